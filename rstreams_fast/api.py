@@ -1,0 +1,85 @@
+"""The four interfaces of Reactive Streams, as runtime-checkable protocols.
+
+Anything that has the methods *is* one of these: no inheritance is needed, although every
+protocol may be subclassed. Rule numbers refer to the Reactive Streams specification 1.0.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol, TypeVar, runtime_checkable
+
+__all__ = ["UNBOUNDED", "Processor", "Publisher", "Subscriber", "Subscription"]
+
+UNBOUNDED: Final = 2**63 - 1
+"""A demand that never runs out (§3.17). Any larger ``int`` counts as this one."""
+
+T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+@runtime_checkable
+class Subscription(Protocol):
+    """The one-to-one link between a publisher and a subscriber, held by the subscriber.
+
+    Both methods return at once and never raise (§3.4, §3.5, §3.15, §3.16). Implementations in
+    this package may be called from any thread.
+    """
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements (§3.8).
+
+        Demand adds up and saturates at :data:`UNBOUNDED` (§3.17). ``n <= 0`` signals
+        ``on_error`` with a ``ValueError`` naming §3.9, and anything but an ``int`` signals
+        ``on_error`` with a ``TypeError``. After ``cancel`` or a terminal signal: no effect
+        (§3.6).
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Ask the publisher to stop, and to forget the subscriber (§3.12, §3.13).
+
+        May be called any number of times (§3.7).
+        """
+        ...
+
+
+@runtime_checkable
+class Subscriber(Protocol[T_contra]):
+    """Receives ``on_subscribe on_next* (on_error | on_complete)?``, one signal at a time (§1.3).
+
+    No method may raise, except ``TypeError`` for ``None`` (§2.13).
+    """
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Receive the subscription, before any other signal and once only (§1.9, §2.12)."""
+        ...
+
+    def on_next(self, element: T_contra, /) -> None:
+        """Receive one of the elements asked for (§1.1)."""
+        ...
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Learn that the stream failed; nothing follows (§1.7)."""
+        ...
+
+    def on_complete(self) -> None:
+        """Learn that the stream has ended; nothing follows (§1.7)."""
+        ...
+
+
+@runtime_checkable
+class Publisher(Protocol[T_co]):
+    """A source of elements, delivered as its subscribers ask for them."""
+
+    def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
+        """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
+
+        Raises ``TypeError`` for ``None`` or an object without the four methods; every other
+        failure is an ``on_error`` after ``on_subscribe``.
+        """
+        ...
+
+
+@runtime_checkable
+class Processor(Subscriber[T_contra], Publisher[T_co], Protocol[T_contra, T_co]):
+    """A stage: a subscriber to its upstream and a publisher to its downstream (§4.1)."""

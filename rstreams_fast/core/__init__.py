@@ -1,0 +1,74 @@
+"""The primitives, from one of three backends with one face.
+
+``RSTREAMS_FAST_BACKEND`` chooses, when this package is first imported: ``c`` (Cython), ``cffi`` or
+``python``. Unset, it is ``c`` on CPython and ``cffi`` elsewhere. There is no silent fallback: a backend
+that cannot be loaded is a ``BackendUnavailable`` that says how to build it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from rstreams_fast.core._common import CANCELLED, MISSING, TERMINATED, Emission, RunStatus
+from rstreams_fast.errors import BackendUnavailable
+
+__all__ = [
+    "CANCELLED",
+    "MISSING",
+    "TERMINATED",
+    "CallWindow",
+    "DemandCounter",
+    "Emission",
+    "FusedRun",
+    "RunStatus",
+    "SignalSerializer",
+    "SpscRing",
+    "backend",
+]
+
+BACKENDS: Final = ("c", "cffi", "python")
+
+backend: Final[str] = os.environ.get("RSTREAMS_FAST_BACKEND") or (
+    "c" if sys.implementation.name == "cpython" else "cffi"
+)
+"""The name of the backend in use."""
+
+if backend not in BACKENDS:
+    raise BackendUnavailable(
+        f"RSTREAMS_FAST_BACKEND={backend!r} is unknown; it must be one of {', '.join(BACKENDS)}"
+    )
+
+if TYPE_CHECKING or backend == "python":
+    from rstreams_fast.core._python import (
+        CallWindow,
+        DemandCounter,
+        FusedRun,
+        SignalSerializer,
+        SpscRing,
+    )
+else:
+    try:
+        if backend == "c":
+            from rstreams_fast.core._cython import (
+                CallWindow,
+                DemandCounter,
+                FusedRun,
+                SignalSerializer,
+                SpscRing,
+            )
+        else:
+            from rstreams_fast.core._cffi import (
+                CallWindow,
+                DemandCounter,
+                FusedRun,
+                SignalSerializer,
+                SpscRing,
+            )
+    except ImportError as missing:
+        raise BackendUnavailable(
+            f"the backend {backend!r} is not built ({missing}); build it with "
+            "'pip install .' (needs a C compiler and the Python headers), "
+            "or ask for another one with RSTREAMS_FAST_BACKEND=cffi or =python"
+        ) from missing

@@ -1,0 +1,186 @@
+"""What the three backends share: answers, argument checks and messages. No state."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+from rstreams_fast.errors import InvalidRequest, InvalidRequestType, NoneSignal, StageReturnedNone
+
+__all__ = [
+    "CANCELLED",
+    "MISSING",
+    "TERMINATED",
+    "Emission",
+    "RunStatus",
+    "check_capacity",
+    "check_count",
+    "check_element",
+    "check_program",
+    "check_request",
+    "check_timeout",
+    "describe_callable",
+    "none_returned",
+]
+
+CANCELLED: Final = -1
+"""``DemandCounter`` state after ``cancel()``."""
+
+TERMINATED: Final = -2
+"""``DemandCounter`` state after ``terminate()``."""
+
+MAX_CAPACITY: Final = 2**31
+"""The largest ring or mailbox, in elements."""
+
+
+class _Missing(enum.Enum):
+    MISSING = enum.auto()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing.MISSING
+"""Stands for "no seed was given" in a program's ``scan`` and ``reduce``."""
+
+
+class Emission(enum.IntEnum):
+    """What ``SignalSerializer.try_next`` answers."""
+
+    OK = 0
+    FULL = 1
+    BUSY = 2
+    TERMINATED = 3
+    CANCELLED = 4
+
+
+class RunStatus(enum.IntEnum):
+    """Why ``FusedRun`` gave control back."""
+
+    MORE = 0
+    """There is demand left, and perhaps elements: call again."""
+    IDLE = 1
+    """The demand is used up."""
+    EXHAUSTED = 2
+    """The source has nothing more at the moment; the caller knows whether that is its end."""
+    ENDED = 3
+    """A stage (``take``, ``take_while``) needs no more: cancel upstream, then ``finish()``."""
+    DONE = 4
+    """``finish()`` has flushed everything: signal ``on_complete``."""
+    CANCELLED = 5
+    """The demand counter was cancelled or terminated."""
+    FAILED = 6
+    """The source or a stage raised ``run.error``: signal ``on_error``."""
+    SLOT_FAILED = 7
+    """The slot raised ``run.error``: the subscriber broke §2.13."""
+    DROPPED = 8
+    """``push`` only: the element was filtered out; ``run.refund`` more may be asked upstream."""
+
+
+OPCODES: Final = frozenset(
+    {
+        "map",
+        "map_not_none",
+        "filter",
+        "take",
+        "take_while",
+        "skip",
+        "scan",
+        "reduce",
+        "batch",
+        "do_on_next",
+    }
+)
+
+
+def as_int(value: object) -> int | None:
+    """Return ``value`` as an ``int``; ``None`` when it is a ``bool`` or no integer at all."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def check_request(n: object) -> int:
+    """Return the demand that ``request(n)`` adds, or raise what §3.9 asks for."""
+    count = as_int(n)
+    if count is None:
+        raise InvalidRequestType(n)
+    if count <= 0:
+        raise InvalidRequest(n)
+    return count
+
+
+def check_count(name: str, value: object, minimum: int = 0) -> int:
+    """Return the integer argument ``name``; ``TypeError`` or ``ValueError`` names it."""
+    count = as_int(value)
+    if count is None:
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if count < minimum:
+        raise ValueError(f"{name} must be >= {minimum}, got {count}")
+    return count
+
+
+def check_capacity(name: str, value: object) -> int:
+    """Return the capacity argument ``name``, 1 to 2**31 elements."""
+    capacity = check_count(name, value, 1)
+    if capacity > MAX_CAPACITY:
+        raise ValueError(f"{name} must be <= 2**31, got {capacity}")
+    return capacity
+
+
+def check_timeout(timeout: object) -> float | None:
+    """Return a time-out in seconds; ``None`` waits for ever."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout must be a number of seconds, got {type(timeout).__name__}")
+    if not timeout >= 0:
+        raise ValueError(f"timeout must be >= 0 seconds, got {timeout}")
+    return float(timeout)
+
+
+def check_element(element: object) -> None:
+    """Refuse ``None``, which is no element (§2.13)."""
+    if element is None:
+        raise NoneSignal("§2.13: None is not an element")
+
+
+def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
+    """Return a program of ``(opcode, argument, ...)`` tuples, or name what is wrong with it."""
+    checked = tuple(tuple(op) for op in program)  # type: ignore[attr-defined]
+    for index, op in enumerate(checked):
+        if not op or op[0] not in OPCODES:
+            raise ValueError(f"stage {index + 1}: unknown opcode {op[:1]!r}")
+        name = op[0]
+        if name in ("take", "skip"):
+            check_count(f"{name}(n): n", op[1])
+        elif name == "batch":
+            check_count("batch(n): n", op[1], 1)
+        elif not callable(op[1]):
+            raise TypeError(f"{name} needs a callable, got {type(op[1]).__name__}")
+        if name in ("scan", "reduce") and len(op) != 3:
+            raise ValueError(f"{name} needs a function and a seed (or MISSING)")
+    return checked
+
+
+def describe_callable(fn: Callable[..., Any]) -> str:
+    """Name a user's function for a message."""
+    name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+    module = getattr(fn, "__module__", None)
+    return f"{module}.{name}" if module and module != "builtins" else str(name)
+
+
+def none_returned(index: int, op: str, fn: Callable[..., Any]) -> StageReturnedNone:
+    """Build the error of a stage whose function returned ``None``; ``index`` counts from 0."""
+    hint = "; use map_not_none to drop such elements" if op == "map" else ""
+    return StageReturnedNone(
+        f"§2.13: {describe_callable(fn)}, the function of stage {index + 1} ({op}), "
+        f"returned None, which is not an element{hint}"
+    )

@@ -1,0 +1,965 @@
+"""The executable specification of the core: plain, obvious Python, one lock per object.
+
+Every test of the core passes on this module, and the compiled backends are compared with it. It is
+also a backend of its own (``RSTREAMS_FAST_BACKEND=python``), for where nothing can be
+compiled. Read it to learn what a primitive does; the compiled ones do the same, faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.core import _eager
+from rstreams_fast.core._common import (
+    CANCELLED,
+    MISSING,
+    TERMINATED,
+    Emission,
+    RunStatus,
+    check_capacity,
+    check_count,
+    check_element,
+    check_program,
+    check_request,
+    check_timeout,
+    describe_callable,
+    none_returned,
+)
+from rstreams_fast.errors import (
+    BufferOverflow,
+    DemandExceeded,
+    NoneSignal,
+    OverlappingCalls,
+    RingClosed,
+    report_dropped,
+    report_unraisable,
+)
+
+__all__ = ["CallWindow", "DemandCounter", "FusedRun", "SignalSerializer", "SpscRing"]
+
+
+class DemandCounter:
+    """How many elements were requested and not yet delivered. Any thread may call any method."""
+
+    __slots__ = ("__weakref__", "_lock", "_value")
+
+    def __init__(self, initial: int = 0) -> None:
+        self._lock = threading.Lock()
+        self._value = min(check_count("initial", initial), UNBOUNDED)
+
+    def request(self, n: int, /) -> int:
+        """Add ``n`` and return the demand before it, or the sentinel, which makes this a NOP (§3.6).
+
+        Saturates at ``UNBOUNDED``, and stays there (§3.17). ``n <= 0`` is a ``ValueError``, a
+        non-int a ``TypeError``; both change nothing (§3.9).
+        """
+        with self._lock:
+            before = self._value
+            if before >= 0:
+                self._value = min(before + check_request(n), UNBOUNDED)
+            return before
+
+    def fulfil(self, n: int = 1, /) -> int:
+        """Take ``n`` delivered elements off and return what is left, or the sentinel.
+
+        More than was requested is a ``DemandExceeded`` and changes nothing (§1.1).
+        """
+        n = check_count("n", n)
+        with self._lock:
+            if self._value < 0 or self._value == UNBOUNDED:
+                return self._value
+            if n > self._value:
+                raise DemandExceeded(
+                    f"§1.1: {n} elements delivered, only {self._value} were requested"
+                )
+            self._value -= n
+            return self._value
+
+    def cancel(self) -> bool:
+        """End the demand for good; ``True`` if this call was the one that ended it."""
+        return self._end(CANCELLED)
+
+    def terminate(self) -> bool:
+        """End the demand because the stream has ended; ``True`` if this call ended it."""
+        return self._end(TERMINATED)
+
+    def _end(self, sentinel: int) -> bool:
+        with self._lock:
+            if self._value < 0:
+                return False
+            self._value = sentinel
+            return True
+
+    @property
+    def value(self) -> int:
+        """The demand, or the sentinel ``CANCELLED`` or ``TERMINATED``."""
+        return self._value
+
+    @property
+    def pending(self) -> int:
+        """The demand; 0 after ``cancel`` or ``terminate``."""
+        return max(self._value, 0)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether ``cancel`` came first."""
+        return self._value == CANCELLED
+
+    @property
+    def terminated(self) -> bool:
+        """Whether ``terminate`` came first."""
+        return self._value == TERMINATED
+
+    def __repr__(self) -> str:
+        words = {CANCELLED: "cancelled", TERMINATED: "terminated", UNBOUNDED: "unbounded"}
+        return f"<DemandCounter {words.get(self._value, self._value)}>"
+
+
+class SpscRing:
+    """A bounded first-in first-out buffer between one producer and one consumer.
+
+    The producer's calls are ``offer``, ``offer_many``, ``put``; the consumer's ``poll``,
+    ``poll_many``, ``get``. Two calls that overlap on one side raise ``OverlappingCalls``; which
+    thread makes them does not matter. ``close``, ``closed`` and ``len`` are anybody's.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = check_capacity("capacity", capacity)
+        self._items: deque[Any] = deque()
+        self._changed = threading.Condition(threading.Lock())
+        self._producing = threading.Lock()
+        self._consuming = threading.Lock()
+        self._closed = False
+        self._error: BaseException | None = None
+
+    @property
+    def capacity(self) -> int:
+        """The bound, in elements."""
+        return self._capacity
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called. Elements may still be inside."""
+        return self._closed
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @contextmanager
+    def _side(self, side: threading.Lock, name: str) -> Iterator[None]:
+        if not side.acquire(blocking=False):
+            raise OverlappingCalls(f"two calls overlap on the {name} side of an SpscRing")
+        try:
+            yield
+        finally:
+            side.release()
+
+    def offer(self, element: Any, /) -> bool:
+        """Put ``element`` in; ``False`` when full. ``RingClosed`` when closed."""
+        return self._offer([element]) == 1
+
+    def offer_many(self, elements: list[Any] | tuple[Any, ...], start: int = 0) -> int:
+        """Put in as many of ``elements[start:]`` as fit and return how many that were.
+
+        An element that is ``None`` among those that would fit is a ``TypeError`` and nothing is put in.
+        """
+        if not isinstance(elements, list | tuple):
+            raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
+        return self._offer(elements[check_count("start", start) :])
+
+    def _offer(self, elements: list[Any] | tuple[Any, ...]) -> int:
+        with self._side(self._producing, "producer"), self._changed:
+            if self._closed:
+                raise RingClosed("offer on a closed ring")
+            fitting = elements[: self._capacity - len(self._items)]
+            if not fitting:
+                check_element(elements[0] if elements else ...)
+            for element in fitting:
+                check_element(element)
+            self._items.extend(fitting)
+            self._changed.notify_all()
+            return len(fitting)
+
+    def put(self, element: Any, timeout: float | None = None) -> None:
+        """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
+        check_element(element)
+        timeout = check_timeout(timeout)
+        with self._side(self._producing, "producer"), self._changed:
+            if not self._changed.wait_for(
+                lambda: self._closed or len(self._items) < self._capacity, timeout
+            ):
+                raise TimeoutError(f"the ring stayed full for {timeout} seconds")
+            if self._closed:
+                raise RingClosed("put on a closed ring")
+            self._items.append(element)
+            self._changed.notify_all()
+
+    def poll(self) -> Any | None:
+        """Take the oldest element out; ``None`` when empty, closed or not."""
+        taken = self.poll_many(1)
+        return taken[0] if taken else None
+
+    def poll_many(self, max: int, /) -> list[Any]:
+        """Take up to ``max`` elements out, oldest first."""
+        count = check_count("max", max)
+        with self._side(self._consuming, "consumer"), self._changed:
+            taken = [self._items.popleft() for _ in range(min(count, len(self._items)))]
+            self._changed.notify_all()
+            return taken
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Take the oldest element out, waiting for one.
+
+        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
+        ``close``, else ``RingClosed``.
+        """
+        timeout = check_timeout(timeout)
+        with self._side(self._consuming, "consumer"), self._changed:
+            if not self._changed.wait_for(lambda: self._items or self._closed, timeout):
+                raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
+            if not self._items:
+                raise self._error or RingClosed("the ring is closed and empty")
+            element = self._items.popleft()
+            self._changed.notify_all()
+            return element
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Let nothing more in. The first call counts; ``error`` is what ``get`` raises at the end."""
+        if error is not None and not isinstance(error, BaseException):
+            raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
+        with self._changed:
+            if not self._closed:
+                self._closed, self._error = True, error
+                self._changed.notify_all()
+
+    def __repr__(self) -> str:
+        state = " closed" if self._closed else ""
+        return f"<SpscRing {len(self)}/{self._capacity}{state}>"
+
+
+class SignalSerializer:
+    """Lets any number of threads signal one subscriber, who sees one signal at a time (§1.3).
+
+    The thread that finds nobody at work delivers; the others leave their element in a mailbox of
+    ``capacity`` elements and go. Each thread's elements stay in order. The first terminal signal
+    counts and comes last (§1.7): ``on_complete`` after everything queued; ``on_error`` before it,
+    unless ``delay_error``. A signal from within ``on_next`` is queued, so recursion has depth 1 (§3.3).
+
+    When the mailbox is full, ``on_next`` with ``on_full="error"`` ends the stream with
+    ``BufferOverflow``, and with ``"wait"`` waits (from within the subscriber that would wait for
+    itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next`` while another thread delivers raises
+    ``OverlappingCalls``, and ``try_next`` answers ``BUSY``.
+
+    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the subscriber
+    raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a signaller; only
+    ``KeyboardInterrupt`` and its like leave through the delivering thread.
+    """
+
+    def __init__(
+        self,
+        subscriber: Any,
+        *,
+        capacity: int = 1024,
+        on_full: str = "error",
+        delay_error: bool = False,
+        fail_fast: bool = False,
+    ) -> None:
+        if subscriber is None:
+            raise NoneSignal("§1.9: subscriber is None")
+        for name in ("on_subscribe", "on_next", "on_error", "on_complete"):
+            if not callable(getattr(subscriber, name, None)):
+                raise TypeError(f"subscriber has no method {name}")
+        if on_full not in ("error", "wait"):
+            raise ValueError(f"on_full must be 'error' or 'wait', got {on_full!r}")
+        self._capacity = check_capacity("capacity", capacity)
+        self._wait = on_full == "wait"
+        self._delay_error = delay_error
+        self._fail_fast = fail_fast
+        self._subscriber = subscriber
+        self._subscription: Any = None
+        self._mailbox: deque[Callable[[Any], None]] = deque()
+        self._changed = threading.Condition(threading.Lock())
+        self._owner: int | None = None  # the thread that delivers
+        self._terminal: BaseException | bool | None = None  # an error, or True for completion
+        self._finished = False
+        self._cancelled = False
+
+    # -- signals, any thread ---------------------------------------------------------------------
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        """Pass the subscription on, wrapped; a second one is cancelled (§2.5)."""
+        if subscription is None:
+            raise NoneSignal("§2.13: subscription is None")
+        with self._changed:
+            first = self._subscription is None and not self._cancelled and not self._finished
+            if first:
+                self._subscription = subscription
+        if not first:
+            subscription.cancel()
+            return
+        with self._changed:
+            self._mailbox.appendleft(lambda subscriber: subscriber.on_subscribe(self))
+            if not self._acquire():
+                return
+        self._drain()
+
+    def on_next(self, element: Any, /) -> None:
+        """Deliver or queue ``element``."""
+        answer = self._next(element, wait=self._wait)
+        if answer is Emission.FULL:
+            subscription = self._subscription
+            self.on_error(
+                BufferOverflow(f"the mailbox of {self._capacity} elements is full, one was dropped")
+            )
+            if subscription is not None:
+                subscription.cancel()
+        elif answer is Emission.BUSY:
+            raise OverlappingCalls("§1.3: another thread is signalling, and fail_fast is set")
+
+    def try_next(self, element: Any, /) -> Emission:
+        """Deliver or queue ``element`` if that needs no waiting, and say how it went."""
+        return self._next(element, wait=False)
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Deliver ``error`` as the last signal."""
+        if error is None:
+            raise NoneSignal("§2.13: error is None")
+        if not isinstance(error, BaseException):
+            raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
+        if not self._terminate(error):
+            report_dropped(error, "an error after the end of the stream")
+
+    def on_complete(self) -> None:
+        """Deliver completion as the last signal."""
+        self._terminate(True)
+
+    # -- subscription, any thread ----------------------------------------------------------------
+
+    def request(self, n: int, /) -> None:
+        """Ask upstream for ``n`` more elements."""
+        subscription = self._subscription
+        if subscription is not None:
+            subscription.request(n)
+
+    def cancel(self) -> None:
+        """Cancel upstream, drop what is queued and forget the subscriber (§3.13)."""
+        with self._changed:
+            if self._cancelled or self._finished:
+                return
+            self._cancelled = True
+            subscription, self._subscription = self._subscription, None
+            self._mailbox.clear()
+            if self._owner is None:
+                self._subscriber = None
+            self._changed.notify_all()
+        if subscription is not None:
+            subscription.cancel()
+
+    @property
+    def queued(self) -> int:
+        """How many elements wait in the mailbox."""
+        return len(self._mailbox)
+
+    @property
+    def capacity(self) -> int:
+        """The mailbox's bound, in elements."""
+        return self._capacity
+
+    # -- delivery --------------------------------------------------------------------------------
+
+    def _state(self) -> Emission:
+        if self._cancelled:
+            return Emission.CANCELLED
+        return Emission.OK if self._terminal is None else Emission.TERMINATED
+
+    def _acquire(self) -> bool:
+        if self._owner is not None:
+            return False
+        self._owner = threading.get_ident()
+        return True
+
+    def _next(self, element: Any, *, wait: bool) -> Emission:
+        check_element(element)
+        with self._changed:
+            if wait and self._owner != threading.get_ident():
+                self._changed.wait_for(
+                    lambda: self._state() or len(self._mailbox) < self._capacity
+                )
+            state = self._state()
+            if state is not Emission.OK:
+                return state
+            if self._fail_fast and self._owner is not None:
+                return Emission.BUSY
+            if len(self._mailbox) >= self._capacity:
+                return Emission.FULL
+            self._mailbox.append(lambda subscriber: subscriber.on_next(element))
+            if not self._acquire():
+                return Emission.OK
+        self._drain()
+        return Emission.OK
+
+    def _terminate(self, terminal: BaseException | bool) -> bool:
+        with self._changed:
+            if self._state() is not Emission.OK:
+                return False
+            self._terminal = terminal
+            self._changed.notify_all()
+            if not self._acquire():
+                return True
+        self._drain()
+        return True
+
+    def _pick(self) -> Callable[[Any], None] | None:
+        """The next signal to deliver; ``None`` gives the drain up. Called with the lock held."""
+        if not self._cancelled and not self._finished:
+            terminal = self._terminal
+            if isinstance(terminal, BaseException) and not self._delay_error:
+                self._mailbox.clear()
+            if self._mailbox:
+                return self._mailbox.popleft()
+            if isinstance(terminal, BaseException):
+                self._finished = True
+                return lambda subscriber: subscriber.on_error(terminal)
+            if terminal:
+                self._finished = True
+                return lambda subscriber: subscriber.on_complete()
+        if self._cancelled or self._finished:
+            self._mailbox.clear()
+            self._subscriber = self._subscription = None
+        self._owner = None
+        return None
+
+    def _drain(self) -> None:
+        while True:
+            with self._changed:
+                signal = self._pick()
+                self._changed.notify_all()
+                if signal is None:
+                    return
+                subscriber = self._subscriber
+            try:
+                signal(subscriber)
+            except BaseException as raised:
+                del signal, subscriber
+                self.cancel()
+                if isinstance(raised, Exception):
+                    report_dropped(raised, "§2.13: a subscriber raised")
+                else:
+                    with self._changed:
+                        self._pick()
+                    raise
+            else:
+                del signal, subscriber
+
+
+class _StageFailed(Exception):
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _SlotFailed(Exception):
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+_ABSORBED: Final = object()
+_DROPPED: Final = object()
+
+
+class FusedRun:
+    """A run of stages without a boundary, executed as one loop over its source.
+
+    ``source`` is an iterator, an ``SpscRing`` (whose emptiness is not its end), or ``None`` when elements
+    come through ``push``. ``program`` is a tuple of stages::
+
+        ("map", f) ("map_not_none", f) ("filter", p) ("take", n) ("take_while", p) ("skip", n)
+        ("scan", f, seed) ("reduce", f, seed) ("batch", n) ("do_on_next", f)
+
+    ``scan`` emits each new accumulation (the seed itself is not emitted); with ``MISSING`` as the seed the first
+    element passes as it is. ``reduce`` emits one element, at the end. ``slot`` is called with every result (or, if it is an
+    ``SpscRing``, offered it: its capacity must cover the demand). No more than ``demand`` says
+    is delivered (§1.1), and after ``demand.cancel()``, even by the slot itself, no further element.
+
+    One caller at a time; that is the drain's owner. An ``Exception`` is an answer (``FAILED``,
+    ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt`` and its like are raised. ``None`` from a source or a ``map`` is
+    ``FAILED`` with a ``TypeError`` that names the stage; ``do_on_next`` errors go to ``sys.unraisablehook``.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        program: tuple[tuple[Any, ...], ...],
+        slot: Callable[[Any], Any] | SpscRing,
+        demand: DemandCounter,
+    ) -> None:
+        self._pull = self._puller(source)
+        self._program = check_program(program)
+        self._slot: Any = slot if callable(slot) else slot.offer
+        self._demand = demand
+        self._state = [self._initial_state(op) for op in self._program]
+        # How many source elements one result takes at least: what demand allows to be pulled.
+        self._ratio = 1
+        for op in self._program:
+            if op[0] == "batch":
+                self._ratio = min(self._ratio * op[1], UNBOUNDED)
+            elif op[0] == "reduce":
+                self._ratio = UNBOUNDED
+        self._ended = any(op[0] == "take" and op[1] == 0 for op in self._program)
+        self.error: Exception | None = None
+        """What the source, a stage or the slot raised."""
+        self.refund = 0
+        """After ``DROPPED``: how many elements may be asked upstream in place of the dropped one."""
+        self.pulled = 0
+        """How many elements have been taken from the source or pushed."""
+
+    @staticmethod
+    def _puller(source: Any) -> Callable[[], Any]:
+        """Return a function that returns the next element, or raises StopIteration for "no more now"."""
+        if isinstance(source, SpscRing):
+
+            def from_ring() -> Any:
+                element = source.poll()
+                if element is None:
+                    raise StopIteration
+                return element
+
+            return from_ring
+        iterator = iter(()) if source is None else iter(source)
+        return iterator.__next__
+
+    @staticmethod
+    def _initial_state(op: tuple[Any, ...]) -> Any:
+        if op[0] in ("take", "skip"):
+            return op[1]
+        if op[0] in ("scan", "reduce"):
+            return op[2]
+        return [] if op[0] == "batch" else None
+
+    @property
+    def execution(self) -> str:
+        """How this run executes: here, ``"interpreted"``."""
+        return "interpreted"
+
+    @property
+    def ratio(self) -> int:
+        """How many source elements one result takes at least (the product of batch sizes)."""
+        return self._ratio
+
+    def drain(self, limit: int, /) -> RunStatus:
+        """Pull, process and deliver one burst of at most ``limit`` source elements."""
+        limit = check_count("limit", limit, 1)
+        demand = self._demand.value
+        if demand < 0:
+            return RunStatus.CANCELLED
+        if self._ended:
+            return RunStatus.ENDED
+        if demand == 0:
+            return RunStatus.IDLE
+        delivered = 0
+        exhausted = False
+        try:
+            for _ in range(min(limit, demand * self._ratio)):
+                try:
+                    element = self._pull()
+                except StopIteration:
+                    exhausted = True
+                    break
+                except Exception as raised:
+                    raise _StageFailed(raised) from None
+                self.pulled += 1
+                if element is None:
+                    raise _StageFailed(NoneSignal("§2.13: the source produced None"))
+                result = self._process(element, 0)
+                if result is not _ABSORBED and result is not _DROPPED:
+                    delivered += 1
+                    self._deliver(result)
+                if self._ended or self._demand.value < 0:
+                    break
+        except (_StageFailed, _SlotFailed) as failed:
+            return self._fail(failed)
+        finally:
+            left = self._demand.fulfil(delivered)
+        if left < 0:
+            return RunStatus.CANCELLED
+        if self._ended:
+            return RunStatus.ENDED
+        if exhausted:
+            return RunStatus.EXHAUSTED
+        return RunStatus.MORE if left else RunStatus.IDLE
+
+    def push(self, element: Any, /) -> RunStatus:
+        """Process and deliver one element that came from upstream by itself.
+
+        ``MORE`` when it was delivered or kept, ``DROPPED`` when it was filtered out. A delivery
+        without demand is ``FAILED`` with ``DemandExceeded`` (§1.1).
+        """
+        check_element(element)
+        if self._demand.value < 0:
+            return RunStatus.CANCELLED
+        if self._ended:
+            return RunStatus.ENDED
+        self.pulled += 1
+        try:
+            result = self._process(element, 0)
+            if result is _DROPPED:
+                return RunStatus.ENDED if self._ended else RunStatus.DROPPED
+            if result is not _ABSORBED:
+                if not self._fulfil_one():
+                    return RunStatus.FAILED if self.error else RunStatus.CANCELLED
+                self._deliver(result)
+        except (_StageFailed, _SlotFailed) as failed:
+            return self._fail(failed)
+        if self._demand.value < 0:
+            return RunStatus.CANCELLED
+        return RunStatus.ENDED if self._ended else RunStatus.MORE
+
+    def finish(self) -> RunStatus:
+        """Deliver what batches and reductions still hold; the source has ended.
+
+        ``IDLE`` when that needs demand: call again after the next request. ``DONE`` at the end.
+        """
+        try:
+            for index, op in enumerate(self._program):
+                if self._demand.value < 0:
+                    return RunStatus.CANCELLED
+                held = self._state[index]
+                if (op[0] == "batch" and held) or (op[0] == "reduce" and held is not MISSING):
+                    if self._demand.value == 0:
+                        return RunStatus.IDLE
+                    self._state[index] = [] if op[0] == "batch" else MISSING
+                    result = self._process(held, index + 1)
+                    if result is not _ABSORBED and result is not _DROPPED and self._fulfil_one():
+                        self._deliver(result)
+        except (_StageFailed, _SlotFailed) as failed:
+            return self._fail(failed)
+        return RunStatus.CANCELLED if self._demand.value < 0 else RunStatus.DONE
+
+    def clear(self) -> None:
+        """Let go of source, program and slot (§3.13). Nothing else may be called afterwards."""
+        self._pull = iter(()).__next__
+        self._program = ()
+        self._state = []
+        self._slot = None
+        self.error = None
+
+    def _fail(self, failed: _StageFailed | _SlotFailed) -> RunStatus:
+        self.error = failed.error
+        slot = isinstance(failed, _SlotFailed)
+        return RunStatus.SLOT_FAILED if slot else RunStatus.FAILED
+
+    def _fulfil_one(self) -> bool:
+        try:
+            return self._demand.fulfil(1) >= 0
+        except DemandExceeded as exceeded:
+            self.error = exceeded
+            return False
+
+    def _deliver(self, element: Any) -> None:
+        try:
+            accepted = self._slot(element)
+        except Exception as raised:
+            raise _SlotFailed(raised) from None
+        if accepted is False:
+            raise _SlotFailed(BufferOverflow("the ring that takes the results is full"))
+
+    def _process(self, element: Any, start: int) -> Any:
+        """Pass ``element`` through the stages from ``start`` on."""
+        refund = 1
+        for index in range(start, len(self._program)):
+            op = self._program[index]
+            try:
+                element = self._step(index, op, element)
+            except Exception as raised:
+                raise _StageFailed(raised) from None
+            if element is _ABSORBED:
+                return _ABSORBED
+            if element is _DROPPED:
+                self.refund = refund
+                return _DROPPED
+            if op[0] == "batch":
+                refund *= op[1]
+        return element
+
+    def _step(self, index: int, op: tuple[Any, ...], element: Any) -> Any:
+        """One stage; its own exceptions are the stage's failure."""
+        match op[0]:
+            case "map":
+                result = op[1](element)
+                if result is None:
+                    raise none_returned(index, "map", op[1])
+                return result
+            case "map_not_none":
+                result = op[1](element)
+                return _DROPPED if result is None else result
+            case "filter":
+                return element if op[1](element) else _DROPPED
+            case "do_on_next":
+                try:
+                    op[1](element)
+                except Exception as raised:
+                    report_unraisable(raised, "do_on_next", op[1])
+                return element
+            case "skip":
+                if self._state[index] > 0:
+                    self._state[index] -= 1
+                    return _DROPPED
+                return element
+            case "take":
+                if self._state[index] == 0:
+                    return _DROPPED
+                self._state[index] -= 1
+                if self._state[index] == 0:
+                    self._ended = True
+                return element
+            case "take_while":
+                if self._state[index] is None and op[1](element):
+                    return element
+                self._state[index] = self._ended = True
+                return _DROPPED
+            case "scan" | "reduce":
+                held = self._state[index]
+                result = element if held is MISSING else op[1](held, element)
+                if result is None:
+                    raise none_returned(index, op[0], op[1])
+                self._state[index] = result
+                return result if op[0] == "scan" else _ABSORBED
+            case _:  # batch
+                self._state[index].append(element)
+                if len(self._state[index]) < op[1]:
+                    return _ABSORBED
+                result, self._state[index] = self._state[index], []
+                return result
+
+
+class _Call:
+    """One place in a window: the call's result, or that it is still awaited."""
+
+    __slots__ = ("done", "followers", "item", "result")
+
+    def __init__(self, item: Any) -> None:
+        self.item = item
+        self.done = False
+        self.result: Any = None
+        self.followers: list[_Call] = []
+
+
+class CallWindow:
+    """Calls of an async function that overlap: at most ``concurrency`` at once, ``capacity`` in all.
+
+    ``submit_many`` starts calls, each at once and without a task; only one that has to wait
+    becomes a task of ``loop``. ``take`` gives results back, in the order of submission if ``ordered``, else as they come. A
+    place in the window is held from submission until its result is taken. With ``spread`` an item is a tuple of
+    positional arguments. With ``dedupe``, equal hashable items in flight share one call and its outcome; the followers
+    take a place, but no part of ``concurrency``.
+
+    After a suspended call has finished, ``on_ready`` is called by the loop, once for all that finish in one turn of it: results may be
+    taken, and calls submitted. The first failure is kept in ``failure``, and nothing more is started.
+
+    For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a copy
+    of the context that ``submit_many`` runs in.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        on_ready: Callable[[], object],
+        concurrency: int,
+        capacity: int,
+        ordered: bool = True,
+        spread: bool = False,
+        dedupe: bool = False,
+    ) -> None:
+        if not callable(fn):
+            raise TypeError(f"fn must be callable, got {type(fn).__name__}")
+        self._fn = fn
+        self._loop = loop
+        self._on_ready = on_ready
+        self._concurrency = check_count("concurrency", concurrency, 1)
+        self._capacity = check_capacity("capacity", capacity)
+        self._permits = DemandCounter(self._concurrency)
+        self._ordered = ordered
+        self._spread = spread
+        self._in_flight: dict[Any, _Call] | None = {} if dedupe else None
+        self._places: deque[_Call] = deque()  # in order of submission, or of completion
+        self._pending = 0
+        self._tasks: dict[asyncio.Task[Any], _Call] = {}
+        self._notified = False
+        self._cancelled = False
+        self.failure: tuple[Any, BaseException] | None = None
+        """The item whose call failed first, and its exception."""
+        self.max_running = 0
+        """The most calls that ran at once."""
+        self.max_pending = 0
+        """The most places held at once."""
+        self.started = 0
+        """How many calls were started."""
+
+    @property
+    def concurrency(self) -> int:
+        """The bound on running calls."""
+        return self._concurrency
+
+    @property
+    def capacity(self) -> int:
+        """The bound on places."""
+        return self._capacity
+
+    @property
+    def permits(self) -> DemandCounter:
+        """How many more calls may run, as a demand counter."""
+        return self._permits
+
+    @property
+    def running(self) -> int:
+        """How many calls have started and not finished."""
+        return len(self._tasks)
+
+    @property
+    def pending(self) -> int:
+        """How many places are held: running, following or finished and not yet taken."""
+        return self._pending
+
+    @property
+    def ready(self) -> int:
+        """How many results ``take`` would give now."""
+        if not self._ordered:
+            return len(self._places)
+        count = 0
+        for call in self._places:
+            if not call.done:
+                break
+            count += 1
+        return count
+
+    def submit_many(self, items: list[Any] | tuple[Any, ...], start: int = 0) -> int:
+        """Start calls for ``items[start:]`` while there is room; return how many items were taken."""
+        if not isinstance(items, list | tuple):
+            raise TypeError(f"items must be a list or tuple, got {type(items).__name__}")
+        index = start = check_count("start", start)
+        while (
+            index < len(items)
+            and self.failure is None
+            and not self._cancelled
+            and self._pending < self._capacity
+            and self._submit(items[index])
+        ):
+            index += 1
+        return max(index - start, 0)
+
+    def take(self, max: int, /) -> list[Any]:
+        """Take up to ``max`` results out."""
+        self._notified = False
+        count = min(self.ready, check_count("max", max))
+        self._pending -= count
+        return [self._places.popleft().result for _ in range(count)]
+
+    def cancel(self) -> None:
+        """Start nothing more, drop all results and cancel the running calls.
+
+        They end in their own time: ``on_ready`` is called, and ``running`` is 0 at last.
+        """
+        self._cancelled = True
+        self._places.clear()
+        self._pending = 0
+        if self._in_flight is not None:
+            self._in_flight.clear()
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _submit(self, item: Any) -> bool:
+        call = _Call(item)
+        key: Any = None
+        if self._in_flight is not None:
+            try:
+                leader = self._in_flight.get(item)
+                key = item
+            except TypeError:  # not hashable: it has no equals
+                leader = None
+            if leader is not None:
+                leader.followers.append(call)
+                self._hold(call)
+                return True
+        if self._permits.pending == 0:
+            return False
+        self._permits.fulfil(1)
+        self.started += 1
+        self.max_running = max(self.max_running, len(self._tasks) + 1)
+        self._hold(call)
+        try:
+            awaitable = self._fn(*item) if self._spread else self._fn(item)
+            result, task = _eager.start(_as_coroutine(self._fn, awaitable), self._loop)
+        except (Exception, asyncio.CancelledError) as raised:
+            self._permits.request(1)
+            self._fail(call, raised)
+            return True
+        except BaseException:
+            self._permits.request(1)
+            raise
+        if task is None:
+            self._permits.request(1)
+            self._finish(call, result)
+            return True
+        self._tasks[task] = call
+        if key is not None and self._in_flight is not None:
+            self._in_flight[key] = call
+        task.add_done_callback(self._task_done)
+        return True
+
+    def _hold(self, call: _Call) -> None:
+        self._pending += 1
+        self.max_pending = max(self.max_pending, self._pending)
+        if self._ordered:
+            self._places.append(call)
+
+    def _finish(self, call: _Call, result: Any) -> None:
+        for done in (call, *call.followers):
+            done.done = True
+            done.result = result
+            if not self._ordered:
+                self._places.append(done)
+        call.followers = []
+
+    def _fail(self, call: _Call, error: BaseException) -> None:
+        if self.failure is None and not self._cancelled:
+            self.failure = (call.item, error)
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        call = self._tasks.pop(task)
+        if self._in_flight is not None and not self._cancelled:
+            try:
+                if self._in_flight.get(call.item) is call:
+                    del self._in_flight[call.item]
+            except TypeError:
+                pass
+        self._permits.request(1)
+        if task.cancelled():
+            self._fail(call, asyncio.CancelledError(f"{describe_callable(self._fn)} was cancelled"))
+        elif (error := task.exception()) is not None:
+            self._fail(call, error)
+        elif not self._cancelled:
+            self._finish(call, task.result())
+        if not self._notified:
+            self._notified = True
+            self._loop.call_soon(self._on_ready)
+
+
+async def _await(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def _as_coroutine(fn: Callable[..., Any], awaitable: Any) -> Coroutine[Any, Any, Any]:
+    if asyncio.iscoroutine(awaitable):
+        return awaitable
+    if hasattr(type(awaitable), "__await__"):
+        return _await(awaitable)
+    raise TypeError(
+        f"{describe_callable(fn)} returned {type(awaitable).__name__}, which cannot be awaited"
+    )
