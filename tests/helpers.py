@@ -1,0 +1,124 @@
+"""What every test shares: running threads, and waiting with a deadline.
+
+A test never sleeps and never hopes. It waits for an event, and it fails with a sentence when the
+event does not come.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+#: Seconds a test waits for something that must happen. Generous: only a broken build uses it up.
+DEADLINE = 20.0
+
+
+class TestThread(threading.Thread, Generic[T]):
+    """A thread whose outcome is handed to whoever waits for it: a value, or what it raised."""
+
+    __test__ = False
+
+    def __init__(self, target: Callable[[], T], name: str | None = None) -> None:
+        super().__init__(name=name or getattr(target, "__name__", "test-thread"), daemon=True)
+        self._call = target
+        self._value: list[T] = []
+        self._raised: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._value.append(self._call())
+        except BaseException as raised:  # handed on by result(), never swallowed
+            self._raised = raised
+
+    def result(self, timeout: float = DEADLINE) -> T:
+        """Wait for the end; return the value or raise what the thread raised."""
+        self.join(timeout)
+        if self.is_alive():
+            raise AssertionError(f"thread {self.name!r} still runs after {timeout} s")
+        if self._raised is not None:
+            raise self._raised
+        return self._value[0]
+
+
+def start_thread(target: Callable[[], T], name: str | None = None) -> TestThread[T]:
+    """Start ``target`` in a thread of its own; ask its ``result()`` later."""
+    thread = TestThread(target, name)
+    thread.start()
+    return thread
+
+
+def run_threads(
+    targets: Sequence[Callable[[], T]], *, timeout: float = DEADLINE, together: bool = True
+) -> list[T]:
+    """Run every target in its own thread and return their values in the order given.
+
+    Raises what a thread raised: the exception itself if there was one, an ``ExceptionGroup`` if
+    there were several. A thread that is still running at ``timeout`` (seconds, for all of them) is
+    a failure. With ``together`` all of them wait at a barrier first, to make races likely.
+    """
+    barrier = threading.Barrier(len(targets)) if together and targets else None
+
+    def after_barrier(target: Callable[[], T]) -> Callable[[], T]:
+        def call() -> T:
+            if barrier is not None:
+                barrier.wait(timeout)
+            return target()
+
+        return call
+
+    threads = [
+        start_thread(after_barrier(target), f"test-{index}-{getattr(target, '__name__', 'call')}")
+        for index, target in enumerate(targets)
+    ]
+    deadline = time.monotonic() + timeout
+    values: list[T] = []
+    raised: list[BaseException] = []
+    for thread in threads:
+        try:
+            values.append(thread.result(max(0.0, deadline - time.monotonic())))
+        except BaseException as error:  # collected, raised below
+            raised.append(error)
+    if len(raised) == 1:
+        raise raised[0]
+    if raised:
+        raise BaseExceptionGroup("several threads failed", raised)
+    return values
+
+
+def wait_for(
+    event: threading.Event, what: str = "the awaited event", *, timeout: float = DEADLINE
+) -> None:
+    """Wait until ``event`` is set; fail, naming ``what``, when it is not set in time."""
+    if not event.wait(timeout):
+        raise AssertionError(f"{what} did not happen within {timeout} s")
+
+
+class Counted:
+    """A number with a condition: ``add`` in one thread, ``wait_until`` it is reached in another."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._value = 0
+
+    @property
+    def value(self) -> int:
+        with self._changed:
+            return self._value
+
+    def add(self, n: int = 1) -> int:
+        with self._changed:
+            self._value += n
+            self._changed.notify_all()
+            return self._value
+
+    def wait_until(
+        self, at_least: int, what: str = "the count", *, timeout: float = DEADLINE
+    ) -> None:
+        """Wait until the value is ``at_least``; fail with both figures when it is not in time."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._value >= at_least, timeout):
+                raise AssertionError(f"{what} is {self._value} after {timeout} s, not {at_least}")
