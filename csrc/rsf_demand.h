@@ -1,0 +1,136 @@
+/*
+ * rsf_demand.h - the demand counter: how many elements a subscriber has asked for and not yet had.
+ *
+ * One 64-bit word. Values >= 0 are demand; it saturates at RSF_UNBOUNDED and stays there (§3.17).
+ * Values < 0 are sentinels, reached once and never left: everything after is a NOP (§3.6, §3.7).
+ *
+ *     open (0 .. UNBOUNDED) --cancel-->    RSF_CANCELLED
+ *                           --terminate--> RSF_TERMINATED
+ *
+ * Every function may be called by any thread, and is lock-free: of several that run at once, at
+ * least one completes in a bounded number of its own steps.
+ *
+ * Synchronisation. All changes are read-modify-write operations on this one word, so a change
+ * that reads a value is in a chain with the one that wrote it. R1 pairs with A1: what a thread
+ * wrote before a change is seen by whoever reads that change, or a later one. This is what lets
+ * request() hand work over: the requester that finds 0 and takes over the drain sees what the
+ * fulfilling thread left behind, and the fulfilling thread sees what the requester prepared.
+ */
+#ifndef RSF_DEMAND_H
+#define RSF_DEMAND_H
+
+#include "rsf_atomic.h"
+
+#define RSF_UNBOUNDED INT64_MAX
+#define RSF_CANCELLED INT64_C(-1)
+#define RSF_TERMINATED INT64_C(-2)
+#define RSF_EXCEEDED INT64_C(-3) /* an answer of rsf_demand_fulfil, never a stored value */
+
+/* R1 and A1 in one: every change of the word. */
+#ifndef RSF_DEMAND_ORDER_CHANGE
+#define RSF_DEMAND_ORDER_CHANGE acqrel
+#endif
+/* A1, for those that only look, and for calls that turn out to change nothing. */
+#ifndef RSF_DEMAND_ORDER_LOOK
+#define RSF_DEMAND_ORDER_LOOK acq
+#endif
+
+/* Padding against neighbours is the owner's choice: most counters live beside what they count. */
+typedef struct rsf_demand {
+    int64_t value;
+} rsf_demand;
+
+/* Before any other thread knows the counter. Pre: initial >= 0. */
+static inline void
+rsf_demand_init(rsf_demand *demand, int64_t initial)
+{
+    /* Relaxed: whatever hands the counter to another thread also publishes this store. */
+    rsf_store_rlx_i64(&demand->value, initial);
+}
+
+/* The value, sentinels included. Any thread; wait-free. */
+static inline int64_t
+rsf_demand_load(const rsf_demand *demand)
+{
+    return rsf_load(i64, RSF_DEMAND_ORDER_LOOK, &demand->value); /* A1 */
+}
+
+/*
+ * Adds n to the demand, saturating. Pre: n >= 1 (the caller answers for §3.9).
+ * Returns the demand before: 0 tells the caller that the producer may have to be woken.
+ * Returns a sentinel, and changes nothing, once cancelled or terminated. Any thread; lock-free.
+ */
+static inline int64_t
+rsf_demand_request(rsf_demand *demand, int64_t n)
+{
+    int64_t before = rsf_load(i64, RSF_DEMAND_ORDER_LOOK, &demand->value); /* A1 */
+    for (;;) {
+        if (before < 0 || before == RSF_UNBOUNDED) {
+            return before;
+        }
+        int64_t after = before > RSF_UNBOUNDED - n ? RSF_UNBOUNDED : before + n;
+        if (RSF_LIKELY(
+                rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, after))) { /* R1 A1 */
+            return before;
+        }
+    }
+}
+
+/*
+ * Takes n delivered elements off the demand. Pre: n >= 0.
+ * Returns what is left (RSF_UNBOUNDED stays), or a sentinel, or RSF_EXCEEDED when fewer than n
+ * were asked for (§1.1); in the last two cases nothing changes. Any thread; lock-free.
+ */
+static inline int64_t
+rsf_demand_fulfil(rsf_demand *demand, int64_t n)
+{
+    int64_t before = rsf_load(i64, RSF_DEMAND_ORDER_LOOK, &demand->value); /* A1 */
+    for (;;) {
+        if (before < 0 || before == RSF_UNBOUNDED) {
+            return before;
+        }
+        if (RSF_UNLIKELY(before < n)) {
+            return RSF_EXCEEDED;
+        }
+        int64_t after = before - n;
+        if (RSF_LIKELY(
+                rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, after))) { /* R1 A1 */
+            return after;
+        }
+    }
+}
+
+/* The first sentinel wins. Returns the value before: >= 0 if this call did it. Lock-free. */
+static inline int64_t
+rsf__demand_end(rsf_demand *demand, int64_t sentinel)
+{
+    int64_t before = rsf_load(i64, RSF_DEMAND_ORDER_LOOK, &demand->value); /* A1 */
+    while (before >= 0) {
+        if (rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, sentinel)) { /* R1 A1 */
+            break;
+        }
+    }
+    return before;
+}
+
+/*
+ * The subscriber's end (§3.5, §3.6). Returns the value before: >= 0 means that this call did it,
+ * a sentinel that it was over already. Any thread; lock-free.
+ */
+static inline int64_t
+rsf_demand_cancel(rsf_demand *demand)
+{
+    return rsf__demand_end(demand, RSF_CANCELLED);
+}
+
+/*
+ * The publisher's end (§1.6, §1.7). Returns the value before: >= 0 means that this call did it,
+ * a sentinel that it was over already. Any thread; lock-free.
+ */
+static inline int64_t
+rsf_demand_terminate(rsf_demand *demand)
+{
+    return rsf__demand_end(demand, RSF_TERMINATED);
+}
+
+#endif /* RSF_DEMAND_H */

@@ -1,0 +1,76 @@
+/*
+ * rsf_serial.c - the parts of the signal serializer that run once per stream, not per element.
+ */
+#include "rsf_serial.h"
+
+uint64_t
+rsf_serial_slots(uint64_t capacity)
+{
+    return rsf__power_of_two_at_least(capacity);
+}
+
+bool
+rsf_serial_init(rsf_serial *serial, rsf_serial_cell *cells, uint64_t capacity)
+{
+    if (capacity < 1 || capacity > RSF_SERIAL_MAX_CAPACITY) {
+        return false;
+    }
+    uint64_t slots = rsf_serial_slots(capacity);
+    for (uint64_t slot = 0; slot < slots; slot++) {
+        cells[slot].sequence = 0; /* unused: no published element has sequence 0 */
+    }
+    *serial = (rsf_serial){
+        .cells = cells,
+        .capacity = capacity,
+        .mask = slots - 1,
+    };
+    return true;
+}
+
+bool
+rsf_serial_latch_terminal(rsf_serial *serial)
+{
+    /* Relaxed: R5 publishes the latch together with the signal; until then a reserve that misses
+     * it is one that came before it, in the one order that all changes of tail have. */
+    uint64_t before = rsf_fetch_or_rlx_u64(&serial->tail, RSF__SERIAL_LATCHED);
+    return (before & RSF__SERIAL_LATCHED) == 0;
+}
+
+void
+rsf_serial_publish_terminal(rsf_serial *serial, int kind)
+{
+    rsf_store(u32, RSF_SERIAL_ORDER_PUBLISH_TERMINAL, &serial->terminal, (uint32_t)kind); /* R5 */
+}
+
+bool
+rsf_serial_terminate(rsf_serial *serial, int kind)
+{
+    if (!rsf_serial_latch_terminal(serial)) {
+        return false;
+    }
+    rsf_serial_publish_terminal(serial, kind);
+    return true;
+}
+
+bool
+rsf_serial_cancel(rsf_serial *serial)
+{
+    return rsf_exchange(u32, RSF_SERIAL_ORDER_CANCEL, &serial->cancelled, 1) == 0; /* R6 A6 */
+}
+
+bool
+rsf_serial_prepare_wait(rsf_serial *serial)
+{
+    (void)rsf_exchange(u32, RSF_SERIAL_ORDER_PARK, &serial->waiting, 1); /* A7 */
+    if (rsf_serial_is_cancelled(serial)) {
+        return false;
+    }
+    /* Relaxed: a look only; reserve acquires. A7 made every release before the last take visible.
+     * The flag stays up when there is room, for the sake of other threads that wait. */
+    uint64_t tail = rsf_load_rlx_u64(&serial->tail);
+    if ((tail & RSF__SERIAL_LATCHED) != 0) {
+        return false;
+    }
+    uint64_t head = rsf_load_rlx_u64(&serial->head);
+    return (tail - head) / RSF__SERIAL_STEP >= serial->capacity;
+}
