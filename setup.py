@@ -30,8 +30,7 @@ C_SOURCES = [CSRC / "rsf_serial.c"]
 
 SANITIZE = os.environ.get("RSTREAMS_FAST_SANITIZE", "")
 SKIP_CYTHON = (
-    platform.python_implementation() == "PyPy"
-    or os.environ.get("RSTREAMS_FAST_SKIP_CYTHON") == "1"
+    platform.python_implementation() == "PyPy" or os.environ.get("RSTREAMS_FAST_SKIP_CYTHON") == "1"
 )
 
 # No -march: a wheel must run on any machine of its platform tag.
