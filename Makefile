@@ -37,6 +37,7 @@ build: ## rebuild the compiled backends in place, where their sources changed
 .PHONY: bench
 bench: ## measure: each primitive, then the ratios to the peers and to the floors
 	@.ci/setup bench
+	@flock build/.lock $(PY) bench/floors/build.py
 	@$(ENV) $(PY) -m pytest bench -q --benchmark-only --benchmark-columns=median,iqr,rounds --benchmark-sort=name --timeout=600
 	@$(ENV) exec $(PY) -m bench.report $(ARGS)
 
@@ -65,7 +66,8 @@ warnings: ## compile the C core with every C compiler here, warnings being error
 	    if command -v $$cc >/dev/null; then \
 	        echo "$$cc: -Wall -Wextra -Werror"; \
 	        for file in csrc/*.c csrc/*.h; do \
-	            $$cc -std=c11 -O2 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -fsyntax-only -x c -Icsrc $$file || exit 1; \
+	            echo "#include \"$$file\"" | $$cc -std=c11 -O2 -Wall -Wextra -Wpedantic -Wshadow -Wconversion \
+	                -Werror -fsyntax-only -I. -Icsrc -x c - || exit 1; \
 	        done; \
 	    else echo "$$cc is not here: not checked"; fi; \
 	done
