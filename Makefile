@@ -16,7 +16,7 @@ ENV := . build/env.sh;
 .PHONY: help
 help: ## show this list
 	@echo "rstreams_fast: Reactive Streams for Python, on a C core"
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1 ## /p' $(MAKEFILE_LIST) | awk -F ' ## ' '{ printf "%-18s%s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1 ## /p' $(MAKEFILE_LIST) | awk -F ' ## ' '{ printf "%-18s%s\n", $$1, $$2 }'
 
 .PHONY: demo
 demo: ## run the main job: 336 776 real flights through Spark, with a report (sets everything up)
@@ -30,9 +30,12 @@ test: ## run the whole suite: the C core's programs, then pytest (sets everythin
 	@$(ENV) exec $(PY) -m pytest $(ARGS)
 
 .PHONY: build
-build: ## rebuild the compiled backends in place, where their sources changed
+build: | $(PY) ## rebuild the compiled backends in place, where their sources changed
 	@mkdir -p build
 	@flock build/.lock $(PY) setup.py -q build_ext --inplace
+
+$(PY):
+	@.ci/setup test
 
 .PHONY: bench
 bench: ## measure: each primitive, then the ratios to the peers and to the floors
