@@ -40,12 +40,13 @@
 #define rsf_fetch_add(type, order, p, v) RSF__PASTE(fetch_add, order, type)(p, v)
 #define rsf_fetch_sub(type, order, p, v) RSF__PASTE(fetch_sub, order, type)(p, v)
 #define rsf_fetch_or(type, order, p, v) RSF__PASTE(fetch_or, order, type)(p, v)
-#define rsf_cas(type, order, p, expected, desired) RSF__PASTE(cas, order, type)(p, expected, desired)
+#define rsf_cas(type, order, p, expected, desired)                                                 \
+    RSF__PASTE(cas, order, type)(p, expected, desired)
 
 #if defined(RSF_COMPILER_GNU)
 
 #if __GCC_ATOMIC_INT_LOCK_FREE != 2 || __GCC_ATOMIC_LLONG_LOCK_FREE != 2
-#error "rstreams_fast needs lock-free 32-bit and 64-bit atomics: no lock may hide behind an accessor"
+#error "rstreams_fast needs lock-free 32-bit and 64-bit atomics, which this target lacks"
 #endif
 
 #define RSF__DEFINE_LOAD(suffix, type, order, builtin_order)                                       \
@@ -138,9 +139,8 @@
     }                                                                                              \
     static inline bool rsf_cas_##order##_##suffix(type *p, type *expected, type desired)           \
     {                                                                                              \
-        word wanted = (word)*expected;                                                             \
-        word found =                                                                               \
-            _InterlockedCompareExchange##bits((volatile word *)p, (word)desired, wanted);          \
+        word wanted = (word)(*expected);                                                           \
+        word found = _InterlockedCompareExchange##bits((volatile word *)p, (word)desired, wanted); \
         *expected = (type)found;                                                                   \
         return found == wanted;                                                                    \
     }

@@ -69,8 +69,8 @@ rsf_demand_request(rsf_demand *demand, int64_t n)
             return before;
         }
         int64_t after = before > RSF_UNBOUNDED - n ? RSF_UNBOUNDED : before + n;
-        if (RSF_LIKELY(
-                rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, after))) { /* R1 A1 */
+        /* R1 A1 */
+        if (RSF_LIKELY(rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, after))) {
             return before;
         }
     }
@@ -93,8 +93,8 @@ rsf_demand_fulfil(rsf_demand *demand, int64_t n)
             return RSF_EXCEEDED;
         }
         int64_t after = before - n;
-        if (RSF_LIKELY(
-                rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, after))) { /* R1 A1 */
+        /* R1 A1 */
+        if (RSF_LIKELY(rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, after))) {
             return after;
         }
     }

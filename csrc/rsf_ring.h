@@ -219,7 +219,8 @@ rsf_ring_size(const rsf_ring *ring)
 static inline bool
 rsf_ring_enter_producer(rsf_ring *ring)
 {
-    return rsf_exchange(u32, RSF_RING_ORDER_ENTER_PRODUCER, &ring->producer_inside, 1) == 0; /* A3 */
+    /* A3 S8 */
+    return rsf_exchange(u32, RSF_RING_ORDER_ENTER_PRODUCER, &ring->producer_inside, 1) == 0;
 }
 
 /* Only after rsf_ring_enter_producer returned true; wait-free. */
@@ -233,7 +234,8 @@ rsf_ring_leave_producer(rsf_ring *ring)
 static inline bool
 rsf_ring_enter_consumer(rsf_ring *ring)
 {
-    return rsf_exchange(u32, RSF_RING_ORDER_ENTER_CONSUMER, &ring->consumer_inside, 1) == 0; /* A4 */
+    /* A4 */
+    return rsf_exchange(u32, RSF_RING_ORDER_ENTER_CONSUMER, &ring->consumer_inside, 1) == 0;
 }
 
 /* Only after rsf_ring_enter_consumer returned true; wait-free. */

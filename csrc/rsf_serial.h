@@ -35,13 +35,13 @@
  * Labels; each release R pairs with the acquire A of its number:
  *
  *     R1 publish: cell            A1 peek: cell               the holder sees what is in the slot
- *     R2 release: head            A2 reserve: head            a slot is reused only after it was read
+ *     R2 release: head            A2 reserve: head            a slot is reused only after reading
  *     R3 leave: wip               A3 enter, try_acquire: wip  the next holder sees all that the last
  *                                                             one did: head, `seen`, the subscriber
  *     R4 enter: wip               A4 leave: wip               a holder that is called back sees what
  *                                                             was published before the call
- *     R5 publish_terminal         A5 terminal                 the holder sees the error, and the latch
- *     R6 cancel                   A6 is_cancelled
+ *     R5 publish_terminal         A5 terminal                 the holder sees the error and the latch
+ *     R6 cancel                   A6 is_cancelled             who sees the cancel sees what led to it
  *     R7 take_waiting             A7 prepare_wait             no wake is lost (as in rsf_ring.h)
  */
 #ifndef RSF_SERIAL_H

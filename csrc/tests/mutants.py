@@ -1,0 +1,303 @@
+"""Proves the checks alive: builds with one order weakened or one bound dropped must fail.
+
+Each mutant is the C core with exactly one thing broken: a memory order weakened through its macro,
+or one line of the source replaced. Its program is built (with ThreadSanitizer where a weakened
+order shows only there) and run until it fails; a mutant that survives every run fails this check.
+
+What is not listed, because no tool here can see it on x86, which reorders nothing but a store with
+a later load: the sequentially consistent accesses S8 of the ring, and the acquire-release
+exchanges of the waiting flags (R6/A6, R7/A7; R7/A7 of the serializer). Weakening them breaks no
+access to plain memory, so TSan is silent, and x86 executes the weaker order as the strong one. The
+same holds for the acquire half of the serializer's leave (A4). Their *shape* is tested: mutants
+below drop the look after the flag is raised, the look at who is inside, and the second drain.
+"""
+# ruff: noqa: INP001, S603  (a script, which runs the compiler it is told and what that made)
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+CSRC = Path(__file__).resolve().parent.parent
+RUNS = 20  # most are caught in the first run, all others in one of the next few
+SECONDS = "1"
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread", "-DHANG_SECONDS=2"]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    program: str
+    define: str = ""  # MACRO=order
+    file: str = ""
+    old: str = ""  # occurs in `file` exactly once
+    new: str = ""
+    tsan: bool = False
+
+    @property
+    def name(self) -> str:
+        change = self.define or f"{self.file}: {self.old} -> {self.new or '(nothing)'}"
+        return f"{self.program}: {' '.join(change.split())}"
+
+
+def weakened(program: str, macro: str, order: str = "rlx") -> Mutant:
+    return Mutant(program, define=f"{macro}={order}", tsan=True)
+
+
+def replaced(program: str, file: str, old: str, new: str, *, tsan: bool = False) -> Mutant:
+    return Mutant(program, file=file, old=old, new=new, tsan=tsan)
+
+
+MUTANTS = [
+    # The demand counter.
+    weakened("stress_demand", "RSF_DEMAND_ORDER_CHANGE"),
+    weakened("stress_demand", "RSF_DEMAND_ORDER_CHANGE", "acq"),
+    weakened("stress_demand", "RSF_DEMAND_ORDER_CHANGE", "rel"),
+    weakened("stress_demand", "RSF_DEMAND_ORDER_LOOK"),
+    replaced(
+        "validate_demand",
+        "rsf_demand.h",
+        "before > RSF_UNBOUNDED - n ? RSF_UNBOUNDED : before + n",
+        "(int64_t)((uint64_t)before + (uint64_t)n)",
+    ),
+    replaced("validate_demand", "rsf_demand.h", "RSF_UNLIKELY(before < n)", "false"),
+    replaced("validate_demand", "rsf_demand.h", "while (before >= 0) {", "for (;;) {"),
+    replaced(
+        "stress_demand",
+        "rsf_demand.h",
+        "rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, sentinel)",
+        "(rsf_store_rel_i64(&demand->value, sentinel), true)",
+    ),
+    # The ring.
+    weakened("stress_ring", "RSF_RING_ORDER_COMMIT"),
+    weakened("stress_ring", "RSF_RING_ORDER_PEEK"),
+    weakened("stress_ring", "RSF_RING_ORDER_RELEASE"),
+    weakened("stress_ring", "RSF_RING_ORDER_RESERVE"),
+    weakened("stress_ring", "RSF_RING_ORDER_LEAVE"),
+    weakened("stress_ring", "RSF_RING_ORDER_ENTER_PRODUCER"),
+    weakened("stress_ring", "RSF_RING_ORDER_ENTER_CONSUMER"),
+    weakened("stress_ring", "RSF_RING_ORDER_CLOSE"),
+    weakened("stress_ring", "RSF_RING_ORDER_IS_CLOSED"),
+    replaced(
+        "validate_ring",
+        "rsf_ring.h",
+        "uint64_t free = ring->capacity - (tail - ring->cached_head);",
+        "uint64_t free = rsf_ring_slots(ring) - (tail - ring->cached_head);",
+    ),
+    replaced("stress_ring", "rsf_ring.h", "return free < max ? free : max;", "return max;"),
+    replaced("stress_ring", "rsf_ring.h", "return ready < max ? ready : max;", "return max;"),
+    replaced(
+        "stress_ring",
+        "rsf_ring.h",
+        "return size < ring->capacity ? size : ring->capacity;",
+        "return size;",
+    ),
+    replaced(
+        "validate_ring",
+        "rsf_ring.h",
+        "rsf_exchange(u32, RSF_RING_ORDER_ENTER_PRODUCER, &ring->producer_inside, 1) == 0",
+        "(rsf_exchange_sc_u32(&ring->producer_inside, 1), true)",
+    ),
+    replaced(
+        "stress_ring",
+        "rsf_ring.h",
+        "rsf_exchange(u32, RSF_RING_ORDER_ENTER_CONSUMER, &ring->consumer_inside, 1) == 0",
+        "(rsf_exchange_sc_u32(&ring->consumer_inside, 1), true)",
+    ),
+    replaced(
+        "stress_ring",
+        "rsf_ring.h",
+        "rsf_load(u32, RSF_RING_ORDER_INSIDE, &ring->producer_inside) != 0",
+        "false",
+    ),
+    replaced(
+        "validate_ring",
+        "rsf_ring.h",
+        "if (empty && !rsf_ring_is_closed(ring)) {",
+        "if (true || empty) {",
+    ),
+    replaced(
+        "validate_ring",
+        "rsf_ring.h",
+        "if (size >= ring->capacity && !rsf_ring_is_closed(ring)) {",
+        "if (true || size) {",
+    ),
+    replaced(
+        "stress_ring",
+        "rsf_ring.h",
+        "return rsf__ring_take_waiting(&ring->consumer_waiting); /* R6 */",
+        "return false;",
+    ),
+    # The serializer.
+    weakened("stress_serial", "RSF_SERIAL_ORDER_PUBLISH"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_PEEK"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_RELEASE"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_RESERVE"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_ENTER"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_ENTER", "rel"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_ACQUIRE"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_LEAVE"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_LEAVE", "acq"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_PUBLISH_TERMINAL"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_TERMINAL"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_CANCEL"),
+    weakened("stress_serial", "RSF_SERIAL_ORDER_IS_CANCELLED"),
+    replaced(
+        "validate_serial",
+        "rsf_serial.h",
+        "(tail - head) / RSF__SERIAL_STEP >= serial->capacity",
+        "(tail - head) / RSF__SERIAL_STEP > serial->capacity",
+    ),
+    replaced(
+        "stress_serial",
+        "rsf_serial.h",
+        "(tail - head) / RSF__SERIAL_STEP >= serial->capacity",
+        "false && head",
+    ),
+    replaced(
+        "stress_serial",
+        "rsf_serial.h",
+        "rsf_cas_rlx_u64(&serial->tail, &tail, tail + RSF__SERIAL_STEP)",
+        "(rsf_store_rel_u64(&serial->tail, tail + RSF__SERIAL_STEP), true)",
+    ),
+    replaced(
+        "stress_serial",
+        "rsf_serial.h",
+        "rsf_fetch_add(u64, RSF_SERIAL_ORDER_ENTER, &serial->wip, 1) != 0",
+        "(rsf_fetch_add_acqrel_u64(&serial->wip, 1), false)",
+    ),
+    replaced(
+        "stress_serial",
+        "rsf_serial.h",
+        "if (before == seen) {",
+        "rsf_store_rel_u64(&serial->wip, 0); if (true || before) {",
+    ),
+    replaced(
+        "validate_serial",
+        "rsf_serial.c",
+        "return (before & RSF__SERIAL_LATCHED) == 0;",
+        "return before == before;",
+    ),
+    replaced(
+        "stress_serial",
+        "rsf_serial.h",
+        "(rsf_load_rlx_u64(&serial->head) | RSF__SERIAL_LATCHED);",
+        "rsf_load_rlx_u64(&serial->tail);",
+    ),
+    replaced(
+        "stress_serial",
+        "rsf_serial.h",
+        "return rsf_load_rlx_u64(&serial->tail) == rsf_load_rlx_u64(&serial->head);",
+        "return rsf_load_rlx_u64(&serial->tail) == rsf_load_rlx_u64(&serial->tail);",
+    ),
+    replaced(
+        "validate_serial",
+        "rsf_serial.c",
+        "return (tail - head) / RSF__SERIAL_STEP >= serial->capacity;",
+        "return tail == tail && head == head;",
+    ),
+    replaced(
+        "stress_serial",
+        "rsf_serial.h",
+        "return rsf_exchange(u32, RSF_SERIAL_ORDER_PARK, &serial->waiting, 0) != 0; /* R7 */",
+        "return false && serial->waiting;",
+    ),
+]
+
+
+def build(mutant: Mutant, number: int, cc: str, directory: Path) -> Path:
+    """A copy of the core with the one change, and the program built from it."""
+    tree = directory / f"{number:02d}"
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.copytree(CSRC, tree, ignore=shutil.ignore_patterns("build"))
+    if mutant.file:
+        path = tree / mutant.file
+        text = path.read_text()
+        squeezed, found = squeeze(text, mutant.old)
+        if found != 1:
+            raise SystemExit(f"{mutant.name}: the line to change occurs {found} times, not once")
+        path.write_text(squeezed.replace(squeeze(mutant.old)[0], mutant.new))
+    elif mutant.define.partition("=")[0] not in (tree / header(mutant)).read_text():
+        raise SystemExit(f"{mutant.name}: there is no such macro")
+    binary = tree / "mutant"
+    command = [cc, *FLAGS, f"-I{tree}"]
+    if mutant.define:
+        command.append(f"-D{mutant.define}")
+    if mutant.tsan:
+        command.append("-fsanitize=thread")
+    sources = [tree / "tests" / f"{mutant.program}.c", tree / "rsf_serial.c"]
+    subprocess.run([*command, *map(str, sources), "-o", str(binary)], check=True)
+    return binary
+
+
+def header(mutant: Mutant) -> str:
+    return f"rsf_{mutant.program.partition('_')[2]}.h"
+
+
+def squeeze(text: str, wanted: str = "") -> tuple[str, int]:
+    """Joins broken lines, so that the formatter's line breaks do not hide what is looked for."""
+    if wanted:
+        target = " ".join(wanted.split())
+        lines = text.splitlines()
+        for start in range(len(lines)):
+            for end in range(start + 1, min(start + 5, len(lines)) + 1):
+                joined = " ".join(part.strip() for part in lines[start:end])
+                if target in joined and target not in " ".join(
+                    part.strip() for part in lines[start + 1 : end]
+                ):
+                    lines[start:end] = [joined, *[""] * (end - start - 1)]
+                    break
+        text = "\n".join(lines) + "\n"
+        return text, text.count(target)
+    return " ".join(text.split()), 0
+
+
+def first_line_of_interest(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip("= \n")]
+    for line in lines:
+        if line.startswith(("SUMMARY", "WARNING: ThreadSanitizer")):
+            return line
+    return lines[0] if lines else "(no output)"
+
+
+def hunt(binary: Path) -> str | None:
+    """How the mutant was caught, or None if it survived every run."""
+    environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
+    for run in range(1, RUNS + 1):
+        result = subprocess.run(
+            [str(binary), SECONDS], check=False, capture_output=True, text=True, env=environment
+        )
+        if result.returncode != 0:
+            return f"run {run}: {first_line_of_interest(result.stderr)}"
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cc", default="gcc")
+    parser.add_argument("--build", type=Path, default=CSRC / "build" / "mutants")
+    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    arguments = parser.parse_args()
+    mutants = [mutant for mutant in MUTANTS if arguments.only in mutant.name]
+
+    def one(number: int) -> bool:
+        mutant = mutants[number]
+        caught = hunt(build(mutant, number, arguments.cc, arguments.build))
+        print(f"  {'caught  ' if caught else 'SURVIVED'}  {mutant.name}", flush=True)
+        if caught:
+            print(f"              {caught}", flush=True)
+        return caught is not None
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(one, range(len(mutants))))
+    print(f"{sum(results)} of {len(results)} mutants caught")
+    return 0 if results and all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
