@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import operator
+import os
+import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from rstreams_fast.errors import InvalidRequest, InvalidRequestType, NoneSignal, StageReturnedNone
 
@@ -20,9 +22,11 @@ __all__ = [
     "check_element",
     "check_program",
     "check_request",
+    "check_same_process",
     "check_timeout",
     "describe_callable",
     "none_returned",
+    "refuse_pickle",
 ]
 
 CANCELLED: Final = -1
@@ -143,7 +147,22 @@ def check_timeout(timeout: object) -> float | None:
         raise TypeError(f"timeout must be a number of seconds, got {type(timeout).__name__}")
     if not timeout >= 0:
         raise ValueError(f"timeout must be >= 0 seconds, got {timeout}")
-    return float(timeout)
+    # What the system cannot wait for is as good as for ever.
+    return float(timeout) if timeout <= threading.TIMEOUT_MAX else None
+
+
+def check_same_process(owner: object, creator: int) -> None:
+    """Refuse to wait in the child of a fork: the threads that would wake it exist in its parent."""
+    if os.getpid() != creator:
+        raise RuntimeError(
+            f"this {type(owner).__name__} was made by process {creator} and cannot be waited for "
+            "in a fork of it"
+        )
+
+
+def refuse_pickle(owner: object) -> NoReturn:
+    """Refuse to copy or pickle a live object."""
+    raise TypeError(f"a {type(owner).__name__} is a live object: it cannot be pickled or copied")
 
 
 def check_element(element: object) -> None:

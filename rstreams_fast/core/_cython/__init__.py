@@ -1,0 +1,6 @@
+"""The core on the C primitives of ``csrc``, for CPython."""
+
+from rstreams_fast.core._cython.demand import DemandCounter
+from rstreams_fast.core._cython.ring import SpscRing
+
+__all__ = ["DemandCounter", "SpscRing"]

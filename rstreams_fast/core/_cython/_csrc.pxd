@@ -1,0 +1,157 @@
+# The C core (csrc/), as Cython sees it, and what CPython's GIL lets us leave out of it.
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+
+cdef extern from "<stdbool.h>":
+    ctypedef bint c_bool "bool"
+
+
+cdef extern from "rsf_demand.h" nogil:
+    ctypedef struct rsf_demand:
+        pass
+
+    const int64_t RSF_UNBOUNDED
+    const int64_t RSF_CANCELLED
+    const int64_t RSF_TERMINATED
+    const int64_t RSF_EXCEEDED
+
+    void rsf_demand_init(rsf_demand *, int64_t)
+    int64_t rsf_demand_load(const rsf_demand *)
+    int64_t rsf_demand_request(rsf_demand *, int64_t)
+    int64_t rsf_demand_fulfil(rsf_demand *, int64_t)
+    int64_t rsf_demand_cancel(rsf_demand *)
+    int64_t rsf_demand_terminate(rsf_demand *)
+
+
+cdef extern from "rsf_ring.h" nogil:
+    ctypedef struct rsf_ring:
+        uint64_t capacity
+        uint64_t head
+        uint64_t tail
+
+    c_bool rsf_ring_init(rsf_ring *, uint64_t)
+    uint64_t rsf_ring_slots(const rsf_ring *)
+    uint64_t rsf_ring_slot(const rsf_ring *, uint64_t)
+    uint64_t rsf_ring_reserve(rsf_ring *, uint64_t, uint64_t *)
+    void rsf_ring_commit(rsf_ring *, uint64_t)
+    uint64_t rsf_ring_peek(rsf_ring *, uint64_t, uint64_t *)
+    void rsf_ring_release(rsf_ring *, uint64_t)
+    uint64_t rsf_ring_size(const rsf_ring *)
+    void rsf_ring_leave_producer(rsf_ring *)
+    void rsf_ring_leave_consumer(rsf_ring *)
+    void rsf_ring_close(rsf_ring *)
+    c_bool rsf_ring_is_closed(const rsf_ring *)
+    c_bool rsf_ring_is_drained(const rsf_ring *)
+    c_bool rsf_ring_prepare_wait_consumer(rsf_ring *)
+    c_bool rsf_ring_prepare_wait_producer(rsf_ring *)
+    c_bool rsf_ring_take_waiting_consumer(rsf_ring *)
+    c_bool rsf_ring_take_waiting_producer(rsf_ring *)
+
+
+cdef extern from "rsf_serial.h" nogil:
+    ctypedef struct rsf_serial_cell:
+        pass
+
+    ctypedef struct rsf_serial:
+        uint64_t capacity
+        uint64_t mask
+
+    const int RSF_SERIAL_OK
+    const int RSF_SERIAL_FULL
+    const int RSF_SERIAL_TERMINATED
+    const int RSF_SERIAL_CANCELLED
+    const int RSF_SERIAL_NONE
+    const int RSF_SERIAL_COMPLETE
+    const int RSF_SERIAL_ERROR
+
+    uint64_t rsf_serial_slots(uint64_t)
+    c_bool rsf_serial_init(rsf_serial *, rsf_serial_cell *, uint64_t)
+    uint64_t rsf_serial_slot(const rsf_serial *, uint64_t)
+    uint64_t rsf_serial_size(const rsf_serial *)
+    int rsf_serial_reserve(rsf_serial *, uint64_t *)
+    void rsf_serial_publish(rsf_serial *, uint64_t)
+    c_bool rsf_serial_enter(rsf_serial *)
+    c_bool rsf_serial_try_acquire(rsf_serial *)
+    c_bool rsf_serial_peek(const rsf_serial *, uint64_t *)
+    void rsf_serial_release(rsf_serial *)
+    c_bool rsf_serial_is_idle(const rsf_serial *)
+    c_bool rsf_serial_leave(rsf_serial *)
+    c_bool rsf_serial_latch_terminal(rsf_serial *)
+    void rsf_serial_publish_terminal(rsf_serial *, int)
+    c_bool rsf_serial_terminate(rsf_serial *, int)
+    int rsf_serial_terminal(const rsf_serial *)
+    c_bool rsf_serial_is_drained(const rsf_serial *)
+    c_bool rsf_serial_cancel(rsf_serial *)
+    c_bool rsf_serial_is_cancelled(const rsf_serial *)
+    c_bool rsf_serial_prepare_wait(rsf_serial *)
+    c_bool rsf_serial_take_waiting(rsf_serial *)
+
+
+cdef extern from *:
+    """
+    #include "rsf_ring.h"
+
+    /*
+     * Where a GIL is, it orders everything that is done between two points at which it may be let
+     * go. Guards and looks at a waiting flag then need no locked instruction; without a GIL they
+     * are the C core's.
+     */
+    #ifdef Py_GIL_DISABLED
+    #define rsfpy_enter_producer(ring) rsf_ring_enter_producer(ring)
+    #define rsfpy_enter_consumer(ring) rsf_ring_enter_consumer(ring)
+    #define rsfpy_take_waiting_consumer(ring) rsf_ring_take_waiting_consumer(ring)
+    #define rsfpy_take_waiting_producer(ring) rsf_ring_take_waiting_producer(ring)
+    #define rsfpy_enter(flag) (rsf_exchange_acq_u32((flag), 1) == 0)
+    #define rsfpy_leave(flag) rsf_store_rel_u32((flag), 0)
+    #else
+    static inline bool
+    rsfpy_enter(uint32_t *flag)
+    {
+        if (rsf_load_rlx_u32(flag) != 0) {
+            return false;
+        }
+        rsf_store_rlx_u32(flag, 1);
+        return true;
+    }
+    #define rsfpy_leave(flag) rsf_store_rlx_u32((flag), 0)
+    #define rsfpy_enter_producer(ring) rsfpy_enter(&(ring)->producer_inside)
+    #define rsfpy_enter_consumer(ring) rsfpy_enter(&(ring)->consumer_inside)
+    #define rsfpy_take_waiting_consumer(ring) \
+        (rsf_load_rlx_u32(&(ring)->consumer_waiting) != 0 && rsf_ring_take_waiting_consumer(ring))
+    #define rsfpy_take_waiting_producer(ring) \
+        (rsf_load_rlx_u32(&(ring)->producer_waiting) != 0 && rsf_ring_take_waiting_producer(ring))
+    #endif
+
+    /* Lets another thread run; only for the moment in which one is known to be about to move. */
+    #if defined(_WIN32)
+    #include <windows.h>
+    #define rsfpy_yield() ((void)SwitchToThread())
+    #else
+    #include <sched.h>
+    #define rsfpy_yield() ((void)sched_yield())
+    #endif
+    """
+    c_bool rsfpy_enter_producer(rsf_ring *) nogil
+    c_bool rsfpy_enter_consumer(rsf_ring *) nogil
+    c_bool rsfpy_take_waiting_consumer(rsf_ring *) nogil
+    c_bool rsfpy_take_waiting_producer(rsf_ring *) nogil
+    c_bool rsfpy_enter(uint32_t *) nogil
+    void rsfpy_leave(uint32_t *) nogil
+    void rsfpy_yield() nogil
+
+
+cdef extern from "Python.h":
+    ctypedef void *PyThread_type_lock
+    ctypedef enum PyLockStatus:
+        PY_LOCK_FAILURE
+        PY_LOCK_ACQUIRED
+        PY_LOCK_INTR
+
+    PyThread_type_lock PyThread_allocate_lock() nogil
+    void PyThread_free_lock(PyThread_type_lock) nogil
+    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long, int) nogil
+    int PyThread_acquire_lock(PyThread_type_lock, int) nogil
+    void PyThread_release_lock(PyThread_type_lock) nogil
+    unsigned long PyThread_get_thread_ident() nogil
+    int PyErr_CheckSignals() except -1

@@ -1,0 +1,111 @@
+# cython: language_level=3
+"""The demand counter on ``rsf_demand``: one atomic word."""
+
+from libc.stdint cimport INT64_MAX, int64_t
+
+from rstreams_fast.core._cython._csrc cimport (
+    RSF_CANCELLED,
+    RSF_EXCEEDED,
+    RSF_TERMINATED,
+    RSF_UNBOUNDED,
+    rsf_demand_cancel,
+    rsf_demand_fulfil,
+    rsf_demand_init,
+    rsf_demand_load,
+    rsf_demand_request,
+    rsf_demand_terminate,
+)
+
+from rstreams_fast.core._common import check_count, check_request, refuse_pickle
+from rstreams_fast.errors import DemandExceeded
+
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object, int *) except? -1
+    bint PyLong_CheckExact(object)
+
+
+cdef int64_t _saturated(object n) except? -1:
+    # A Python int as 64 bits; what is too large for them counts as unbounded (§3.17).
+    cdef int overflow = 0
+    cdef int64_t value = PyLong_AsLongLongAndOverflow(n, &overflow)
+    if overflow == 0:
+        return value
+    return INT64_MAX if overflow > 0 else -INT64_MAX
+
+
+cdef int64_t _non_negative(str name, object n) except -1:
+    cdef int64_t value = _saturated(n) if PyLong_CheckExact(n) else -1
+    if value < 0:
+        value = _saturated(check_count(name, n))
+    return value
+
+
+cdef class DemandCounter:
+    """How many elements were requested and not yet delivered. Any thread may call any method."""
+
+    def __cinit__(self, initial=0):
+        rsf_demand_init(&self.demand, _non_negative("initial", initial))
+
+    def request(self, n, /):
+        """Add ``n`` and return the demand before it, or the sentinel, which makes this a NOP (§3.6).
+
+        Saturates at ``UNBOUNDED``, and stays there (§3.17). ``n <= 0`` is a ``ValueError``, a
+        non-int a ``TypeError``; both change nothing (§3.9).
+        """
+        cdef int64_t before = rsf_demand_load(&self.demand)
+        cdef int64_t count
+        if before < 0:
+            return before
+        count = _saturated(n) if PyLong_CheckExact(n) else 0
+        if count <= 0:
+            count = _saturated(check_request(n))
+        return rsf_demand_request(&self.demand, count)
+
+    def fulfil(self, n=1, /):
+        """Take ``n`` delivered elements off and return what is left, or the sentinel.
+
+        More than was requested is a ``DemandExceeded`` and changes nothing (§1.1).
+        """
+        cdef int64_t left = rsf_demand_fulfil(&self.demand, _non_negative("n", n))
+        if left == RSF_EXCEEDED:
+            raise DemandExceeded(
+                f"§1.1: {n} elements delivered, only {self.pending} were requested"
+            )
+        return left
+
+    def cancel(self):
+        """End the demand for good; ``True`` if this call was the one that ended it."""
+        return rsf_demand_cancel(&self.demand) >= 0
+
+    def terminate(self):
+        """End the demand because the stream has ended; ``True`` if this call ended it."""
+        return rsf_demand_terminate(&self.demand) >= 0
+
+    @property
+    def value(self):
+        """The demand, or the sentinel ``CANCELLED`` or ``TERMINATED``."""
+        return rsf_demand_load(&self.demand)
+
+    @property
+    def pending(self):
+        """The demand; 0 after ``cancel`` or ``terminate``."""
+        return max(rsf_demand_load(&self.demand), 0)
+
+    @property
+    def cancelled(self):
+        """Whether ``cancel`` came first."""
+        return rsf_demand_load(&self.demand) == RSF_CANCELLED
+
+    @property
+    def terminated(self):
+        """Whether ``terminate`` came first."""
+        return rsf_demand_load(&self.demand) == RSF_TERMINATED
+
+    def __repr__(self):
+        cdef int64_t value = rsf_demand_load(&self.demand)
+        words = {RSF_CANCELLED: "cancelled", RSF_TERMINATED: "terminated", RSF_UNBOUNDED: "unbounded"}
+        return f"<DemandCounter {words.get(value, value)}>"
+
+    def __reduce__(self):
+        refuse_pickle(self)

@@ -1,0 +1,85 @@
+from cpython.object cimport PyObject
+from libc.stdint cimport uint64_t
+
+from rstreams_fast.core._cython._csrc cimport (
+    PyThread_type_lock,
+    rsf_ring,
+    rsf_ring_commit,
+    rsf_ring_is_closed,
+    rsf_ring_leave_consumer,
+    rsf_ring_leave_producer,
+    rsf_ring_peek,
+    rsf_ring_release,
+    rsf_ring_reserve,
+    rsf_ring_slot,
+    rsfpy_enter_consumer,
+    rsfpy_enter_producer,
+    rsfpy_take_waiting_consumer,
+    rsfpy_take_waiting_producer,
+)
+
+
+cdef extern from "Python.h":
+    void Py_INCREF_ptr "Py_INCREF"(PyObject *)
+
+
+cdef class SpscRing:
+    cdef rsf_ring ring
+    cdef PyObject **slots  # owned references in head .. tail-1; the rest is stale
+    cdef PyThread_type_lock consumer_event
+    cdef PyThread_type_lock producer_event
+    cdef object error
+    cdef long creator
+    cdef object __weakref__
+
+    cdef void wake_consumer(self) noexcept
+    cdef void wake_producer(self) noexcept
+    cdef Py_ssize_t _offer_many(self, object elements, Py_ssize_t first) except -1
+    cdef object _deadline(self, object timeout, object deadline)
+    cdef bint _park(self, bint consumer, object deadline) except -1
+    cdef void _call_off(self, bint consumer) noexcept
+
+
+cdef int refuse_overlap(str side) except -1
+cdef int refuse_closed(str call) except -1
+cdef int refuse_none() except -1
+
+
+cdef inline int ring_offer(SpscRing self, PyObject *element) except -1:
+    # 1: put in; 0: full. Takes a reference of its own.
+    cdef uint64_t index
+    if not rsfpy_enter_producer(&self.ring):
+        refuse_overlap("producer")
+    if rsf_ring_is_closed(&self.ring):
+        rsf_ring_leave_producer(&self.ring)
+        refuse_closed("offer")
+    if element == <PyObject *>None:
+        rsf_ring_leave_producer(&self.ring)
+        refuse_none()
+    if rsf_ring_reserve(&self.ring, 1, &index) == 0:
+        rsf_ring_leave_producer(&self.ring)
+        return 0
+    Py_INCREF_ptr(element)
+    self.slots[rsf_ring_slot(&self.ring, index)] = element
+    rsf_ring_commit(&self.ring, 1)
+    rsf_ring_leave_producer(&self.ring)
+    if rsfpy_take_waiting_consumer(&self.ring):
+        self.wake_consumer()
+    return 1
+
+
+cdef inline PyObject *ring_poll(SpscRing self) except? NULL:
+    # A new reference, or NULL without an exception when empty.
+    cdef uint64_t index
+    cdef PyObject *element
+    if not rsfpy_enter_consumer(&self.ring):
+        refuse_overlap("consumer")
+    if rsf_ring_peek(&self.ring, 1, &index) == 0:
+        rsf_ring_leave_consumer(&self.ring)
+        return NULL
+    element = self.slots[rsf_ring_slot(&self.ring, index)]
+    rsf_ring_release(&self.ring, 1)
+    rsf_ring_leave_consumer(&self.ring)
+    if rsfpy_take_waiting_producer(&self.ring):
+        self.wake_producer()
+    return element
