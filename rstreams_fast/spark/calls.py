@@ -1,0 +1,233 @@
+"""How one call of a user's function is made: time-out, retry, failure, and threads for a sync one.
+
+Everything here runs on the stage's loop, except the user's sync function itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import types
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any
+
+from rstreams_fast.core._eager import resume
+from rstreams_fast.spark.figures import Counters
+from rstreams_fast.spark.options import CallOptions, label_of
+from rstreams_fast.spark.threads import Crew
+
+__all__ = ["Deadlines", "Resource", "ThreadedCalls", "guarded"]
+
+
+class Deadlines:
+    """The time-outs of a stage's calls, armed only for a call that has to wait.
+
+    All are equally long, so they fall due in the order in which they were armed: a queue and one timer do for
+    all. A call that answers at once costs no timer at all.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, counters: Counters) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._counters = counters
+        self._armed: OrderedDict[_Deadline, None] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @types.coroutine
+    def wait(self, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
+        """Await ``awaitable``; ``TimeoutError`` when it takes too long."""
+        coro = awaitable if asyncio.iscoroutine(awaitable) else _awaited(awaitable)
+        try:
+            waits_for = coro.send(None)
+        except StopIteration as stop:
+            return stop.value
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        deadline = _Deadline(task, self._loop.time() + self._seconds)
+        self._armed[deadline] = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline.when, self._expire)
+        try:
+            return (yield from resume(coro, waits_for))
+        except asyncio.CancelledError:
+            # Cancelled by us, and by nobody else?
+            if deadline.expired and task.uncancel() <= 0:
+                self._counters.timeouts += 1
+                raise TimeoutError(f"no answer within {self._seconds} s") from None
+            raise
+        finally:
+            self._armed.pop(deadline, None)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._armed:
+            deadline = next(iter(self._armed))
+            if deadline.when > now:
+                self._timer = self._loop.call_at(deadline.when, self._expire)
+                return
+            del self._armed[deadline]
+            deadline.expired = True
+            deadline.task.cancel()
+
+
+class _Deadline:
+    __slots__ = ("expired", "task", "when")
+
+    def __init__(self, task: asyncio.Task[Any], when: float) -> None:
+        self.task = task
+        self.when = when
+        self.expired = False
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def guarded(
+    fn: Callable[..., Awaitable[Any]],
+    options: CallOptions,
+    loop: asyncio.AbstractEventLoop,
+    counters: Counters,
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` with what ``options`` say about time-outs, retries and failures; ``fn`` itself if nothing."""
+    deadlines = None
+    if options.timeout is not None:
+        deadlines = Deadlines(loop, options.timeout, counters)
+    retry, to_null = options.retry, options.on_failure == "null"
+    if deadlines is None and retry is None and not to_null:
+        return fn
+    attempts = 1 if retry is None else retry.attempts
+
+    async def call(*args: Any) -> Any:
+        attempt = 1
+        while True:
+            try:
+                awaitable = fn(*args)
+                return await (awaitable if deadlines is None else deadlines.wait(awaitable))
+            except Exception as error:
+                if retry is None or attempt >= attempts or not isinstance(error, retry.on):
+                    if to_null:
+                        counters.failures += 1
+                        return None
+                    if attempt > 1:
+                        error.add_note(f"rstreams_fast: this was attempt {attempt} of {attempts}")
+                    raise
+            counters.retries += 1
+            await asyncio.sleep(retry.delay(attempt))
+            attempt += 1
+
+    return call
+
+
+class ThreadedCalls:
+    """Makes calls of a sync function awaitable, on at most ``size`` threads, started as they are needed."""
+
+    def __init__(
+        self, fn: Callable[..., Any], size: int, loop: asyncio.AbstractEventLoop, crew: Crew
+    ) -> None:
+        self._fn = fn
+        self._size = size
+        self._loop = loop
+        self._crew = crew
+        self._label = label_of(fn)
+        self._work: queue.SimpleQueue[tuple[asyncio.Future[Any], tuple[Any, ...]] | None]
+        self._work = queue.SimpleQueue()  # bounded by the window in front of it
+        self._outcomes: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._notified = False
+        self._threads = 0
+        self._open = 0
+        self._closed = False
+
+    def __call__(self, *args: Any) -> asyncio.Future[Any]:
+        """Start a call; the loop's thread only."""
+        future = self._loop.create_future()
+        self._open += 1
+        if self._open > self._threads and self._threads < self._size:
+            self._threads += 1
+            self._crew.start(self._run, f"call-{self._threads}")
+        self._work.put((future, args))
+        return future
+
+    def close(self) -> None:
+        """Start nothing more and let the threads go; a call under way ends in its own time."""
+        self._closed = True
+        for _ in range(self._threads):
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (job := self._work.get()) is not None and not self._closed:
+            future, args = job
+            result: Any = None
+            failure: BaseException | None = None
+            try:
+                result = self._fn(*args)
+                if asyncio.iscoroutine(result):
+                    result.close()
+                    raise TypeError(
+                        f"{self._label} returned a coroutine; make it 'async def' itself, "
+                        "so that it is run on the loop"
+                    )
+            except StopIteration as stopped:  # which no future can carry
+                failure = RuntimeError(f"{self._label} raised StopIteration")
+                failure.__cause__ = stopped
+            except BaseException as raised:  # noqa: BLE001 - it is the call's outcome
+                failure = raised
+            self._outcomes.append((future, result, failure))
+            del job, future, args, result, failure
+            if not self._notified:
+                self._notified = True
+                try:
+                    self._loop.call_soon_threadsafe(self._deliver)
+                except RuntimeError:  # the loop is closed: nobody waits any more
+                    return
+
+    def _deliver(self) -> None:
+        self._notified = False
+        while self._outcomes:
+            future, result, failure = self._outcomes.popleft()
+            self._open -= 1
+            if future.done():
+                continue
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(result)
+
+
+class Resource:
+    """What the ``using`` factory opened, once per partition, on the loop."""
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self._factory = factory
+        self._manager: AbstractAsyncContextManager[Any] | AbstractContextManager[Any] | None = None
+
+    async def open(self) -> Any:
+        """Enter the context manager and return what it gives."""
+        manager = self._factory()
+        if hasattr(type(manager), "__aenter__"):
+            value = await manager.__aenter__()
+        elif hasattr(type(manager), "__enter__"):
+            value = manager.__enter__()
+        else:
+            raise TypeError(
+                f"using: {label_of(self._factory)} gave {type(manager).__name__}, "
+                "which is no (async) context manager"
+            )
+        self._manager = manager
+        return value
+
+    async def close(self, failure: BaseException | None) -> None:
+        """Leave it, if it was entered; it is told of ``failure`` and cannot swallow it."""
+        manager, self._manager = self._manager, None
+        if manager is None:
+            return
+        told: tuple[Any, Any, Any] = (None, None, None)
+        if failure is not None:
+            told = (type(failure), failure, failure.__traceback__)
+        if isinstance(manager, AbstractAsyncContextManager):
+            await manager.__aexit__(*told)
+        else:
+            manager.__exit__(*told)

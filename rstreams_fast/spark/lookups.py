@@ -1,0 +1,270 @@
+"""``lookup`` and ``enrich``: calls of a function, row by row, as a column and as a frame."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rstreams_fast.spark.hold import READ_AHEAD_BATCHES
+from rstreams_fast.spark.options import (
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_CONCURRENCY,
+    CallOptions,
+    Retry,
+)
+from rstreams_fast.spark.rows import OUTPUT_BATCHES, SUB_BATCH_ROWS, Layout, run_rows
+from rstreams_fast.spark.types import resolve_schema, resolve_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+    from rstreams_fast.spark.figures import Figures
+
+__all__ = ["Enrich", "Lookup", "enrich", "lookup"]
+
+MapFunction = Callable[[Iterable[Any]], Iterator[Any]]
+
+
+def lookup(
+    fn: Callable[..., Any],
+    returns: str | DataType | pa.DataType,
+    *,
+    using: Callable[[], Any] | None = None,
+    concurrency: int = DEFAULT_CONCURRENCY,
+    max_pending_rows: int | None = None,
+    ordered: bool = True,
+    dedupe: bool = False,
+    on_null: str = "skip",
+    timeout: float | None = None,
+    retry: Retry | None = None,
+    on_failure: str = "raise",
+    max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+    figures: Figures | None = None,
+) -> Lookup:
+    """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch, "string")("tailnum"))``.
+
+    ``fn`` gets the values of the key columns as positional arguments and returns the value; ``None`` is null. It is
+    ``async``, or a plain function, which then runs on up to ``concurrency`` threads. Only the key columns
+    cross to Python. Spark neither repeats nor drops a call: the function is marked non-deterministic.
+
+    ``returns``: the type of the column, as DDL, Spark or Arrow type. Values are checked and cast.
+    ``using``: a factory of an (async) context manager, opened once per partition on the stage's loop; what it gives is
+    passed to ``fn`` first. Clients, connections and secrets go here, never into the closure.
+    ``concurrency``: how many calls run at once, per partition at work.
+    ``max_pending_rows``: rows whose call was made and whose result has not left, per partition: so many may wait
+    behind one slow call. Default: 64 x ``concurrency``, at most 65 536.
+    ``ordered``: must be true here: the values of a column line up with their rows (``enrich`` can do without).
+    ``dedupe``: equal hashable keys in flight share one call, and its failure.
+    ``on_null``: ``"skip"``: a null among the keys gives null without a call; ``"call"``: ``fn`` gets ``None``.
+    ``timeout``: seconds for one attempt of an async ``fn``, then ``TimeoutError``.
+    ``retry``: a :class:`Retry`; default: one attempt.
+    ``on_failure``: ``"raise"``: the exception is the task's, with the key that caused it; ``"null"``: the value is null.
+    ``max_buffer_bytes``: bytes of input batches held per partition at work; one batch always passes.
+    ``figures``: where live figures go, a :class:`Figures`.
+
+    Bad arguments are a ``TypeError`` or ``ValueError`` that names the argument.
+    """
+    if ordered is False:
+        raise ValueError(
+            "lookup(ordered=False): the values of a column must line up with their rows; "
+            "use enrich(..., ordered=False)"
+        )
+    options = CallOptions(
+        fn,
+        using,
+        concurrency,
+        max_pending_rows,
+        ordered,
+        dedupe,
+        on_null,
+        timeout,
+        retry,
+        on_failure,
+        max_buffer_bytes,
+        figures,
+    )
+    return Lookup(options, returns)
+
+
+def enrich(
+    fn: Callable[..., Any],
+    *,
+    on: str | Sequence[str],
+    output: str | StructType | pa.Schema,
+    using: Callable[[], Any] | None = None,
+    concurrency: int = DEFAULT_CONCURRENCY,
+    max_pending_rows: int | None = None,
+    ordered: bool = True,
+    dedupe: bool = False,
+    on_null: str = "skip",
+    timeout: float | None = None,
+    retry: Retry | None = None,
+    on_failure: str = "raise",
+    max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+    figures: Figures | None = None,
+) -> Enrich:
+    """Add columns to a frame: ``df.transform(enrich(fetch, on=["a", "b"], output="x double, y long"))``.
+
+    ``fn`` gets the values of the columns ``on`` and returns the value of the one ``output`` column, or for several
+    a tuple in their order or a dict with exactly their names; ``None`` makes all of them null. All columns of the frame
+    are kept. ``ordered``: rows keep their order within a partition; without it they leave as their calls
+    finish. Everything else as in :func:`lookup`.
+    """
+    options = CallOptions(
+        fn,
+        using,
+        concurrency,
+        max_pending_rows,
+        ordered,
+        dedupe,
+        on_null,
+        timeout,
+        retry,
+        on_failure,
+        max_buffer_bytes,
+        figures,
+    )
+    keys = (on,) if isinstance(on, str) else tuple(on)
+    if not keys or not all(isinstance(name, str) for name in keys):
+        raise TypeError(f"on must name at least one column, got {on!r}")
+    return Enrich(options, keys, output)
+
+
+class Lookup:
+    """A column function; see :func:`lookup`. Immutable; may be used for any number of columns."""
+
+    def __init__(self, options: CallOptions, returns: Any) -> None:
+        self._options = options
+        self._returns = returns
+        self._key = uuid.uuid4().hex[:12]
+
+    def __call__(self, *keys: str | Column) -> Column:
+        """Return the column of values for the given key columns."""
+        if not keys:
+            raise TypeError(f"{self._options.label}: a lookup needs at least one key column")
+        from pyspark.sql.functions import arrow_udf
+
+        declared, kind = resolve_type(self._returns, "returns")
+        run = _column_function(self._options, Layout(None, ("value",), (kind,)), self._key)
+        run.__name__ = run.__qualname__ = self._options.label.replace(".", "_").strip("<>")
+        _annotate(run, len(keys))
+        udf = arrow_udf(run, declared).asNondeterministic()
+        column: Column = udf(*keys)
+        return column
+
+    def as_map_fn(self, on: str | Sequence[str] = (), name: str = "value") -> MapFunction:
+        """Return the plain iterator function over record batches, as ``mapInArrow`` takes it.
+
+        It appends the column ``name`` to the batches; the keys are the columns ``on``, or all.
+        """
+        _, kind = resolve_type(self._returns, "returns")
+        keys = (on,) if isinstance(on, str) else tuple(on)
+        return _map_function(self._options, Layout(keys, (name,), (kind,)), self._key)
+
+    def describe(self) -> str:
+        """Return what runs in a partition, and its bounds, for people."""
+        return _describe("lookup", self._options)
+
+    def __repr__(self) -> str:
+        return f"<lookup {self._options.label}>"
+
+
+class Enrich:
+    """A function from frame to frame; see :func:`enrich`. Immutable; may be used for any number of frames."""
+
+    def __init__(self, options: CallOptions, on: tuple[str, ...], output: Any) -> None:
+        self._options = options
+        self._on = on
+        self._output = output
+        self._key = uuid.uuid4().hex[:12]
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """Return ``frame`` with the output columns."""
+        from pyspark.sql.types import StructType
+
+        declared, schema = resolve_schema(self._output, "output")
+        before = frame.schema
+        taken = {name.lower() for name in before.names}
+        for name in declared.names:
+            if name.lower() in taken:
+                raise ValueError(f"output: the frame has a column {name!r} already")
+        layout = Layout(
+            tuple(_resolve_name(name, before.names) for name in self._on),
+            tuple(schema.names),
+            tuple(schema.types),
+        )
+        return frame.mapInArrow(
+            _map_function(self._options, layout, self._key),
+            StructType([*before.fields, *declared.fields]),
+        )
+
+    def as_map_fn(self) -> MapFunction:
+        """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
+        _, schema = resolve_schema(self._output, "output")
+        layout = Layout(self._on, tuple(schema.names), tuple(schema.types))
+        return _map_function(self._options, layout, self._key)
+
+    def describe(self) -> str:
+        """Return what runs in a partition, and its bounds, for people."""
+        return _describe("enrich", self._options)
+
+    def __repr__(self) -> str:
+        return f"<enrich {self._options.label} on {', '.join(self._on)}>"
+
+
+def _resolve_name(name: str, names: Sequence[str]) -> str:
+    """Find a column as Spark does: by its name, else regardless of case."""
+    if list(names).count(name) == 1:
+        return name
+    alike = [known for known in names if known.lower() == name.lower()]
+    if not alike:
+        raise ValueError(f"on: the frame has no column {name!r}; it has {', '.join(names)}")
+    if len(alike) > 1:
+        raise ValueError(f"on: {name!r} may be any of {', '.join(alike)}")
+    return alike[0]
+
+
+def _map_function(options: CallOptions, layout: Layout, key: str) -> MapFunction:
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        return run_rows(options, layout, key, iter(batches))
+
+    return run
+
+
+def _column_function(options: CallOptions, layout: Layout, key: str) -> Callable[..., Any]:
+    def run(arrays):  # type: ignore[no-untyped-def]  # annotated by _annotate, for Spark to read
+        return run_rows(options, layout, key, iter(arrays))
+
+    return run
+
+
+def _annotate(run: Callable[..., Any], arity: int) -> None:
+    """Say by type hints, which is how Spark wants to be told, what kind of function this is."""
+    import pyarrow as pa
+
+    arrays = Iterator[pa.Array] if arity == 1 else Iterator[tuple[pa.Array, ...]]
+    run.__annotations__ = {"arrays": arrays, "return": Iterator[pa.Array]}
+
+
+def _describe(what: str, options: CallOptions) -> str:
+    order = "in order" if options.ordered else "as they finish"
+    how = "on the loop" if options.is_async else f"on up to {options.concurrency} threads"
+    lines = [
+        f"{what} {options.label}, in each partition at work:",
+        f"  calls: at most {options.concurrency} at once, {how}"
+        + (", equal keys in flight share one" if options.dedupe else ""),
+        f"  window: at most {options.window_rows} rows pending, results {order}",
+        f"  read ahead: a ring of {READ_AHEAD_BATCHES} batches, under a demand counter of "
+        f"{options.max_buffer_bytes} bytes (one larger batch passes alone)",
+        f"  results: a ring of {OUTPUT_BATCHES} sub-batches of at most {SUB_BATCH_ROWS} rows",
+        "  threads: Spark's own, a reader, a loop"
+        + ("" if options.is_async else f", up to {options.concurrency} for calls"),
+    ]
+    if options.timeout is not None:
+        lines.append(f"  time-out: {options.timeout} s for each attempt")
+    if options.retry is not None:
+        lines.append(f"  attempts: at most {options.retry.attempts}")
+    return "\n".join(lines)

@@ -1,0 +1,189 @@
+"""The words that ``lookup`` and ``enrich`` share: what they mean, their defaults, their checks."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rstreams_fast.spark.figures import Figures
+
+__all__ = [
+    "DEFAULT_BUFFER_BYTES",
+    "DEFAULT_CONCURRENCY",
+    "CallOptions",
+    "Retry",
+    "check_choice",
+    "check_positive_int",
+    "is_async",
+    "label_of",
+]
+
+DEFAULT_CONCURRENCY: Final = 64
+"""Calls that run at once in one partition."""
+
+DEFAULT_BUFFER_BYTES: Final = 64 << 20
+"""Bytes of input batches that one partition holds; one batch always passes."""
+
+PENDING_PER_CALL: Final = 64
+"""Default places in the window per running call: so many rows may wait behind one slow call."""
+
+MAX_DEFAULT_PENDING: Final = 65_536
+"""What the default number of places never exceeds, unless ``concurrency`` itself does."""
+
+
+def check_positive_int(name: str, value: object) -> int:
+    """Return the argument ``name``, an int >= 1."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} must be >= 1, got {value}")
+    return value
+
+
+def check_seconds(name: str, value: object) -> float:
+    """Return the argument ``name``, a number of seconds > 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
+    if not value > 0:
+        raise ValueError(f"{name} must be > 0 seconds, got {value}")
+    return float(value)
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """Return the argument ``name``, one of ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Return the argument ``name``, a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, got {type(value).__name__}")
+    return value
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Say whether calling ``fn`` gives a coroutine; a partial or a callable object is looked into."""
+    inner: Any = fn
+    while hasattr(inner, "func"):
+        inner = inner.func
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
+        getattr(inner, "__call__", None)  # noqa: B004 - it is looked into, not tested for
+    )
+
+
+def label_of(fn: Callable[..., Any]) -> str:
+    """Name a user's function for messages and figures."""
+    inner: Any = fn
+    while hasattr(inner, "func"):
+        inner = inner.func
+    name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
+    return str(name).rsplit("<locals>.", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How often and when a failed call is made again.
+
+    ``attempts`` counts all calls, the first included: ``Retry(3)`` calls at most three times. Before
+    attempt *n* + 1 it waits ``backoff * factor**(n - 1)`` seconds, never more than ``max_backoff``,
+    of which a random share of up to ``jitter`` (0 to 1) is left out, so that many callers do not come
+    back together. ``on`` are the exceptions that are worth another attempt; a time-out is a
+    ``TimeoutError``. A call that waits for its next attempt still counts as running.
+    """
+
+    attempts: int
+    backoff: float = 0.1
+    factor: float = 2.0
+    max_backoff: float = 30.0
+    jitter: float = 0.5
+    on: tuple[type[Exception], ...] = (Exception,)
+
+    def __post_init__(self) -> None:
+        check_positive_int("Retry(attempts)", self.attempts)
+        for name, least in (("backoff", 0), ("factor", 1), ("max_backoff", 0), ("jitter", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"Retry({name}) must be a number, got {type(value).__name__}")
+            if not value >= least:
+                raise ValueError(f"Retry({name}) must be >= {least}, got {value}")
+        if self.jitter > 1:
+            raise ValueError(f"Retry(jitter) must be <= 1, got {self.jitter}")
+        on = (self.on,) if isinstance(self.on, type) else tuple(self.on)
+        for kind in on:
+            if not (isinstance(kind, type) and issubclass(kind, Exception)):
+                raise TypeError(f"Retry(on) must be exception types, got {kind!r}")
+        object.__setattr__(self, "on", on)
+
+    def delay(self, attempt: int) -> float:
+        """Return the seconds to wait after attempt number ``attempt`` (from 1) has failed."""
+        try:
+            full = min(self.backoff * self.factor ** (attempt - 1), self.max_backoff)
+        except OverflowError:
+            full = self.max_backoff
+        return full * (1 - self.jitter * random.random())  # noqa: S311 - spreads load, hides nothing
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """A checked set of the words of ``lookup`` and ``enrich``; see there for their meaning."""
+
+    fn: Callable[..., Any]
+    using: Callable[[], Any] | None = None
+    concurrency: int = DEFAULT_CONCURRENCY
+    max_pending_rows: int | None = None
+    ordered: bool = True
+    dedupe: bool = False
+    on_null: str = "skip"
+    timeout: float | None = None
+    retry: Retry | None = None
+    on_failure: str = "raise"
+    max_buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    figures: Figures | None = None
+    is_async: bool = field(init=False)
+    label: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise TypeError(f"fn must be callable, got {type(self.fn).__name__}")
+        if self.using is not None and not callable(self.using):
+            raise TypeError(
+                "using must be a factory of a context manager, "
+                f"got {type(self.using).__name__}, which cannot be called"
+            )
+        check_positive_int("concurrency", self.concurrency)
+        check_positive_int("max_buffer_bytes", self.max_buffer_bytes)
+        check_flag("ordered", self.ordered)
+        check_flag("dedupe", self.dedupe)
+        check_choice("on_null", self.on_null, ("skip", "call"))
+        check_choice("on_failure", self.on_failure, ("raise", "null"))
+        if self.max_pending_rows is not None:
+            check_positive_int("max_pending_rows", self.max_pending_rows)
+            if self.max_pending_rows < self.concurrency:
+                raise ValueError(
+                    f"max_pending_rows={self.max_pending_rows} is less than "
+                    f"concurrency={self.concurrency}: so many calls could never run"
+                )
+        if self.retry is not None and not isinstance(self.retry, Retry):
+            raise TypeError(f"retry must be a Retry, got {type(self.retry).__name__}")
+        object.__setattr__(self, "is_async", is_async(self.fn))
+        object.__setattr__(self, "label", label_of(self.fn))
+        if self.timeout is not None:
+            object.__setattr__(self, "timeout", check_seconds("timeout", self.timeout))
+            if not self.is_async:
+                raise ValueError(
+                    f"timeout needs an async fn: {self.label} runs on a thread, "
+                    "and a thread cannot be stopped; set the time-out of the client it uses"
+                )
+
+    @property
+    def window_rows(self) -> int:
+        """Places in the window: rows whose call was made and whose result is not yet handed on."""
+        if self.max_pending_rows is not None:
+            return self.max_pending_rows
+        return max(self.concurrency, min(PENDING_PER_CALL * self.concurrency, MAX_DEFAULT_PENDING))

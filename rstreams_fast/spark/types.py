@@ -1,0 +1,378 @@
+"""Between Python values and Arrow, as declared: what a function returned becomes exactly the declared type,
+
+or an error that names the column and the row.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = [
+    "Columns",
+    "conform",
+    "keys_of",
+    "resolve_schema",
+    "resolve_type",
+    "shorten",
+]
+
+Converter = Callable[[Any], Any]
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = 200
+_repr.maxtuple = _repr.maxlist = _repr.maxdict = 20
+
+
+def shorten(value: object) -> str:
+    """Return a ``repr`` that fits into a message."""
+    return _repr.repr(value)
+
+
+# -- what was declared --------------------------------------------------------------------------------
+
+
+def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
+    """Return the Spark and the Arrow type of a DDL string, a Spark type or an Arrow type."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+    from pyspark.sql.types import DataType
+
+    if isinstance(declared, pa.DataType):
+        declared = from_arrow_type(declared)
+    elif isinstance(declared, str):
+        declared = _parse_ddl(declared, what)
+    if not isinstance(declared, DataType):
+        raise TypeError(
+            f"{what} must be a DDL string, a pyspark.sql.types.DataType or a pyarrow.DataType, "
+            f"got {type(declared).__name__}"
+        )
+    return declared, to_arrow_type(declared, timezone="UTC")
+
+
+def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
+    """Return the Spark and the Arrow schema of a DDL string, a ``StructType`` or an Arrow schema."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    if isinstance(declared, pa.Schema):
+        declared = from_arrow_schema(declared)
+    elif isinstance(declared, str):
+        declared = _parse_ddl(declared, what)
+    if not isinstance(declared, StructType):
+        raise TypeError(
+            f"{what} must name its columns: a DDL string such as 'temp double, wind double', "
+            f"a StructType or a pyarrow.Schema, got {shorten(declared)}"
+        )
+    if not declared.fields:
+        raise ValueError(f"{what} has no columns")
+    names = [name.lower() for name in declared.names]
+    for name in declared.names:
+        if names.count(name.lower()) > 1:
+            raise ValueError(f"{what} names the column {name!r} twice")
+    return declared, to_arrow_schema(declared, timezone="UTC")
+
+
+def _parse_ddl(ddl: str, what: str) -> DataType:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import DataType
+
+    try:
+        return DataType.fromDDL(ddl)
+    except PySparkException as refused:
+        if "NO_ACTIVE" in str(refused) or "active" in str(refused).lower():
+            raise RuntimeError(
+                f"{what}={ddl!r} is a DDL string, and only a running SparkSession can read it; "
+                "start one first, or give a pyspark.sql.types.DataType or a pyarrow type"
+            ) from refused
+        raise ValueError(f"{what}={ddl!r} is no valid DDL: {refused}") from refused
+
+
+# -- keys: from Arrow to Python ------------------------------------------------------------------------
+
+
+def keys_of(array: pa.Array) -> list[Any]:
+    """Return the values of ``array`` as Python objects, in bulk."""
+    import pyarrow as pa
+
+    kind = array.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        # Making a datetime with a zone costs microseconds, and timestamps repeat.
+        encoded = array.dictionary_encode()
+        values = encoded.dictionary.to_pylist()
+        if encoded.null_count:
+            return [None if i is None else values[i] for i in encoded.indices.to_pylist()]
+        return [values[i] for i in encoded.indices.to_pylist()]
+    if pa.types.is_nested(kind):
+        return list(array.to_pylist(maps_as_pydicts="strict"))
+    return list(array.to_pylist())
+
+
+# -- results: from Python to Arrow ---------------------------------------------------------------------
+
+
+class Columns:
+    """The declared output columns; turns a list of results into one Arrow array per column.
+
+    With one column a result is its value; with several it is a tuple in their order, a dict with exactly
+    their names, or ``None``, which makes all of them null.
+    """
+
+    def __init__(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> None:
+        self.names = list(names)
+        self.types = list(kinds)
+        self._converters = [_converter(kind) for kind in self.types]
+        self._nulls = (None,) * len(self.names)
+        self._known = set(self.names)
+
+    def arrays(self, results: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
+        """Return the columns of ``results``; ``key_at`` names the key of a result for a message."""
+        if len(self.names) == 1:
+            return [self._array(0, results, key_at)]
+        columns = self._split(results, key_at)
+        return [self._array(index, column, key_at) for index, column in enumerate(columns)]
+
+    def _split(self, results: list[Any], key_at: Callable[[int], str]) -> list[list[Any]]:
+        width = len(self.names)
+        kinds = set(map(type, results))
+        kinds.discard(type(None))
+        if kinds <= {tuple}:
+            rows = [self._nulls if row is None else row for row in results]
+        elif kinds == {dict}:
+            missing = dict.fromkeys(self.names)
+            whole = [missing if row is None else row for row in results]
+            if set(map(len, whole)) == {width}:
+                try:
+                    return [[row[name] for row in whole] for name in self.names]
+                except KeyError:
+                    pass  # the slow way finds the row
+            rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
+        else:
+            rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
+        if not set(map(len, rows)) <= {width}:
+            for index, row in enumerate(rows):
+                self._row(row, index, key_at)
+        return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in self.names]
+
+    def _row(self, row: Any, index: int, key_at: Callable[[int], str]) -> tuple[Any, ...]:
+        if row is None:
+            return self._nulls
+        names = ", ".join(self.names)
+        if isinstance(row, dict):
+            if row.keys() == self._known:
+                return tuple(row[name] for name in self.names)
+            parts = []
+            if unknown := sorted(map(str, row.keys() - self._known)):
+                parts.append(f"unknown: {', '.join(unknown)}")
+            if missing := sorted(self._known - row.keys()):
+                parts.append(f"missing: {', '.join(missing)}")
+            raise ValueError(
+                f"the result for {key_at(index)} does not have the declared columns {names} "
+                f"({'; '.join(parts)}); a missing value is None"
+            )
+        if not isinstance(row, tuple):
+            raise TypeError(
+                f"the result for {key_at(index)} must be a tuple or a dict of {names}, "
+                f"got {type(row).__name__}: {shorten(row)}"
+            )
+        if len(row) != len(self.names):
+            raise ValueError(
+                f"the result for {key_at(index)} has {len(row)} values "
+                f"for the {len(self.names)} columns {names}"
+            )
+        return row
+
+    def _array(self, index: int, values: list[Any], key_at: Callable[[int], str]) -> pa.Array:
+        import pyarrow as pa
+
+        kind, converter = self.types[index], self._converters[index]
+        try:
+            if converter is None:
+                return pa.array(values, kind)
+            return pa.array([None if v is None else converter(v) for v in values], kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as refused:
+            raise self._mismatch(index, values, key_at, refused) from refused
+
+    def _mismatch(
+        self, index: int, values: list[Any], key_at: Callable[[int], str], refused: Exception
+    ) -> TypeError:
+        import pyarrow as pa
+
+        kind, converter = self.types[index], self._converters[index]
+        where, why = "", refused
+        for row, value in enumerate(values):
+            try:
+                pa.array([value if value is None or converter is None else converter(value)], kind)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as culprit:
+                where = f" for {key_at(row)}: {type(value).__name__} {shorten(value)}"
+                why = culprit
+                break
+        return TypeError(
+            f"column {self.names[index]!r} is declared {kind}, which the result{where} "
+            f"cannot become ({why})"
+        )
+
+
+def _converter(kind: pa.DataType) -> Converter | None:
+    """Return what must be done to a value before Arrow takes it as ``kind``; ``None``: nothing."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return _with_zone
+    if pa.types.is_boolean(kind):
+        return None
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return None
+    if pa.types.is_struct(kind):
+        return _struct_converter(kind)
+    if pa.types.is_map(kind):
+        return _map_converter(kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        element = _converter(kind.value_type)
+        if element is None:
+            return None
+        return lambda values: [None if v is None else element(v) for v in values]
+    return None
+
+
+def _with_zone(value: Any) -> Any:
+    # A datetime without a zone is local time, as in Spark's own functions; Arrow would take it for UTC.
+    if getattr(value, "tzinfo", value) is None:
+        return value.astimezone()
+    return value
+
+
+def _struct_converter(kind: pa.StructType) -> Converter:
+    names = [kind.field(i).name for i in range(kind.num_fields)]
+    inner = [_converter(kind.field(i).type) for i in range(kind.num_fields)]
+    known = set(names)
+
+    def convert(value: Any) -> dict[str, Any]:
+        if isinstance(value, tuple):  # a Row, a named tuple, a plain one
+            own = getattr(value, "__fields__", None) or getattr(value, "_fields", None) or names
+            if len(own) != len(value) or len(value) != len(names):
+                raise ValueError(f"{len(value)} values for the {len(names)} fields of {kind}")
+            value = dict(zip(own, value, strict=True))
+        if not isinstance(value, dict):
+            raise TypeError(f"a struct must be a dict or a tuple, got {type(value).__name__}")
+        if value.keys() != known:
+            raise ValueError(f"fields {sorted(map(str, value))} instead of {names}")
+        return {
+            name: value[name] if convert is None or value[name] is None else convert(value[name])
+            for name, convert in zip(names, inner, strict=True)
+        }
+
+    return convert
+
+
+def _map_converter(kind: pa.MapType) -> Converter:
+    key, item = _converter(kind.key_type), _converter(kind.item_type)
+
+    def convert(value: Any) -> list[tuple[Any, Any]]:
+        pairs = value.items() if isinstance(value, dict) else value
+        return [
+            (k if key is None else key(k), v if item is None or v is None else item(v))
+            for k, v in pairs
+        ]
+
+    return convert
+
+
+# -- whole batches: as the schema declares ---------------------------------------------------------------
+
+
+def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
+    """Return ``batch`` with the columns of ``schema``, matched by name and cast.
+
+    Spark takes columns by position and dies in the JVM on a type it did not expect; so both are settled here.
+    """
+    import pyarrow as pa
+
+    if not isinstance(batch, pa.RecordBatch):
+        raise TypeError(
+            f"{label} must give pyarrow.RecordBatch objects, got {type(batch).__name__}: "
+            f"{shorten(batch)}"
+        )
+    if batch.schema.equals(schema, check_metadata=False):
+        return batch
+    names = batch.schema.names
+    if sorted(names) != sorted(schema.names):
+        parts = []
+        if missing := [name for name in schema.names if name not in names]:
+            parts.append(f"missing: {', '.join(missing)}")
+        if unknown := [name for name in names if name not in schema.names]:
+            parts.append(f"unknown: {', '.join(unknown)}")
+        if not parts:
+            parts.append("a name comes twice")
+        raise ValueError(
+            f"{label} gave a batch with the columns {', '.join(names)}, declared are "
+            f"{', '.join(schema.names)} ({'; '.join(parts)})"
+        )
+    arrays = [_cast(batch.column(field.name), field, label) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
+    import pyarrow as pa
+
+    kind = field.type
+    if array.type == kind:
+        return array
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(array.type):
+        if (kind.tz is None) != (array.type.tz is None):
+            raise TypeError(
+                f"{label} gave the column {field.name!r} as {array.type}, declared is {kind}: "
+                "one has a time zone, the other has none (timestamp or timestamp_ntz?)"
+            )
+    elif _family(kind) != _family(array.type) and not pa.types.is_null(array.type):
+        raise TypeError(
+            f"{label} gave the column {field.name!r} as {array.type}, declared is {kind}"
+        )
+    try:
+        return array.cast(kind, safe=True)
+    except (pa.ArrowException, TypeError, ValueError) as refused:
+        raise TypeError(
+            f"{label} gave the column {field.name!r} as {array.type}, which cannot become the "
+            f"declared {kind}{_first_refused(array, kind)} ({refused})"
+        ) from refused
+
+
+_TEXT: Final = "text"
+
+
+def _family(kind: pa.DataType) -> str:
+    """Group the types between which a checked cast says the same thing in another width."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return _family(kind.value_type)
+    is_ = pa.types
+    families: tuple[tuple[str, bool], ...] = (
+        (_TEXT, is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)),
+        ("bytes", is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind)),
+        ("number", is_.is_integer(kind) or is_.is_floating(kind) or is_.is_decimal(kind)),
+        ("list", is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind)),
+        ("date", is_.is_date(kind)),
+        ("time", is_.is_time(kind)),
+    )
+    for name, matches in families:
+        if matches:
+            return name
+    return str(kind.id)
+
+
+def _first_refused(array: pa.Array, kind: pa.DataType) -> str:
+    import pyarrow as pa
+
+    for row in range(len(array)):
+        try:
+            array.slice(row, 1).cast(kind, safe=True)
+        except (pa.ArrowException, TypeError, ValueError):
+            return f" at row {row} of the batch: {shorten(array[row].as_py())}"
+    return ""
