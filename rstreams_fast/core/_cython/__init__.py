@@ -1,6 +1,7 @@
 """The core on the C primitives of ``csrc``, for CPython."""
 
 from rstreams_fast.core._cython.demand import DemandCounter
+from rstreams_fast.core._cython.fused import FusedRun
 from rstreams_fast.core._cython.ring import SpscRing
 
-__all__ = ["DemandCounter", "SpscRing"]
+__all__ = ["DemandCounter", "FusedRun", "SpscRing"]
