@@ -63,18 +63,6 @@ lint: ## ruff, mypy --strict, the import contracts, clang-format
 	$(VENV)/bin/lint-imports
 	find csrc bench -name '*.[ch]' -not -path '*/build/*' | xargs $(VENV)/bin/clang-format --dry-run -Werror
 
-.PHONY: warnings
-warnings: ## compile the C core with every C compiler here, warnings being errors
-	@for cc in gcc clang; do \
-	    if command -v $$cc >/dev/null; then \
-	        echo "$$cc: -Wall -Wextra -Werror"; \
-	        for file in csrc/*.c csrc/*.h; do \
-	            echo "#include \"$$file\"" | $$cc -std=c11 -O2 -Wall -Wextra -Wpedantic -Wshadow -Wconversion \
-	                -Werror -fsyntax-only -I. -Icsrc -x c - || exit 1; \
-	        done; \
-	    else echo "$$cc is not here: not checked"; fi; \
-	done
-
 .PHONY: clean
 clean: ## remove what was built (the virtual environment stays; `rm -r .venv` removes that too)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache $(VENV)/.built
