@@ -1,0 +1,73 @@
+"""The job itself: read the flights, give each its weather and its plane, write Parquet."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rstreams_fast.spark as rs
+from rstreams_fast.demo import data
+from rstreams_fast.demo.client import OpenSession, fetch_plane, fetch_weather
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["STAGES", "Bounds", "enrich", "read_flights", "write"]
+
+STAGES = (fetch_weather.__name__, fetch_plane.__name__)
+"""The two stages, by the names their figures go by, in the order a row passes them."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What each of the two stages may hold in each task, and how long it may wait."""
+
+    concurrency: int = 64
+    max_buffer_bytes: int = 8 << 20
+    timeout: float = 60.0
+    """Seconds after which a look-up is given up, and its task fails."""
+
+
+def read_flights(spark: SparkSession, file: Path) -> DataFrame:
+    """Read the flights, typed; a value that does not fit its type is an error, not a null."""
+    return spark.read.csv(
+        str(file),
+        schema=data.FLIGHTS_SCHEMA,
+        header=True,
+        nullValue=data.MISSING_VALUE,
+        mode="FAILFAST",
+    )
+
+
+def enrich(flights: DataFrame, url: str, bounds: Bounds, figures: rs.Figures) -> DataFrame:
+    """Give every flight its weather and its plane, by HTTP.
+
+    An hour's flights share their weather: equal keys in flight share one call. Planes are asked for
+    one by one, and only the tail number crosses to Python for them.
+    """
+    words: dict[str, Any] = {
+        "using": OpenSession(url, bounds.concurrency),
+        "concurrency": bounds.concurrency,
+        "max_buffer_bytes": bounds.max_buffer_bytes,
+        "timeout": bounds.timeout,
+        "figures": figures,
+    }
+    weather = rs.enrich(
+        fetch_weather, on=["origin", "time_hour"], output=data.WEATHER.ddl, dedupe=True, **words
+    )
+    plane = rs.lookup(fetch_plane, f"struct<{data.PLANE.ddl}>", **words)
+    return flights.transform(weather).withColumn("plane", plane("tailnum"))
+
+
+def write(frame: DataFrame, target: Path) -> None:
+    """Write Parquet that appears at ``target`` only when complete, in place of an older one."""
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        frame.write.parquet(str(partial))
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
