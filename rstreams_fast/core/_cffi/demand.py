@@ -1,0 +1,92 @@
+"""The demand counter on ``rsf_demand``: one atomic word."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.core._cffi._raw import ffi, lib
+from rstreams_fast.core._common import (
+    CANCELLED,
+    TERMINATED,
+    check_count,
+    check_request,
+    refuse_pickle,
+)
+from rstreams_fast.errors import DemandExceeded
+
+
+class DemandCounter:
+    """How many elements were requested and not yet delivered. Any thread may call any method."""
+
+    __slots__ = ("__weakref__", "_demand")
+
+    def __init__(self, initial: int = 0) -> None:
+        self._demand: Any = ffi.new("rsf_demand *")
+        lib.rsf_demand_init(self._demand, min(check_count("initial", initial), UNBOUNDED))
+
+    def request(self, n: int, /) -> int:
+        """Add ``n`` and return the demand before it, or the sentinel, which makes this a NOP (§3.6).
+
+        Saturates at ``UNBOUNDED``, and stays there (§3.17). ``n <= 0`` is a ``ValueError``, a
+        non-int a ``TypeError``; both change nothing (§3.9).
+        """
+        if type(n) is not int or not 0 < n <= UNBOUNDED:
+            before: int = lib.rsf_demand_load(self._demand)
+            if before < 0:
+                return before
+            n = min(check_request(n), UNBOUNDED)
+        before = lib.rsf_demand_request(self._demand, n)
+        return before
+
+    def fulfil(self, n: int = 1, /) -> int:
+        """Take ``n`` delivered elements off and return what is left, or the sentinel.
+
+        More than was requested is a ``DemandExceeded`` and changes nothing (§1.1).
+        """
+        n = check_count("n", n)
+        left: int = lib.rsf_demand_fulfil(self._demand, min(n, UNBOUNDED))
+        if left == lib.RSF_EXCEEDED:
+            raise DemandExceeded(
+                f"§1.1: {n} elements delivered, only {self.pending} were requested"
+            )
+        return left
+
+    def cancel(self) -> bool:
+        """End the demand for good; ``True`` if this call was the one that ended it."""
+        ended: bool = lib.rsf_demand_cancel(self._demand) >= 0
+        return ended
+
+    def terminate(self) -> bool:
+        """End the demand because the stream has ended; ``True`` if this call ended it."""
+        ended: bool = lib.rsf_demand_terminate(self._demand) >= 0
+        return ended
+
+    @property
+    def value(self) -> int:
+        """The demand, or the sentinel ``CANCELLED`` or ``TERMINATED``."""
+        value: int = lib.rsf_demand_load(self._demand)
+        return value
+
+    @property
+    def pending(self) -> int:
+        """The demand; 0 after ``cancel`` or ``terminate``."""
+        return max(self.value, 0)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether ``cancel`` came first."""
+        return self.value == CANCELLED
+
+    @property
+    def terminated(self) -> bool:
+        """Whether ``terminate`` came first."""
+        return self.value == TERMINATED
+
+    def __repr__(self) -> str:
+        value = self.value
+        words = {CANCELLED: "cancelled", TERMINATED: "terminated", UNBOUNDED: "unbounded"}
+        return f"<DemandCounter {words.get(value, value)}>"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle(self)
