@@ -26,6 +26,7 @@ os.chdir(ROOT)  # every path below is relative, as setuptools wants it
 CSRC = Path("csrc")
 CYTHON_DIR = Path("rstreams_fast/core/_cython")
 CFFI_BUILD = Path("rstreams_fast/core/_cffi/_build.py")
+HEADERS = ("*.[ch]", "tests/*.[ch]")
 C_SOURCES = [CSRC / "rsf_serial.c"]
 
 SANITIZE = os.environ.get("RSTREAMS_FAST_SANITIZE", "")
@@ -43,7 +44,7 @@ class BuildExt(build_ext):
     """Adds the flags of the compiler in use, and rebuilds when any C header changes."""
 
     def build_extensions(self) -> None:
-        headers = sorted(str(path) for path in CSRC.glob("*.[ch]"))
+        headers = sorted(str(path) for pattern in HEADERS for path in CSRC.glob(pattern))
         msvc = self.compiler.compiler_type == "msvc"
         for ext in self.extensions:
             ext.depends = [*ext.depends, *headers]
