@@ -329,6 +329,17 @@ void rsf_serial_publish_terminal(rsf_serial *serial, int kind);
 bool rsf_serial_terminate(rsf_serial *serial, int kind);
 
 /*
+ * Whether a terminal signal is latched, published or not: reserve would answer TERMINATED. Any
+ * thread; wait-free.
+ */
+static inline bool
+rsf_serial_is_latched(const rsf_serial *serial)
+{
+    /* Relaxed: it announces nothing that the caller could read; R5 does. */
+    return (rsf_load_rlx_u64(&serial->tail) & RSF__SERIAL_LATCHED) != 0;
+}
+
+/*
  * The terminal signal that was published, or RSF_SERIAL_NONE. Any thread; wait-free. Elements may
  * still be on their way; delivering it before them drops them (what a fail-fast owner wants).
  */

@@ -48,7 +48,7 @@ check_moves(uint64_t capacity, uint64_t start, uint64_t seed)
     uint64_t indices[MAX_SLOTS] = {0}; /* by ordinal, modulo MAX_SLOTS */
     uint64_t reserved = 0, released = 0;
     for (int move = 0; move < MOVES; move++) {
-        uint64_t index;
+        uint64_t index = 0;
         switch (random_below(&seed, 3)) {
         case 0: {
             int answer = rsf_serial_reserve(&serial, &index);
@@ -113,7 +113,9 @@ check_terminal(int kind, int other)
     CHECK_EQUAL(rsf_serial_reserve(&serial, &first), RSF_SERIAL_OK, "open");
     CHECK_EQUAL(rsf_serial_reserve(&serial, &second), RSF_SERIAL_OK, "open");
     rsf_serial_publish(&serial, first);
+    CHECK(!rsf_serial_is_latched(&serial), "open");
     CHECK(rsf_serial_latch_terminal(&serial), "the first terminal signal");
+    CHECK(rsf_serial_is_latched(&serial), "latched");
     CHECK(!rsf_serial_latch_terminal(&serial), "the second");
     CHECK(!rsf_serial_terminate(&serial, other), "the third");
     CHECK_EQUAL(rsf_serial_terminal(&serial), RSF_SERIAL_NONE, "latched, not yet published");

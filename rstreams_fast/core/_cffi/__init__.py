@@ -1,9 +1,9 @@
 """The cffi backend: the same C core as the Cython one, for PyPy and for whoever asks for it.
 
-``DemandCounter``, ``SpscRing`` and ``SignalSerializer`` stand on the C primitives. ``FusedRun`` and
-``CallWindow`` run Python callables, which C behind cffi cannot speed up: they are those of the
-``python`` backend, with this backend's demand counters and rings. A cffi call lets the GIL go, so on
-CPython this backend is for tests more than for speed; on PyPy it is the fast one.
+``DemandCounter``, ``SpscRing`` and ``SignalSerializer`` stand on the C primitives. ``FusedRun``
+and ``CallWindow`` run Python callables, which C behind cffi cannot speed up: they are those of the
+``python`` backend, with this backend's demand counters and rings. A cffi call lets the GIL go,
+which costs more than most primitives: on CPython this backend is for tests rather than for speed.
 """
 
 from __future__ import annotations

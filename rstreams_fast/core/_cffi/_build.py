@@ -1,9 +1,9 @@
 """Builds ``rstreams_fast.core._cffi._raw``: the C core as cffi sees it (API mode, out of line).
 
-``setup.py`` runs this through ``cffi_modules``; paths are relative to the root of the repository. A cffi
-call lets the GIL go and costs some 50 ns on CPython, so the calls here do as much as can be done
-between two looks at Python objects: the ``rsf_glue_*`` functions put a backend's usual sequences of
-primitives together. ``rsf_race_*`` are the threads of the tests that race the raw core.
+``setup.py`` runs this through ``cffi_modules``; paths are relative to the root of the repository.
+A cffi call lets the GIL go, which costs more than most primitives, so a call here does as much as
+can be done between two looks at Python objects: the ``rsf_glue_*`` functions put the backend's
+usual sequences together. ``rsf_race_*`` are the threads of the tests that race the raw core.
 """
 
 from __future__ import annotations

@@ -26,18 +26,17 @@ class DemandCounter:
         lib.rsf_demand_init(self._demand, min(check_count("initial", initial), UNBOUNDED))
 
     def request(self, n: int, /) -> int:
-        """Add ``n`` and return the demand before it, or the sentinel, which makes this a NOP (§3.6).
+        """Add ``n``; return the demand before it, or the sentinel, which makes this a NOP (§3.6).
 
         Saturates at ``UNBOUNDED``, and stays there (§3.17). ``n <= 0`` is a ``ValueError``, a
         non-int a ``TypeError``; both change nothing (§3.9).
         """
         if type(n) is not int or not 0 < n <= UNBOUNDED:
-            before: int = lib.rsf_demand_load(self._demand)
+            before = lib.rsf_demand_load(self._demand)
             if before < 0:
                 return before
             n = min(check_request(n), UNBOUNDED)
-        before = lib.rsf_demand_request(self._demand, n)
-        return before
+        return lib.rsf_demand_request(self._demand, n)
 
     def fulfil(self, n: int = 1, /) -> int:
         """Take ``n`` delivered elements off and return what is left, or the sentinel.
@@ -45,7 +44,7 @@ class DemandCounter:
         More than was requested is a ``DemandExceeded`` and changes nothing (§1.1).
         """
         n = check_count("n", n)
-        left: int = lib.rsf_demand_fulfil(self._demand, min(n, UNBOUNDED))
+        left = lib.rsf_demand_fulfil(self._demand, min(n, UNBOUNDED))
         if left == lib.RSF_EXCEEDED:
             raise DemandExceeded(
                 f"§1.1: {n} elements delivered, only {self.pending} were requested"
@@ -54,19 +53,16 @@ class DemandCounter:
 
     def cancel(self) -> bool:
         """End the demand for good; ``True`` if this call was the one that ended it."""
-        ended: bool = lib.rsf_demand_cancel(self._demand) >= 0
-        return ended
+        return lib.rsf_demand_cancel(self._demand) >= 0
 
     def terminate(self) -> bool:
         """End the demand because the stream has ended; ``True`` if this call ended it."""
-        ended: bool = lib.rsf_demand_terminate(self._demand) >= 0
-        return ended
+        return lib.rsf_demand_terminate(self._demand) >= 0
 
     @property
     def value(self) -> int:
         """The demand, or the sentinel ``CANCELLED`` or ``TERMINATED``."""
-        value: int = lib.rsf_demand_load(self._demand)
-        return value
+        return lib.rsf_demand_load(self._demand)
 
     @property
     def pending(self) -> int:

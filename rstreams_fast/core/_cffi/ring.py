@@ -7,6 +7,7 @@ place was given back and the side left, because dropping may run any code.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -37,10 +38,8 @@ class _Event:
         self._permit.acquire()
 
     def wake(self) -> None:
-        try:
+        with contextlib.suppress(RuntimeError):  # woken already
             self._permit.release()
-        except RuntimeError:
-            pass  # woken already
 
     def sleep(self, timeout: float | None) -> bool:
         """Wait for a wake, perhaps an old one; ``False`` after ``timeout`` seconds."""
@@ -77,12 +76,10 @@ class SpscRing:
     @property
     def closed(self) -> bool:
         """Whether ``close`` was called. Elements may still be inside."""
-        closed: bool = lib.rsf_ring_is_closed(self._ring)
-        return closed
+        return lib.rsf_ring_is_closed(self._ring)
 
     def __len__(self) -> int:
-        size: int = lib.rsf_ring_size(self._ring)
-        return size
+        return lib.rsf_ring_size(self._ring)
 
     # -- producer --------------------------------------------------------------------------------
 
@@ -102,7 +99,7 @@ class SpscRing:
     def offer_many(self, elements: list[Any] | tuple[Any, ...], start: int = 0) -> int:
         """Put in as many of ``elements[start:]`` as fit and return how many that were.
 
-        An element that is ``None`` among those that would fit is a ``TypeError`` and nothing is put in.
+        ``None`` among those that would fit is a ``TypeError``, and nothing is put in.
         """
         if not isinstance(elements, list | tuple):
             raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
@@ -110,7 +107,7 @@ class SpscRing:
         room = self._begin_put(max(len(elements) - start, 0), "offer")
         done = 0
         try:
-            # A copy: the list may change meanwhile. One more than fits: a full ring refuses None, too.
+            # A copy: the list may change meanwhile. At least one: a full ring refuses None, too.
             fitting = elements[start : start + max(room, 1)]
             for element in fitting:
                 check_element(element)
@@ -135,7 +132,7 @@ class SpscRing:
             self._end_put(done)
 
     def _begin_put(self, count: int, call: str) -> int:
-        room: int = lib.rsf_glue_begin_put(self._ring, count, self._put_at)
+        room = lib.rsf_glue_begin_put(self._ring, count, self._put_at)
         if room < 0:
             if room == _OVERLAP:
                 raise OverlappingCalls("two calls overlap on the producer side of an SpscRing")
@@ -214,7 +211,7 @@ class SpscRing:
         return element
 
     def _begin_take(self, count: int) -> int:
-        ready: int = lib.rsf_glue_begin_take(self._ring, count, self._take_at)
+        ready = lib.rsf_glue_begin_take(self._ring, count, self._take_at)
         if ready < 0:
             raise OverlappingCalls("two calls overlap on the consumer side of an SpscRing")
         return ready
@@ -240,9 +237,7 @@ class SpscRing:
     def _wait_for_data(self, timeout: float | None) -> None:
         ring = self._ring
         if not self._wait(
-            lambda: (
-                lib.rsf_glue_peek(ring, 1, self._take_at) != 0 or lib.rsf_ring_is_drained(ring)
-            ),
+            lambda: lib.rsf_glue_peek(ring, 1, self._take_at) != 0 or lib.rsf_ring_is_drained(ring),
             lib.rsf_ring_prepare_wait_consumer,
             self._data,
             timeout,
@@ -254,7 +249,7 @@ class SpscRing:
     # -- anybody ---------------------------------------------------------------------------------
 
     def close(self, error: BaseException | None = None) -> None:
-        """Let nothing more in. The first call counts; ``error`` is what ``get`` raises at the end."""
+        """Let nothing more in; ``get`` raises ``error`` at the end. The first call counts."""
         if error is not None and not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
         with self._closing:
@@ -283,7 +278,7 @@ class SpscRing:
         event: _Event,
         timeout: float | None,
     ) -> bool:
-        """Sleep until ``over()``; ``False`` after ``timeout`` seconds. The caller is inside its side."""
+        """Sleep until ``over()``, inside one's side; ``False`` after ``timeout`` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not over():
             check_same_process(self, self._creator)

@@ -1,4 +1,4 @@
-"""``FusedRun`` and ``CallWindow`` of this backend: the ``python`` backend's, on C counters and rings.
+"""``FusedRun`` and ``CallWindow``: the ``python`` backend's, on this one's counters and rings.
 
 What they spend their time on is calling Python functions from Python, and there is nothing for C
 behind cffi to do about that. Their demand, permits, sources and slots are this backend's.
@@ -20,7 +20,7 @@ class FusedRun(_python.FusedRun):
     @staticmethod
     def _puller(source: Any) -> Callable[[], Any]:
         if not isinstance(source, SpscRing):
-            return _python.FusedRun._puller(source)
+            return super(FusedRun, FusedRun)._puller(source)
 
         def from_ring() -> Any:
             element = source.poll()

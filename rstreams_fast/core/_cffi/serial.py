@@ -1,7 +1,7 @@
 """The signal serializer on ``rsf_serial``: a bounded mailbox, a drain, a terminal latch.
 
-As with the ring, C hands out places in a Python list. Whoever holds the drain delivers; nothing here
-ever waits for another thread, but ``on_full="wait"`` for room in the mailbox.
+As with the ring, C hands out places in a Python list. Whoever holds the drain delivers; nobody
+waits for another thread, but for room in the mailbox where ``on_full="wait"`` asks for that.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ class SignalSerializer:
     The thread that finds nobody at work delivers; the others leave their element in a mailbox of
     ``capacity`` elements and go. Each thread's elements stay in order. The first terminal signal
     counts and comes last (§1.7): ``on_complete`` after everything queued; ``on_error`` before it,
-    unless ``delay_error``. A signal from within ``on_next`` is queued, so recursion has depth 1 (§3.3).
+    unless ``delay_error``. A signal from within ``on_next`` is queued, so that recursion has depth
+    1 (§3.3).
 
     When the mailbox is full, ``on_next`` with ``on_full="error"`` ends the stream with
     ``BufferOverflow``, and with ``"wait"`` waits (from within the subscriber that would wait for
-    itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next`` while another thread delivers raises
-    ``OverlappingCalls``, and ``try_next`` answers ``BUSY``.
+    itself, so there it is the error, too). With ``fail_fast`` nothing is queued: while another
+    thread delivers, ``on_next`` raises ``OverlappingCalls`` and ``try_next`` answers ``BUSY``.
 
-    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the subscriber
-    raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a signaller; only
-    ``KeyboardInterrupt`` and its like leave through the delivering thread.
+    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the
+    subscriber raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a
+    signaller; only ``KeyboardInterrupt`` and its like leave through the delivering thread.
     """
 
     def __init__(
@@ -165,8 +166,7 @@ class SignalSerializer:
         """How many elements wait in the mailbox."""
         if lib.rsf_serial_is_cancelled(self._serial):
             return 0  # what is still there is dropped, not delivered
-        queued: int = lib.rsf_serial_size(self._serial)
-        return queued
+        return lib.rsf_serial_size(self._serial)
 
     @property
     def capacity(self) -> int:
@@ -281,7 +281,9 @@ class SignalSerializer:
         """The next call of the subscriber, or ``None`` when there is nothing to deliver."""
         while True:
             if self._finished or lib.rsf_serial_is_cancelled(self._serial):
-                self._drop_all()
+                self._drop_queued()
+                self._greet = False
+                self._subscriber = self._subscription = self._error = None
                 return None
             if self._greet:
                 self._greet = False
@@ -293,6 +295,7 @@ class SignalSerializer:
                 return (self._subscriber.on_next, self._release())
             if found == _TERMINAL:
                 self._finished = True
+                self._drop_queued()  # there is something only if an error overtakes it
                 if self._error is None:
                     return (self._subscriber.on_complete,)
                 return (self._subscriber.on_error, self._error)
@@ -307,14 +310,12 @@ class SignalSerializer:
                 self._room.notify_all()
         return element
 
-    def _drop_all(self) -> None:
+    def _drop_queued(self) -> None:
         while lib.rsf_glue_next(self._serial, False, self._take_at) in _WITH_ELEMENT:
             self._release()
-        self._greet = False
-        self._subscriber = self._subscription = self._error = None
 
     def _deliver(self, method: Callable[..., Any], *signal: Any) -> BaseException | None:
-        """Call the subscriber. What it raises cancels; only what is no ``Exception`` is returned."""
+        """Call the subscriber. What it raises cancels; what is no ``Exception`` is returned."""
         try:
             method(*signal)
         except BaseException as raised:
