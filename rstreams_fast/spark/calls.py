@@ -11,7 +11,7 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 from rstreams_fast.core._eager import resume
 from rstreams_fast.spark.figures import Counters
@@ -24,8 +24,8 @@ __all__ = ["Deadlines", "Resource", "ThreadedCalls", "guarded"]
 class Deadlines:
     """The time-outs of a stage's calls, armed only for a call that has to wait.
 
-    All are equally long, so they fall due in the order in which they were armed: a queue and one timer do for
-    all. A call that answers at once costs no timer at all.
+    All are equally long, so they fall due in the order in which they were armed: a queue and one
+    timer do for all. A call that answers at once costs no timer at all.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, counters: Counters) -> None:
@@ -44,7 +44,6 @@ class Deadlines:
         except StopIteration as stop:
             return stop.value
         task = asyncio.current_task(self._loop)
-        assert task is not None
         deadline = _Deadline(task, self._loop.time() + self._seconds)
         self._armed[deadline] = None
         if self._timer is None:
@@ -53,7 +52,7 @@ class Deadlines:
             return (yield from resume(coro, waits_for))
         except asyncio.CancelledError:
             # Cancelled by us, and by nobody else?
-            if deadline.expired and task.uncancel() <= 0:
+            if deadline.expired and deadline.task.uncancel() <= 0:
                 self._counters.timeouts += 1
                 raise TimeoutError(f"no answer within {self._seconds} s") from None
             raise
@@ -76,8 +75,8 @@ class Deadlines:
 class _Deadline:
     __slots__ = ("expired", "task", "when")
 
-    def __init__(self, task: asyncio.Task[Any], when: float) -> None:
-        self.task = task
+    def __init__(self, task: asyncio.Task[Any] | None, when: float) -> None:
+        self.task = cast(asyncio.Task[Any], task)  # a call is always driven by one
         self.when = when
         self.expired = False
 
@@ -92,7 +91,7 @@ def guarded(
     loop: asyncio.AbstractEventLoop,
     counters: Counters,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` with what ``options`` say about time-outs, retries and failures; ``fn`` itself if nothing."""
+    """Return ``fn`` with what ``options`` say about time-outs, retries and failures."""
     deadlines = None
     if options.timeout is not None:
         deadlines = Deadlines(loop, options.timeout, counters)
@@ -123,7 +122,7 @@ def guarded(
 
 
 class ThreadedCalls:
-    """Makes calls of a sync function awaitable, on at most ``size`` threads, started as they are needed."""
+    """Makes calls of a sync function awaitable, on up to ``size`` threads, started as needed."""
 
     def __init__(
         self, fn: Callable[..., Any], size: int, loop: asyncio.AbstractEventLoop, crew: Crew
@@ -146,10 +145,19 @@ class ThreadedCalls:
         future = self._loop.create_future()
         self._open += 1
         if self._open > self._threads and self._threads < self._size:
-            self._threads += 1
-            self._crew.start(self._run, f"call-{self._threads}")
+            self._add_thread()
         self._work.put((future, args))
         return future
+
+    def _add_thread(self) -> None:
+        try:
+            self._crew.start(self._run, f"call-{self._threads + 1}")
+        except RuntimeError:  # no more threads to be had: those that run will do
+            if not self._threads:
+                raise
+            self._size = self._threads
+        else:
+            self._threads += 1
 
     def close(self) -> None:
         """Start nothing more and let the threads go; a call under way ends in its own time."""
@@ -173,7 +181,7 @@ class ThreadedCalls:
             except StopIteration as stopped:  # which no future can carry
                 failure = RuntimeError(f"{self._label} raised StopIteration")
                 failure.__cause__ = stopped
-            except BaseException as raised:  # noqa: BLE001 - it is the call's outcome
+            except BaseException as raised:
                 failure = raised
             self._outcomes.append((future, result, failure))
             del job, future, args, result, failure

@@ -1,7 +1,8 @@
 """Live figures of stages, through a directory of small files.
 
-Accumulators say nothing about a task that was stopped early; a file does. Each partition of a stage writes its
-own, a few times a second and at its end, always as a whole (written aside, then renamed).
+Accumulators say nothing about a task that was stopped early; a file does. Each partition of a
+stage writes its own, a few times a second and at its end, always as a whole (written aside, then
+renamed).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 __all__ = ["Counters", "Figures", "FiguresWriter", "StageFigures"]
 
@@ -73,13 +74,16 @@ class StageFigures:
     max_pending_rows: int = 0
     max_buffer_bytes: int = 0
     waiting_upstream: float = 0.0
+    """Seconds in which calls could have been made, but there was no input."""
     waiting_function: float = 0.0
+    """Seconds in which there was nothing to do but calls, and work on their results."""
     waiting_downstream: float = 0.0
+    """Seconds in which results were ready and nobody took them."""
     seconds: float = 0.0
     started: float = 0.0
     """Seconds since the epoch."""
     updated: float = 0.0
-    """Seconds since the epoch; with ``state="running"``, an old value means a task that was killed."""
+    """Seconds since the epoch; old, with ``state="running"``: a task that was killed."""
 
 
 _IDENTITY: Final = frozenset(
@@ -94,8 +98,9 @@ _PER_PARTITION: Final = frozenset(
 class Figures:
     """Where stages leave their figures: ``figures=rs.Figures()`` in any stage.
 
-    Makes a temporary directory on the driver; on a cluster, give the ``path`` of a directory that the driver and
-    the executors share. ``cleanup`` (or leaving a ``with`` block) removes it. May be pickled.
+    Makes a temporary directory on the driver; on a cluster, give the ``path`` of a directory that
+    the driver and the executors share. ``cleanup`` (or leaving a ``with`` block) removes it. May
+    be pickled.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -106,7 +111,7 @@ class Figures:
         self.path = str(Path(path).absolute())
 
     def read(self) -> list[StageFigures]:
-        """Return the figures of every partition and attempt seen so far, in order of their start."""
+        """Return the figures of every partition and attempt so far, in order of their start."""
         found = []
         for file in Path(self.path).glob(f"*{_SUFFIX}"):
             with contextlib.suppress(FileNotFoundError):
@@ -116,8 +121,9 @@ class Figures:
     def totals(self, stage: str | None = None) -> StageFigures:
         """Sum up the latest attempt of every partition, of one ``stage`` (its name) or of all.
 
-        ``state`` is ``failed`` if one of them failed, else ``running`` if one does, else ``stopped`` if one
-        was, else ``done``: with another value than ``done`` the sum is a partial one.
+        ``state`` is ``failed`` if one of them failed, else ``running`` if one does, else
+        ``stopped`` if one was, else ``done``: with another value than ``done`` the sum is a
+        partial one.
         """
         latest: dict[tuple[str, int, int], StageFigures] = {}
         for figures in self.read():
@@ -136,7 +142,7 @@ class Figures:
         """Remove the directory and what is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def __enter__(self) -> Figures:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

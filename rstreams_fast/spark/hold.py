@@ -11,10 +11,18 @@ from rstreams_fast.core import DemandCounter, SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.figures import Counters
 
-__all__ = ["READ_AHEAD_BATCHES", "ByteBudget", "Reader", "Reading", "size_of"]
+__all__ = ["READ_AHEAD_BATCHES", "ByteBudget", "Reader", "Reading", "describe_reading", "size_of"]
 
 READ_AHEAD_BATCHES: Final = 16
 """Batches in the ring between the reader and whoever works on them."""
+
+
+def describe_reading(max_bytes: int) -> str:
+    """Say what bounds the reading ahead: a line of ``describe()``."""
+    return (
+        f"  read ahead: a ring of {READ_AHEAD_BATCHES} batches, under a demand counter of "
+        f"{max_bytes} bytes (one larger batch passes alone)"
+    )
 
 
 def size_of(batch: Any) -> int:
@@ -30,9 +38,9 @@ def size_of(batch: Any) -> int:
 class ByteBudget:
     """Bytes that may be held, as demand: reading a batch fulfils it, letting go requests it back.
 
-    One thread takes, any thread gives back. How large a batch is turns out only when it has been read. So the
-    reader first waits until there is room for one like the last; a batch that is larger than what is left takes all
-    of it, and one always passes when nothing is held.
+    One thread takes, any thread gives back. How large a batch is turns out only when it has been
+    read. So the reader first waits until there is room for one like the last; a batch that is
+    larger than what is left takes all of it, and one always passes when nothing is held.
     """
 
     def __init__(self, max_bytes: int, counters: Counters) -> None:
@@ -105,9 +113,10 @@ class Reading:
 class Reader:
     """Pulls Spark's iterator into a ring, on a thread of its own, as far as the byte budget allows.
 
-    Elements of the ring are ``(batch, Reading)``. ``on_batch`` is called after each, and at the end. The ring
-    is closed at the end; ``error`` is then what upstream raised, unless the reading had been cancelled:
-    when nobody wants the rest any more, an end of file or a broken connection is no error.
+    Elements of the ring are ``(batch, Reading)``. ``on_batch`` is called after each, and at the
+    end. The ring is closed at the end; ``error`` is then what upstream raised, unless the reading
+    had been cancelled: when nobody wants the rest any more, an end of file or a broken connection
+    is no error.
     """
 
     def __init__(
@@ -115,32 +124,28 @@ class Reader:
         upstream: Iterator[Any],
         budget: ByteBudget,
         count_rows: Callable[[Any], int],
-        on_batch: Callable[[], object],
-        *,
-        capacity: int = READ_AHEAD_BATCHES,
     ) -> None:
-        self.ring = SpscRing(capacity)
+        self.ring = SpscRing(READ_AHEAD_BATCHES)
+        self.on_batch: Callable[[], object] = _nothing
         self.error: BaseException | None = None
         self.waited = 0.0
         """Seconds spent waiting for upstream."""
         self.patience: float | None = None
-        self._upstream: Iterator[Any] | None = upstream
+        """Seconds to wait for room before a batch may exceed the budget; ``None``: for ever."""
+        self._upstream = upstream
         self._budget = budget
         self._count_rows = count_rows
-        self._on_batch = on_batch
         self._cancelled = False
 
     def run(self, first: Any) -> None:
         """Body of the thread. ``first`` is a batch that was pulled before it started."""
-        upstream = self._upstream
-        self._upstream = None
-        assert upstream is not None
+        upstream, self._upstream = self._upstream, iter(())
         try:
             while first is not None and not self._cancelled:
                 size = size_of(first)
                 self.ring.put((first, self._budget.take(size, self._count_rows(first))))
                 first = None
-                self._on_batch()
+                self.on_batch()
                 if not self._budget.wait_for_room(size, self.patience):
                     break
                 begin = time.monotonic()
@@ -148,16 +153,20 @@ class Reader:
                 self.waited += time.monotonic() - begin
         except RingClosed:
             pass  # cancelled
-        except BaseException as raised:  # noqa: BLE001 - whatever it is, it is raised by the main thread
+        except BaseException as raised:
             if not self._cancelled:
                 self.error = raised
         finally:
             del first
             self.ring.close()
-            self._on_batch()
+            self.on_batch()
 
     def cancel(self) -> None:
         """Read no more. Never blocks; a read under way ends in its own time."""
         self._cancelled = True
         self.ring.close()
         self._budget.cancel()
+
+
+def _nothing() -> None:
+    pass

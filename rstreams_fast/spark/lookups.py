@@ -6,14 +6,15 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.spark.hold import READ_AHEAD_BATCHES
+from rstreams_fast.spark.hold import describe_reading
+from rstreams_fast.spark.loop import OUTPUT_BATCHES
 from rstreams_fast.spark.options import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_CONCURRENCY,
     CallOptions,
     Retry,
 )
-from rstreams_fast.spark.rows import OUTPUT_BATCHES, SUB_BATCH_ROWS, Layout, run_rows
+from rstreams_fast.spark.rows import SUB_BATCH_ROWS, Layout, run_rows
 from rstreams_fast.spark.types import resolve_schema, resolve_type
 
 if TYPE_CHECKING:
@@ -44,25 +45,32 @@ def lookup(
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     figures: Figures | None = None,
 ) -> Lookup:
-    """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch, "string")("tailnum"))``.
+    """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch,
+    "string")("tailnum"))``.
 
-    ``fn`` gets the values of the key columns as positional arguments and returns the value; ``None`` is null. It is
-    ``async``, or a plain function, which then runs on up to ``concurrency`` threads. Only the key columns
-    cross to Python. Spark neither repeats nor drops a call: the function is marked non-deterministic.
+    ``fn`` gets the values of the key columns as positional arguments and returns the value;
+    ``None`` is null. It is ``async``, or a plain function, which then runs on up to
+    ``concurrency`` threads. Only the key columns cross to Python. Spark neither repeats nor drops
+    a call: the function is marked non-deterministic.
 
     ``returns``: the type of the column, as DDL, Spark or Arrow type. Values are checked and cast.
-    ``using``: a factory of an (async) context manager, opened once per partition on the stage's loop; what it gives is
-    passed to ``fn`` first. Clients, connections and secrets go here, never into the closure.
+    ``using``: a factory of an (async) context manager, opened once per partition on the stage's
+    loop; what it gives is passed to ``fn`` first. Clients, connections and secrets go here, never
+    into the closure.
     ``concurrency``: how many calls run at once, per partition at work.
-    ``max_pending_rows``: rows whose call was made and whose result has not left, per partition: so many may wait
-    behind one slow call. Default: 64 x ``concurrency``, at most 65 536.
-    ``ordered``: must be true here: the values of a column line up with their rows (``enrich`` can do without).
+    ``max_pending_rows``: rows whose call was made and whose result has not left, per partition: so
+    many may wait behind one slow call. Default: 64 x ``concurrency``, at most 65 536.
+    ``ordered``: must be true here: the values of a column line up with their rows (``enrich`` can
+    do without).
     ``dedupe``: equal hashable keys in flight share one call, and its failure.
-    ``on_null``: ``"skip"``: a null among the keys gives null without a call; ``"call"``: ``fn`` gets ``None``.
+    ``on_null``: ``"skip"``: a null among the keys gives null without a call; ``"call"``: ``fn``
+    gets ``None``.
     ``timeout``: seconds for one attempt of an async ``fn``, then ``TimeoutError``.
     ``retry``: a :class:`Retry`; default: one attempt.
-    ``on_failure``: ``"raise"``: the exception is the task's, with the key that caused it; ``"null"``: the value is null.
-    ``max_buffer_bytes``: bytes of input batches held per partition at work; one batch always passes.
+    ``on_failure``: ``"raise"``: the exception is the task's, with the key that caused it;
+    ``"null"``: the value is null.
+    ``max_buffer_bytes``: bytes of input batches held per partition at work; one batch always
+    passes.
     ``figures``: where live figures go, a :class:`Figures`.
 
     Bad arguments are a ``TypeError`` or ``ValueError`` that names the argument.
@@ -106,12 +114,14 @@ def enrich(
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     figures: Figures | None = None,
 ) -> Enrich:
-    """Add columns to a frame: ``df.transform(enrich(fetch, on=["a", "b"], output="x double, y long"))``.
+    """Add columns to a frame: ``df.transform(enrich(fetch, on=["a", "b"], output="x double, y
+    long"))``.
 
-    ``fn`` gets the values of the columns ``on`` and returns the value of the one ``output`` column, or for several
-    a tuple in their order or a dict with exactly their names; ``None`` makes all of them null. All columns of the frame
-    are kept. ``ordered``: rows keep their order within a partition; without it they leave as their calls
-    finish. Everything else as in :func:`lookup`.
+    ``fn`` gets the values of the columns ``on`` and returns the value of the one ``output``
+    column, or for several a tuple in their order or a dict with exactly their names; ``None``
+    makes all of them null. All columns of the frame are kept. ``ordered``: rows keep their order
+    within a partition; without it they leave as their calls finish. Everything else as in
+    :func:`lookup`.
     """
     options = CallOptions(
         fn,
@@ -145,7 +155,7 @@ class Lookup:
         """Return the column of values for the given key columns."""
         if not keys:
             raise TypeError(f"{self._options.label}: a lookup needs at least one key column")
-        from pyspark.sql.functions import arrow_udf
+        from pyspark.sql.pandas.functions import arrow_udf
 
         declared, kind = resolve_type(self._returns, "returns")
         run = _column_function(self._options, Layout(None, ("value",), (kind,)), self._key)
@@ -173,7 +183,7 @@ class Lookup:
 
 
 class Enrich:
-    """A function from frame to frame; see :func:`enrich`. Immutable; may be used for any number of frames."""
+    """A function from frame to frame; see :func:`enrich`. Immutable; may be used again."""
 
     def __init__(self, options: CallOptions, on: tuple[str, ...], output: Any) -> None:
         self._options = options
@@ -257,8 +267,7 @@ def _describe(what: str, options: CallOptions) -> str:
         f"  calls: at most {options.concurrency} at once, {how}"
         + (", equal keys in flight share one" if options.dedupe else ""),
         f"  window: at most {options.window_rows} rows pending, results {order}",
-        f"  read ahead: a ring of {READ_AHEAD_BATCHES} batches, under a demand counter of "
-        f"{options.max_buffer_bytes} bytes (one larger batch passes alone)",
+        describe_reading(options.max_buffer_bytes),
         f"  results: a ring of {OUTPUT_BATCHES} sub-batches of at most {SUB_BATCH_ROWS} rows",
         "  threads: Spark's own, a reader, a loop"
         + ("" if options.is_async else f", up to {options.concurrency} for calls"),

@@ -68,7 +68,7 @@ def check_flag(name: str, value: object) -> bool:
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Say whether calling ``fn`` gives a coroutine; a partial or a callable object is looked into."""
+    """Say whether ``fn`` gives coroutines; partials and callable objects are looked into."""
     inner: Any = fn
     while hasattr(inner, "func"):
         inner = inner.func
@@ -90,11 +90,11 @@ def label_of(fn: Callable[..., Any]) -> str:
 class Retry:
     """How often and when a failed call is made again.
 
-    ``attempts`` counts all calls, the first included: ``Retry(3)`` calls at most three times. Before
-    attempt *n* + 1 it waits ``backoff * factor**(n - 1)`` seconds, never more than ``max_backoff``,
-    of which a random share of up to ``jitter`` (0 to 1) is left out, so that many callers do not come
-    back together. ``on`` are the exceptions that are worth another attempt; a time-out is a
-    ``TimeoutError``. A call that waits for its next attempt still counts as running.
+    ``attempts`` counts all calls, the first included: ``Retry(3)`` calls at most three times.
+    Before attempt *n* + 1 it waits ``backoff * factor**(n - 1)`` seconds, never more than
+    ``max_backoff``, of which a random share of up to ``jitter`` (0 to 1) is left out, so that many
+    callers do not come back together. ``on`` are the exceptions that are worth another attempt; a
+    time-out is a ``TimeoutError``. A call that waits for its next attempt still counts as running.
     """
 
     attempts: int

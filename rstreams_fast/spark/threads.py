@@ -21,7 +21,7 @@ AFTER_SHUTDOWN_SECONDS: Final = 0.5
 """How long it waits again after the worker's input was shut down."""
 
 STACK_BYTES: Final = 1 << 20
-"""Stack of a stage's thread: what Python code and its C libraries need, an eighth of the default."""
+"""Stack of a stage's thread: enough for Python code and C libraries, an eighth of the default."""
 
 _stack_size_lock = threading.Lock()
 
@@ -29,7 +29,8 @@ _stack_size_lock = threading.Lock()
 def small_stack_thread(target: Callable[[], object], name: str) -> threading.Thread:
     """Start a daemon thread with a small stack, in a copy of the caller's context.
 
-    Where the memory of a worker is limited (``spark.executor.pyspark.memory``), reserved stacks count.
+    Where the memory of a worker is limited (``spark.executor.pyspark.memory``), reserved stacks
+    count.
     """
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(target,), name=name, daemon=True)
@@ -45,7 +46,8 @@ def small_stack_thread(target: Callable[[], object], name: str) -> threading.Thr
 class Crew:
     """Starts the threads of one partition and sees to it that they end.
 
-    Made by the main thread in the call of the stage's generator, so that it can find the worker's input.
+    Made by the main thread in the call of the stage's generator, so that it can find the worker's
+    input.
     """
 
     def __init__(self) -> None:
@@ -71,9 +73,9 @@ class Crew:
     def join(self, seconds: float = CLOSE_SECONDS) -> bool:
         """Wait for the threads to end, at most about ``seconds``; ``False`` if one did not.
 
-        Then the worker's input is shut down. This wakes a reader that waits for an upstream which says
-        nothing; and as the task cannot finish its protocol without input, Spark discards the worker:
-        what is left behind never meets another task.
+        Then the worker's input is shut down. This wakes a reader that waits for an upstream which
+        says nothing; and as the task cannot finish its protocol without input, Spark discards the
+        worker: what is left behind never meets another task.
         """
         if self._join(seconds):
             return True
@@ -95,8 +97,8 @@ class Crew:
 def _worker_input() -> int | None:
     """Return the file descriptor of the socket that this PySpark worker reads, if it is one.
 
-    ``pyspark.worker.main(infile, outfile)`` is at the bottom of the main thread's stack. Elsewhere (a unit
-    test, another version of PySpark) there is none, and nothing is shut down.
+    ``pyspark.worker.main(infile, outfile)`` is at the bottom of the main thread's stack. Elsewhere
+    (a unit test, another version of PySpark) there is none, and nothing is shut down.
     """
     frame = sys._getframe()  # noqa: SLF001 - the stack is the only way to the worker's input
     found: Any = None

@@ -1,4 +1,5 @@
-"""Between Python values and Arrow, as declared: what a function returned becomes exactly the declared type,
+"""Between Python values and Arrow, as declared: what a function returned becomes exactly the
+declared type,
 
 or an error that names the column and the row.
 """
@@ -34,7 +35,7 @@ def shorten(value: object) -> str:
     return _repr.repr(value)
 
 
-# -- what was declared --------------------------------------------------------------------------------
+# -- what was declared -----------------------------------------------------------------------------
 
 
 def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
@@ -56,7 +57,7 @@ def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
 
 
 def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
-    """Return the Spark and the Arrow schema of a DDL string, a ``StructType`` or an Arrow schema."""
+    """Return the Spark and the Arrow schema of a DDL string, ``StructType`` or Arrow schema."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
     from pyspark.sql.types import StructType
@@ -94,7 +95,7 @@ def _parse_ddl(ddl: str, what: str) -> DataType:
         raise ValueError(f"{what}={ddl!r} is no valid DDL: {refused}") from refused
 
 
-# -- keys: from Arrow to Python ------------------------------------------------------------------------
+# -- keys: from Arrow to Python --------------------------------------------------------------------
 
 
 def keys_of(array: pa.Array) -> list[Any]:
@@ -114,14 +115,14 @@ def keys_of(array: pa.Array) -> list[Any]:
     return list(array.to_pylist())
 
 
-# -- results: from Python to Arrow ---------------------------------------------------------------------
+# -- results: from Python to Arrow -----------------------------------------------------------------
 
 
 class Columns:
     """The declared output columns; turns a list of results into one Arrow array per column.
 
-    With one column a result is its value; with several it is a tuple in their order, a dict with exactly
-    their names, or ``None``, which makes all of them null.
+    With one column a result is its value; with several it is a tuple in their order, a dict with
+    exactly their names, or ``None``, which makes all of them null.
     """
 
     def __init__(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> None:
@@ -242,7 +243,8 @@ def _converter(kind: pa.DataType) -> Converter | None:
 
 
 def _with_zone(value: Any) -> Any:
-    # A datetime without a zone is local time, as in Spark's own functions; Arrow would take it for UTC.
+    # A datetime without a zone is local time, as in Spark's own functions; Arrow would take it for
+    # UTC.
     if getattr(value, "tzinfo", value) is None:
         return value.astimezone()
     return value
@@ -284,13 +286,14 @@ def _map_converter(kind: pa.MapType) -> Converter:
     return convert
 
 
-# -- whole batches: as the schema declares ---------------------------------------------------------------
+# -- whole batches: as the schema declares ---------------------------------------------------------
 
 
 def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
     """Return ``batch`` with the columns of ``schema``, matched by name and cast.
 
-    Spark takes columns by position and dies in the JVM on a type it did not expect; so both are settled here.
+    Spark takes columns by position and dies in the JVM on a type it did not expect; so both are
+    settled here.
     """
     import pyarrow as pa
 
@@ -355,7 +358,10 @@ def _family(kind: pa.DataType) -> str:
     is_ = pa.types
     families: tuple[tuple[str, bool], ...] = (
         (_TEXT, is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)),
-        ("bytes", is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind)),
+        (
+            "bytes",
+            is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind),
+        ),
         ("number", is_.is_integer(kind) or is_.is_floating(kind) or is_.is_decimal(kind)),
         ("list", is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind)),
         ("date", is_.is_date(kind)),

@@ -1,0 +1,50 @@
+"""What every kind of stage needs in one partition: figures, a byte budget, a reader, a crew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rstreams_fast.spark.figures import Counters, Figures, FiguresWriter, reported
+from rstreams_fast.spark.hold import ByteBudget, Reader
+from rstreams_fast.spark.threads import Crew
+
+__all__ = ["Partition"]
+
+
+class Partition:
+    """One run of a stage over a partition. Made by the main thread, in the stage's generator."""
+
+    def __init__(
+        self,
+        upstream: Iterator[Any],
+        count_rows: Callable[[Any], int],
+        *,
+        label: str,
+        key: str,
+        max_buffer_bytes: int,
+        figures: Figures | None,
+    ) -> None:
+        self.counters = Counters(label, key)
+        self.writer = FiguresWriter(figures, self.counters)
+        self.budget = ByteBudget(max_buffer_bytes, self.counters)
+        self.reader = Reader(upstream, self.budget, count_rows)
+        self.crew = Crew()
+
+    @contextmanager
+    def at_work(self, first: list[Any], stop: Callable[[], object]) -> Iterator[None]:
+        """Read while the block runs; at its end, however it ends, cancel, ``stop`` and join.
+
+        ``first`` holds the first batch, which was pulled to see whether there is any; it is taken
+        out, so that nothing keeps that batch alive.
+        """
+        with reported(self.writer, self.counters):
+            try:
+                self.crew.start(lambda: self.reader.run(first.pop()), "reader")
+                yield
+            finally:
+                self.reader.cancel()
+                stop()
+                self.crew.join()
+                self.counters.running = self.counters.pending = 0

@@ -1,0 +1,195 @@
+"""``stage``: any stream over Arrow batches, inside a Spark worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast.errors import RingClosed
+from rstreams_fast.spark.hold import describe_reading
+from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, check_positive_int, label_of
+from rstreams_fast.spark.partition import Partition
+from rstreams_fast.spark.types import conform, resolve_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from rstreams_fast.spark.figures import Figures
+    from rstreams_fast.streams.stream import Stream
+
+__all__ = ["Stage", "stage"]
+
+BATCHES_AHEAD: Final = 2
+"""Output batches asked for before the last one has left."""
+
+PATIENCE_SECONDS: Final = 1.0
+"""How long a stream that keeps all it was given waits for more than the byte budget."""
+
+
+def stage(
+    build: Callable[[Stream[Any]], Stream[Any]],
+    schema: str | StructType | pa.Schema,
+    *,
+    max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
+    figures: Figures | None = None,
+) -> Stage:
+    """Make a function from frame to frame of a stream: ``stage(lambda batches:
+    batches.map(f).publish_on().map(g), schema)``.
+
+    ``build`` is called once per partition, gets the ``Stream`` of its ``pyarrow.RecordBatch``
+    objects and returns the stream of the output's. A stream that ends early (``take``) ends the
+    partition.
+
+    ``schema``: of the output, as in :func:`map_batches`.
+    ``max_buffer_bytes``: bytes of input batches that are alive, read ahead or in the stream. What
+    the stages make of them is theirs to bound, by the prefetch of each boundary. A stream that
+    keeps batches (``batch``, ``reduce``) is given one more, beyond the bound, when nothing was let
+    go of for a second.
+    """
+    return Stage(build, schema, max_buffer_bytes, figures)
+
+
+class Stage:
+    """A function from frame to frame; see :func:`stage`. Immutable."""
+
+    def __init__(
+        self,
+        build: Callable[[Stream[Any]], Stream[Any]],
+        schema: Any,
+        max_buffer_bytes: int,
+        figures: Figures | None,
+    ) -> None:
+        if not callable(build):
+            raise TypeError(f"build must be callable, got {type(build).__name__}")
+        self.build = build
+        self.max_buffer_bytes = check_positive_int("max_buffer_bytes", max_buffer_bytes)
+        self.figures = figures
+        self.label = label_of(build)
+        self.key = uuid.uuid4().hex[:12]
+        self._schema = schema
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """Return the frame of what the stream makes of the batches of ``frame``."""
+        declared, _ = resolve_schema(self._schema, "schema")
+        return frame.mapInArrow(self.as_map_fn(), declared)
+
+    def as_map_fn(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
+        """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
+        _, schema = resolve_schema(self._schema, "schema")
+        spec = self
+
+        def run(batches: Iterable[Any]) -> Iterator[Any]:
+            return _run(spec, schema, iter(batches))
+
+        return run
+
+    def describe(self) -> str:
+        """Return what runs in a partition, and its bounds, for people."""
+        from rstreams_fast import empty
+
+        built = _check_stream(self.build(empty()), self.label)
+        return "\n".join(
+            [
+                f"stage {self.label}, in each partition at work:",
+                describe_reading(self.max_buffer_bytes),
+                *(f"  {line}" for line in built.describe().splitlines()),
+                f"  results: {BATCHES_AHEAD} batches asked for ahead",
+                "  threads: Spark's own, a reader, and those of the stream",
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"<stage {self.label}>"
+
+
+def _check_stream(built: Any, label: str) -> Stream[Any]:
+    from rstreams_fast import Stream
+
+    if not isinstance(built, Stream):
+        raise TypeError(f"build: {label} must return a Stream, got {type(built).__name__}")
+    return built
+
+
+def _run(spec: Stage, schema: pa.Schema, upstream: Iterator[Any]) -> Iterator[Any]:
+    from rstreams_fast import from_iterable
+
+    first = next(upstream, None)
+    if first is None:
+        return
+    partition = Partition(
+        upstream,
+        lambda batch: int(batch.num_rows),
+        label=spec.label,
+        key=spec.key,
+        max_buffer_bytes=spec.max_buffer_bytes,
+        figures=spec.figures,
+    )
+    counters, reader = partition.counters, partition.reader
+    reader.patience = PATIENCE_SECONDS
+    held = [first]
+    del first, upstream
+    with partition.at_work(held, _nothing):
+        source = _Source(partition)
+        stream = _check_stream(spec.build(from_iterable(source)), spec.label)
+        with stream.iterate(prefetch=BATCHES_AHEAD) as batches:
+            begin = time.monotonic()
+            for batch in batches:
+                piece = conform(batch, schema, spec.label)
+                del batch
+                now = time.monotonic()
+                counters.waiting_function += max(0.0, now - begin - source.take_waited())
+                counters.rows_out += piece.num_rows
+                counters.batches_out += 1
+                partition.writer.write_if_due()
+                if piece.num_rows:
+                    yield piece
+                del piece
+                begin = time.monotonic()
+                counters.waiting_downstream += begin - now
+        if reader.error is not None:
+            raise reader.error
+
+
+def _nothing() -> None:
+    pass  # the stream was ended by its own ``with``
+
+
+class _Source:
+    """The batches that were read, for a stream to pull; given back when nothing refers to them."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._reader = partition.reader
+        self._budget = partition.budget
+        self._counters = partition.counters
+        self._lock = threading.Lock()
+        self._waited = 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        begin = time.monotonic()
+        try:
+            batch, reading = self._reader.ring.get()
+        except RingClosed:
+            if self._reader.error is not None:
+                raise self._reader.error from None
+            raise StopIteration from None
+        with self._lock:
+            waited = time.monotonic() - begin
+            self._waited += waited
+            self._counters.waiting_upstream += waited
+        weakref.finalize(batch, self._budget.give_back, reading).atexit = False
+        return batch
+
+    def take_waited(self) -> float:
+        """Return the seconds spent waiting since the last time that was asked."""
+        with self._lock:
+            waited, self._waited = self._waited, 0.0
+        return waited
