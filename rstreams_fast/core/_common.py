@@ -9,7 +9,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from rstreams_fast.errors import InvalidRequest, InvalidRequestType, NoneSignal, StageReturnedNone
+from rstreams_fast.errors import (
+    InvalidRequest,
+    InvalidRequestType,
+    NoneSignal,
+    StageReturnedNone,
+    report_dropped,
+)
 
 __all__ = [
     "CANCELLED",
@@ -17,12 +23,15 @@ __all__ = [
     "TERMINATED",
     "Emission",
     "RunStatus",
+    "cancel_quietly",
     "check_capacity",
     "check_count",
     "check_element",
+    "check_error",
     "check_program",
     "check_request",
     "check_same_process",
+    "check_subscriber",
     "check_timeout",
     "describe_callable",
     "none_returned",
@@ -163,6 +172,31 @@ def check_same_process(owner: object, creator: int) -> None:
 def refuse_pickle(owner: object) -> NoReturn:
     """Refuse to copy or pickle a live object."""
     raise TypeError(f"a {type(owner).__name__} is a live object: it cannot be pickled or copied")
+
+
+def check_subscriber(subscriber: object) -> None:
+    """Refuse ``None`` (§1.9) and what lacks one of a subscriber's methods."""
+    if subscriber is None:
+        raise NoneSignal("§1.9: subscriber is None")
+    for name in ("on_subscribe", "on_next", "on_error", "on_complete"):
+        if not callable(getattr(subscriber, name, None)):
+            raise TypeError(f"subscriber has no method {name}")
+
+
+def check_error(error: object) -> None:
+    """Refuse what is no exception instance; ``None`` as §2.13 asks for."""
+    if error is None:
+        raise NoneSignal("§2.13: error is None")
+    if not isinstance(error, BaseException):
+        raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
+
+
+def cancel_quietly(subscription: Any) -> None:
+    """Cancel; an exception, which §3.15 forbids, is reported and does not stop the caller."""
+    try:
+        subscription.cancel()
+    except Exception as raised:
+        report_dropped(raised, "§3.15: cancel() raised")
 
 
 def check_element(element: object) -> None:

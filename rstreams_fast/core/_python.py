@@ -8,6 +8,7 @@ compiled. Read it to learn what a primitive does; the compiled ones do the same,
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -22,14 +23,19 @@ from rstreams_fast.core._common import (
     TERMINATED,
     Emission,
     RunStatus,
+    cancel_quietly,
     check_capacity,
     check_count,
     check_element,
+    check_error,
     check_program,
     check_request,
+    check_same_process,
+    check_subscriber,
     check_timeout,
     describe_callable,
     none_returned,
+    refuse_pickle,
 )
 from rstreams_fast.errors import (
     BufferOverflow,
@@ -270,11 +276,7 @@ class SignalSerializer:
         delay_error: bool = False,
         fail_fast: bool = False,
     ) -> None:
-        if subscriber is None:
-            raise NoneSignal("§1.9: subscriber is None")
-        for name in ("on_subscribe", "on_next", "on_error", "on_complete"):
-            if not callable(getattr(subscriber, name, None)):
-                raise TypeError(f"subscriber has no method {name}")
+        check_subscriber(subscriber)
         if on_full not in ("error", "wait"):
             raise ValueError(f"on_full must be 'error' or 'wait', got {on_full!r}")
         self._capacity = check_capacity("capacity", capacity)
@@ -283,8 +285,10 @@ class SignalSerializer:
         self._fail_fast = fail_fast
         self._subscriber = subscriber
         self._subscription: Any = None
-        self._mailbox: deque[Callable[[Any], None]] = deque()
+        self._announce = False  # on_subscribe is the next signal to deliver
+        self._mailbox: deque[Any] = deque()
         self._changed = threading.Condition(threading.Lock())
+        self._creator = os.getpid()
         self._owner: int | None = None  # the thread that delivers
         self._terminal: BaseException | bool | None = None  # an error, or True for completion
         self._finished = False
@@ -300,25 +304,25 @@ class SignalSerializer:
             first = self._subscription is None and not self._cancelled and not self._finished
             if first:
                 self._subscription = subscription
-        if not first:
-            subscription.cancel()
-            return
-        with self._changed:
-            self._mailbox.appendleft(lambda subscriber: subscriber.on_subscribe(self))
-            if not self._acquire():
-                return
-        self._drain()
+                self._announce = True
+                if not self._acquire():
+                    return
+        if first:
+            self._drain()
+        else:
+            cancel_quietly(subscription)
 
     def on_next(self, element: Any, /) -> None:
         """Deliver or queue ``element``."""
         answer = self._next(element, wait=self._wait)
         if answer is Emission.FULL:
             subscription = self._subscription
-            self.on_error(
-                BufferOverflow(f"the mailbox of {self._capacity} elements is full, one was dropped")
+            overflow = BufferOverflow(
+                f"the mailbox of {self._capacity} elements is full, one was dropped"
             )
-            if subscription is not None:
-                subscription.cancel()
+            # Of several threads that overflow it, and of those that end the stream, one counts.
+            if self._terminate(overflow) and subscription is not None:
+                cancel_quietly(subscription)
         elif answer is Emission.BUSY:
             raise OverlappingCalls("§1.3: another thread is signalling, and fail_fast is set")
 
@@ -328,10 +332,7 @@ class SignalSerializer:
 
     def on_error(self, error: BaseException, /) -> None:
         """Deliver ``error`` as the last signal."""
-        if error is None:
-            raise NoneSignal("§2.13: error is None")
-        if not isinstance(error, BaseException):
-            raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
+        check_error(error)
         if not self._terminate(error):
             report_dropped(error, "an error after the end of the stream")
 
@@ -359,7 +360,7 @@ class SignalSerializer:
                 self._subscriber = None
             self._changed.notify_all()
         if subscription is not None:
-            subscription.cancel()
+            cancel_quietly(subscription)
 
     @property
     def queued(self) -> int:
@@ -388,6 +389,7 @@ class SignalSerializer:
         check_element(element)
         with self._changed:
             if wait and self._owner != threading.get_ident():
+                check_same_process(self, self._creator)
                 self._changed.wait_for(
                     lambda: self._state() or len(self._mailbox) < self._capacity
                 )
@@ -398,7 +400,7 @@ class SignalSerializer:
                 return Emission.BUSY
             if len(self._mailbox) >= self._capacity:
                 return Emission.FULL
-            self._mailbox.append(lambda subscriber: subscriber.on_next(element))
+            self._mailbox.append(element)
             if not self._acquire():
                 return Emission.OK
         self._drain()
@@ -418,16 +420,20 @@ class SignalSerializer:
     def _pick(self) -> Callable[[Any], None] | None:
         """The next signal to deliver; ``None`` gives the drain up. Called with the lock held."""
         if not self._cancelled and not self._finished:
+            if self._announce:
+                self._announce = False
+                return lambda subscriber: subscriber.on_subscribe(self)
             terminal = self._terminal
             if isinstance(terminal, BaseException) and not self._delay_error:
                 self._mailbox.clear()
             if self._mailbox:
-                return self._mailbox.popleft()
-            if isinstance(terminal, BaseException):
+                element = self._mailbox.popleft()
+                return lambda subscriber: subscriber.on_next(element)
+            if terminal is not None:
                 self._finished = True
-                return lambda subscriber: subscriber.on_error(terminal)
-            if terminal:
-                self._finished = True
+                self._subscription = None
+                if isinstance(terminal, BaseException):
+                    return lambda subscriber: subscriber.on_error(terminal)
                 return lambda subscriber: subscriber.on_complete()
         if self._cancelled or self._finished:
             self._mailbox.clear()

@@ -3,5 +3,6 @@
 from rstreams_fast.core._cython.demand import DemandCounter
 from rstreams_fast.core._cython.fused import FusedRun
 from rstreams_fast.core._cython.ring import SpscRing
+from rstreams_fast.core._cython.serial import SignalSerializer
 
-__all__ = ["DemandCounter", "FusedRun", "SpscRing"]
+__all__ = ["DemandCounter", "FusedRun", "SignalSerializer", "SpscRing"]

@@ -7,6 +7,11 @@ cdef extern from "<stdbool.h>":
     ctypedef bint c_bool "bool"
 
 
+cdef extern from "rsf_atomic.h" nogil:
+    uint32_t rsf_load_acq_u32(const uint32_t *)
+    void rsf_store_rel_u32(uint32_t *, uint32_t)
+
+
 cdef extern from "rsf_demand.h" nogil:
     ctypedef struct rsf_demand:
         pass
@@ -91,6 +96,7 @@ cdef extern from "rsf_serial.h" nogil:
 cdef extern from *:
     """
     #include "rsf_ring.h"
+    #include "rsf_serial.h"
 
     /*
      * Where a GIL is, it orders everything that is done between two points at which it may be let
@@ -102,6 +108,7 @@ cdef extern from *:
     #define rsfpy_enter_consumer(ring) rsf_ring_enter_consumer(ring)
     #define rsfpy_take_waiting_consumer(ring) rsf_ring_take_waiting_consumer(ring)
     #define rsfpy_take_waiting_producer(ring) rsf_ring_take_waiting_producer(ring)
+    #define rsfpy_serial_take_waiting(serial) rsf_serial_take_waiting(serial)
     #define rsfpy_enter(flag) (rsf_exchange_acq_u32((flag), 1) == 0)
     #define rsfpy_leave(flag) rsf_store_rel_u32((flag), 0)
     #else
@@ -121,6 +128,8 @@ cdef extern from *:
         (rsf_load_rlx_u32(&(ring)->consumer_waiting) != 0 && rsf_ring_take_waiting_consumer(ring))
     #define rsfpy_take_waiting_producer(ring) \
         (rsf_load_rlx_u32(&(ring)->producer_waiting) != 0 && rsf_ring_take_waiting_producer(ring))
+    #define rsfpy_serial_take_waiting(serial) \
+        (rsf_load_rlx_u32(&(serial)->waiting) != 0 && rsf_serial_take_waiting(serial))
     #endif
 
     /* Lets another thread run; only for the moment in which one is known to be about to move. */
@@ -136,6 +145,7 @@ cdef extern from *:
     c_bool rsfpy_enter_consumer(rsf_ring *) nogil
     c_bool rsfpy_take_waiting_consumer(rsf_ring *) nogil
     c_bool rsfpy_take_waiting_producer(rsf_ring *) nogil
+    c_bool rsfpy_serial_take_waiting(rsf_serial *) nogil
     c_bool rsfpy_enter(uint32_t *) nogil
     void rsfpy_leave(uint32_t *) nogil
     void rsfpy_yield() nogil

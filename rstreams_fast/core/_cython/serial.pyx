@@ -1,0 +1,506 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The signal serializer on ``rsf_serial``: a bounded mailbox, a count of work in progress, a latch.
+
+Who raises the work in progress from 0 is the holder of the drain and delivers; see ``rsf_serial.h``
+for why nothing is lost or overtaken. The mailbox's slots hold references as the ring's do: taken
+before the slot is published, dropped after it was released, and visible to the garbage collector.
+"""
+
+cimport cython
+from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
+from cpython.ref cimport Py_DECREF
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport calloc, free
+
+from rstreams_fast.core._cython._csrc cimport (
+    PY_LOCK_ACQUIRED,
+    PyErr_CheckSignals,
+    PyLockStatus,
+    PyThread_acquire_lock,
+    PyThread_acquire_lock_timed,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_get_thread_ident,
+    PyThread_release_lock,
+    PyThread_type_lock,
+    RSF_SERIAL_CANCELLED,
+    RSF_SERIAL_COMPLETE,
+    RSF_SERIAL_ERROR,
+    RSF_SERIAL_FULL,
+    RSF_SERIAL_OK,
+    RSF_SERIAL_TERMINATED,
+    rsf_load_acq_u32,
+    rsf_serial_cancel,
+    rsf_serial_cell,
+    rsf_serial_enter,
+    rsf_serial_init,
+    rsf_serial_is_cancelled,
+    rsf_serial_is_drained,
+    rsf_serial_is_idle,
+    rsf_serial_latch_terminal,
+    rsf_serial_leave,
+    rsf_serial_peek,
+    rsf_serial_prepare_wait,
+    rsf_serial_publish,
+    rsf_serial_publish_terminal,
+    rsf_serial_release,
+    rsf_serial_reserve,
+    rsf_serial_size,
+    rsf_serial_slot,
+    rsf_serial_slots,
+    rsf_serial_terminal,
+    rsf_serial_try_acquire,
+    rsf_store_rel_u32,
+    rsfpy_serial_take_waiting,
+)
+
+from os import getpid
+
+from rstreams_fast.core._common import (
+    Emission,
+    cancel_quietly,
+    check_capacity,
+    check_element,
+    check_error,
+    check_same_process,
+    check_subscriber,
+    refuse_pickle,
+)
+from rstreams_fast.errors import (
+    BufferOverflow,
+    NoneSignal,
+    OverlappingCalls,
+    report_dropped,
+)
+
+
+cdef extern from "Python.h":
+    ctypedef int (*inquiry)(PyObject *)
+    void Py_INCREF_ptr "Py_INCREF"(PyObject *)
+    void Py_DECREF_ptr "Py_DECREF"(PyObject *)
+
+
+cdef extern from *:
+    """
+    #define rsfpy_traverse_of(type) ((type)->tp_traverse)
+    #define rsfpy_clear_of(type) ((type)->tp_clear)
+    #define rsfpy_set_traverse(type, f) ((type)->tp_traverse = (traverseproc)(f))
+    #define rsfpy_set_clear(type, f) ((type)->tp_clear = (inquiry)(f))
+    """
+    traverseproc rsfpy_traverse_of(PyTypeObject *)
+    inquiry rsfpy_clear_of(PyTypeObject *)
+    void rsfpy_set_traverse(PyTypeObject *, void *)
+    void rsfpy_set_clear(PyTypeObject *, void *)
+
+
+# Answers of _next: those of rsf_serial_reserve, and this one.
+cdef int BUSY = 4
+cdef object ANSWERS = {
+    RSF_SERIAL_OK: Emission.OK,
+    RSF_SERIAL_FULL: Emission.FULL,
+    RSF_SERIAL_TERMINATED: Emission.TERMINATED,
+    RSF_SERIAL_CANCELLED: Emission.CANCELLED,
+    BUSY: Emission.BUSY,
+}
+
+# One sleep of a waiting thread, in microseconds. It ends early when the thread is woken.
+cdef long long LONGEST_PARK = 1_000_000_000
+
+
+@cython.final
+@cython.internal
+cdef class _Parked:
+    """A thread that waits for room. Its lock is free once it was woken."""
+
+    cdef PyThread_type_lock lock
+
+    def __cinit__(self):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError("no lock to wait on")
+        PyThread_acquire_lock(self.lock, 1)
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_acquire_lock(self.lock, 0)
+            PyThread_release_lock(self.lock)
+            PyThread_free_lock(self.lock)
+
+
+@cython.trashcan(True)
+cdef class SignalSerializer:
+    """Lets any number of threads signal one subscriber, who sees one signal at a time (§1.3).
+
+    The thread that finds nobody at work delivers; the others leave their element in a mailbox of
+    ``capacity`` elements and go. Each thread's elements stay in order. The first terminal signal
+    counts and comes last (§1.7): ``on_complete`` after everything queued; ``on_error`` before it,
+    unless ``delay_error``. A signal from within ``on_next`` is queued, so recursion has depth 1 (§3.3).
+
+    When the mailbox is full, ``on_next`` with ``on_full="error"`` ends the stream with
+    ``BufferOverflow``, and with ``"wait"`` waits (from within the subscriber that would wait for
+    itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next`` while another thread delivers raises
+    ``OverlappingCalls``, and ``try_next`` answers ``BUSY``.
+
+    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the subscriber
+    raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a signaller; only
+    ``KeyboardInterrupt`` and its like leave through the delivering thread.
+    """
+
+    def __cinit__(
+        self, subscriber, *, capacity=1024, on_full="error", delay_error=False, fail_fast=False
+    ):
+        cdef uint64_t count, slots
+        check_subscriber(subscriber)
+        if on_full not in ("error", "wait"):
+            raise ValueError(f"on_full must be 'error' or 'wait', got {on_full!r}")
+        count = check_capacity("capacity", capacity)
+        slots = rsf_serial_slots(count)
+        self.cells = <rsf_serial_cell *> calloc(slots, sizeof(rsf_serial_cell))
+        self.slots = <PyObject **> calloc(slots, sizeof(PyObject *))
+        if self.cells == NULL or self.slots == NULL:
+            raise MemoryError(f"no memory for a mailbox of {capacity} elements")
+        if not rsf_serial_init(&self.serial, self.cells, count):
+            raise ValueError(f"capacity must be 1 to 2**31, got {capacity}")
+        self.waits = on_full == "wait"
+        self.delay_error = delay_error
+        self.fail_fast = fail_fast
+        self.subscriber = subscriber
+        self.deliver_next = subscriber.on_next
+        self.parked = []
+        self.creator = getpid()
+
+    def __dealloc__(self):
+        if self.slots != NULL:
+            if self.cells != NULL:
+                _drop_all(self)
+            free(self.slots)
+        free(self.cells)
+
+    # -- signals, any thread ---------------------------------------------------------------------
+
+    def on_subscribe(self, subscription, /):
+        """Pass the subscription on, wrapped; a second one is cancelled (§2.5)."""
+        cdef bint first
+        if subscription is None:
+            raise NoneSignal("§2.13: subscription is None")
+        with cython.critical_section(self):
+            first = (
+                self.subscription is None
+                and not self.finished
+                and not rsf_serial_is_cancelled(&self.serial)
+            )
+            if first:
+                self.subscription = subscription
+        if not first:
+            cancel_quietly(subscription)
+            return
+        rsf_store_rel_u32(&self.announce, 1)
+        if rsf_serial_enter(&self.serial):
+            self._drain()
+
+    def on_next(self, element, /):
+        """Deliver or queue ``element``."""
+        cdef int answer = self._next(element, self.waits)
+        if answer == RSF_SERIAL_FULL:
+            subscription = self._upstream()
+            overflow = BufferOverflow(
+                f"the mailbox of {self.serial.capacity} elements is full, one was dropped"
+            )
+            # Of several threads that overflow it, and of those that end the stream, one counts.
+            if self._terminate(RSF_SERIAL_ERROR, overflow) and subscription is not None:
+                cancel_quietly(subscription)
+        elif answer == BUSY:
+            raise OverlappingCalls("§1.3: another thread is signalling, and fail_fast is set")
+
+    def try_next(self, element, /):
+        """Deliver or queue ``element`` if that needs no waiting, and say how it went."""
+        return ANSWERS[self._next(element, False)]
+
+    def on_error(self, error, /):
+        """Deliver ``error`` as the last signal."""
+        check_error(error)
+        if not self._terminate(RSF_SERIAL_ERROR, error):
+            report_dropped(error, "an error after the end of the stream")
+
+    def on_complete(self):
+        """Deliver completion as the last signal."""
+        self._terminate(RSF_SERIAL_COMPLETE, None)
+
+    # -- subscription, any thread ----------------------------------------------------------------
+
+    def request(self, n, /):
+        """Ask upstream for ``n`` more elements."""
+        subscription = self._upstream()
+        if subscription is not None:
+            subscription.request(n)
+
+    def cancel(self):
+        """Cancel upstream, drop what is queued and forget the subscriber (§3.13)."""
+        if self.finished or not rsf_serial_cancel(&self.serial):
+            return
+        subscription = self._end_upstream()
+        self._wake()
+        if rsf_serial_enter(&self.serial):
+            self._drain()
+        if subscription is not None:
+            cancel_quietly(subscription)
+
+    @property
+    def queued(self):
+        """How many elements wait in the mailbox."""
+        if self.finished or rsf_serial_is_cancelled(&self.serial):
+            return 0
+        return rsf_serial_size(&self.serial)
+
+    @property
+    def capacity(self):
+        """The mailbox's bound, in elements."""
+        return self.serial.capacity
+
+    def __reduce__(self):
+        refuse_pickle(self)
+
+    cdef object _upstream(self):
+        with cython.critical_section(self):
+            return self.subscription
+
+    cdef object _end_upstream(self):
+        with cython.critical_section(self):
+            subscription = self.subscription
+            self.subscription = None
+        return subscription
+
+    # -- signalling ------------------------------------------------------------------------------
+
+    cdef int _next(self, object element, bint wait) except -1:
+        cdef uint64_t index
+        cdef int answer
+        if element is None:
+            check_element(element)
+        if rsf_serial_try_acquire(&self.serial):
+            return self._next_as_holder(element)
+        if self.fail_fast:
+            if rsf_serial_is_cancelled(&self.serial):
+                return RSF_SERIAL_CANCELLED
+            if rsf_serial_terminal(&self.serial) != 0:
+                return RSF_SERIAL_TERMINATED
+            return BUSY
+        while True:
+            answer = rsf_serial_reserve(&self.serial, &index)
+            if answer == RSF_SERIAL_OK:
+                break
+            if answer != RSF_SERIAL_FULL or not wait:
+                return answer
+            if self.owner == PyThread_get_thread_ident():
+                return answer
+            self._park()
+        Py_INCREF_ptr(<PyObject *> element)
+        self.slots[rsf_serial_slot(&self.serial, index)] = <PyObject *> element
+        rsf_serial_publish(&self.serial, index)
+        if rsf_serial_enter(&self.serial):
+            self._drain()
+        return RSF_SERIAL_OK
+
+    cdef int _next_as_holder(self, object element) except -1:
+        # The way past the mailbox. Whatever happens, the drain is left.
+        cdef uint64_t index
+        cdef int answer = RSF_SERIAL_OK
+        if self.waits:
+            self.owner = PyThread_get_thread_ident()
+        try:
+            if not rsf_serial_is_idle(&self.serial) or rsf_load_acq_u32(&self.announce) != 0:
+                self._deliver_all()
+            if rsf_serial_is_cancelled(&self.serial):
+                answer = RSF_SERIAL_CANCELLED
+            elif rsf_serial_is_idle(&self.serial):
+                self._call(element)
+            else:
+                # Another thread's element is on its way, or the end is.
+                answer = rsf_serial_reserve(&self.serial, &index)
+                if answer == RSF_SERIAL_OK:
+                    Py_INCREF_ptr(<PyObject *> element)
+                    self.slots[rsf_serial_slot(&self.serial, index)] = <PyObject *> element
+                    rsf_serial_publish(&self.serial, index)
+            self._deliver_and_leave()
+        except BaseException as raised:
+            self._abandon(raised)
+        return answer
+
+    cdef bint _terminate(self, int kind, object error) except -1:
+        if rsf_serial_is_cancelled(&self.serial) or not rsf_serial_latch_terminal(&self.serial):
+            return False
+        self.error = error
+        rsf_serial_publish_terminal(&self.serial, kind)
+        self._wake()
+        if rsf_serial_enter(&self.serial):
+            self._drain()
+        return True
+
+    # -- delivery, the holder --------------------------------------------------------------------
+
+    cdef int _drain(self) except -1:
+        if self.waits:
+            self.owner = PyThread_get_thread_ident()
+        try:
+            self._deliver_and_leave()
+        except BaseException as raised:
+            self._abandon(raised)
+        return 0
+
+    cdef int _deliver_and_leave(self) except -1:
+        cdef unsigned long owner = self.owner
+        while True:
+            self._deliver_all()
+            self.owner = 0
+            if rsf_serial_leave(&self.serial):
+                return 0
+            self.owner = owner
+
+    cdef int _deliver_all(self) except -1:
+        cdef uint64_t index
+        cdef PyObject **slot
+        cdef object element
+        cdef int terminal
+        while True:
+            if self.finished or rsf_serial_is_cancelled(&self.serial):
+                self._forget()
+                return 0
+            if rsf_load_acq_u32(&self.announce) != 0:
+                rsf_store_rel_u32(&self.announce, 0)
+                self.subscriber.on_subscribe(self)
+                continue
+            terminal = rsf_serial_terminal(&self.serial)
+            if terminal == RSF_SERIAL_ERROR and not self.delay_error:
+                self._deliver_terminal(terminal)
+            elif rsf_serial_peek(&self.serial, &index):
+                slot = &self.slots[rsf_serial_slot(&self.serial, index)]
+                element = <object> slot[0]
+                slot[0] = NULL
+                rsf_serial_release(&self.serial)
+                Py_DECREF(element)
+                # Waking at half full, and not at every release, wakes once for a burst.
+                if rsf_serial_size(&self.serial) <= self.serial.capacity // 2:
+                    self._wake()
+                self._call(element)
+            elif rsf_serial_is_drained(&self.serial):
+                self._deliver_terminal(terminal)
+            else:
+                return 0
+
+    cdef int _deliver_terminal(self, int kind) except -1:
+        cdef object subscriber = self.subscriber
+        cdef object error = self.error
+        self.finished = True
+        self._forget()
+        if kind == RSF_SERIAL_COMPLETE:
+            subscriber.on_complete()
+        else:
+            subscriber.on_error(error)
+        return 0
+
+    cdef int _call(self, object element) except -1:
+        self.deliver_next(element)
+        return 0
+
+    cdef int _abandon(self, object raised) except -1:
+        """The subscriber raised: end the stream, leave the drain, and only then report (§2.13)."""
+        cdef object subscription = None
+        if not self.finished and rsf_serial_cancel(&self.serial):
+            subscription = self._end_upstream()
+            self._wake()
+        self._deliver_and_leave()  # finished or cancelled: it only drops what is queued
+        if subscription is not None:
+            cancel_quietly(subscription)
+        if not isinstance(raised, Exception):
+            raise raised
+        report_dropped(raised, "§2.13: a subscriber raised")
+        return 0
+
+    cdef void _forget(self) noexcept:
+        # It is over. Attributes are emptied first: dropping what they held may run any code.
+        held = (self.subscriber, self.deliver_next, self.error, self._end_upstream())
+        self.subscriber = None
+        self.deliver_next = None
+        self.error = None
+        _drop_all(self)
+        del held
+
+    # -- waiting for room ------------------------------------------------------------------------
+
+    cdef void _wake(self) noexcept:
+        cdef _Parked parked
+        if not rsfpy_serial_take_waiting(&self.serial):
+            return
+        with cython.critical_section(self):
+            sleepers = self.parked
+            self.parked = []
+        for parked in sleepers:
+            PyThread_release_lock(parked.lock)
+
+    cdef int _park(self) except -1:
+        # Sleep until there may be room; a fork leaves those who make it behind.
+        cdef _Parked parked = _Parked.__new__(_Parked)
+        cdef PyLockStatus status
+        check_same_process(self, self.creator)
+        with cython.critical_section(self):
+            self.parked.append(parked)
+        try:
+            if rsf_serial_prepare_wait(&self.serial):
+                while True:
+                    with nogil:
+                        status = PyThread_acquire_lock_timed(parked.lock, LONGEST_PARK, 1)
+                    if status == PY_LOCK_ACQUIRED:
+                        return 0
+                    PyErr_CheckSignals()
+        finally:
+            with cython.critical_section(self):
+                if parked in self.parked:
+                    self.parked.remove(parked)
+        return 0
+
+
+# -- the garbage collector -----------------------------------------------------------------------
+
+cdef void _drop_all(SignalSerializer self) noexcept:
+    cdef uint64_t index
+    cdef PyObject *element
+    while rsf_serial_peek(&self.serial, &index):
+        element = self.slots[rsf_serial_slot(&self.serial, index)]
+        self.slots[rsf_serial_slot(&self.serial, index)] = NULL
+        rsf_serial_release(&self.serial)
+        Py_DECREF_ptr(element)
+
+
+cdef traverseproc cython_traverse
+cdef inquiry cython_clear
+
+
+cdef int serial_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    # As in the ring: no thread is between reserve and publish while the collector runs.
+    cdef uint64_t index, i
+    cdef PyObject *element
+    cdef int stop
+    if (<SignalSerializer> self).slots != NULL and (<SignalSerializer> self).serial.capacity != 0:
+        rsf_serial_peek(&(<SignalSerializer> self).serial, &index)
+        for i in range(rsf_serial_size(&(<SignalSerializer> self).serial)):
+            element = (<SignalSerializer> self).slots[
+                rsf_serial_slot(&(<SignalSerializer> self).serial, index + i)
+            ]
+            if element != NULL:
+                stop = visit(element, arg)
+                if stop != 0:
+                    return stop
+    return cython_traverse(self, visit, arg)
+
+
+cdef int serial_clear(PyObject *self) noexcept:
+    if (<SignalSerializer> self).slots != NULL and (<SignalSerializer> self).serial.capacity != 0:
+        _drop_all(<SignalSerializer> self)
+    return cython_clear(self)
+
+
+cdef PyTypeObject *serial_type = <PyTypeObject *> SignalSerializer
+cython_traverse = rsfpy_traverse_of(serial_type)
+cython_clear = rsfpy_clear_of(serial_type)
+rsfpy_set_traverse(serial_type, <void *> serial_traverse)
+rsfpy_set_clear(serial_type, <void *> serial_clear)
