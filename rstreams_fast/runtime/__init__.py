@@ -1,0 +1,1 @@
+"""Where work runs: executors, event loops, workers. Nothing here starts a thread on import."""

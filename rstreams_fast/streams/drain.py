@@ -1,0 +1,363 @@
+"""The drain: all of a subscription's work, done by one thread at a time, on the caller or elsewhere.
+
+Whoever brings news (a request, a cancel, an element, a terminal signal) leaves it where the drain
+looks, and *enters*: work in progress (WIP) goes up by one. Only who takes it from 0 to 1 drains; the
+others leave at once, as the drain looks again until it has seen all that entered. So signals never overlap
+(§1.3), a request from within ``on_next`` never nests (§3.3), and nobody waits.
+
+How a stream ends is decided by its demand counter: the one call of ``cancel()`` or ``terminate()`` that
+returns true says it. Whoever wins by an error leaves it in ``_failure`` and enters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from time import perf_counter
+from typing import Any, NoReturn
+
+from rstreams_fast.api import Subscriber, Subscription
+from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
+from rstreams_fast.errors import InvalidRequest, InvalidRequestType, NoneSignal, report_dropped
+from rstreams_fast.runtime.executors import Resource, WorkDropped, process_id
+from rstreams_fast.streams.tuning import BURST, TURN_SECONDS
+
+__all__ = ["Drain", "Live", "Upstream", "check_subscriber", "refuse", "silent"]
+
+_SIGNALS = ("on_subscribe", "on_next", "on_error", "on_complete")
+
+
+def check_subscriber(subscriber: object) -> None:
+    """Refuse ``None`` and what lacks one of the four methods: the one failure that is raised (§1.9)."""
+    if subscriber is None:
+        raise NoneSignal("§1.9: subscriber is None")
+    for name in _SIGNALS:
+        if not callable(getattr(subscriber, name, None)):
+            raise TypeError(
+                f"§1.9: subscriber must have the methods {', '.join(_SIGNALS)}; "
+                f"{type(subscriber).__name__} has no {name}"
+            )
+
+
+class Live:
+    """Something that is going on in this process, and can be nowhere else."""
+
+    __slots__ = ("__weakref__",)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} is live and cannot be pickled: it belongs to the process and the "
+            "threads that run it; pickle the Stream, and subscribe to it where it is to run"
+        )
+
+
+def silent(call: Callable[..., object], *args: Any) -> None:
+    """Make a call that must return normally (§2.13, §3.15), and make known when it does not."""
+    try:
+        call(*args)
+    except Exception as raised:
+        report_dropped(raised, f"{getattr(call, '__qualname__', call)!s} must return normally")
+
+
+class _Refused(Live):
+    """The subscription of a subscriber that gets nothing but a terminal signal."""
+
+    __slots__ = ()
+
+    def request(self, n: int, /) -> None:
+        """Nothing: the stream ends on its own."""
+
+    def cancel(self) -> None:
+        """Nothing: the stream ends on its own."""
+
+
+def refuse(subscriber: Subscriber[Any], error: BaseException) -> None:
+    """Signal ``on_subscribe`` and ``on_error``: the only way to say no (§1.9)."""
+    try:
+        subscriber.on_subscribe(_Refused())
+    except Exception as raised:
+        report_dropped(raised, "§2.13: on_subscribe raised")
+        return
+    silent(subscriber.on_error, error)
+
+
+class Upstream(Live):
+    """The subscription that a subscriber of ours holds: one only, cancelled at most once.
+
+    ``attach`` and ``cancel`` are for any thread, ``request`` for one at a time (§2.7).
+    """
+
+    __slots__ = ("_attached", "_latch", "_met", "_subscription")
+
+    def __init__(self) -> None:
+        self._attached = DemandCounter()  # terminated by the first who attaches
+        self._latch = (
+            DemandCounter()
+        )  # cancelled by us or terminated by upstream, whichever is first
+        self._met = DemandCounter()  # the second of attach and cancel does the cancelling
+        self._subscription: Subscription | None = None
+
+    def attach(self, subscription: Subscription) -> bool:
+        """Keep the first subscription; cancel any other (§2.5)."""
+        if subscription is None:
+            raise NoneSignal("§2.13: subscription is None")
+        if self._attached.terminate():
+            self._subscription = subscription
+            if self._met.request(1) == 0:
+                return True
+            self._subscription = None
+        silent(subscription.cancel)
+        return False
+
+    def request(self, n: int) -> None:
+        """Ask for more, unless it is over."""
+        subscription = self._subscription
+        if subscription is not None and self._latch.value >= 0:
+            subscription.request(n)
+
+    def cancel(self) -> None:
+        """Cancel, unless that was done or upstream ended by itself (§2.4)."""
+        if self._latch.cancel() and self._met.request(1) > 0:
+            subscription, self._subscription = self._subscription, None
+            if subscription is not None:
+                silent(subscription.cancel)
+
+    def ended(self) -> bool:
+        """Note a terminal signal; ``False`` if it was over before (§1.7)."""
+        first = self._latch.terminate()
+        self._subscription = None
+        return first
+
+    def never_attached(self) -> bool:
+        """Whether no subscription has come, nor may any more: true once at most."""
+        return self._attached.terminate()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will, or may, come."""
+        return self._latch.value < 0
+
+
+class Drain(Live):
+    """A subscription handed to a downstream subscriber, and the work behind it.
+
+    Subclasses fill in ``_work``, ``_stop`` and ``_let_go``. ``resource=None``: the work is done by whoever enters.
+    """
+
+    __slots__ = (
+        "_burst",
+        "_context",
+        "_demand",
+        "_failure",
+        "_pid",
+        "_resource",
+        "_run",
+        "_subscriber",
+        "_wip",
+    )
+
+    def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
+        self._subscriber: Subscriber[Any] | None = subscriber
+        self._demand = DemandCounter()
+        # Held from the start: nothing is signalled until on_subscribe has returned.
+        self._wip = DemandCounter(1)
+        self._run: FusedRun | None = None
+        self._failure: BaseException | None = None
+        self._resource = resource
+        self._context: Context | None = None if resource is None else copy_context()
+        self._pid = process_id()
+        self._burst = BURST
+
+    # -- the subscription's face, any thread -----------------------------------------------------
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements (§3.8)."""
+        try:
+            before = self._demand.request(n)
+        except (InvalidRequest, InvalidRequestType) as refused:
+            self._fail(refused)  # §3.9
+            return
+        if before == 0:  # else somebody is about to see it anyway
+            self._enter()
+
+    def cancel(self) -> None:
+        """Stop, and forget the subscriber (§3.12, §3.13)."""
+        if self._demand.cancel():
+            self._stop()
+            self._enter()
+
+    # -- entering --------------------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        if self._wip.request(1) == 0:
+            self._go()
+
+    def _go(self) -> None:
+        """Drain, or have it done: for the holder of the drain only."""
+        if self._resource is None:
+            self._drain()
+        else:
+            self._schedule(self._resource)
+
+    def _schedule(self, resource: Resource) -> None:
+        try:
+            if process_id() != self._pid:
+                raise WorkDropped("the process was forked: its streams live on in the parent only")
+            resource.execute(self._turn, self._refused)
+        except Exception as refused:
+            self._refused(refused)
+
+    def _turn(self) -> None:
+        context = self._context
+        if context is not None:
+            context.run(self._drain)
+
+    def _refused(self, error: BaseException) -> None:
+        """The resource does not work: the drain, which is ours, ends here."""
+        if self._demand.terminate():
+            self._stop()
+            self._failure = error
+        self._wind_up()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        wip = self._wip
+        resource = self._resource
+        until = 0.0 if resource is None else perf_counter() + TURN_SECONDS
+        try:
+            while True:
+                missed = wip.value
+                if self._work():
+                    if resource is not None and perf_counter() >= until:
+                        self._schedule(resource)  # to the back of the queue, WIP still held
+                        return
+                elif wip.fulfil(missed) == 0:
+                    return
+        except BaseException as leaving:
+            self._abandon(leaving)
+            raise
+
+    def _work(self) -> bool:
+        """Do some work; true if there is more to do at once."""
+        raise NotImplementedError
+
+    def _burst_on(self, run: FusedRun) -> RunStatus:
+        """Drain one burst. On a resource, slow elements make bursts smaller, so that others get turns."""
+        if self._resource is None:
+            return run.drain(BURST)
+        started = perf_counter()
+        status = run.drain(self._burst)
+        took = perf_counter() - started
+        if took > TURN_SECONDS:
+            self._burst = max(1, self._burst // 2)
+        elif self._burst < BURST and took < TURN_SECONDS / 4:
+            self._burst *= 2
+        return status
+
+    def _abandon(self, leaving: BaseException) -> None:
+        """KeyboardInterrupt and its like pass through: cancel upstream, and end for good."""
+        if self._resource is None:
+            ended = self._demand.cancel()
+        else:
+            # They leave through a thread where nobody waits for them, so downstream is told as well.
+            ended = self._demand.terminate()
+            if ended:
+                self._failure = leaving
+        if ended:
+            self._stop()
+        self._wind_up()
+
+    def _wind_up(self) -> None:
+        """Leave a drain that can do nothing but let go."""
+        wip = self._wip
+        while True:
+            missed = wip.value
+            self._settle()
+            if wip.fulfil(missed) == 0:
+                return
+
+    # -- endings, for the holder of the drain ----------------------------------------------------
+
+    def _answer(self, status: RunStatus, run: FusedRun) -> bool:
+        """Act on a run that ended one way or the other; false, as there is nothing more to do."""
+        if status is RunStatus.FAILED:
+            error = run.error
+            run.error = None
+            if error is not None:
+                self._fail(error)
+        elif status is RunStatus.SLOT_FAILED:
+            error = run.error
+            run.error = None
+            if self._demand.cancel():
+                self._stop()
+            self._settle()
+            if error is not None:
+                report_dropped(error, "§2.13: on_next raised")
+            return False
+        elif status is RunStatus.DONE and self._demand.terminate():
+            self._stop()
+            subscriber = self._release()
+            if subscriber is not None:
+                silent(subscriber.on_complete)
+            return False
+        return self._settle()
+
+    def _fail(self, error: BaseException) -> None:
+        """End with ``error``. Any thread; the drain signals it."""
+        if self._demand.terminate():
+            self._stop()
+            self._failure = error
+            self._enter()
+        elif not isinstance(error, (InvalidRequest, InvalidRequestType)):  # §3.6
+            report_dropped(error, "an error after the end of the stream")
+
+    def _settle(self) -> bool:
+        """After a cancel or a terminal decision: let go of everything, signal ``on_error`` if that is it."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            subscriber = self._release()
+            if subscriber is not None:
+                silent(subscriber.on_error, failure)
+        elif self._demand.cancelled:
+            self._release()
+        # else: whoever terminated has not left the error yet, and enters when it has.
+        return False
+
+    def _release(self) -> Subscriber[Any] | None:
+        """Let go of everything (§3.13); return the subscriber for its last signal, once."""
+        subscriber, self._subscriber = self._subscriber, None
+        run, self._run = self._run, None
+        if run is not None:
+            run.clear()
+        if subscriber is not None:
+            self._let_go()
+            if self._resource is not None:
+                self._resource.close()
+        return subscriber
+
+    def _stop(self) -> None:
+        """Cancel upstream: called once, by the thread whose ``cancel()`` or ``terminate()`` counted."""
+
+    def _let_go(self) -> None:
+        """Drop, or close, what the subclass holds."""
+
+    def _introduce(self) -> bool:
+        """Signal ``on_subscribe``; false if the subscriber raised and so cancelled itself (§2.13)."""
+        subscriber = self._subscriber
+        if subscriber is None:
+            return False
+        try:
+            subscriber.on_subscribe(self)
+        except Exception as raised:
+            if self._demand.cancel():
+                self._stop()
+            self._release()
+            report_dropped(raised, "§2.13: on_subscribe raised")
+            return False
+        except BaseException:
+            if self._demand.cancel():
+                self._stop()
+            self._release()
+            raise
+        return True

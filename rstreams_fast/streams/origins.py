@@ -1,0 +1,123 @@
+"""Where elements come from when they are pulled: iterables, and what is known about their end."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, Final, Protocol
+
+from rstreams_fast.core._common import describe_callable
+from rstreams_fast.errors import AlreadySubscribed, StageReturnedNone
+
+__all__ = ["CallOnce", "IterableOrigin", "Origin", "close_source", "end_detector"]
+
+
+class Origin(Protocol):
+    """What a pull segment opens anew for each of its subscribers."""
+
+    def open(self) -> Iterator[Any]:
+        """Return an iterator; what this raises is signalled to the subscriber."""
+        ...
+
+    def describe(self) -> str:
+        """Name the source in one line."""
+        ...
+
+
+class IterableOrigin:
+    """Any iterable. A one-shot iterator can be opened once."""
+
+    def __init__(self, iterable: Iterable[Any], name: str) -> None:
+        self._iterable = iterable
+        self._name = name
+        self._used = threading.Lock()  # taken by the first who opens a one-shot iterator
+
+    def open(self) -> Iterator[Any]:
+        iterator = iter(self._iterable)
+        if iterator is self._iterable and not self._used.acquire(blocking=False):
+            raise AlreadySubscribed(
+                f"§1.10: the source is a one-shot iterator ({type(iterator).__name__}) and was "
+                "subscribed before; give from_iterable something that can be iterated again"
+            )
+        return iterator
+
+    def describe(self) -> str:
+        return self._name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self._iterable, self._name))
+
+
+class _Call(Iterator[Any]):
+    """An iterator over the one result of a call that is made when it is asked for."""
+
+    def __init__(self, fn: Callable[[], Any]) -> None:
+        self._fn: Callable[[], Any] | None = fn
+
+    def __next__(self) -> Any:
+        fn, self._fn = self._fn, None
+        if fn is None:
+            raise StopIteration
+        result = fn()
+        if result is None:
+            raise StageReturnedNone(
+                f"§2.13: {describe_callable(fn)}, the function of from_callable, returned None, "
+                "which is not an element"
+            )
+        return result
+
+    def __length_hint__(self) -> int:
+        return 0 if self._fn is None else 1
+
+
+class CallOnce:
+    """A function, called once for each subscriber."""
+
+    def __init__(self, fn: Callable[[], Any]) -> None:
+        self._fn = fn
+
+    def open(self) -> Iterator[Any]:
+        return _Call(self._fn)
+
+    def describe(self) -> str:
+        return f"from_callable({describe_callable(self._fn)})"
+
+
+# Iterators whose length hint is exact, so that 0 means the end without asking for more.
+_EXACT: Final = frozenset(
+    type(iter(one)) for one in (range(0), range(2**70), [], (), "", "\u20ac", b"", bytearray())
+) | {type(reversed([])), _Call}
+
+# Iterators that hide a change of their container behind a hint of 0: the end has to be looked at.
+_PROBED: Final = frozenset(type(iter(one)) for one in ({}, {}.values(), {}.items(), set(), deque()))
+
+
+def end_detector(iterator: Iterator[Any]) -> Callable[[], bool] | None:
+    """Return a function that tells whether ``iterator`` has ended, without taking an element.
+
+    ``None`` when that cannot be known. The function may raise what the iterator raises at its end.
+    """
+    kind = type(iterator)
+    if kind not in _EXACT and kind not in _PROBED:
+        return None
+    remaining: Callable[[], int] | None = getattr(iterator, "__length_hint__", None)
+    if remaining is None:
+        return None
+    if kind in _EXACT:
+        return lambda: remaining() == 0
+
+    def probe() -> bool:
+        if remaining() != 0:
+            return False
+        for _ in iterator:  # raises if the container was changed; else there is nothing
+            break
+        return True
+
+    return probe
+
+
+def close_source(iterator: Iterator[Any]) -> None:
+    """Close a generator, so that its ``finally`` runs now. A file, say, is its owner's to close."""
+    if isinstance(iterator, Generator):
+        iterator.close()

@@ -1,0 +1,356 @@
+"""An asynchronous boundary: a bounded ring, filled by upstream, drained on a resource.
+
+``upstream -> | ring | -> stages -> subscriber``. All of the right side runs on the resource, and so does
+every ``request`` to upstream: a synchronous upstream works there too, and neither ``subscribe`` nor
+``request`` nor ``cancel`` ever does.
+
+What the prefetch counts: an element is asked for only when there is a place for it, and gives its place back after the
+subscriber has had it. So no more than ``prefetch`` elements are in the ring, in the burst that is being
+delivered, and on their way, together.
+
+In bytes only what has arrived can be counted. With ``max_bytes`` one element is asked for at a time, while
+less than that is held; so the bound is ``max_bytes`` plus one element, and a single element larger
+than ``max_bytes`` passes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
+from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, SpscRing
+from rstreams_fast.core._common import as_int, check_capacity, check_count, describe_callable
+from rstreams_fast.errors import DemandExceeded, NoneSignal
+from rstreams_fast.runtime.executors import check_executor, describe_executor, resource
+from rstreams_fast.streams.boundary import RingSubscriber
+from rstreams_fast.streams.drain import Drain, Upstream, check_subscriber
+from rstreams_fast.streams.program import Need, Program
+from rstreams_fast.streams.push import subscribe_to
+from rstreams_fast.streams.tuning import replenish_at
+
+__all__ = ["PublishOn", "RingSegment"]
+
+Weigher = Callable[[Any], int]
+
+
+class PublishOn:
+    """The arguments of ``Stream.publish_on``, checked."""
+
+    def __init__(
+        self,
+        executor: Any,
+        prefetch: int,
+        max_bytes: int | None,
+        weigher: Weigher | None,
+        delay_error: bool,
+    ) -> None:
+        check_executor(executor)
+        self.executor = executor
+        self.prefetch = check_capacity("prefetch", prefetch)
+        if (max_bytes is None) != (weigher is None):
+            raise ValueError("max_bytes and weigher must be given together")
+        if weigher is not None and not callable(weigher):
+            raise TypeError(f"weigher must be callable, got {type(weigher).__name__}")
+        self.max_bytes = None if max_bytes is None else check_count("max_bytes", max_bytes, 1)
+        self.weigher = weigher
+        if not isinstance(delay_error, bool):
+            raise TypeError(f"delay_error must be a bool, got {type(delay_error).__name__}")
+        self.delay_error = delay_error
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return the boundary alone, without stages below it."""
+        return RingSegment(upstream, self, Program(), Need())
+
+    def describe(self) -> str:
+        """Say what may be held, and where the work is done."""
+        return self.describe_within(Need())
+
+    def describe_within(self, need: Need) -> str:
+        """The same, where what is below can make use of ``need`` only."""
+        prefetch = min(self.prefetch, max(need.at_once, 1))
+        bound = f"at most {prefetch} elements"
+        if self.max_bytes is not None and self.weigher is not None:
+            bound += (
+                f" and {self.max_bytes} bytes + one element, "
+                f"weighed by {describe_callable(self.weigher)}"
+            )
+        late = ", errors after elements" if self.delay_error else ""
+        return f"publish_on({describe_executor(self.executor)}): {bound}{late}"
+
+
+class RingSegment:
+    """Publishes, on a resource, what ``program`` makes of the elements of ``upstream``."""
+
+    def __init__(
+        self, upstream: Publisher[Any], options: PublishOn, program: Program, need: Need
+    ) -> None:
+        self._upstream = upstream
+        self._options = options
+        self._program = program
+        self._need = need
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Subscribe to upstream on behalf of ``subscriber``; ask for nothing on this thread."""
+        check_subscriber(subscriber)
+        kind = _RingSubscription if self._options.max_bytes is None else _WeighedSubscription
+        subscription = kind(subscriber, self._options, self._program, self._need)
+        subscribe_to(self._upstream, subscription)
+
+    @property
+    def where(self) -> str:
+        """On which resource the work is done."""
+        return describe_executor(self._options.executor)
+
+
+class _RingSubscription(Drain, RingSubscriber):
+    __slots__ = (
+        "_acknowledged",
+        "_budget",
+        "_completed",
+        "_delay_error",
+        "_ended",
+        "_late_error",
+        "_prefetch",
+        "_queue",
+        "_replenish_at",
+        "_started",
+        "_takes_nothing",
+        "_upstream",
+        "ring",
+    )
+
+    def __init__(
+        self, subscriber: Subscriber[Any], options: PublishOn, program: Program, need: Need
+    ) -> None:
+        super().__init__(subscriber, resource(options.executor))
+        self._upstream = Upstream()
+        self._prefetch = min(options.prefetch, max(need.at_once, 1))
+        self._replenish_at = replenish_at(self._prefetch)
+        self._budget = need.total
+        self._acknowledged = 0  # elements consumed for which others have been asked
+        self._delay_error = options.delay_error
+        self._late_error: BaseException | None = None
+        self._started = False
+        self._takes_nothing = program.takes_nothing
+        self._completed = False  # upstream has ended; what is in the ring still counts
+        self._ended = False  # nothing more is taken from the ring
+        self._queue = SpscRing(self._prefetch)
+        self.ring = self._queue
+        self._run = FusedRun(self._queue, program.stages, subscriber.on_next, self._demand)
+
+    # -- signals from upstream -------------------------------------------------------------------
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, and pass ourselves on."""
+        if self._upstream.attach(subscription):
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._introduce():
+            self._go()
+
+    def on_next(self, element: Any, /) -> None:
+        """Put the element in the ring."""
+        if element is None:
+            error = NoneSignal("§2.13: the publisher signalled on_next(None)")
+            self._fail(error)
+            raise error
+        if self._completed or self._demand.value < 0:
+            return
+        if self._accept(element):
+            self._enter()
+        else:
+            self._fail(
+                DemandExceeded(f"§1.1: more elements came than the {self._prefetch} asked for")
+            )
+
+    def _accept(self, element: Any) -> bool:
+        return self._queue.offer(element)
+
+    def on_burst(self) -> None:
+        """See what a run has put in the ring."""
+        self._enter()
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Overtake the elements in the ring, unless ``delay_error``."""
+        if error is None:
+            self.on_error(NoneSignal("§2.13: the publisher signalled on_error(None)"))
+            raise NoneSignal("§2.13: error is None")
+        first = self._upstream.ended()
+        if first and self._delay_error:
+            self._late_error = error
+            self._completed = True
+            self._enter()
+        else:
+            self._fail(error)
+        self._introduce_late()
+
+    def on_complete(self) -> None:
+        """Complete after the elements in the ring."""
+        if self._upstream.ended():
+            self._completed = True
+            self._enter()
+            self._introduce_late()
+
+    def _introduce_late(self) -> None:
+        if self._upstream.never_attached():
+            self._begin()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        if self._demand.value < 0:
+            return self._settle()
+        run = self._run
+        if run is None:
+            return False
+        if self._ended:
+            return self._finish(run)
+        if not self._started:
+            self._started = True
+            if self._takes_nothing:
+                return self._end(run)
+            self._first_ask()
+        completed = self._completed  # read before the ring: then an empty one is the end
+        status = self._burst_on(run)
+        self._replenish(run)
+        if status is RunStatus.MORE:
+            return True
+        if status is RunStatus.IDLE:
+            return completed and len(self._queue) == 0 and self._end(run)
+        if status is RunStatus.EXHAUSTED:
+            return completed and self._end(run)
+        if status is RunStatus.ENDED:
+            return self._end(run)
+        return self._answer(status, run)
+
+    def _end(self, run: FusedRun) -> bool:
+        self._ended = True
+        self._upstream.cancel()  # no effect if it was upstream that ended
+        return self._finish(run)
+
+    def _finish(self, run: FusedRun) -> bool:
+        late, self._late_error = self._late_error, None
+        if late is not None:
+            self._fail(late)
+            return self._settle()
+        status = run.finish()
+        return False if status is RunStatus.IDLE else self._answer(status, run)
+
+    def _first_ask(self) -> None:
+        self._ask(self._prefetch)
+
+    def _replenish(self, run: FusedRun) -> None:
+        consumed = run.pulled - self._acknowledged
+        if consumed >= self._replenish_at:
+            self._acknowledged += consumed
+            self._ask(consumed)
+
+    def _ask(self, n: int) -> None:
+        n = min(n, self._budget)
+        if n > 0:
+            if self._budget != UNBOUNDED:
+                self._budget -= n
+            try:
+                self._upstream.request(n)
+            except Exception as raised:
+                self._fail(raised)  # §3.16
+
+    def _stop(self) -> None:
+        self._upstream.cancel()
+
+    def _let_go(self) -> None:
+        self._late_error = None
+        self.ring = None
+        self._queue = SpscRing(1)
+
+
+class _WeighedSubscription(_RingSubscription):
+    """Counts bytes, too: one element is asked for at a time, while fewer than ``max_bytes`` are held.
+
+    The right to ask is a lock: taken as long as an element is outstanding, it passes from the drain to the
+    thread that upstream signals on, and back when there is no room. So upstream goes on while a
+    slow element is being worked on, and still no two requests overlap (§2.7).
+    """
+
+    __slots__ = (
+        "_arrived",
+        "_deciding",
+        "_gone",
+        "_max_bytes",
+        "_outstanding",
+        "_weigher",
+        "_weights",
+    )
+
+    def __init__(
+        self, subscriber: Subscriber[Any], options: PublishOn, program: Program, need: Need
+    ) -> None:
+        super().__init__(subscriber, options, program, need)
+        self.ring = None  # elements come one by one, as they must be weighed
+        self._max_bytes = options.max_bytes or 0
+        self._weigher: Weigher | None = options.weigher
+        self._weights: deque[int] = deque()  # of the elements held, oldest first
+        self._arrived = 0  # bytes, counted by upstream's thread
+        self._gone = 0  # bytes, counted by the drain
+        self._outstanding = threading.Lock()
+        self._deciding = DemandCounter()  # WIP of asking: on_next may come before request returns
+
+    def _accept(self, element: Any) -> bool:
+        weigher = self._weigher
+        if weigher is None:
+            return True
+        try:
+            weight = as_int(weigher(element))
+            if weight is None or weight < 0:
+                raise TypeError(
+                    f"the weigher {describe_callable(weigher)} must return an int >= 0 (bytes)"
+                )
+        except Exception as raised:
+            self._fail(raised)
+            return True
+        if not self._outstanding.locked():
+            return False
+        self._weights.append(weight)
+        self._arrived += weight
+        if not self._queue.offer(element):
+            return False
+        self._decide()
+        return True
+
+    def _decide(self) -> None:
+        """Ask for the next element or leave the right to ask; for who holds that right."""
+        if self._deciding.request(1) != 0:
+            return  # nested in the request below, or beside it: decided there
+        while True:
+            if len(self._weights) < self._prefetch and self._arrived - self._gone < self._max_bytes:
+                self._ask(1)
+            else:
+                self._outstanding.release()
+            if self._deciding.fulfil(1) == 0:
+                return
+
+    def _first_ask(self) -> None:
+        if self._outstanding.acquire(blocking=False):
+            self._decide()
+
+    def _replenish(self, run: FusedRun) -> None:
+        while self._acknowledged < run.pulled:
+            self._acknowledged += 1
+            self._gone += self._weights.popleft()
+        if (
+            len(self._weights) < self._prefetch
+            and self._arrived - self._gone < self._max_bytes
+            and self._outstanding.acquire(blocking=False)
+        ):
+            self._decide()
+
+    def _burst_on(self, run: FusedRun) -> RunStatus:
+        return run.drain(1)  # so that an element's bytes are given back as soon as it is done
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        self._weigher = None

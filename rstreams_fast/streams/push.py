@@ -1,0 +1,265 @@
+"""A run of stages below a publisher: what it signals is processed as it comes.
+
+It trusts nobody. Upstream may signal from several threads at once, nest ``on_next`` in ``request``, send ``None`` or
+too much, go on after its end, or subscribe twice: downstream sees a correct publisher.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import deque
+from typing import Any
+
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
+from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus
+from rstreams_fast.errors import InvalidRequest, InvalidRequestType, NoneSignal, report_dropped
+from rstreams_fast.streams.drain import Drain, Upstream, check_subscriber
+from rstreams_fast.streams.program import Program
+
+__all__ = ["PushSegment", "subscribe_to"]
+
+
+def subscribe_to(upstream: Publisher[Any], subscriber: PushSubscription) -> None:
+    """Subscribe one of ours to a publisher that may raise instead of signalling (§1.9)."""
+    try:
+        upstream.subscribe(subscriber)
+    except Exception as raised:
+        subscriber.on_error(raised)
+
+
+class PushSegment:
+    """Publishes what ``program`` makes of the elements of ``upstream``, on the threads these come on."""
+
+    where = "the threads that upstream signals on"
+
+    def __init__(self, upstream: Publisher[Any], program: Program) -> None:
+        self._upstream = upstream
+        self._program = program
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Subscribe to upstream on behalf of ``subscriber``."""
+        check_subscriber(subscriber)
+        subscribe_to(self._upstream, PushSubscription(subscriber, self._program))
+
+
+class PushSubscription(Drain):
+    """Between upstream and the subscriber. Two kinds of work, each done by one thread at a time:
+
+    signalling downstream (the drain), and asking upstream (``_asking``), which must not hold
+    the drain, because upstream may answer with ``on_next`` before ``request`` returns.
+    """
+
+    __slots__ = (
+        "_asking",
+        "_backlog",
+        "_budget",
+        "_completed",
+        "_counted",
+        "_ended",
+        "_open",
+        "_owed",
+        "_pending",
+        "_ratio",
+        "_seed",
+        "_unasked",
+        "_unbounded",
+        "_upstream",
+    )
+
+    def __init__(self, subscriber: Subscriber[Any], program: Program) -> None:
+        super().__init__(subscriber, None)
+        self._upstream = Upstream()
+        run = FusedRun(None, program.stages, subscriber.on_next, self._demand)
+        self._run = run
+        self._ratio = run.ratio
+        self._seed = program.seed
+        self._unasked = 0 if program.seed is MISSING else 1  # demand that the seed will meet
+        self._budget = DemandCounter(program.budget())
+        self._counted: DemandCounter | None = DemandCounter() if program.drops else None
+        self._owed = 0
+        self._pending = DemandCounter()  # to be asked of upstream
+        self._asking = DemandCounter(1)  # WIP of asking: held until on_subscribe has returned
+        self._unbounded = False
+        self._backlog: deque[Any] = deque()
+        self._open = True  # whether on_next counts
+        self._completed = False
+        self._ended = program.takes_nothing
+
+    # -- the subscription's face -----------------------------------------------------------------
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements, and upstream for what they take."""
+        try:
+            before = self._demand.request(n)
+        except (InvalidRequest, InvalidRequestType) as refused:
+            self._fail(refused)  # §3.9
+            return
+        if before < 0:
+            return
+        if before == 0 and (self._completed or self._ended or self._seed is not MISSING):
+            self._enter()  # what is held back waits for demand
+        self._ask(min(operator.index(n) * self._ratio, UNBOUNDED))
+
+    # -- signals from upstream -------------------------------------------------------------------
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, and pass ourselves on."""
+        if self._upstream.attach(subscription):
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._introduce():
+            self._go()
+            self._ask_now()
+
+    def on_next(self, element: Any, /) -> None:
+        """Process an element; while somebody else does, leave it to them."""
+        if element is None:
+            error = NoneSignal("§2.13: the publisher signalled on_next(None)")
+            self._fail(error)
+            raise error
+        if not self._open:
+            return
+        wip = self._wip
+        if wip.request(1) != 0:
+            # Nested in a request of ours, or from a second thread: to be processed in its turn.
+            self._backlog.append(element)
+            self._enter()
+            return
+        run = self._run
+        if run is None or self._backlog or self._ended:
+            self._backlog.append(element)
+        else:
+            try:
+                status = run.push(element)
+            except BaseException as leaving:
+                self._abandon(leaving)
+                raise
+            if self._counted is not None:
+                self._count(self._counted, status, run)
+            if status is RunStatus.MORE or status is RunStatus.DROPPED:
+                if wip.fulfil(1) == 0:
+                    if self._owed:
+                        self._repay()
+                    return
+            else:
+                self._act_on(status, run)
+        del element
+        self._drain()  # for what came meanwhile
+        if self._owed:
+            self._repay()
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Pass the error on at once: it overtakes what waits for demand."""
+        if error is None:
+            self.on_error(NoneSignal("§2.13: the publisher signalled on_error(None)"))
+            raise NoneSignal("§2.13: error is None")
+        self._upstream.ended()
+        self._open = False
+        self._fail(error)
+        self._introduce_late()
+
+    def on_complete(self) -> None:
+        """Complete, after what stages hold has been asked for."""
+        if self._upstream.ended():
+            self._open = False
+            self._completed = True
+            self._enter()
+            self._introduce_late()
+
+    def _introduce_late(self) -> None:
+        """A publisher that ends without ``on_subscribe``: signal that first (§1.9)."""
+        if self._upstream.never_attached():
+            self._begin()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        if self._demand.value < 0:
+            return self._settle()
+        run = self._run
+        if run is None:
+            return False
+        if self._seed is not MISSING and self._demand.value > 0:
+            seed, self._seed = self._seed, MISSING
+            status = run.push(seed)
+            if status is RunStatus.DROPPED:
+                self._owed += run.refund
+            elif status is not RunStatus.MORE:
+                return self._act_on(status, run)
+        while self._backlog and not self._ended:
+            status = run.push(self._backlog.popleft())
+            if self._counted is not None:
+                self._count(self._counted, status, run)
+            if status is not RunStatus.MORE and status is not RunStatus.DROPPED:
+                return self._act_on(status, run)
+        if self._ended or (self._completed and self._seed is MISSING):
+            return self._act_on(RunStatus.ENDED, run)
+        return False
+
+    def _act_on(self, status: RunStatus, run: FusedRun) -> bool:
+        if status is RunStatus.ENDED:
+            self._ended = True
+            self._open = False
+            self._backlog.clear()
+            self._upstream.cancel()
+            status = run.finish()
+            if status is RunStatus.IDLE:
+                return False
+        return self._answer(status, run)
+
+    def _stop(self) -> None:
+        self._open = False
+        self._upstream.cancel()
+
+    def _let_go(self) -> None:
+        self._open = False
+        self._seed = MISSING
+        self._backlog.clear()
+
+    # -- asking upstream -------------------------------------------------------------------------
+
+    def _count(self, counted: DemandCounter, status: RunStatus, run: FusedRun) -> None:
+        """Keep account of what upstream still owes us, and we it for elements that were dropped."""
+        if counted.value > 0:
+            counted.fulfil(1)
+        if status is RunStatus.DROPPED and not self._unbounded:
+            self._owed += run.refund
+
+    def _repay(self) -> None:
+        """Ask for more in place of what was dropped: not one by one, but before upstream runs dry."""
+        counted = self._counted
+        if counted is None or self._owed >= counted.value:
+            owed, self._owed = self._owed, 0
+            self._budget.request(owed)
+            self._ask(owed)
+
+    def _ask(self, n: int) -> None:
+        self._pending.request(n)
+        if self._asking.request(1) == 0:
+            self._ask_now()
+
+    def _ask_now(self) -> None:
+        asking, pending = self._asking, self._pending
+        while True:
+            missed = asking.value
+            n = pending.value
+            budget = self._budget.value
+            if n == UNBOUNDED:
+                if budget == UNBOUNDED:
+                    n = 0 if self._unbounded else UNBOUNDED
+                    self._unbounded = True
+            elif n:
+                pending.fulfil(n)
+                n, self._unasked = n - self._unasked, 0
+            n = min(n, budget)
+            if n > 0 and not self._upstream.over:
+                self._budget.fulfil(n)
+                if self._counted is not None:
+                    self._counted.request(n)
+                try:
+                    self._upstream.request(n)
+                except Exception as raised:
+                    self._fail(raised)  # §3.16
+            if asking.fulfil(missed) == 0:
+                return

@@ -1,0 +1,95 @@
+"""Subscribing, and asking for elements, on a resource instead of on the caller.
+
+Directly above a source that is pulled this is no layer at all: the source's drain itself runs on the
+resource (see ``pull``). Here is the form for any other publisher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.runtime.executors import (
+    Resource,
+    WorkDropped,
+    check_executor,
+    describe_executor,
+    process_id,
+    resource,
+)
+from rstreams_fast.streams.drain import check_subscriber
+from rstreams_fast.streams.program import Program
+from rstreams_fast.streams.push import PushSubscription, subscribe_to
+
+__all__ = ["SubscribeOn"]
+
+
+class SubscribeOn:
+    """The boundary of ``Stream.subscribe_on``."""
+
+    def __init__(self, executor: Any) -> None:
+        check_executor(executor)
+        self.executor = executor
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher that subscribes to ``upstream``, and asks it, on the resource."""
+        return _SubscribedOn(upstream, self.executor)
+
+    def describe(self) -> str:
+        """Say where the work is done."""
+        return f"subscribe_on({describe_executor(self.executor)}): holds no elements"
+
+
+class _SubscribedOn:
+    def __init__(self, upstream: Publisher[Any], executor: Any) -> None:
+        self._upstream = upstream
+        self._executor = executor
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        _Subscription(subscriber, resource(self._executor)).start(self._upstream)
+
+
+class _Subscription(PushSubscription):
+    __slots__ = ("_calls",)
+
+    def __init__(self, subscriber: Subscriber[Any], calls: Resource) -> None:
+        super().__init__(subscriber, Program())
+        self._calls = calls
+        self._context = copy_context()
+
+    def start(self, upstream: Publisher[Any]) -> None:
+        """Introduce ourselves here, subscribe there."""
+        if self._introduce():
+            self._go()
+            self._call(lambda: subscribe_to(upstream, self))
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, and ask for what has been asked of us meanwhile."""
+        if self._upstream.attach(subscription):
+            self._ask_now()
+
+    def _introduce_late(self) -> None:
+        """There is nobody to be introduced to: ``start`` did that."""
+
+    def _ask(self, n: int) -> None:
+        self._pending.request(n)
+        if self._asking.request(1) == 0:
+            self._call(self._ask_now)
+
+    def _call(self, work: Callable[[], object]) -> None:
+        context = self._context
+        if context is None:
+            return
+        try:
+            if process_id() != self._pid:
+                raise WorkDropped("the process was forked: its streams live on in the parent only")
+            self._calls.execute(lambda: context.run(work), self._fail)
+        except Exception as refused:
+            self._fail(refused)
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        self._calls.close()

@@ -1,0 +1,203 @@
+"""Elements that are iterables, taken apart: one of them is asked for at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.core import FusedRun, RunStatus
+from rstreams_fast.errors import DemandExceeded, NoneSignal
+from rstreams_fast.streams.drain import Drain, Upstream, check_subscriber, silent
+from rstreams_fast.streams.origins import close_source, end_detector
+from rstreams_fast.streams.program import Program
+from rstreams_fast.streams.push import subscribe_to
+from rstreams_fast.streams.tuning import BURST
+
+__all__ = ["Unbatch", "UnbatchSegment"]
+
+
+class Unbatch:
+    """The boundary of ``Stream.unbatch``."""
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return the boundary alone, without stages below it."""
+        return UnbatchSegment(upstream, Program())
+
+    def describe(self) -> str:
+        """Say what may be held."""
+        return "unbatch(): at most 1 iterable"
+
+
+class UnbatchSegment:
+    """Publishes what ``program`` makes of the items of ``upstream``'s elements."""
+
+    where = "the threads that upstream signals on, and the caller of request"
+
+    def __init__(self, upstream: Publisher[Any], program: Program) -> None:
+        self._upstream = upstream
+        self._program = program
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Subscribe to upstream on behalf of ``subscriber``."""
+        check_subscriber(subscriber)
+        subscribe_to(self._upstream, _UnbatchSubscription(subscriber, self._program))
+
+
+class _Items(Iterator[Any]):
+    """The items of the current iterable; stops at its end, and goes on with the next."""
+
+    __slots__ = ("_at_end", "current")
+
+    def __init__(self) -> None:
+        self.current: Iterator[Any] | None = None
+        self._at_end: Callable[[], bool] | None = None
+
+    def open(self, iterable: Any) -> None:
+        """Go on with the items of ``iterable``."""
+        self.current = iter(iterable)
+        self._at_end = end_detector(self.current)
+
+    def over(self) -> bool:
+        """Whether nothing is left, as far as that is known without asking."""
+        return self.current is None or (self._at_end is not None and self._at_end())
+
+    def __next__(self) -> Any:
+        current = self.current
+        if current is None:
+            raise StopIteration
+        try:
+            return next(current)
+        except StopIteration:
+            self.current = None
+            raise
+
+
+class _UnbatchSubscription(Drain):
+    __slots__ = (
+        "_completed",
+        "_ended",
+        "_items",
+        "_next",
+        "_outstanding",
+        "_takes_nothing",
+        "_upstream",
+    )
+
+    def __init__(self, subscriber: Subscriber[Any], program: Program) -> None:
+        super().__init__(subscriber, None)
+        self._upstream = Upstream()
+        self._items = _Items()
+        self._next: Any = None  # the iterable that has come and is not opened yet
+        self._outstanding = False  # asked for and not come yet
+        self._completed = False
+        self._ended = False
+        self._takes_nothing = program.takes_nothing
+        self._run = FusedRun(self._items, program.stages, subscriber.on_next, self._demand)
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, and pass ourselves on."""
+        if self._upstream.attach(subscription):
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._introduce():
+            self._go()
+
+    def on_next(self, element: Any, /) -> None:
+        """Take the iterable that was asked for."""
+        if element is None:
+            error = NoneSignal("§2.13: the publisher signalled on_next(None)")
+            self._fail(error)
+            raise error
+        if self._completed or self._demand.value < 0 or self._ended:
+            return
+        if not self._outstanding or self._next is not None:
+            self._fail(DemandExceeded("§1.1: more elements came than the 1 asked for"))
+            return
+        self._next = element
+        self._enter()
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Pass the error on at once."""
+        if error is None:
+            self.on_error(NoneSignal("§2.13: the publisher signalled on_error(None)"))
+            raise NoneSignal("§2.13: error is None")
+        self._upstream.ended()
+        self._fail(error)
+        self._introduce_late()
+
+    def on_complete(self) -> None:
+        """Complete after the items that are left."""
+        if self._upstream.ended():
+            self._completed = True
+            self._enter()
+            self._introduce_late()
+
+    def _introduce_late(self) -> None:
+        if self._upstream.never_attached():
+            self._begin()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        if self._demand.value < 0:
+            return self._settle()
+        run = self._run
+        if run is None:
+            return False
+        if self._ended or self._takes_nothing:
+            return self._end(run)
+        completed = self._completed  # read before the iterable that came before it
+        if self._next is not None:
+            element, self._next = self._next, None
+            self._outstanding = False
+            try:
+                self._items.open(element)
+            except TypeError as raised:
+                raised.add_note("unbatch() takes elements apart, so each must be an iterable")
+                self._fail(raised)
+                return self._settle()
+            except Exception as raised:
+                self._fail(raised)
+                return self._settle()
+        status = run.drain(BURST)
+        if status is RunStatus.MORE:
+            return True
+        if status is RunStatus.ENDED:
+            return self._end(run)
+        if status is RunStatus.IDLE or status is RunStatus.EXHAUSTED:
+            try:
+                over = self._items.over()
+            except Exception as raised:
+                self._fail(raised)
+                return self._settle()
+            if over and completed and self._next is None:
+                return self._end(run)
+            if status is RunStatus.EXHAUSTED and not self._outstanding and not completed:
+                self._outstanding = True
+                try:
+                    self._upstream.request(1)
+                except Exception as raised:
+                    self._fail(raised)  # §3.16
+            return self._next is not None
+        return self._answer(status, run)
+
+    def _end(self, run: FusedRun) -> bool:
+        self._ended = True
+        self._upstream.cancel()  # no effect if it was upstream that ended
+        self._close()
+        status = run.finish()
+        return False if status is RunStatus.IDLE else self._answer(status, run)
+
+    def _close(self) -> None:
+        current, self._items.current = self._items.current, None
+        if current is not None:
+            silent(close_source, current)
+
+    def _stop(self) -> None:
+        self._upstream.cancel()
+
+    def _let_go(self) -> None:
+        self._next = None
+        self._close()
