@@ -9,11 +9,10 @@ import asyncio
 import queue
 import types
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, cast
 
-from rstreams_fast.core._eager import resume
 from rstreams_fast.spark.figures import Counters
 from rstreams_fast.spark.options import CallOptions, label_of
 from rstreams_fast.spark.threads import Crew
@@ -49,7 +48,7 @@ class Deadlines:
         if self._timer is None:
             self._timer = self._loop.call_at(deadline.when, self._expire)
         try:
-            return (yield from resume(coro, waits_for))
+            return (yield from _driven(coro, waits_for))
         except asyncio.CancelledError:
             # Cancelled by us, and by nobody else?
             if deadline.expired and deadline.task.uncancel() <= 0:
@@ -79,6 +78,25 @@ class _Deadline:
         self.task = cast(asyncio.Task[Any], task)  # a call is always driven by one
         self.when = when
         self.expired = False
+
+
+@types.coroutine
+def _driven(coro: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    # Drives on a coroutine that was suspended and yielded waits_for.
+    while True:
+        try:
+            argument = yield waits_for
+        except BaseException as raised:
+            step: Callable[[Any], Any] = coro.throw
+            argument = raised
+        else:
+            step = coro.send
+        try:
+            waits_for = step(argument)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            del argument
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -161,7 +161,7 @@ class Lookup:
         run = _column_function(self._options, Layout(None, ("value",), (kind,)), self._key)
         run.__name__ = run.__qualname__ = self._options.label.replace(".", "_").strip("<>")
         _annotate(run, len(keys))
-        udf = arrow_udf(run, declared).asNondeterministic()
+        udf = arrow_udf(run, declared).asNondeterministic()  # type: ignore[call-overload]
         column: Column = udf(*keys)
         return column
 

@@ -289,6 +289,7 @@ class LoopStage(ABC):
                 self.collect(results)
                 self._hand_over()
             if window.failure is not None:
+                self._account(window)
                 self._fail(self.call_failed(*window.failure))
                 return
             submitted = self.submit(window)
