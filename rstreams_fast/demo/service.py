@@ -4,10 +4,10 @@
     GET /plane/N14228                        the plane, as JSON, or 404
     GET /stats                               what the service has counted itself
 
-It behaves as such a service does in a data centre: it takes ``latency`` seconds for an answer, and ``slow``
-seconds for a share of them. It counts how many requests it holds at once, which is the evidence, from the other side of
-the wire, that a bound was kept. It listens on a port the system chooses, which it prints, and ends when
-its standard input is closed: so it cannot outlive whoever started it.
+It behaves as such a service does in a data centre: it takes ``latency`` seconds for an answer, and
+``slow`` seconds for a share of them. It counts how many requests it holds at once: evidence, from
+the other side of the wire, that a bound was kept. It listens on a port the system chooses, which it
+prints, and ends when its standard input is closed: so it cannot outlive whoever started it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import sys
 import urllib.request
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from rstreams_fast.demo.errors import DemoError
 
@@ -66,7 +66,7 @@ class ServiceProcess:
             process.kill()
             process.wait()
 
-    def __enter__(self) -> ServiceProcess:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -37,7 +37,8 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Start Spark on loopback; stop it and wait for its processes to end.
 
-    Spark's own files go to ``directory``, what it and its workers write to standard error goes to ``log``.
+    Spark's own files go to ``directory``; what it and its workers write to standard error goes to
+    ``log``.
     """
     try:
         import pyspark
