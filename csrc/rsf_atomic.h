@@ -43,7 +43,11 @@
 #define rsf_cas(type, order, p, expected, desired)                                                 \
     RSF__PASTE(cas, order, type)(p, expected, desired)
 
-#if defined(RSF_COMPILER_GNU)
+#if defined(RSF_MODEL)
+
+#include RSF_MODEL /* the checker in tests/model: the same accessors, simulated */
+
+#elif defined(RSF_COMPILER_GNU)
 
 #if __GCC_ATOMIC_INT_LOCK_FREE != 2 || __GCC_ATOMIC_LLONG_LOCK_FREE != 2
 #error "rstreams_fast needs lock-free 32-bit and 64-bit atomics, which this target lacks"

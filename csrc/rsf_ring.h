@@ -47,6 +47,9 @@
 #ifndef RSF_RING_ORDER_RESERVE
 #define RSF_RING_ORDER_RESERVE acq /* A2 */
 #endif
+#ifndef RSF_RING_ORDER_SIZE
+#define RSF_RING_ORDER_SIZE acq /* A2 */
+#endif
 #ifndef RSF_RING_ORDER_LEAVE
 #define RSF_RING_ORDER_LEAVE rel /* R3 R4 */
 #endif
@@ -205,7 +208,7 @@ rsf_ring_size(const rsf_ring *ring)
     /* Head first, with acquire: the consumer had seen a tail at least as far when it published
      * this head, so the relaxed load cannot find an earlier one and the difference is no less
      * than 0. It may be too much, as the head moves on meanwhile. */
-    uint64_t head = rsf_load_acq_u64(&ring->head);
+    uint64_t head = rsf_load(u64, RSF_RING_ORDER_SIZE, &ring->head); /* A2 */
     uint64_t size = rsf_load_rlx_u64(&ring->tail) - head;
     return size < ring->capacity ? size : ring->capacity;
 }

@@ -55,7 +55,7 @@ rsf_serial_terminate(rsf_serial *serial, int kind)
 bool
 rsf_serial_cancel(rsf_serial *serial)
 {
-    return rsf_exchange(u32, RSF_SERIAL_ORDER_CANCEL, &serial->cancelled, 1) == 0; /* R6 A6 */
+    return rsf_exchange(u32, RSF_SERIAL_ORDER_CANCEL, &serial->cancelled, 1) == 0; /* R6 */
 }
 
 bool

@@ -74,6 +74,9 @@
 #ifndef RSF_SERIAL_ORDER_RESERVE
 #define RSF_SERIAL_ORDER_RESERVE acq /* A2 */
 #endif
+#ifndef RSF_SERIAL_ORDER_SIZE
+#define RSF_SERIAL_ORDER_SIZE acq /* A2 */
+#endif
 #ifndef RSF_SERIAL_ORDER_ENTER
 #define RSF_SERIAL_ORDER_ENTER acqrel /* A3 R4 */
 #endif
@@ -90,7 +93,7 @@
 #define RSF_SERIAL_ORDER_TERMINAL acq /* A5 */
 #endif
 #ifndef RSF_SERIAL_ORDER_CANCEL
-#define RSF_SERIAL_ORDER_CANCEL acqrel /* R6 A6 */
+#define RSF_SERIAL_ORDER_CANCEL rel /* R6; who comes second learns nothing */
 #endif
 #ifndef RSF_SERIAL_ORDER_IS_CANCELLED
 #define RSF_SERIAL_ORDER_IS_CANCELLED acq /* A6 */
@@ -175,7 +178,7 @@ static inline uint64_t
 rsf_serial_size(const rsf_serial *serial)
 {
     /* As in rsf_ring_size: with acquire, the head that was seen cannot be ahead of the tail. */
-    uint64_t head = rsf_load_acq_u64(&serial->head);
+    uint64_t head = rsf_load(u64, RSF_SERIAL_ORDER_SIZE, &serial->head); /* A2 */
     uint64_t size = (rsf_load_rlx_u64(&serial->tail) - head) / RSF__SERIAL_STEP;
     return size < serial->capacity ? size : serial->capacity;
 }
