@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -746,13 +746,14 @@ class FusedRun:
 class _Call:
     """One place in a window: the call's result, or that it is still awaited."""
 
-    __slots__ = ("done", "followers", "item", "result")
+    __slots__ = ("done", "followers", "item", "leads", "result")
 
     def __init__(self, item: Any) -> None:
         self.item = item
         self.done = False
         self.result: Any = None
         self.followers: list[_Call] = []
+        self.leads = False  # it is in the window's dictionary of calls in flight
 
 
 class CallWindow:
@@ -850,6 +851,10 @@ class CallWindow:
         if not isinstance(items, list | tuple):
             raise TypeError(f"items must be a list or tuple, got {type(items).__name__}")
         index = start = check_count("start", start)
+        if asyncio._get_running_loop() is not self._loop:
+            raise RuntimeError("submit_many must be called by the thread of the running loop")
+        if asyncio.current_task(self._loop) is not None:
+            raise RuntimeError("submit_many must be called outside of tasks and of calls")
         while (
             index < len(items)
             and self.failure is None
@@ -862,7 +867,6 @@ class CallWindow:
 
     def take(self, max: int, /) -> list[Any]:
         """Take up to ``max`` results out."""
-        self._notified = False
         count = min(self.ready, check_count("max", max))
         self._pending -= count
         return [self._places.popleft().result for _ in range(count)]
@@ -887,7 +891,7 @@ class CallWindow:
             try:
                 leader = self._in_flight.get(item)
                 key = item
-            except TypeError:  # not hashable: it has no equals
+            except Exception:  # not hashable, or not comparable: it has no equals
                 leader = None
             if leader is not None:
                 leader.followers.append(call)
@@ -900,8 +904,8 @@ class CallWindow:
         self.max_running = max(self.max_running, len(self._tasks) + 1)
         self._hold(call)
         try:
-            awaitable = self._fn(*item) if self._spread else self._fn(item)
-            result, task = _eager.start(_as_coroutine(self._fn, awaitable), self._loop)
+            arguments = tuple(item) if self._spread else (item,)
+            result, task = _eager.start(self._fn, arguments, self._loop)
         except (Exception, asyncio.CancelledError) as raised:
             self._permits.request(1)
             self._fail(call, raised)
@@ -914,9 +918,12 @@ class CallWindow:
             self._finish(call, result)
             return True
         self._tasks[task] = call
-        if key is not None and self._in_flight is not None:
-            self._in_flight[key] = call
         task.add_done_callback(self._task_done)
+        if self._cancelled:  # by the call itself
+            task.cancel()
+        elif key is not None and self._in_flight is not None:
+            self._in_flight[key] = call
+            call.leads = True
         return True
 
     def _hold(self, call: _Call) -> None:
@@ -926,6 +933,8 @@ class CallWindow:
             self._places.append(call)
 
     def _finish(self, call: _Call, result: Any) -> None:
+        if self._cancelled:
+            return
         for done in (call, *call.followers):
             done.done = True
             done.result = result
@@ -939,33 +948,22 @@ class CallWindow:
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         call = self._tasks.pop(task)
-        if self._in_flight is not None and not self._cancelled:
+        if call.leads and self._in_flight is not None:
             try:
-                if self._in_flight.get(call.item) is call:
-                    del self._in_flight[call.item]
-            except TypeError:
-                pass
+                self._in_flight.pop(call.item, None)
+            except Exception:  # its comparison has begun to raise: find it by identity
+                self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
         self._permits.request(1)
         if task.cancelled():
             self._fail(call, asyncio.CancelledError(f"{describe_callable(self._fn)} was cancelled"))
         elif (error := task.exception()) is not None:
             self._fail(call, error)
-        elif not self._cancelled:
+        else:
             self._finish(call, task.result())
         if not self._notified:
             self._notified = True
-            self._loop.call_soon(self._on_ready)
+            self._loop.call_soon(self._notify)
 
-
-async def _await(awaitable: Any) -> Any:
-    return await awaitable
-
-
-def _as_coroutine(fn: Callable[..., Any], awaitable: Any) -> Coroutine[Any, Any, Any]:
-    if asyncio.iscoroutine(awaitable):
-        return awaitable
-    if hasattr(type(awaitable), "__await__"):
-        return _await(awaitable)
-    raise TypeError(
-        f"{describe_callable(fn)} returned {type(awaitable).__name__}, which cannot be awaited"
-    )
+    def _notify(self) -> None:
+        self._notified = False
+        self._on_ready()
