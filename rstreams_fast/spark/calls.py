@@ -196,11 +196,12 @@ class ThreadedCalls:
                         f"{self._label} returned a coroutine; make it 'async def' itself, "
                         "so that it is run on the loop"
                     )
-            except StopIteration as stopped:  # which no future can carry
-                failure = RuntimeError(f"{self._label} raised StopIteration")
-                failure.__cause__ = stopped
-            except BaseException as raised:
+            except Exception as raised:
                 failure = raised
+            except BaseException as raised:  # SystemExit and its like would end the loop
+                failure = _wrapped(self._label, raised)
+            if isinstance(failure, StopIteration):  # which no future can carry
+                failure = _wrapped(self._label, failure)
             self._outcomes.append((future, result, failure))
             del job, future, args, result, failure
             if not self._notified:
@@ -221,6 +222,12 @@ class ThreadedCalls:
                 future.set_exception(failure)
             else:
                 future.set_result(result)
+
+
+def _wrapped(label: str, cause: BaseException) -> RuntimeError:
+    wrapper = RuntimeError(f"{label} raised {type(cause).__name__}")
+    wrapper.__cause__ = cause
+    return wrapper
 
 
 class Resource:

@@ -151,14 +151,15 @@ class LoopStage(ABC):
             self.loop.set_default_executor(self._executor)
             self.loop.call_soon(self._open)
             self.loop.run_forever()
+        except BaseException as raised:  # SystemExit and its like leave through the loop
+            self._set_failure(raised)
+        try:
+            self._tidy_up()
         except BaseException as raised:
             self._set_failure(raised)
         finally:
-            try:
-                self._tidy_up()
-            finally:
-                self.loop.close()
-                self.out.close()
+            self.loop.close()
+            self.out.close()
 
     def _open(self) -> None:
         if self._writer.wanted:
@@ -248,7 +249,7 @@ class LoopStage(ABC):
             self.loop.run_until_complete(asyncio.wait(left, timeout=patience))
         for task in asyncio.all_tasks(self.loop):
             # It refused to end, and never runs again; no need for asyncio to say so on stderr.
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
 
     # -- the pump: results out, calls in, until neither moves --------------------------------------

@@ -100,7 +100,7 @@ def _worker_input() -> int | None:
     ``pyspark.worker.main(infile, outfile)`` is at the bottom of the main thread's stack. Elsewhere
     (a unit test, another version of PySpark) there is none, and nothing is shut down.
     """
-    frame = sys._getframe()  # noqa: SLF001 - the stack is the only way to the worker's input
+    frame = sys._getframe()
     found: Any = None
     while frame is not None:
         if frame.f_code.co_name == "main" and frame.f_globals.get("__name__") == "pyspark.worker":

@@ -1,0 +1,864 @@
+"""lookup and enrich as plain iterator functions: no Spark, every backend."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.loop import OUTPUT_BATCHES
+from rstreams_fast.spark.rows import SUB_BATCH_ROWS
+from tests.helpers import DEADLINE
+from tests.spark.backends import BACKENDS, use_backend
+
+pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    use_backend(request.param, monkeypatch)
+    return str(request.param)
+
+
+def batches(rows: int, size: int, *, nulls: bool = False) -> list[pa.RecordBatch]:
+    keys = [None if nulls and i % 10 == 3 else i for i in range(rows)]
+    return [
+        pa.RecordBatch.from_pydict({"k": pa.array(keys[i : i + size], pa.int64())})
+        for i in range(0, rows, size)
+    ]
+
+
+def table(outputs: Any) -> pa.Table:
+    return pa.Table.from_batches(list(outputs))
+
+
+async def doubled(k: int) -> int:
+    if k % 3:
+        await asyncio.sleep(0.001 * (k % 5))
+    return 2 * k
+
+
+def doubled_or_null(keys: list[int | None]) -> list[int | None]:
+    return [None if k is None else 2 * k for k in keys]
+
+
+# -- values, order, nulls ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, 3000])
+@pytest.mark.parametrize("nulls", [False, True])
+def test_values_come_in_order_beside_their_keys(size: int, nulls: bool) -> None:
+    inputs = batches(2000 if size > 1 else 200, size, nulls=nulls)
+    found = table(rs.lookup(doubled, pa.int64()).as_map_fn()(inputs))
+    keys = [k for batch in inputs for k in batch["k"].to_pylist()]
+    assert found["k"].to_pylist() == keys
+    assert found["value"].to_pylist() == doubled_or_null(keys)
+
+
+def test_outputs_are_sub_batches_of_bounded_size() -> None:
+    outputs = list(rs.lookup(doubled, pa.int64()).as_map_fn()(batches(5000, 5000)))
+    assert max(batch.num_rows for batch in outputs) <= SUB_BATCH_ROWS
+
+
+def test_without_order_every_row_leaves_once_with_its_own_value() -> None:
+    inputs = batches(3000, 700, nulls=True)
+    enrich = rs.enrich(doubled, on="k", output=pa.schema([("d", pa.int64())]), ordered=False)
+    found = table(enrich.as_map_fn()(inputs))
+    keys = [k for batch in inputs for k in batch["k"].to_pylist()]
+    assert Counter(found["k"].to_pylist()) == Counter(keys)
+    assert found["k"].to_pylist() != keys
+    assert found["d"].to_pylist() == doubled_or_null(found["k"].to_pylist())
+
+
+def test_a_null_key_is_no_call_unless_asked_for() -> None:
+    seen: list[Any] = []
+
+    async def look(k: int | None, s: str | None) -> str:
+        seen.append((k, s))
+        return f"{k}{s}"
+
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "k": pa.array([1, None, 3, None], pa.int64()),
+            "s": pa.array(["a", "b", None, None], pa.string()),
+        }
+    )
+    skipping = table(rs.lookup(look, pa.string()).as_map_fn()([batch]))
+    assert seen == [(1, "a")]
+    assert skipping["value"].to_pylist() == ["1a", None, None, None]
+    seen.clear()
+    calling = table(rs.lookup(look, pa.string(), on_null="call").as_map_fn()([batch]))
+    assert seen == [(1, "a"), (None, "b"), (3, None), (None, None)]
+    assert calling["value"].to_pylist() == ["1a", "Noneb", "3None", "NoneNone"]
+
+
+def test_none_is_null() -> None:
+    async def some(k: int) -> int | None:
+        return k if k % 2 else None
+
+    found = table(rs.lookup(some, pa.int64()).as_map_fn()(batches(10, 4)))
+    assert found["value"].to_pylist() == [k if k % 2 else None for k in range(10)]
+
+
+def test_no_input_starts_and_opens_nothing() -> None:
+    opened: list[int] = []
+
+    @contextlib.contextmanager
+    def resource() -> Any:
+        opened.append(1)
+        yield 1
+
+    before = threading.active_count()
+    stage = rs.lookup(doubled, pa.int64(), using=resource).as_map_fn()([])
+    assert list(stage) == []
+    assert not opened
+    assert threading.active_count() == before
+
+
+def test_batches_without_rows_pass() -> None:
+    empty = batches(10, 10)[0].slice(0, 0)
+    inputs = [empty, *batches(10, 5), empty, *batches(3, 3), empty]
+    found = table(rs.lookup(doubled, pa.int64()).as_map_fn()(inputs))
+    assert found["value"].to_pylist() == [2 * k for k in [*range(10), *range(3)]]
+    assert list(rs.lookup(doubled, pa.int64()).as_map_fn()([empty])) == []
+
+
+def test_a_sync_function_runs_on_bounded_threads() -> None:
+    running = Counter[str]()
+    lock = threading.Lock()
+    names = set()
+
+    def look(k: int) -> int:
+        with lock:
+            running["now"] += 1
+            running["most"] = max(running["most"], running["now"])
+            names.add(threading.current_thread().name)
+        time.sleep(0.002)
+        with lock:
+            running["now"] -= 1
+        return 2 * k
+
+    found = table(rs.lookup(look, pa.int64(), concurrency=5).as_map_fn()(batches(200, 50)))
+    assert found["value"].to_pylist() == [2 * k for k in range(200)]
+    assert 1 < running["most"] <= 5
+    assert 1 < len(names) <= 5
+    assert threading.main_thread().name not in names
+
+
+def test_a_slow_call_at_the_head_does_not_stop_the_others() -> None:
+    others = 500
+    seen = 0
+    enough = asyncio.Event()
+
+    async def look(k: int) -> int:
+        nonlocal seen
+        if k == 0:
+            await enough.wait()  # answered only after the others were made
+        else:
+            seen += 1
+            if seen == others:
+                enough.set()
+            await asyncio.sleep(0)
+        return k
+
+    stage = rs.lookup(look, pa.int64(), concurrency=8, max_pending_rows=others + 1)
+    found = table(stage.as_map_fn()(batches(1000, 10)))
+    assert found["value"].to_pylist() == list(range(1000))
+
+
+def test_calls_overlap_across_batches() -> None:
+    waiting = 0
+    all_in = asyncio.Event()
+
+    async def look(k: int) -> int:
+        nonlocal waiting
+        waiting += 1
+        if waiting == 30:
+            all_in.set()
+        await all_in.wait()
+        return k
+
+    found = table(rs.lookup(look, pa.int64(), concurrency=30).as_map_fn()(batches(30, 3)))
+    assert found["value"].to_pylist() == list(range(30))
+
+
+def test_the_first_results_do_not_wait_for_the_rest() -> None:
+    never = asyncio.Event()
+
+    async def look(k: int) -> int:
+        if k >= 20:
+            await never.wait()
+        return k
+
+    stage = rs.lookup(look, pa.int64(), concurrency=4).as_map_fn()(batches(1000, 1000))
+    first = next(stage)
+    assert first["value"].to_pylist() == list(range(20))
+    stage.close()
+
+
+def test_results_leave_while_upstream_is_dry() -> None:
+    go_on = threading.Event()
+
+    def upstream() -> Any:
+        yield from batches(5, 5)
+        assert go_on.wait(DEADLINE)
+        yield from batches(3, 3)
+
+    for ordered in (True, False):
+        go_on.clear()
+        enrich = rs.enrich(
+            doubled, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered
+        )
+        stage = enrich.as_map_fn()(upstream())
+        found: list[int] = []
+        while len(found) < 5:
+            found += next(stage)["k"].to_pylist()
+        assert sorted(found) == list(range(5))
+        go_on.set()
+        assert table(stage)["k"].to_pylist() is not None
+
+
+# -- several outputs -------------------------------------------------------------------------------------
+
+PAIR = pa.schema([("d", pa.int64()), ("s", pa.string())])
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("kind", ["tuple", "dict", "mixed"])
+def test_several_outputs(kind: str, ordered: bool) -> None:
+    async def look(k: int) -> Any:
+        if k == 5:
+            return None
+        if kind == "tuple" or (kind == "mixed" and k % 2):
+            return (2 * k, str(k))
+        return {"s": str(k), "d": 2 * k}
+
+    found = table(
+        rs.enrich(look, on=["k"], output=PAIR, ordered=ordered).as_map_fn()(batches(50, 20))
+    )
+    assert found.schema.names == ["k", "d", "s"]
+    expected = [(k, None, None) if k == 5 else (k, 2 * k, str(k)) for k in range(50)]
+    assert sorted(map(tuple, (row.values() for row in found.to_pylist()))) == expected
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "words"),
+    [
+        ((1,), ValueError, "1 values for the 2 columns d, s"),
+        ((1, "a", 2), ValueError, "3 values for the 2 columns"),
+        ({"d": 1}, ValueError, "missing: s"),
+        ({"d": 1, "s": "a", "x": 1}, ValueError, "unknown: x"),
+        ({"d": 1, "x": "a"}, ValueError, "unknown: x; missing: s"),
+        ([1, "a"], TypeError, "tuple or a dict"),
+        (1, TypeError, "tuple or a dict"),
+        (("1", "a"), TypeError, "column 'd' is declared int64"),
+        ((1, 2), TypeError, "column 's' is declared string"),
+    ],
+)
+def test_a_wrong_result_names_the_column_and_the_key(
+    result: Any, error: type[Exception], words: str
+) -> None:
+    async def look(k: int) -> Any:
+        return result if k == 7 else (k, "a")
+
+    with pytest.raises(error) as caught:
+        list(rs.enrich(look, on=["k"], output=PAIR).as_map_fn()(batches(10, 10)))
+    assert words in str(caught.value)
+    assert "the key k=7" in str(caught.value)
+
+
+def test_a_wrong_value_after_null_keys_names_its_own_key() -> None:
+    async def look(k: int) -> Any:
+        return "text" if k == 17 else float(k)
+
+    with pytest.raises(TypeError, match=r"column 'value' is declared double.*k=17: str 'text'"):
+        list(rs.lookup(look, pa.float64()).as_map_fn(on="k")(batches(40, 40, nulls=True)))
+
+
+# -- failures --------------------------------------------------------------------------------------------
+
+
+class Boom(Exception):
+    pass
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_functions_exception_comes_out_with_its_key(suspends: bool, ordered: bool) -> None:
+    async def look(k: int) -> Any:
+        if suspends:
+            await asyncio.sleep(0)
+        if k == 42:
+            raise Boom("no such thing")
+        return k
+
+    enrich = rs.enrich(look, on=["k"], output=pa.schema([("d", pa.int64())]), ordered=ordered)
+    with pytest.raises(Boom, match="no such thing") as caught:
+        list(enrich.as_map_fn()(batches(100, 30)))
+    assert any("for the key k=42" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("kind", [StopIteration, asyncio.CancelledError, SystemExit])
+@pytest.mark.parametrize("sync", [False, True])
+def test_exceptions_that_mean_something_to_generators_and_loops(
+    kind: type[BaseException], sync: bool
+) -> None:
+    async def look(k: int) -> int:
+        if k == 3:
+            raise kind
+        return k
+
+    def look_sync(k: int) -> int:
+        if k == 3:
+            raise kind
+        return k
+
+    fn = look_sync if sync else look
+    with pytest.raises((RuntimeError, SystemExit)):
+        list(rs.lookup(fn, pa.int64()).as_map_fn()(batches(10, 10)))
+
+
+def test_what_upstream_raises_comes_out() -> None:
+    def upstream() -> Any:
+        yield from batches(10, 5)
+        raise Boom("upstream")
+
+    with pytest.raises(Boom, match="upstream"):
+        list(rs.lookup(doubled, pa.int64()).as_map_fn()(upstream()))
+
+
+def test_a_sync_function_that_returns_a_coroutine_is_told_apart() -> None:
+    with pytest.raises(TypeError, match="returned a coroutine; make it 'async def'"):
+        list(rs.lookup(lambda k: doubled(k), pa.int64()).as_map_fn()(batches(3, 3)))
+
+
+def test_failures_can_be_null() -> None:
+    async def look(k: int) -> int:
+        if k % 4 == 0:
+            raise Boom
+        return k
+
+    with rs.Figures() as figures:
+        stage = rs.lookup(look, pa.int64(), on_failure="null", figures=figures)
+        found = table(stage.as_map_fn()(batches(20, 6)))
+        assert found["value"].to_pylist() == [None if k % 4 == 0 else k for k in range(20)]
+        assert figures.totals().failures == 5
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_retries_stop_at_their_number(sync: bool) -> None:
+    tries = Counter[int]()
+
+    def attempt(k: int) -> int:
+        tries[k] += 1
+        if tries[k] <= k % 3:
+            raise Boom(f"attempt {tries[k]}")
+        return k
+
+    async def attempt_async(k: int) -> int:
+        await asyncio.sleep(0)
+        return attempt(k)
+
+    fn = attempt if sync else attempt_async
+    with rs.Figures() as figures:
+        stage = rs.lookup(fn, pa.int64(), retry=rs.Retry(3, backoff=0.001), figures=figures)
+        found = table(stage.as_map_fn()(batches(30, 10)))
+        assert found["value"].to_pylist() == list(range(30))
+        assert tries == {k: 1 + k % 3 for k in range(30)}
+        assert figures.totals().retries == 30
+    tries.clear()
+    with pytest.raises(Boom, match="attempt 2") as caught:
+        list(rs.lookup(fn, pa.int64(), retry=rs.Retry(2, backoff=0)).as_map_fn()(batches(3, 3)))
+    assert "rstreams_fast: this was attempt 2 of 2" in caught.value.__notes__
+
+
+def test_only_the_named_exceptions_are_retried() -> None:
+    tries = 0
+
+    async def look(k: int) -> int:
+        nonlocal tries
+        tries += 1
+        raise Boom
+
+    retry = rs.Retry(5, backoff=0, on=(OSError,))
+    with pytest.raises(Boom):
+        list(rs.lookup(look, pa.int64(), retry=retry).as_map_fn()(batches(1, 1)))
+    assert tries == 1
+
+
+def test_a_timeout_is_a_timeout_error_with_its_key_and_may_be_retried() -> None:
+    tries = Counter[int]()
+
+    async def look(k: int) -> int:
+        tries[k] += 1
+        if k == 5 and tries[k] < 3:
+            await asyncio.sleep(DEADLINE)
+        return k
+
+    with pytest.raises(TimeoutError, match=r"no answer within 0.05 s") as caught:
+        list(rs.lookup(look, pa.int64(), timeout=0.05).as_map_fn()(batches(10, 10)))
+    assert "for the key 5" in caught.value.__notes__[0]
+    tries.clear()
+    with rs.Figures() as figures:
+        stage = rs.lookup(
+            look, pa.int64(), timeout=0.05, retry=rs.Retry(3, backoff=0), figures=figures
+        )
+        found = table(stage.as_map_fn()(batches(10, 10)))
+        assert found["value"].to_pylist() == list(range(10))
+        assert (figures.totals().timeouts, figures.totals().retries) == (2, 2)
+
+
+def test_a_cancellation_from_within_is_no_timeout() -> None:
+    async def look(k: int) -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(DEADLINE)
+        return k
+
+    with pytest.raises(RuntimeError, match="was cancelled, but not by the stage"):
+        list(rs.lookup(look, pa.int64(), timeout=5).as_map_fn()(batches(1, 1)))
+
+
+# -- dedupe ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_equal_keys_in_flight_share_one_call(ordered: bool) -> None:
+    calls = Counter[int]()
+
+    async def look(k: int) -> int:
+        calls[k] += 1
+        await asyncio.sleep(0.02)
+        return 2 * k
+
+    keys = pa.array([i % 4 for i in range(400)], pa.int64())
+    inputs = [pa.RecordBatch.from_pydict({"k": keys.slice(i, 80)}) for i in range(0, 400, 80)]
+    enrich = rs.enrich(
+        look, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered, dedupe=True
+    )
+    found = table(enrich.as_map_fn()(inputs))
+    assert Counter(found["k"].to_pylist()) == Counter(keys.to_pylist())
+    assert found["d"].to_pylist() == [2 * k for k in found["k"].to_pylist()]
+    assert sum(calls.values()) < 40
+    if ordered:
+        assert found["k"].to_pylist() == keys.to_pylist()
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_keys_without_a_hash_are_not_shared(ordered: bool) -> None:
+    calls = 0
+
+    async def look(k: list[int]) -> int:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0)
+        return sum(k)
+
+    batch = pa.RecordBatch.from_pydict({"k": pa.array([[1, 2]] * 10, pa.list_(pa.int64()))})
+    enrich = rs.enrich(
+        look, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered, dedupe=True
+    )
+    assert table(enrich.as_map_fn()([batch]))["d"].to_pylist() == [3] * 10
+    assert calls == 10
+
+
+# -- using -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync_fn", [False, True])
+@pytest.mark.parametrize("sync_manager", [False, True])
+def test_using_is_opened_once_and_closed_on_the_loop(sync_fn: bool, sync_manager: bool) -> None:
+    log: list[Any] = []
+
+    class Manager:
+        def __enter__(self) -> int:
+            log.append(("open", asyncio.get_running_loop()))
+            return 100
+
+        def __exit__(self, *exc: object) -> None:
+            log.append(("close", asyncio.get_running_loop()))
+
+    class AsyncManager:
+        async def __aenter__(self) -> int:
+            await asyncio.sleep(0)
+            return Manager().__enter__()
+
+        async def __aexit__(self, *exc: object) -> None:
+            await asyncio.sleep(0)
+            Manager().__exit__()
+
+    async def look(base: int, k: int) -> int:
+        return base + k
+
+    def look_sync(base: int, k: int) -> int:
+        return base + k
+
+    stage = rs.lookup(
+        look_sync if sync_fn else look,
+        pa.int64(),
+        using=Manager if sync_manager else AsyncManager,
+        concurrency=4,
+    )
+    found = table(stage.as_map_fn()(batches(50, 20)))
+    assert found["value"].to_pylist() == [100 + k for k in range(50)]
+    assert [what for what, _ in log] == ["open", "close"]
+    assert log[0][1] is log[1][1]
+
+
+def test_using_is_left_after_a_failure_and_told_of_it() -> None:
+    told: list[Any] = []
+
+    class Manager:
+        async def __aenter__(self) -> None:
+            pass
+
+        async def __aexit__(self, kind: Any, error: Any, trace: Any) -> bool:
+            told.append(error)
+            return True  # which swallows nothing
+
+    async def look(_: None, k: int) -> int:
+        raise Boom("x")
+
+    with pytest.raises(Boom):
+        list(rs.lookup(look, pa.int64(), using=Manager).as_map_fn()(batches(3, 3)))
+    assert isinstance(told[0], Boom)
+
+
+@pytest.mark.parametrize("where", ["factory", "enter", "exit"])
+def test_what_using_raises_is_the_failure(where: str) -> None:
+    class Manager:
+        def __init__(self) -> None:
+            if where == "factory":
+                raise Boom(where)
+
+        async def __aenter__(self) -> None:
+            if where == "enter":
+                raise Boom(where)
+
+        async def __aexit__(self, *exc: object) -> None:
+            if where == "exit":
+                raise Boom(where)
+
+    async def look(_: None, k: int) -> int:
+        return k
+
+    with pytest.raises(Boom, match=where) as caught:
+        list(rs.lookup(look, pa.int64(), using=Manager).as_map_fn()(batches(3, 3)))
+    assert "given by 'using'" in caught.value.__notes__[0]
+
+
+def test_using_must_give_a_context_manager() -> None:
+    with pytest.raises(TypeError, match=r"gave int, which is no \(async\) context manager"):
+        list(rs.lookup(doubled, pa.int64(), using=int).as_map_fn()(batches(3, 3)))
+
+
+# -- bounds ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_never_more_calls_than_concurrency_nor_more_rows_than_the_window(ordered: bool) -> None:
+    running = most = 0
+
+    async def look(k: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001 * (k % 3))
+        running -= 1
+        return k
+
+    with rs.Figures() as figures:
+        enrich = rs.enrich(
+            look,
+            on="k",
+            output=pa.schema([("d", pa.int64())]),
+            concurrency=7,
+            max_pending_rows=20,
+            ordered=ordered,
+            figures=figures,
+        )
+        assert len(table(enrich.as_map_fn()(batches(500, 33)))) == 500
+        total = figures.totals()
+    assert most == total.max_running == 7
+    assert 7 <= total.max_pending <= 20
+
+
+def test_a_slow_consumer_stops_the_reading() -> None:
+    rows, size = 200_000, 1000
+    read = 0
+
+    def upstream() -> Any:
+        nonlocal read
+        for batch in batches(rows, size):
+            read += batch.num_rows
+            yield batch
+
+    bytes_each = batches(size, size)[0].nbytes
+    budget = 10 * bytes_each
+
+    async def look(k: int) -> int:
+        return k
+
+    with rs.Figures() as figures:
+        stage = rs.lookup(
+            look,
+            pa.int64(),
+            concurrency=4,
+            max_pending_rows=64,
+            max_buffer_bytes=budget,
+            figures=figures,
+        )
+        outputs = stage.as_map_fn()(upstream())
+        left = 0
+        for index, batch in enumerate(outputs):
+            left += batch.num_rows
+            if index % 20 == 0:  # let the others run as far as they can
+                time.sleep(0.01)
+            # What was given back comes with the next pull; until then this batch is held, too.
+            assert read - left <= 11 * size
+        total = figures.totals()
+    assert left == rows
+    assert total.max_buffered_bytes <= budget
+    assert total.max_buffered_batches <= 10
+    assert total.max_buffered_rows <= 10 * size
+
+
+def test_one_batch_always_passes_a_small_budget() -> None:
+    with rs.Figures() as figures:
+        stage = rs.lookup(doubled, pa.int64(), max_buffer_bytes=1, figures=figures)
+        assert len(table(stage.as_map_fn()(batches(1000, 100)))) == 1000
+        assert figures.totals().max_buffered_batches == 1
+
+
+def test_large_results_count_against_the_budget() -> None:
+    block = "x" * 10_000
+
+    async def look(k: int) -> str:
+        await asyncio.sleep(0)
+        return block
+
+    budget = 1_000_000
+    with rs.Figures() as figures:
+        stage = rs.lookup(
+            look, pa.string(), concurrency=8, max_buffer_bytes=budget, figures=figures
+        )
+        outputs = stage.as_map_fn()(batches(5000, 1000))
+        sizes = [batch["value"].nbytes for batch in outputs]
+    assert sum(sizes) >= 5000 * 10_000
+    # The first sub-batch teaches how large they are.
+    assert max(sizes[2 * OUTPUT_BATCHES :]) <= budget / 4
+
+
+# -- ends ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_close_ends_everything_within_two_seconds(ordered: bool) -> None:
+    cancelled = 0
+
+    async def look(k: int) -> int:
+        nonlocal cancelled
+        try:
+            await asyncio.sleep(0 if k < 100 else DEADLINE)
+        except asyncio.CancelledError:
+            cancelled += 1
+            raise
+        return k
+
+    def endless() -> Any:
+        while True:
+            yield from batches(1000, 100)
+
+    with rs.Figures() as figures:
+        enrich = rs.enrich(
+            look, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered, figures=figures
+        )
+        stage = enrich.as_map_fn()(endless())
+        next(stage)
+        begin = time.monotonic()
+        stage.close()
+        assert time.monotonic() - begin < 2
+        assert figures.totals().state == "stopped"
+    assert cancelled == 64
+
+
+def test_close_does_not_wait_for_a_call_that_refuses_to_end() -> None:
+    finished = threading.Event()
+    after_close: list[int] = []
+    closed = threading.Event()
+
+    async def look(k: int) -> int:
+        if closed.is_set():
+            after_close.append(k)
+        if k == 0:
+            return k
+        try:
+            while True:
+                try:
+                    await asyncio.sleep(0.05)
+                except asyncio.CancelledError:
+                    continue
+        finally:
+            finished.set()
+
+    stage = rs.lookup(look, pa.int64(), concurrency=3).as_map_fn()(batches(100, 100))
+    next(stage)
+    begin = time.monotonic()
+    stage.close()
+    closed.set()
+    assert time.monotonic() - begin < 3
+    assert not after_close
+
+
+def test_close_while_upstream_says_nothing_runs_no_function_any_more() -> None:
+    silent = threading.Event()
+    calls: list[int] = []
+
+    def upstream() -> Any:
+        yield from batches(10, 10)
+        silent.wait(DEADLINE)
+        yield from batches(10, 10)
+
+    async def look(k: int) -> int:
+        calls.append(k)
+        return k
+
+    stage = rs.lookup(look, pa.int64()).as_map_fn()(upstream())
+    next(stage)
+    stage.close()
+    seen = len(calls)
+    silent.set()  # the reader ends now; nothing is made of what it read
+    assert len(calls) == seen == 10
+
+
+def test_a_broken_pipe_after_close_is_no_error(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    reading, closing = threading.Event(), threading.Event()
+
+    def upstream() -> Any:
+        yield from batches(10, 10)
+        reading.set()
+        assert closing.wait(DEADLINE)
+        raise ConnectionResetError("the other side has gone")
+
+    stage = rs.lookup(doubled, pa.int64()).as_map_fn()(upstream())
+    next(stage)
+    assert reading.wait(DEADLINE)
+    threading.Timer(0.1, closing.set).start()
+    stage.close()
+    assert not capfd.readouterr().err
+    assert not caplog.records
+
+
+def test_what_clients_leave_on_the_loop_is_ended() -> None:
+    ended = threading.Event()
+
+    async def background() -> None:
+        try:
+            await asyncio.sleep(DEADLINE)
+        finally:
+            ended.set()
+
+    tasks = set()
+
+    async def look(k: int) -> int:
+        if not tasks:
+            tasks.add(asyncio.get_running_loop().create_task(background()))
+            await asyncio.sleep(0)
+        return await asyncio.to_thread(lambda: 2 * k)
+
+    found = table(rs.lookup(look, pa.int64()).as_map_fn()(batches(20, 10)))
+    assert found["value"].to_pylist() == [2 * k for k in range(20)]
+    assert ended.is_set()
+
+
+def test_the_callers_context_is_seen_by_the_function() -> None:
+    import contextvars
+
+    variable = contextvars.ContextVar("variable", default="unset")
+
+    async def look(k: int) -> str:
+        return variable.get()
+
+    def look_sync(k: int) -> str:
+        return variable.get()
+
+    variable.set("set")
+    for fn in (look, look_sync):
+        found = table(rs.lookup(fn, pa.string()).as_map_fn()(batches(3, 3)))
+        assert found["value"].to_pylist() == ["set"] * 3
+
+
+# -- the words -------------------------------------------------------------------------------------------
+
+
+def sync(k: int) -> int:
+    return k
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ({"concurrency": 0}, ValueError, "concurrency must be >= 1"),
+        ({"concurrency": 1.5}, TypeError, "concurrency must be an int"),
+        ({"concurrency": True}, TypeError, "concurrency must be an int"),
+        ({"max_pending_rows": 3}, ValueError, "max_pending_rows=3 is less than concurrency=64"),
+        ({"max_buffer_bytes": 0}, ValueError, "max_buffer_bytes must be >= 1"),
+        ({"on_null": "drop"}, ValueError, "on_null must be one of 'skip', 'call'"),
+        ({"on_failure": "column"}, ValueError, "on_failure must be one of 'raise', 'null'"),
+        ({"timeout": 0}, ValueError, "timeout must be > 0"),
+        ({"timeout": "1"}, TypeError, "timeout must be a number of seconds"),
+        ({"retry": 3}, TypeError, "retry must be a Retry"),
+        ({"using": 3}, TypeError, "using must be a factory"),
+        ({"dedupe": 1}, TypeError, "dedupe must be a bool"),
+        ({"ordered": False}, ValueError, r"lookup\(ordered=False\)"),
+    ],
+)
+def test_bad_words_are_named(
+    words: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        rs.lookup(doubled, "long", **words)
+
+
+def test_more_bad_words() -> None:
+    with pytest.raises(TypeError, match="fn must be callable"):
+        rs.lookup(3, "long")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timeout needs an async fn"):
+        rs.lookup(sync, "long", timeout=1)
+    with pytest.raises(TypeError, match="on must name at least one column"):
+        rs.enrich(doubled, on=[], output="d long")
+    with pytest.raises(ValueError, match=r"on: no column x; there are k"):
+        stage = rs.lookup(doubled, pa.int64()).as_map_fn(on="x")
+        list(stage(batches(3, 3)))
+    for bad, error in (({"attempts": 0}, ValueError), ({"attempts": 2, "jitter": 2}, ValueError)):
+        with pytest.raises(error):
+            rs.Retry(**bad)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="exception types"):
+        rs.Retry(2, on=("x",))  # type: ignore[arg-type]
+
+
+def test_retry_delays_grow_up_to_their_bound() -> None:
+    retry = rs.Retry(9, backoff=1, factor=2, max_backoff=5, jitter=0)
+    assert [retry.delay(n) for n in (1, 2, 3, 4, 5000)] == [1, 2, 4, 5, 5]
+    jittered = [rs.Retry(9, backoff=1, jitter=0.5).delay(1) for _ in range(100)]
+    assert all(0.5 <= delay <= 1 for delay in jittered)
+    assert len(set(jittered)) > 1
+
+
+def test_describe_says_every_bound() -> None:
+    text = rs.lookup(
+        doubled, "long", concurrency=9, max_pending_rows=99, max_buffer_bytes=12345, timeout=2
+    ).describe()
+    for word in ("doubled", "at most 9 at once", "at most 99 rows", "12345 bytes", "2.0 s"):
+        assert word in text
