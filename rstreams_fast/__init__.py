@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.api import UNBOUNDED, Processor, Publisher, Subscriber, Subscription
 from rstreams_fast.core import (
-    CallWindow,
     DemandCounter,
     Emission,
     FusedRun,
@@ -41,6 +40,7 @@ from rstreams_fast.streams.sources import (
 from rstreams_fast.streams.stream import Stream
 
 if TYPE_CHECKING:
+    from rstreams_fast.core import CallWindow
     from rstreams_fast.streams.ends import Run
 
 __version__ = "0.1.0"
@@ -85,7 +85,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The ends are loaded when they are first needed.
+    # The ends and the window are loaded when they are first needed: they bring asyncio.
+    if name == "CallWindow":
+        from rstreams_fast.core import CallWindow
+
+        return CallWindow
     if name == "Run":
         from rstreams_fast.streams.ends import Run
 

@@ -7,9 +7,10 @@ that cannot be loaded is a ``BackendUnavailable`` that says how to build it.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.core._common import CANCELLED, MISSING, TERMINATED, Emission, RunStatus
 from rstreams_fast.errors import BackendUnavailable
@@ -40,35 +41,26 @@ if backend not in BACKENDS:
         f"RSTREAMS_FAST_BACKEND={backend!r} is unknown; it must be one of {', '.join(BACKENDS)}"
     )
 
-if TYPE_CHECKING or backend == "python":
-    from rstreams_fast.core._python import (
-        CallWindow,
-        DemandCounter,
-        FusedRun,
-        SignalSerializer,
-        SpscRing,
-    )
+if TYPE_CHECKING:
+    from rstreams_fast.core._python import DemandCounter, FusedRun, SignalSerializer, SpscRing
+    from rstreams_fast.core._python_window import CallWindow
 else:
+    _module = {"c": "_cython", "cffi": "_cffi", "python": "_python"}[backend]
     try:
-        if backend == "c":
-            from rstreams_fast.core._cython import (
-                CallWindow,
-                DemandCounter,
-                FusedRun,
-                SignalSerializer,
-                SpscRing,
-            )
-        else:
-            from rstreams_fast.core._cffi import (
-                CallWindow,
-                DemandCounter,
-                FusedRun,
-                SignalSerializer,
-                SpscRing,
-            )
+        _chosen = importlib.import_module(f"rstreams_fast.core.{_module}")
     except ImportError as missing:
         raise BackendUnavailable(
             f"the backend {backend!r} is not built ({missing}); build it with "
             "'pip install .' (needs a C compiler and the Python headers), "
             "or ask for another one with RSTREAMS_FAST_BACKEND=cffi or =python"
         ) from missing
+    DemandCounter = _chosen.DemandCounter
+    FusedRun = _chosen.FusedRun
+    SignalSerializer = _chosen.SignalSerializer
+    SpscRing = _chosen.SpscRing
+
+    def __getattr__(name: str) -> Any:
+        # The window alone needs asyncio, which is not loaded before somebody asks for it.
+        if name == "CallWindow":
+            return _chosen.CallWindow
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

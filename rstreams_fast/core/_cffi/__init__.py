@@ -8,9 +8,23 @@ which costs more than most primitives: on CPython this backend is for tests rath
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from rstreams_fast.core._cffi.demand import DemandCounter
 from rstreams_fast.core._cffi.ring import SpscRing
-from rstreams_fast.core._cffi.runs import CallWindow, FusedRun
+from rstreams_fast.core._cffi.runs import FusedRun
 from rstreams_fast.core._cffi.serial import SignalSerializer
 
+if TYPE_CHECKING:
+    from rstreams_fast.core._cffi.window import CallWindow
+
 __all__ = ["CallWindow", "DemandCounter", "FusedRun", "SignalSerializer", "SpscRing"]
+
+
+def __getattr__(name: str) -> Any:
+    # The window alone needs asyncio, which is not loaded before somebody asks for it.
+    if name == "CallWindow":
+        from rstreams_fast.core._cffi.window import CallWindow
+
+        return CallWindow
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

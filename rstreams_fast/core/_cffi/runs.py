@@ -1,7 +1,7 @@
-"""``FusedRun`` and ``CallWindow``: the ``python`` backend's, on this one's counters and rings.
+"""``FusedRun``: the ``python`` backend's, on this one's counters and rings.
 
-What they spend their time on is calling Python functions from Python, and there is nothing for C
-behind cffi to do about that. Their demand, permits, sources and slots are this backend's.
+What it spends its time on is calling Python functions from Python, and there is nothing for C
+behind cffi to do about that. Its demand, sources and slots are this backend's.
 """
 
 from __future__ import annotations
@@ -29,11 +29,3 @@ class FusedRun(_python.FusedRun):
             return element
 
         return from_ring
-
-
-class CallWindow(_python.CallWindow):
-    __doc__ = _python.CallWindow.__doc__
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._permits: Any = DemandCounter(self.concurrency)

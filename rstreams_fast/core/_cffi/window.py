@@ -1,0 +1,18 @@
+"""``CallWindow``: the ``python`` backend's, with permits of this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rstreams_fast.core import _python_window
+from rstreams_fast.core._cffi.demand import DemandCounter
+
+__all__ = ["CallWindow"]
+
+
+class CallWindow(_python_window.CallWindow):
+    __doc__ = _python_window.CallWindow.__doc__
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._permits: Any = DemandCounter(self.concurrency)
