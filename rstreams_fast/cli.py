@@ -129,6 +129,15 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     service.add_argument(
         "--stall-s", type=seconds, default=0.0, metavar="S", help="... for so many seconds"
     )
+    compare = parser.add_argument_group("comparison")
+    compare.add_argument(
+        "--compare",
+        action="store_true",
+        help="instead of the job: one core, five ways to overlap look-ups that wait in the process",
+    )
+    compare.add_argument(
+        "--rounds", type=count, default=5, metavar="N", help="medians are of so many (%(default)s)"
+    )
     parser.set_defaults(command=_demo)
 
 
@@ -145,6 +154,21 @@ def _demo(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 3
+    if options.compare:
+        from rstreams_fast.demo.compare import CompareOptions, run_compare
+        from rstreams_fast.demo.rivals import Delay
+
+        delay = Delay(options.latency_ms / 1000, options.slow_ms / 1000, options.slow_share)
+        sample = {} if options.rows is None else {"rows": options.rows}
+        return run_compare(
+            CompareOptions(
+                options.output,
+                rounds=options.rounds,
+                concurrency=options.concurrency,
+                delay=delay,
+                **sample,
+            )
+        )
     from rstreams_fast.demo.job import Bounds
     from rstreams_fast.demo.main import run_demo
     from rstreams_fast.demo.run import Options

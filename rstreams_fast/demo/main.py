@@ -17,7 +17,7 @@ from rstreams_fast.demo.errors import (
     DemoError,
 )
 from rstreams_fast.demo.job import STAGES
-from rstreams_fast.demo.progress import LOOK_SECONDS, Display
+from rstreams_fast.demo.progress import LOOK_SECONDS, Display, make_console
 from rstreams_fast.demo.report import draw, print_report, write_json
 from rstreams_fast.demo.run import Interrupted, MainJob, Options, Outcome
 from rstreams_fast.demo.watch import Watch
@@ -30,7 +30,7 @@ CANCEL_SECONDS: Final = 0.5
 
 def run_demo(options: Options) -> int:
     """Run the main job and report; return the exit status."""
-    console = Console()
+    console = make_console()
     stop = threading.Event()
 
     def asked_to_stop(_signal: int, _frame: FrameType | None) -> None:

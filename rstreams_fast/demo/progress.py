@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rstreams_fast.demo.run import MainJob
     from rstreams_fast.demo.watch import Stall, Watch
 
-__all__ = ["LOOK_SECONDS", "Display", "human_bytes"]
+__all__ = ["LOOK_SECONDS", "Display", "human_bytes", "make_console"]
 
 LOOK_SECONDS: Final = 0.25
 """How often the figures are looked at."""
@@ -31,7 +32,15 @@ LOOK_SECONDS: Final = 0.25
 LINE_SECONDS: Final = 10.0
 """How often a line is printed where there is no bar."""
 
+PLAIN_WIDTH: Final = 120
+"""Columns where there is no terminal to ask."""
+
 _KIB: Final = 1024
+
+
+def make_console() -> Console:
+    """Return the console for standard output; where it is no terminal, lines may be long."""
+    return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
 
 
 def human_bytes(count: float) -> str:
