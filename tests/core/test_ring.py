@@ -1,0 +1,490 @@
+"""The ring, sentence by sentence."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rstreams_fast.errors import NoneSignal, OverlappingCalls, RingClosed
+from tests.core.conftest import BACKENDS, MODULES
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+
+
+class Problem(Exception):
+    pass
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 5, 1000])
+def test_the_bound_is_exact(core: Any, capacity: int) -> None:
+    ring = core.SpscRing(capacity)
+    assert ring.capacity == capacity
+    for lap in range(3):
+        assert [ring.offer((lap, i)) for i in range(capacity + 1)] == [True] * capacity + [False]
+        assert len(ring) == capacity
+        assert [ring.poll() for _ in range(capacity + 1)] == [
+            *((lap, i) for i in range(capacity)),
+            None,
+        ]
+        assert len(ring) == 0
+
+
+@pytest.mark.parametrize(
+    ("capacity", "raises"),
+    [
+        (0, ValueError),
+        (-1, ValueError),
+        (2**31 + 1, ValueError),
+        (10**40, ValueError),
+        (True, TypeError),
+        (1.0, TypeError),
+        (None, TypeError),
+    ],
+)
+def test_capacity_is_checked_and_named(core: Any, capacity: Any, raises: type[Exception]) -> None:
+    with pytest.raises(raises, match="capacity"):
+        core.SpscRing(capacity)
+
+
+@pytest.mark.parametrize("sequence", [list, tuple])
+def test_offer_many_takes_what_fits(core: Any, sequence: type) -> None:
+    ring = core.SpscRing(5)
+    elements = sequence(range(1, 9))
+    assert ring.offer_many(elements, 2) == 5
+    assert ring.offer_many(elements) == 0
+    assert ring.poll_many(2) == [3, 4]
+    assert ring.offer_many(elements, 7) == 1
+    assert ring.offer_many(elements, 8) == 0
+    assert ring.offer_many(elements, 10**40) == 0
+    assert ring.poll_many(10**40) == [5, 6, 7, 8]
+    assert ring.poll_many(4) == []
+    assert ring.offer_many(sequence()) == 0
+
+
+def test_offer_many_wraps_round(core: Any) -> None:
+    ring = core.SpscRing(6)
+    expected = 1
+    for count in (1, 5, 3, 6, 2, 4) * 4:
+        burst = list(range(expected, expected + count))
+        assert ring.offer_many(burst) == count
+        assert ring.poll_many(count) == burst
+        expected += count
+
+
+@pytest.mark.parametrize("elements", [{1}, "ab", iter([1]), None, 3])
+def test_offer_many_takes_lists_and_tuples(core: Any, elements: Any) -> None:
+    with pytest.raises(TypeError, match="elements must be a list or tuple"):
+        core.SpscRing(2).offer_many(elements)
+
+
+@pytest.mark.parametrize(("start", "raises"), [(-1, ValueError), (1.0, TypeError)])
+def test_offer_many_checks_start(core: Any, start: Any, raises: type[Exception]) -> None:
+    with pytest.raises(raises, match="start"):
+        core.SpscRing(2).offer_many([1], start)
+
+
+@pytest.mark.parametrize(("max", "raises"), [(-1, ValueError), ("1", TypeError)])
+def test_poll_many_checks_max(core: Any, max: Any, raises: type[Exception]) -> None:
+    with pytest.raises(raises, match="max"):
+        core.SpscRing(2).poll_many(max)
+
+
+def test_spec213_none_is_no_element(core: Any) -> None:
+    ring = core.SpscRing(3)
+    for call in (ring.offer, ring.put, lambda x: ring.offer_many([1, x, 2])):
+        with pytest.raises(NoneSignal, match="§2.13"):
+            call(None)
+    assert len(ring) == 0
+    # None beyond what fits is not looked at yet; a full ring looks at the first.
+    assert ring.offer_many([1, 2, 3, None]) == 3
+    with pytest.raises(NoneSignal):
+        ring.offer_many([None])
+    with pytest.raises(NoneSignal):
+        ring.offer(None)
+    assert ring.poll_many(9) == [1, 2, 3]
+
+
+def test_a_closed_ring_lets_nothing_in_and_everything_out(core: Any) -> None:
+    ring = core.SpscRing(3)
+    ring.offer_many([1, 2, 3])
+    assert ring.closed is False
+    ring.close()
+    ring.close(Problem("too late"))
+    assert ring.closed is True
+    for call in (ring.offer, ring.put, lambda x: ring.offer_many([x])):
+        with pytest.raises(RingClosed, match="closed ring"):
+            call(4)
+    with pytest.raises(RingClosed):
+        ring.offer(None)
+    assert ring.get() == 1
+    assert ring.poll() == 2
+    assert ring.get(0) == 3
+    for _ in range(2):
+        with pytest.raises(RingClosed, match="closed and empty"):
+            ring.get()
+    assert ring.poll() is None
+    assert ring.poll_many(3) == []
+
+
+def test_get_raises_the_error_it_was_closed_with(core: Any) -> None:
+    ring = core.SpscRing(2)
+    problem = Problem("upstream failed")
+    ring.offer(1)
+    ring.close(problem)
+    assert ring.get() == 1
+    for _ in range(2):
+        with pytest.raises(Problem) as raised:
+            ring.get(1)
+        assert raised.value is problem
+    with pytest.raises(RingClosed):
+        ring.offer(2)
+
+
+@pytest.mark.parametrize("error", [Problem, "problem", 1])
+def test_close_checks_its_error(core: Any, error: Any) -> None:
+    ring = core.SpscRing(1)
+    with pytest.raises(TypeError, match="error must be an exception instance"):
+        ring.close(error)
+    assert ring.closed is False
+
+
+def test_timeouts(core: Any) -> None:
+    ring = core.SpscRing(1)
+    for timeout in (0, 0.0, 0.03):
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError, match="stayed empty"):
+            ring.get(timeout)
+        assert time.monotonic() - begun >= timeout
+    ring.put(1, timeout=0)
+    for timeout in (0, 0.03):
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError, match="stayed full"):
+            ring.put(2, timeout)
+        assert time.monotonic() - begun >= timeout
+    assert ring.get(float("inf")) == 1
+    ring.put(3, 1e300)
+    assert ring.get(timeout=10**30) == 3
+
+
+@pytest.mark.parametrize(
+    ("timeout", "raises"),
+    [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError), (True, TypeError)],
+)
+def test_timeout_is_checked_and_named(core: Any, timeout: Any, raises: type[Exception]) -> None:
+    ring = core.SpscRing(1)
+    for call in (lambda: ring.get(timeout), lambda: ring.put(1, timeout)):
+        with pytest.raises(raises, match="timeout"):
+            call()
+    assert len(ring) == 0
+
+
+def insist(call: Callable[[], Any]) -> Any:
+    """Make ``call``; again when :func:`until_parked` was in its way."""
+    while True:
+        try:
+            return call()
+        except OverlappingCalls:
+            continue
+
+
+def until_parked(ring: Any, call: str) -> None:
+    """Wait until a thread that insists is inside ``call``: ours is then refused."""
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        try:
+            if call == "get":
+                ring.poll()
+            else:
+                ring.offer_many([])
+        except OverlappingCalls:
+            return
+    raise AssertionError(f"nobody entered {call}")
+
+
+def test_a_parked_get_is_woken_by_offer_close_and_offer_many(core: Any) -> None:
+    for wake, expected in [
+        (lambda ring: ring.offer(1), 1),
+        (lambda ring: ring.offer_many([2, 3]), 2),
+        (lambda ring: ring.put(4), 4),
+    ]:
+        ring = core.SpscRing(2)
+        thread = start_thread(lambda ring=ring: insist(ring.get))
+        until_parked(ring, "get")
+        wake(ring)
+        assert thread.result() == expected
+    ring = core.SpscRing(2)
+    thread = start_thread(lambda ring=ring: insist(ring.get))
+    until_parked(ring, "get")
+    ring.close()
+    with pytest.raises(RingClosed):
+        thread.result()
+
+
+def test_a_parked_put_is_woken_by_poll_close_and_get(core: Any) -> None:
+    for wake in (lambda ring: ring.poll(), lambda ring: ring.poll_many(1), lambda ring: ring.get()):
+        ring = core.SpscRing(1)
+        ring.offer(1)
+        thread = start_thread(lambda ring=ring: insist(lambda: ring.put(2)))
+        until_parked(ring, "put")
+        assert wake(ring) in (1, [1])
+        thread.result()
+        assert ring.poll() == 2
+    ring = core.SpscRing(1)
+    ring.offer(1)
+    thread = start_thread(lambda: insist(lambda: ring.put(2)))
+    until_parked(ring, "put")
+    ring.close()
+    with pytest.raises(RingClosed):
+        thread.result()
+    assert ring.get() == 1
+    with pytest.raises(RingClosed):
+        ring.get()
+
+
+def test_a_get_that_timed_out_leaves_no_wake_behind(core: Any) -> None:
+    ring = core.SpscRing(1)
+    for n in range(1, 20):
+        with pytest.raises(TimeoutError):
+            ring.get(0.001)
+        ring.offer(n)
+        assert ring.get() == n
+
+
+def test_overlapping_calls_on_one_side_are_refused(core: Any) -> None:
+    ring = core.SpscRing(1)
+    getter = start_thread(lambda: insist(ring.get))
+    until_parked(ring, "get")
+    for call in (ring.poll, ring.get, lambda: ring.poll_many(1)):
+        with pytest.raises(OverlappingCalls, match="consumer side"):
+            call()
+    ring.offer(1)  # the other side is free
+    assert getter.result() == 1
+    ring.offer(2)
+    putter = start_thread(lambda: insist(lambda: ring.put(3)))
+    until_parked(ring, "put")
+    for call in (lambda: ring.offer(4), lambda: ring.put(4), lambda: ring.offer_many([4])):
+        with pytest.raises(OverlappingCalls, match="producer side"):
+            call()
+    assert ring.poll() == 2
+    putter.result()
+    assert ring.poll() == 3
+
+
+def test_which_thread_calls_does_not_matter(core: Any) -> None:
+    ring = core.SpscRing(8)
+    for n in range(1, 5):
+        assert start_thread(lambda n=n: ring.offer(n)).result() is True
+    assert [start_thread(ring.poll).result() for _ in range(4)] == [1, 2, 3, 4]
+
+
+def test_one_thread_to_another_nothing_lost_nothing_doubled(core: Any) -> None:
+    for capacity, count in [(1, 300), (7, 2000), (1024, 20000)]:
+        ring = core.SpscRing(capacity)
+
+        def produce(ring: Any = ring, count: int = count) -> None:
+            for n in range(count):
+                ring.put([n])
+            ring.close()
+
+        def consume(ring: Any = ring) -> list[int]:
+            seen = []
+            try:
+                while True:
+                    (n,) = ring.get()
+                    seen.append(n)
+            except RingClosed:
+                return seen
+
+        _, seen = run_threads([produce, consume])
+        assert seen == list(range(count))
+
+
+def test_bursts_from_one_thread_to_another(core: Any) -> None:
+    ring = core.SpscRing(100)
+    count = 5000
+
+    def produce() -> None:
+        burst = [str(n) for n in range(count)]
+        sent = 0
+        while sent < count:
+            sent += ring.offer_many(burst[sent : sent + 256])
+
+    def consume() -> list[str]:
+        seen: list[str] = []
+        while len(seen) < count:
+            seen += ring.poll_many(77)
+            assert len(ring) <= 100
+        return seen
+
+    _, seen = run_threads([produce, consume])
+    assert seen == [str(n) for n in range(count)]
+
+
+def test_what_was_accepted_before_a_close_by_a_third_thread_is_delivered(core: Any) -> None:
+    for _ in range(60):
+        ring = core.SpscRing(4)
+
+        def produce(ring: Any = ring) -> int:
+            accepted = 0
+            try:
+                while True:
+                    ring.put(accepted + 1)
+                    accepted += 1
+            except RingClosed:
+                return accepted
+
+        def consume(ring: Any = ring) -> int:
+            taken = 0
+            try:
+                while True:
+                    ring.get()
+                    taken += 1
+            except RingClosed:
+                return taken
+
+        def close(ring: Any = ring) -> None:
+            while len(ring) == 0:
+                pass
+            ring.close()
+
+        accepted, taken, _ = run_threads([produce, consume, close])
+        assert accepted == taken
+
+
+def test_repr_and_no_copy(core: Any) -> None:
+    ring = core.SpscRing(3)
+    ring.offer(1)
+    assert repr(ring) == "<SpscRing 1/3>"
+    ring.close()
+    assert repr(ring) == "<SpscRing 1/3 closed>"
+    for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="live object"):
+            duplicate(ring)
+
+
+def test_an_element_whose_destructor_uses_the_ring(core: Any) -> None:
+    ring = core.SpscRing(2)
+    log: list[Any] = []
+
+    class Noisy:
+        def __del__(self) -> None:
+            log.append((ring.poll(), ring.offer("from the destructor")))
+
+    ring.offer(Noisy())
+    ring.offer("second")
+    ring.poll()
+    assert log == [("second", True)]
+    assert ring.poll_many(2) == ["from the destructor"]
+
+
+INTERRUPTED = """
+import importlib, os, signal, threading, time
+from rstreams_fast.errors import OverlappingCalls
+ring = importlib.import_module({module!r}).SpscRing(1)
+{prepare}
+interrupted = []
+def interrupt():
+    try:
+        while True:
+            {probe}
+    except OverlappingCalls:
+        pass  # the main thread is inside
+    interrupted.append(time.monotonic())
+    os.kill(os.getpid(), signal.SIGINT)
+thread = threading.Thread(target=interrupt)
+thread.start()
+try:
+    while True:
+        try:
+            ring.{call}
+        except OverlappingCalls:
+            continue
+        break
+except KeyboardInterrupt:
+    late = time.monotonic() - interrupted[0]
+else:
+    raise SystemExit("no KeyboardInterrupt")
+thread.join()
+{after}
+print("late by", late)
+raise SystemExit(0 if late < 0.1 else "late by " + str(late))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no POSIX signals on Windows")
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("prepare", "call", "after"),
+    [
+        ("", "get()", "ring.offer(1); assert ring.get() == 1"),
+        ("ring.offer(1)", "put(2)", "assert ring.poll() == 1; ring.put(3); assert ring.get() == 3"),
+        ("", "get(60)", "ring.offer(1); assert ring.get() == 1"),
+    ],
+)
+def test_ctrl_c_interrupts_a_parked_call(
+    backend: str, prepare: str, call: str, after: str
+) -> None:
+    probe = "ring.offer_many([])" if call.startswith("put") else "ring.poll()"
+    program = INTERRUPTED.format(
+        module=MODULES[backend], prepare=prepare, probe=probe, call=call, after=after
+    )
+    # In a process of its own: the signal goes to its main thread alone.
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_may_not_park(core: Any) -> None:
+    ring = core.SpscRing(1)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            ring.get(1)
+        except RuntimeError as refused:
+            status = 0 if "fork" in str(refused) else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    ring.offer(1)
+    assert ring.get() == 1
+
+
+def test_len_is_anybodys(core: Any) -> None:
+    ring = core.SpscRing(4)
+    stop = threading.Event()
+    started = threading.Event()
+
+    def look() -> int:
+        most = 0
+        while not stop.is_set():
+            size = len(ring)
+            assert 0 <= size <= 4
+            most = max(most, size)
+            started.set()
+        return most
+
+    thread = start_thread(look)
+    wait_for(started)
+    for _ in range(2000):
+        ring.offer_many([1, 2, 3, 4])
+        ring.poll_many(4)
+    stop.set()
+    thread.result()

@@ -1,0 +1,700 @@
+"""The signal serializer, sentence by sentence."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rstreams_fast.core import Emission
+from rstreams_fast.errors import BufferOverflow, NoneSignal, OverlappingCalls
+from tests.core.conftest import BACKENDS, MODULES
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+
+
+class Problem(Exception):
+    pass
+
+
+class Recorder:
+    """A subscriber that writes down what it sees, and calls ``react`` with it."""
+
+    def __init__(self, react: Callable[[Any], object] = lambda _: None) -> None:
+        self.log: list[Any] = []
+        self.react = react
+        self.inside = 0
+        self.depth = 0
+        self.subscription: Any = None
+        self.ended = threading.Event()
+
+    def _signal(self, signal: Any) -> None:
+        self.inside += 1
+        self.depth = max(self.depth, self.inside)
+        try:
+            self.log.append(signal)
+            self.react(signal)
+        finally:
+            self.inside -= 1
+
+    def on_subscribe(self, subscription: Any) -> None:
+        self.subscription = subscription
+        self._signal("subscribed")
+
+    def on_next(self, element: Any) -> None:
+        self._signal(element)
+
+    def on_error(self, error: BaseException) -> None:
+        self._signal(error)
+        self.ended.set()
+
+    def on_complete(self) -> None:
+        self._signal("complete")
+        self.ended.set()
+
+
+class Upstream:
+    def __init__(self) -> None:
+        self.requested: list[int] = []
+        self.cancelled = 0
+
+    def request(self, n: int) -> None:
+        self.requested.append(n)
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+
+class Blocker(Recorder):
+    """Holds the delivering thread inside ``on_next("block")`` until released."""
+
+    def __init__(self) -> None:
+        super().__init__(self._block)
+        self.blocked = threading.Event()
+        self.release = threading.Event()
+
+    def _block(self, signal: Any) -> None:
+        if signal == "block":
+            self.blocked.set()
+            wait_for(self.release, "the release")
+
+
+def blocked(core: Any, **options: Any) -> tuple[Blocker, Any, Any]:
+    """A serializer whose drain another thread holds, that thread, and the subscriber."""
+    subscriber = Blocker()
+    serializer = core.SignalSerializer(subscriber, **options)
+    thread = start_thread(lambda: serializer.on_next("block"))
+    wait_for(subscriber.blocked)
+    return subscriber, serializer, thread
+
+
+def free(subscriber: Blocker, thread: Any) -> None:
+    subscriber.release.set()
+    thread.result()
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+def test_spec109_a_subscriber_is_needed(core: Any) -> None:
+    with pytest.raises(NoneSignal, match="§1.9"):
+        core.SignalSerializer(None)
+
+
+@pytest.mark.parametrize("method", ["on_subscribe", "on_next", "on_error", "on_complete"])
+def test_a_subscriber_has_four_methods(core: Any, method: str) -> None:
+    subscriber = Recorder()
+    setattr(subscriber, method, None)
+    with pytest.raises(TypeError, match=method):
+        core.SignalSerializer(subscriber)
+
+
+@pytest.mark.parametrize(
+    ("options", "raises", "word"),
+    [
+        ({"capacity": 0}, ValueError, "capacity"),
+        ({"capacity": True}, TypeError, "capacity"),
+        ({"capacity": 2**31 + 1}, ValueError, "capacity"),
+        ({"on_full": "drop"}, ValueError, "on_full"),
+        ({"on_full": None}, ValueError, "on_full"),
+    ],
+)
+def test_options_are_checked(
+    core: Any, options: dict[str, Any], raises: type[Exception], word: str
+) -> None:
+    with pytest.raises(raises, match=word):
+        core.SignalSerializer(Recorder(), **options)
+
+
+def test_spec213_none_is_no_signal(core: Any) -> None:
+    serializer = core.SignalSerializer(Recorder())
+    for call in (
+        serializer.on_next,
+        serializer.try_next,
+        serializer.on_error,
+        serializer.on_subscribe,
+    ):
+        with pytest.raises(NoneSignal, match="§2.13"):
+            call(None)
+    for wrong in ("problem", Problem):
+        with pytest.raises(TypeError, match="error must be an exception instance"):
+            serializer.on_error(wrong)
+
+
+def test_capacity_and_no_copy(core: Any) -> None:
+    serializer = core.SignalSerializer(Recorder(), capacity=5)
+    assert serializer.capacity == 5
+    assert core.SignalSerializer(Recorder()).capacity == 1024
+    for duplicate in (pickle.dumps, copy.copy):
+        with pytest.raises(TypeError, match="live object"):
+            duplicate(serializer)
+
+
+# -- order ----------------------------------------------------------------------------------------
+
+
+def test_one_thread_sees_its_signals_delivered_at_once_and_in_order(core: Any) -> None:
+    subscriber = Recorder()
+    serializer = core.SignalSerializer(subscriber)
+    upstream = Upstream()
+    serializer.on_subscribe(upstream)
+    for n in (1, 2, 3):
+        assert serializer.try_next(n) is Emission.OK
+        assert subscriber.log[-1] == n
+        assert serializer.queued == 0
+    serializer.on_complete()
+    assert subscriber.log == ["subscribed", 1, 2, 3, "complete"]
+    assert upstream.cancelled == 0
+
+
+def test_spec103_threads_take_turns_and_each_keeps_its_order(core: Any) -> None:
+    threads, count = 4, 1500
+    subscriber = Recorder()
+    serializer = core.SignalSerializer(subscriber, capacity=threads * count)
+
+    def signal(thread: int) -> Callable[[], None]:
+        def run() -> None:
+            for n in range(count):
+                serializer.on_next((thread, n))
+
+        return run
+
+    run_threads([signal(thread) for thread in range(threads)])
+    serializer.on_complete()
+    wait_for(subscriber.ended)
+    assert subscriber.depth == 1
+    assert subscriber.log.pop() == "complete"
+    for thread in range(threads):
+        assert [n for t, n in subscriber.log if t == thread] == list(range(count))
+    assert len(subscriber.log) == threads * count
+
+
+def test_spec303_a_signal_from_within_on_next_is_queued(core: Any) -> None:
+    def react(n: Any) -> None:
+        if n != "complete" and n < 500:
+            serializer.on_next(n + 1)
+
+    subscriber = Recorder(react)
+    serializer = core.SignalSerializer(subscriber)
+    serializer.on_next(0)
+    serializer.on_complete()
+    assert subscriber.log == [*range(501), "complete"]
+    assert subscriber.depth == 1
+
+
+def test_losers_queue_and_leave_at_once(core: Any) -> None:
+    subscriber, serializer, thread = blocked(core)
+    for n in (1, 2):
+        assert serializer.try_next(n) is Emission.OK
+    serializer.on_next(3)
+    assert serializer.queued == 3
+    assert subscriber.log == ["block"]
+    free(subscriber, thread)
+    assert subscriber.log == ["block", 1, 2, 3]
+    assert serializer.queued == 0
+
+
+def test_spec107_a_terminal_signal_comes_once_and_last(core: Any, dropped: Any) -> None:
+    threads = 4
+    for round_ in range(30):
+        subscriber = Recorder()
+        serializer = core.SignalSerializer(subscriber, delay_error=bool(round_ % 2))
+        accepted: list[list[Any]] = [[] for _ in range(threads)]
+
+        def signal(
+            thread: int, serializer: Any = serializer, accepted: Any = accepted
+        ) -> Callable[[], None]:
+            def run() -> None:
+                for n in range(30):
+                    if serializer.try_next((thread, n)) is not Emission.OK:
+                        break
+                    accepted[thread].append(n)
+                if thread == 0:
+                    serializer.on_complete()
+                elif thread == 1:
+                    serializer.on_error(Problem())
+
+            return run
+
+        run_threads([signal(thread) for thread in range(threads)])
+        wait_for(subscriber.ended)
+        terminals = [i for i, s in enumerate(subscriber.log) if not isinstance(s, tuple)]
+        assert terminals == [len(subscriber.log) - 1]
+        if subscriber.log[-1] == "complete" or round_ % 2:
+            for thread in range(threads):
+                seen = [n for t, n in subscriber.log[:-1] if t == thread]
+                assert seen == accepted[thread]
+        assert serializer.try_next(1) is Emission.TERMINATED
+
+
+def test_on_complete_comes_after_what_is_queued(core: Any) -> None:
+    subscriber, serializer, thread = blocked(core)
+    serializer.on_next(1)
+    serializer.on_complete()
+    assert serializer.try_next(2) is Emission.TERMINATED
+    serializer.on_next(2)
+    serializer.on_complete()
+    free(subscriber, thread)
+    assert subscriber.log == ["block", 1, "complete"]
+
+
+def test_on_error_overtakes_what_is_queued(core: Any) -> None:
+    problem = Problem()
+    subscriber, serializer, thread = blocked(core)
+    serializer.on_next(1)
+    serializer.on_error(problem)
+    free(subscriber, thread)
+    assert subscriber.log == ["block", problem]
+    assert serializer.queued == 0
+
+
+def test_delay_error_lets_the_queue_go_first(core: Any) -> None:
+    problem = Problem()
+    subscriber, serializer, thread = blocked(core, delay_error=True)
+    serializer.on_next(1)
+    serializer.on_error(problem)
+    free(subscriber, thread)
+    assert subscriber.log == ["block", 1, problem]
+
+
+def test_an_error_after_the_end_is_reported(core: Any, dropped: Any) -> None:
+    subscriber = Recorder()
+    serializer = core.SignalSerializer(subscriber)
+    serializer.on_complete()
+    late = Problem("late")
+    serializer.on_error(late)
+    assert dropped == [late]
+    assert subscriber.log == ["complete"]
+    cancelled = core.SignalSerializer(Recorder())
+    cancelled.cancel()
+    cancelled.on_error(late)
+    assert dropped == [late, late]
+
+
+# -- subscription ---------------------------------------------------------------------------------
+
+
+def test_it_is_its_own_subscription(core: Any) -> None:
+    subscriber = Recorder()
+    serializer = core.SignalSerializer(subscriber)
+    serializer.request(1)  # nobody upstream yet
+    upstream = Upstream()
+    serializer.on_subscribe(upstream)
+    assert subscriber.subscription is serializer
+    serializer.request(5)
+    assert upstream.requested == [5]
+    serializer.cancel()
+    serializer.cancel()
+    serializer.request(6)
+    assert upstream.requested == [5]
+    assert upstream.cancelled == 1
+
+
+def test_spec109_on_subscribe_comes_before_anything_queued(core: Any) -> None:
+    subscriber, serializer, thread = blocked(core, capacity=1)
+    serializer.on_next(1)
+    serializer.on_subscribe(Upstream())
+    assert serializer.queued == 1
+    serializer.on_error(problem := Problem())
+    free(subscriber, thread)
+    assert subscriber.log == ["block", "subscribed", problem]
+
+
+def test_spec205_a_second_subscription_is_cancelled(core: Any) -> None:
+    subscriber = Recorder()
+    serializer = core.SignalSerializer(subscriber)
+    first, second = Upstream(), Upstream()
+    serializer.on_subscribe(first)
+    serializer.on_subscribe(second)
+    assert (first.cancelled, second.cancelled) == (0, 1)
+    assert subscriber.log == ["subscribed"]
+    serializer.cancel()
+    third = Upstream()
+    serializer.on_subscribe(third)
+    assert (first.cancelled, third.cancelled) == (1, 1)
+
+
+def test_spec303_elements_that_on_subscribe_asks_for_come_after_it(core: Any) -> None:
+    class Synchronous(Upstream):
+        def request(self, n: int) -> None:
+            for i in range(n):
+                serializer.on_next(i)
+
+    def react(signal: Any) -> None:
+        if signal == "subscribed":
+            subscriber.subscription.request(3)
+            assert subscriber.log == ["subscribed"]
+
+    subscriber = Recorder(react)
+    serializer = core.SignalSerializer(subscriber)
+    serializer.on_subscribe(Synchronous())
+    assert subscriber.log == ["subscribed", 0, 1, 2]
+    assert subscriber.depth == 1
+
+
+def test_spec305_cancel_drops_what_is_queued(core: Any) -> None:
+    subscriber, serializer, thread = blocked(core)
+    serializer.on_next(1)
+    serializer.on_complete()
+    serializer.cancel()
+    assert serializer.queued == 0
+    assert serializer.try_next(2) is Emission.CANCELLED
+    free(subscriber, thread)
+    assert subscriber.log == ["block"]
+
+
+def test_spec108_nothing_after_a_cancel_from_on_next(core: Any) -> None:
+    def react(n: Any) -> None:
+        if n == 2:
+            serializer.on_next(3)
+            serializer.cancel()
+            serializer.on_next(4)
+
+    subscriber = Recorder(react)
+    serializer = core.SignalSerializer(subscriber)
+    upstream = Upstream()
+    serializer.on_subscribe(upstream)
+    for n in (1, 2, 5):
+        serializer.on_next(n)
+    serializer.on_complete()
+    assert subscriber.log == ["subscribed", 1, 2]
+    assert upstream.cancelled == 1
+
+
+def test_spec315_a_cancel_that_raises_is_reported(core: Any, dropped: Any) -> None:
+    class Bad(Upstream):
+        def cancel(self) -> None:
+            raise Problem("cancel")
+
+    serializer = core.SignalSerializer(Recorder())
+    serializer.on_subscribe(Bad())
+    serializer.on_subscribe(Bad())
+    serializer.cancel()
+    assert [str(error) for error in dropped] == ["cancel", "cancel"]
+
+
+def test_cancel_from_another_thread_races_with_elements(core: Any) -> None:
+    for _ in range(40):
+        subscriber = Recorder()
+        serializer = core.SignalSerializer(subscriber, capacity=10_000)
+        upstream = Upstream()
+        serializer.on_subscribe(upstream)
+
+        def signal(serializer: Any = serializer) -> None:
+            for n in range(200):
+                serializer.on_next(n)
+
+        run_threads([signal, signal, serializer.cancel])
+        assert upstream.cancelled == 1
+        assert serializer.queued == 0
+        assert serializer.try_next(1) is Emission.CANCELLED
+
+
+# -- a full mailbox -------------------------------------------------------------------------------
+
+
+def test_overflow_ends_the_stream(core: Any, dropped: Any) -> None:
+    subscriber, serializer, thread = blocked(core, capacity=2)
+    upstream = Upstream()
+    serializer.on_subscribe(upstream)
+    serializer.on_next(1)
+    assert serializer.try_next(2) is Emission.OK
+    assert serializer.try_next(3) is Emission.FULL
+    serializer.on_next(3)
+    serializer.on_next(4)
+    assert upstream.cancelled == 1
+    free(subscriber, thread)
+    assert subscriber.log[:2] == ["block", "subscribed"]
+    assert isinstance(subscriber.log[2], BufferOverflow)
+    assert "2 elements" in str(subscriber.log[2])
+    assert len(subscriber.log) == 3
+    assert upstream.cancelled == 1
+    assert dropped == []
+
+
+def test_overflow_with_delay_error_delivers_what_fitted(core: Any) -> None:
+    subscriber, serializer, thread = blocked(core, capacity=2, delay_error=True)
+    for n in (1, 2, 3):
+        serializer.on_next(n)
+    free(subscriber, thread)
+    assert subscriber.log[:3] == ["block", 1, 2]
+    assert isinstance(subscriber.log[3], BufferOverflow)
+
+
+def test_several_threads_that_overflow_cancel_once(core: Any, dropped: Any) -> None:
+    subscriber, serializer, thread = blocked(core, capacity=1)
+    upstream = Upstream()
+    serializer.on_subscribe(upstream)
+
+    def signal() -> None:
+        for n in range(5):
+            serializer.on_next(n)
+
+    run_threads([signal] * 4)
+    free(subscriber, thread)
+    assert upstream.cancelled == 1
+    assert [type(signal) for signal in subscriber.log] == [str, str, BufferOverflow]
+    assert dropped == []
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 16])
+def test_wait_lets_every_element_through(core: Any, capacity: int) -> None:
+    threads, count = 3, 300
+    subscriber = Recorder()
+    serializer = core.SignalSerializer(subscriber, capacity=capacity, on_full="wait")
+
+    def signal(thread: int) -> Callable[[], None]:
+        def run() -> None:
+            for n in range(count):
+                serializer.on_next((thread, n))
+                assert serializer.queued <= capacity
+
+        return run
+
+    run_threads([signal(thread) for thread in range(threads)])
+    serializer.on_complete()
+    wait_for(subscriber.ended)
+    for thread in range(threads):
+        seen = [n for t, n in subscriber.log[:-1] if t == thread]
+        assert seen == list(range(count))
+
+
+def waiting(core: Any) -> tuple[Blocker, Any, Any, Any]:
+    """As :func:`blocked`, with a full mailbox and a second thread that waits for room."""
+    subscriber, serializer, thread = blocked(core, capacity=1, on_full="wait")
+    serializer.on_next(1)
+    begun = threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        serializer.on_next(2)
+
+    waiter = start_thread(wait)
+    wait_for(begun)
+    assert serializer.try_next(3) is Emission.FULL
+    return subscriber, serializer, thread, waiter
+
+
+def test_wait_ends_when_there_is_room(core: Any) -> None:
+    subscriber, serializer, thread, waiter = waiting(core)
+    free(subscriber, thread)
+    waiter.result()
+    assert subscriber.log == ["block", 1, 2]
+
+
+@pytest.mark.parametrize("end", ["cancel", "on_complete"])
+def test_wait_ends_with_the_stream(core: Any, end: str) -> None:
+    subscriber, serializer, thread, waiter = waiting(core)
+    getattr(serializer, end)()
+    waiter.result()
+    free(subscriber, thread)
+    assert 2 not in subscriber.log
+
+
+def test_waiting_for_oneself_is_an_overflow(core: Any) -> None:
+    def react(n: Any) -> None:
+        if n == 0:
+            serializer.on_next(1)
+            serializer.on_next(2)
+
+    subscriber = Recorder(react)
+    serializer = core.SignalSerializer(subscriber, capacity=1, on_full="wait")
+    serializer.on_next(0)
+    assert subscriber.log[0] == 0
+    assert isinstance(subscriber.log[1], BufferOverflow)
+    assert len(subscriber.log) == 2
+
+
+def test_fail_fast_queues_nothing(core: Any) -> None:
+    subscriber, serializer, thread = blocked(core, fail_fast=True)
+    assert serializer.try_next(1) is Emission.BUSY
+    with pytest.raises(OverlappingCalls, match="§1.3"):
+        serializer.on_next(1)
+    free(subscriber, thread)
+    assert serializer.try_next(2) is Emission.OK
+    assert subscriber.log == ["block", 2]
+    serializer.on_complete()
+    assert serializer.try_next(3) is Emission.TERMINATED
+    subscriber, serializer, thread = blocked(core, fail_fast=True)
+    serializer.on_complete()
+    assert serializer.try_next(1) is Emission.TERMINATED
+    free(subscriber, thread)
+    assert subscriber.log == ["block", "complete"]
+
+
+# -- subscribers that raise -----------------------------------------------------------------------
+
+
+def test_spec213_what_on_next_raises_cancels_and_is_reported(core: Any, dropped: Any) -> None:
+    problem = Problem()
+
+    def react(n: Any) -> None:
+        if n == 2:
+            serializer.on_next(3)
+            raise problem
+
+    subscriber = Recorder(react)
+    serializer = core.SignalSerializer(subscriber)
+    upstream = Upstream()
+    serializer.on_subscribe(upstream)
+    serializer.on_next(1)
+    serializer.on_next(2)
+    serializer.on_next(4)
+    serializer.on_complete()
+    assert subscriber.log == ["subscribed", 1, 2]
+    assert upstream.cancelled == 1
+    assert dropped == [problem]
+    assert serializer.try_next(5) is Emission.CANCELLED
+
+
+@pytest.mark.parametrize("method", ["on_subscribe", "on_error", "on_complete"])
+def test_spec213_what_the_others_raise_is_reported(core: Any, dropped: Any, method: str) -> None:
+    problem = Problem()
+
+    def fail(*_: Any) -> None:
+        raise problem
+
+    subscriber = Recorder()
+    setattr(subscriber, method, fail)
+    serializer = core.SignalSerializer(subscriber)
+    upstream = Upstream()
+    serializer.on_subscribe(upstream)
+    if method == "on_error":
+        serializer.on_error(Problem("the signal"))
+    else:
+        serializer.on_complete()
+    assert dropped == [problem]
+    assert upstream.cancelled == (method == "on_subscribe")
+    assert serializer.queued == 0
+
+
+def test_what_the_subscriber_raises_surfaces_in_no_other_thread(core: Any, dropped: Any) -> None:
+    for _ in range(20):
+
+        def react(n: Any) -> None:
+            if n == 7:
+                raise Problem
+
+        serializer = core.SignalSerializer(Recorder(react))
+
+        def signal(serializer: Any = serializer) -> None:
+            for n in range(20):
+                serializer.on_next(n)
+
+        run_threads([signal] * 3)
+    assert len(dropped) == 20
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_keyboard_interrupt_leaves_through_the_delivering_thread(
+    core: Any, dropped: Any, interrupt: type[BaseException]
+) -> None:
+    def react(n: Any) -> None:
+        if n == 2:
+            serializer.on_next(3)
+            raise interrupt
+
+    subscriber = Recorder(react)
+    serializer = core.SignalSerializer(subscriber)
+    upstream = Upstream()
+    serializer.on_subscribe(upstream)
+    serializer.on_next(1)
+    with pytest.raises(interrupt):
+        serializer.on_next(2)
+    serializer.on_next(4)
+    assert subscriber.log == ["subscribed", 1, 2]
+    assert upstream.cancelled == 1
+    assert dropped == []
+    assert serializer.queued == 0
+
+
+INTERRUPTED = """
+import importlib, os, signal, threading, time
+module = importlib.import_module({module!r})
+holding, release = threading.Event(), threading.Event()
+class Subscriber:
+    def on_subscribe(self, subscription): pass
+    def on_next(self, element):
+        if element == "hold":
+            holding.set()
+            release.wait()
+    def on_error(self, error): pass
+    def on_complete(self): pass
+serializer = module.SignalSerializer(Subscriber(), capacity=1, on_full="wait")
+holder = threading.Thread(target=lambda: serializer.on_next("hold"))
+holder.start()
+holding.wait()
+serializer.on_next(1)
+def interrupt():
+    global interrupted
+    while not going:
+        pass
+    interrupted = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+going = False
+thread = threading.Thread(target=interrupt)
+thread.start()
+try:
+    going = True
+    serializer.on_next(2)
+except KeyboardInterrupt:
+    late = time.monotonic() - interrupted
+else:
+    raise SystemExit("no KeyboardInterrupt")
+thread.join()
+release.set()
+holder.join()
+serializer.on_next(3)
+raise SystemExit(0 if late < 0.1 else "late by " + str(late))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no POSIX signals on Windows")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ctrl_c_interrupts_a_wait_for_room(backend: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(module=MODULES[backend])],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_slow_subscriber_delays_only_the_delivering_thread(core: Any) -> None:
+    subscriber, serializer, thread = blocked(core)
+    begun = time.monotonic()
+    for n in range(100):
+        serializer.on_next(n)
+    assert time.monotonic() - begun < DEADLINE
+    assert thread.is_alive()
+    free(subscriber, thread)
+    assert subscriber.log == ["block", *range(100)]
