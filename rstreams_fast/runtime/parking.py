@@ -1,0 +1,94 @@
+"""Waiting without polling: a side that finds nothing arms a bell and sleeps until it is rung.
+
+Nothing here imports asyncio: a program that has no loop never loads it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Doorbell", "acquire", "new_event", "refuse_in_loop", "running_loop"]
+
+#: Where a lock cannot be interrupted by Ctrl-C, the main thread looks up this often (seconds).
+UNINTERRUPTIBLE_SLICE: Final = 0.05
+
+_UNINTERRUPTIBLE: Final = os.name == "nt"
+_HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+def new_event() -> threading.Lock:
+    """Return a lock that is held: ``release`` is the event, :func:`acquire` waits for it."""
+    event = threading.Lock()
+    event.acquire()
+    return event
+
+
+def acquire(event: threading.Lock, timeout: float | None = None) -> bool:
+    """Wait until ``event`` is released; ``False`` after ``timeout`` seconds.
+
+    A signal's exception (``KeyboardInterrupt``) leaves at once.
+    """
+    left = threading.TIMEOUT_MAX if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+    if _UNINTERRUPTIBLE and threading.current_thread() is threading.main_thread():
+        while left > UNINTERRUPTIBLE_SLICE:
+            if event.acquire(timeout=UNINTERRUPTIBLE_SLICE):
+                return True
+            if timeout is not None:
+                left -= UNINTERRUPTIBLE_SLICE
+    return event.acquire(timeout=left)
+
+
+class Doorbell:
+    """Wakes the one side that waits, once for each time it says that it does.
+
+    Who waits: ``arm``, look again, sleep. Who brings news: bring it, then ``ring``. As both go
+    through one lock (or the GIL), either the look sees the news or the bell is answered.
+    """
+
+    __slots__ = ("_answer", "_lock")
+
+    def __init__(self) -> None:
+        # Reentrant, for the collector may run anything anywhere, and so ring while it is rung.
+        self._lock = threading.RLock()
+        self._answer: Callable[[], object] | None = None
+
+    def arm(self, answer: Callable[[], object]) -> None:
+        """Have ``answer`` called by the next ``ring``, in the thread that rings."""
+        with self._lock:
+            self._answer = answer
+
+    def disarm(self) -> None:
+        """Forget the answer."""
+        with self._lock:
+            self._answer = None
+
+    def ring(self) -> None:
+        """Any thread: call the answer, if somebody waits."""
+        if _HAS_GIL and self._answer is None:
+            return
+        with self._lock:
+            answer, self._answer = self._answer, None
+        if answer is not None:
+            answer()
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, if one does."""
+    get: Any = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    loop: asyncio.AbstractEventLoop | None = None if get is None else get()
+    return loop
+
+
+def refuse_in_loop(what: str, instead: str) -> None:
+    """Raise ``RuntimeError`` inside a running event loop, which ``what`` would block."""
+    if running_loop() is not None:
+        raise RuntimeError(
+            f"{what} would block the running event loop, and whatever it waits for there; {instead}"
+        )

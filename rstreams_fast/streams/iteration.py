@@ -1,0 +1,423 @@
+"""``for`` and ``async for`` over a publisher: demand that follows the consumer.
+
+Two objects: the inlet is the subscriber that upstream holds, the iteration what the consumer
+holds. The inlet knows nothing of the iteration, so that an abandoned one is collected, and cancels.
+
+Elements go through a ring of ``prefetch`` places and leave it in bursts. A burst counts as consumed
+when the consumer comes back for more after its last element; three quarters of the prefetch
+consumed are asked for again. So what is asked for, in the ring and in the burst is never more
+than ``prefetch``, and with 1 this is stop-and-wait.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
+
+from rstreams_fast.api import Publisher, Subscription
+from rstreams_fast.core import MISSING, SpscRing
+from rstreams_fast.core._common import _Missing, check_capacity
+from rstreams_fast.errors import (
+    DemandExceeded,
+    NoneSignal,
+    OverlappingCalls,
+    report_dropped,
+)
+from rstreams_fast.runtime.executors import process_id
+from rstreams_fast.runtime.parking import Doorbell, acquire, new_event, refuse_in_loop, running_loop
+from rstreams_fast.streams.boundary import RingSubscriber
+from rstreams_fast.streams.drain import Live
+from rstreams_fast.streams.inlets import (
+    Failure,
+    SerialUpstream,
+    check_error,
+    check_publisher,
+    failure_of,
+    is_async_cancellation,
+    not_a_cancellation,
+    raise_failure,
+    subscribe,
+)
+from rstreams_fast.streams.tuning import ITERATE_PREFETCH, replenish_at
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Iteration", "iterate"]
+
+T = TypeVar("T")
+
+
+class _Inlet(RingSubscriber, Live):
+    """Upstream's side: puts elements into the ring and rings the bell."""
+
+    __slots__ = ("_offer", "_prefetch", "bell", "ended", "failure", "ring", "upstream")
+
+    def __init__(self, prefetch: int) -> None:
+        self.upstream = SerialUpstream()
+        self.bell = Doorbell()
+        self.ended = False
+        """No element comes any more; what is in the ring may be taken out."""
+        self.failure: Failure | None = None
+        """Why it ended, with the traceback that the error came with."""
+        self._prefetch = prefetch
+        self.ring: SpscRing | None = SpscRing(prefetch)
+        self._offer: Callable[[Any], bool] | None = self.ring.offer
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if self.upstream.attach(subscription):
+            self.ask(self._prefetch)
+
+    def ask(self, n: int) -> None:
+        try:
+            self.upstream.ask(n)
+        except Exception as raised:  # §3.16 says that it must not
+            self._end_by(raised)
+
+    def on_next(self, element: Any, /) -> None:
+        if element is None:
+            raise NoneSignal("§2.13: None is not an element")
+        offer = self._offer
+        if offer is None:  # §2.8
+            return
+        try:
+            accepted = offer(element)
+        except OverlappingCalls as overlap:
+            self._end_by(overlap)
+            return
+        if not accepted:
+            self._end_by(
+                DemandExceeded(f"§1.1: more than the {self._prefetch} requested elements came")
+            )
+        self.bell.ring()
+
+    def on_burst(self) -> None:
+        self.bell.ring()
+
+    def on_error(self, error: BaseException, /) -> None:
+        check_error(error)
+        if self.upstream.ended():
+            self._end(error)
+        else:
+            report_dropped(error, "an error after the end of an iteration")
+
+    def on_complete(self) -> None:
+        if self.upstream.ended():
+            self._end(None)
+
+    def _end_by(self, error: BaseException) -> None:
+        """Upstream broke a rule: leave it."""
+        if not self.upstream.over:
+            self.upstream.cancel()
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if error is not None:
+            self.failure = failure_of(error)
+        self._offer = None
+        self.ended = True
+        self.bell.ring()
+
+    def leave(self) -> None:
+        """Any thread, any number of times: the consumer has gone."""
+        self.ended = True
+        self._offer = self.ring = self.failure = None
+        self.upstream.cancel()
+        self.bell.ring()
+
+
+class Iteration(Live, Generic[T]):
+    """An iterator over the elements of a publisher, and a context manager; asynchronous ones, too.
+
+    It subscribes when it is entered, or with the first ``next`` or ``anext``. ``close``, leaving
+    the ``with``, an exception out of ``next`` (the cancellation of an ``anext`` is one), and losing
+    the last reference to it cancel upstream, once. A publisher that works on whoever asks is driven
+    by the consumer, on the consumer's thread.
+
+    An error of the stream is raised after the elements that came before it, once. One consumer at a
+    time: a ``next`` while another one waits is an :class:`OverlappingCalls`. ``close`` may be
+    called by any thread, and ends a ``next`` that waits in another. A ``next`` that would have to
+    wait inside a running event loop is a ``RuntimeError``.
+    """
+
+    __slots__ = (
+        "_burst",
+        "_busy",
+        "_consumed",
+        "_fetched",
+        "_inlet",
+        "_pid",
+        "_prefetch",
+        "_publisher",
+        "_replenish",
+    )
+
+    def __init__(self, publisher: Publisher[T], prefetch: int) -> None:
+        self._inlet: _Inlet | None = None  # first, for __del__
+        check_publisher(publisher)
+        self._prefetch = check_capacity("prefetch", prefetch)
+        self._replenish = replenish_at(self._prefetch)
+        self._publisher: Publisher[T] | None = publisher
+        self._burst: list[T] = []  # newest first
+        self._fetched = 0
+        self._consumed = 0
+        self._busy = threading.Lock()
+        self._pid = process_id()
+
+    @property
+    def prefetch(self) -> int:
+        """The most elements that are asked for, buffered and being consumed, together."""
+        return self._prefetch
+
+    @property
+    def buffered(self) -> int:
+        """How many elements wait in the ring at this moment."""
+        inlet = self._inlet
+        ring = None if inlet is None else inlet.ring
+        return 0 if ring is None else len(ring)
+
+    # -- the consumer ----------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return self._burst.pop()
+        except IndexError:
+            pass  # not in here: what is raised below has nothing to do with it
+        return self._refill()
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        try:
+            return self._burst.pop()
+        except IndexError:
+            pass
+        burst = await self.next_burst()
+        if not burst:
+            raise StopAsyncIteration
+        burst.reverse()
+        element = burst.pop()
+        self._keep(burst)
+        return element
+
+    def _refill(self) -> T:
+        self._enter()
+        try:
+            element = self._next_element()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._busy.release()
+        if element is MISSING:
+            raise_failure(self._finish())
+            raise StopIteration
+        return element
+
+    def _next_element(self) -> T | Literal[_Missing.MISSING]:
+        inlet = self._settle()
+        try:
+            while inlet is not None:
+                burst = self._fetch(inlet)
+                if burst is None:
+                    break
+                if burst:
+                    burst.reverse()
+                    element = burst.pop()
+                    self._keep(burst)
+                    return element
+                self._park(inlet)
+            return MISSING
+        finally:
+            # A traceback keeps this frame, which must not keep the subscriber (§3.13).
+            inlet = None
+
+    async def next_burst(self) -> list[T]:
+        """Return what has come, oldest first, waiting for one element at least; at the end ``[]``.
+
+        The elements count as consumed at the next call. Each call gives the event loop a turn.
+        Cancelling it closes the iteration.
+        """
+        self._enter()
+        try:
+            burst = await self._next_burst()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._busy.release()
+        if not burst:
+            raise_failure(self._finish_async())
+        return burst
+
+    async def _next_burst(self) -> list[T]:
+        import asyncio
+
+        inlet = self._settle()
+        try:
+            if inlet is not None:
+                await asyncio.sleep(0)  # a stream that is always ready starves nobody
+            while inlet is not None:
+                burst = self._fetch(inlet)
+                if burst is None:
+                    break
+                if burst:
+                    return burst
+                await self._wait(inlet)
+            return []
+        finally:
+            inlet = None
+
+    def _keep(self, burst: list[T]) -> None:
+        """Keep the rest of a burst, newest first, unless this was closed meanwhile."""
+        self._burst = burst
+        if self._inlet is None:
+            self._burst = []
+
+    def _enter(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            raise OverlappingCalls("an iteration has one consumer at a time, and one waits already")
+
+    def _settle(self) -> _Inlet | None:
+        """Subscribe, or ask for as much as was consumed; ``None`` if this is over."""
+        inlet = self._inlet
+        if inlet is None:
+            return self._start()
+        self._consumed += self._fetched
+        self._fetched = 0
+        if self._consumed >= self._replenish and not inlet.ended:
+            consumed, self._consumed = self._consumed, 0
+            inlet.ask(consumed)
+        return inlet
+
+    def _start(self) -> _Inlet | None:
+        publisher, self._publisher = self._publisher, None
+        if publisher is None:
+            return None
+        self._pid = process_id()
+        self._inlet = inlet = _Inlet(self._prefetch)
+        try:
+            subscribe(publisher, inlet)
+        except BaseException:
+            self.close()
+            raise
+        return inlet
+
+    def _fetch(self, inlet: _Inlet) -> list[T] | None:
+        """What can be had now, ``[]`` if that is nothing; ``None`` at the end."""
+        ended = inlet.ended  # before the look into the ring: what came before the end is there
+        ring = inlet.ring
+        if ring is None:
+            return None
+        burst: list[T] = ring.poll_many(self._replenish)
+        self._fetched = len(burst)
+        return None if ended and not burst else burst
+
+    def _park(self, inlet: _Inlet) -> None:
+        refuse_in_loop("next()", "use 'async for' there")
+        self._check_process()
+        event = new_event()
+        inlet.bell.arm(event.release)
+        try:
+            if not inlet.ended and not inlet.ring:
+                acquire(event)
+        finally:
+            inlet.bell.disarm()
+
+    async def _wait(self, inlet: _Inlet) -> None:
+        import asyncio
+
+        self._check_process()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        inlet.bell.arm(partial(_wake, loop, future, inlet))
+        try:
+            if not inlet.ended and not inlet.ring:
+                await future
+        finally:
+            inlet.bell.disarm()
+
+    def _check_process(self) -> None:
+        if self._pid != process_id():
+            raise RuntimeError(
+                "the process was forked: the streams that ran before live on in the parent only"
+            )
+
+    def _finish(self) -> Failure | None:
+        """Close at the end of the stream; return why it failed, if it did."""
+        inlet = self._inlet
+        failure = None if inlet is None else inlet.failure
+        self.close()
+        return failure
+
+    def _finish_async(self) -> Failure | None:
+        failure = self._finish()
+        if failure is not None and is_async_cancellation(failure[0]):
+            return failure_of(not_a_cancellation(failure[0], "the stream"))
+        return failure
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Cancel upstream, once, and drop what is buffered. Any thread; never blocks."""
+        self._publisher = None
+        inlet, self._inlet = self._inlet, None
+        self._burst = []
+        if inlet is not None:
+            inlet.leave()
+
+    async def aclose(self) -> None:
+        """The same, for what expects an asynchronous iterator to have it."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        self._enter()
+        try:
+            self._start()
+        finally:
+            self._busy.release()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *_raised: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        inlet = self._inlet
+        if inlet is not None:
+            inlet.leave()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None], inlet: _Inlet) -> None:
+    if running_loop() is loop:
+        _set(future)
+        return
+    try:
+        loop.call_soon_threadsafe(_set, future)
+    except RuntimeError:  # closed: the consumer will never come back
+        inlet.leave()
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def iterate(publisher: Publisher[T], *, prefetch: int = ITERATE_PREFETCH) -> Iteration[T]:
+    """Return an iterator over ``publisher``, for ``with``, ``for`` and their async twins.
+
+    At most ``prefetch`` elements (1 to 2**31) are asked for ahead, buffered or being consumed; with
+    1 every element is asked for after the one before was consumed (stop-and-wait).
+    """
+    return Iteration(publisher, prefetch)

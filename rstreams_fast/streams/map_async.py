@@ -1,0 +1,371 @@
+"""``map_async``: a boundary behind which coroutines run, several at a time.
+
+``upstream -> | ring | -> calls -> results -> subscriber``. All of the right side, and every
+``request`` to upstream, happens in callbacks of one event loop. The calls are a
+:class:`~rstreams_fast.core.CallWindow`: each starts at once, without a task, and becomes one only
+if it has to wait.
+
+What the prefetch counts: elements asked for, in the ring, being worked on, and results that nobody
+has asked for yet. An element gives its place back when its result has been delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.core import CallWindow, SpscRing
+from rstreams_fast.core._common import check_capacity, check_count, describe_callable
+from rstreams_fast.errors import (
+    DemandExceeded,
+    NoneSignal,
+    OverlappingCalls,
+    StageReturnedNone,
+    report_dropped,
+)
+from rstreams_fast.runtime.executors import Resource, WorkDropped
+from rstreams_fast.runtime.loops import check_loop, describe_loop, loop_resource
+from rstreams_fast.streams.boundary import RingSubscriber
+from rstreams_fast.streams.drain import Drain, Upstream, check_subscriber, refuse, silent
+from rstreams_fast.streams.inlets import (
+    check_error,
+    is_coroutine_function,
+    not_a_cancellation,
+    subscribe,
+)
+from rstreams_fast.streams.tuning import BURST, replenish_at
+
+__all__ = ["MapAsync"]
+
+CONCURRENCY = 64
+"""Calls at once, if nothing else is said."""
+
+PREFETCH_PER_CALL = 4
+"""Elements in flight for each concurrent call, if nothing else is said: while the oldest of ordered
+calls takes its time, the others go on for some rounds."""
+
+
+class MapAsync:
+    """``await fn(element)`` for each element, up to ``concurrency`` of them at once.
+
+    ``ordered`` results keep the order of the elements; else they come as they are ready. At most
+    ``prefetch`` elements (default: 4 for each call) are asked for, being worked on or, as results,
+    waiting for demand, together; a ``prefetch`` below ``concurrency`` bounds the calls, too.
+    Upstream is asked when the subscriber first asks.
+
+    ``loop=None`` is the loop running where the stream is subscribed to, or else a private one,
+    which ends with the subscription. All calls run in copies of the context of ``subscribe``.
+
+    An error of upstream is signalled at once, that of a call after the results that are ready and
+    asked for; either cancels the other calls, and upstream. A function that returns ``None`` is a
+    ``TypeError``, and so is one whose result cannot be awaited. ``asyncio.CancelledError`` out of a
+    function, while nobody cancelled the stream, is a ``RuntimeError``. ``cancel`` waits for
+    nothing: it cancels the running calls, which end in their own time, and no other one starts.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Any], Awaitable[Any]],
+        *,
+        concurrency: int = CONCURRENCY,
+        ordered: bool = True,
+        prefetch: int | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        if not callable(fn):
+            raise TypeError(f"map_async(fn): fn must be callable, got {type(fn).__name__}")
+        if inspect.isasyncgenfunction(fn):
+            raise TypeError(
+                f"map_async(fn): {describe_callable(fn)} is an asynchronous generator function, "
+                "which gives many elements for one; fn must return one, by 'return'"
+            )
+        if not isinstance(ordered, bool):
+            raise TypeError(f"ordered must be a bool, got {type(ordered).__name__}")
+        self.fn = fn if is_coroutine_function(fn) else _Awaited(fn)
+        self.name = describe_callable(fn)
+        self.ordered = ordered
+        concurrency = check_count("concurrency", concurrency, 1)
+        if prefetch is None:
+            prefetch = concurrency * PREFETCH_PER_CALL
+        self.prefetch = check_capacity("prefetch", prefetch)
+        self.concurrency = min(concurrency, self.prefetch)
+        check_loop(loop)
+        self.loop = loop
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher of the results of calls for the elements of ``upstream``."""
+        return _MapAsyncSegment(upstream, self)
+
+    def describe(self) -> str:
+        """Say in one line what is called and how much may be in flight."""
+        order = "ordered" if self.ordered else "as they come"
+        return (
+            f"map_async({self.name}): at most {self.concurrency} calls at once and "
+            f"{self.prefetch} elements in flight, {order}, on {describe_loop(self.loop)}"
+        )
+
+
+class _Awaited:
+    """A function that may turn out to be synchronous, which is known only when it has returned."""
+
+    __slots__ = ("_fn", "_name")
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        self._fn = fn
+        self._name = describe_callable(fn)
+
+    def __call__(self, element: Any) -> Awaitable[Any]:
+        result = self._fn(element)
+        if not inspect.isawaitable(result):
+            raise TypeError(
+                f"map_async: {self._name} returned {type(result).__name__}, which cannot be "
+                "awaited; use map(fn) for a synchronous function"
+            )
+        return result
+
+
+class _MapAsyncSegment:
+    def __init__(self, upstream: Publisher[Any], options: MapAsync) -> None:
+        self._upstream = upstream
+        self._options = options
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Subscribe to upstream on behalf of ``subscriber``; ask for nothing on this thread."""
+        check_subscriber(subscriber)
+        try:
+            on_loop = loop_resource(self._options.loop, "rstreams-fast-map-async")
+        except WorkDropped as closed:
+            refuse(subscriber, closed)
+            return
+        subscribe(self._upstream, _MapAsyncSubscription(subscriber, self._options, on_loop))
+
+
+class _MapAsyncSubscription(Drain, RingSubscriber):
+    """Everything but signals from upstream and the subscription's face happens on the loop."""
+
+    __slots__ = (
+        "_backlog",
+        "_options",
+        "_owed",
+        "_queue",
+        "_replenish",
+        "_stopped",
+        "_upstream",
+        "_window",
+        "ring",
+    )
+
+    def __init__(self, subscriber: Subscriber[Any], options: MapAsync, on_loop: Resource) -> None:
+        super().__init__(subscriber, on_loop)
+        self._options: MapAsync | None = options
+        self._upstream = Upstream()
+        self._queue: SpscRing | None = SpscRing(options.prefetch)
+        self.ring = self._queue
+        self._backlog: list[Any] = []  # taken from the ring, not yet called for
+        self._window: CallWindow | None = None
+        self._owed = options.prefetch  # places given back, or never used, and not yet asked for
+        # Never so late that calls run dry while upstream has not been asked.
+        spare = options.prefetch - options.concurrency
+        self._replenish = max(1, min(replenish_at(options.prefetch), spare))
+        self._stopped = False
+
+    # -- signals from upstream -------------------------------------------------------------------
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, and pass ourselves on."""
+        if self._upstream.attach(subscription):
+            self._begin()
+
+    def _begin(self) -> None:
+        # The drain is held until the subscriber knows us.
+        if self._introduce() and self._wip.fulfil(1) != 0:
+            self._go()
+
+    def on_next(self, element: Any, /) -> None:
+        """Put the element in the ring."""
+        if element is None:
+            raise NoneSignal("§2.13: None is not an element")
+        queue = self._queue
+        if queue is None or self._stopped:  # §2.8
+            return
+        try:
+            accepted = queue.offer(element)
+        except OverlappingCalls as overlap:
+            self._fail(overlap)
+            return
+        if accepted:
+            self._enter()
+        else:
+            self._fail(
+                DemandExceeded(f"§1.1: more elements came than the {queue.capacity} asked for")
+            )
+
+    def on_burst(self) -> None:
+        """See what a run has put in the ring."""
+        self._enter()
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Overtake the elements and calls in flight (§4.2)."""
+        check_error(error)
+        if self._upstream.ended():
+            self._fail(error)
+        else:
+            report_dropped(error, "an error after the end of the stream")
+        self._begin_late()
+
+    def on_complete(self) -> None:
+        """Complete after the elements in flight."""
+        if self._upstream.ended():
+            self._enter()
+        self._begin_late()
+
+    def _begin_late(self) -> None:
+        # Upstream failed without a subscription (§1.9); the subscriber still gets one.
+        if self._upstream.never_attached():
+            self._begin()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _go(self) -> None:
+        if self._window is None and (self._demand.value < 0 or self._empty()):
+            self._drain()  # nothing has happened on the loop, and nothing will
+        else:
+            super()._go()
+
+    def _empty(self) -> bool:
+        return self._upstream.over and not self._queue
+
+    def _work(self) -> bool:
+        demand = self._demand.value
+        if demand < 0:
+            return self._settle()
+        window = self._window
+        if window is None:
+            if self._empty():
+                return self._complete()
+            if demand == 0:
+                return False  # nobody has asked for anything yet
+            window = self._open()
+            if window is None:
+                return self._settle()
+        complete = self._upstream.over  # read before the ring: then an empty one is the end
+        most = min(demand, BURST)
+        delivered = self._deliver(window, most) if most and window.pending else 0
+        if self._stopped:
+            return self._settle()
+        if window.failure is not None and (delivered < most or most == 0):
+            return self._call_failed(window)
+        called = self._call(window)
+        if self._stopped:
+            return self._settle()
+        if complete and not window.pending and not self._backlog and not self._queue:
+            return self._complete()
+        self._owed += delivered
+        if self._owed >= self._replenish:
+            owed, self._owed = self._owed, 0
+            self._ask(owed)
+        return delivered > 0 or called > 0
+
+    def _open(self) -> CallWindow | None:
+        options = self._options
+        if options is None:
+            return None
+        self._window = window = CallWindow(
+            options.fn,
+            loop=asyncio.get_running_loop(),
+            on_ready=self._on_ready,
+            concurrency=options.concurrency,
+            capacity=options.prefetch,
+            ordered=options.ordered,
+        )
+        return window
+
+    def _on_ready(self) -> None:
+        # Called by the loop, as a turn of the drain is: no need to queue up for another one.
+        if self._wip.request(1) == 0:
+            self._turn()
+
+    def _deliver(self, window: CallWindow, most: int) -> int:
+        subscriber = self._subscriber
+        if subscriber is None:
+            return 0
+        results = window.take(most)
+        on_next = subscriber.on_next
+        delivered = 0
+        result: Any = None
+        try:
+            for result in results:
+                if result is None:
+                    self._fail(self._none_returned())
+                    break
+                delivered += 1
+                on_next(result)
+                if self._stopped:
+                    break
+        except Exception as raised:
+            if self._demand.cancel():
+                self._stop()
+            report_dropped(raised, "§2.13: on_next raised")
+        finally:
+            del results, result, on_next, subscriber  # a traceback keeps this frame (§3.13)
+        if delivered:
+            self._demand.fulfil(delivered)
+        return delivered
+
+    def _call(self, window: CallWindow) -> int:
+        """Start calls for what has come, while there is room for them; say for how many."""
+        called = 0
+        while called < BURST and (queue := self._queue) is not None:
+            if not self._backlog:
+                self._backlog = queue.poll_many(BURST)
+            taken = window.submit_many(self._backlog)
+            if taken == 0:
+                break
+            del self._backlog[:taken]
+            called += taken
+        return called
+
+    def _ask(self, n: int) -> None:
+        try:
+            self._upstream.request(n)
+        except Exception as raised:  # §3.16 says that it must not
+            self._fail(raised)
+
+    def _none_returned(self) -> StageReturnedNone:
+        name = "the function" if self._options is None else self._options.name
+        return StageReturnedNone(
+            f"§2.13: {name}, the function of map_async, returned None, which is not an element"
+        )
+
+    def _call_failed(self, window: CallWindow) -> bool:
+        if window.failure is not None:
+            error = window.failure[1]
+            name = "a function" if self._options is None else self._options.name
+            self._fail(not_a_cancellation(error, name))
+        return self._settle()
+
+    def _complete(self) -> bool:
+        if self._demand.terminate():
+            self._stop()
+            subscriber = self._release()
+            if subscriber is not None:
+                silent(subscriber.on_complete)
+        return False
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._upstream.cancel()
+        window = self._window
+        if window is not None:
+            window.permits.cancel()  # from any thread: no call starts any more
+
+    def _let_go(self) -> None:
+        self._options = None
+        self._queue = self.ring = None
+        self._backlog = []
+        window, self._window = self._window, None
+        if window is not None:
+            window.cancel()
