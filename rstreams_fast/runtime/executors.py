@@ -1,4 +1,5 @@
-"""The resources that drains run on: a worker of one's own, a thread pool, an event loop, the caller.
+"""The resources that drains run on: a worker of one's own, a thread pool, an event loop, the
+caller.
 
 A resource takes work and runs it later, one piece after the other or several at once; it never
 blocks whoever hands work over. What it refuses, or accepts and then drops, is made known.
@@ -23,19 +24,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CALLER",
-    "ExecutorLike",
     "Resource",
     "Work",
     "WorkDropped",
     "check_executor",
     "describe_executor",
+    "process_id",
     "resource",
 ]
 
 CALLER: Final = "caller"
 """In place of an executor: whoever signals or requests does the work, one piece at a time."""
 
-ExecutorLike = "Executor | asyncio.AbstractEventLoop | str | None"
+process_id = os.getpid
+"""What a live object remembers and compares: in the child of a fork its threads are missing."""
 
 Work = Callable[[], object]
 WhenDropped = Callable[[BaseException], object]
@@ -285,20 +287,3 @@ def describe_executor(executor: Any) -> str:
     if isinstance(executor, Executor):
         return type(executor).__name__
     return f"event loop {type(executor).__name__}"
-
-
-_pid = os.getpid()
-
-
-def _forked() -> None:
-    global _pid
-    _pid = os.getpid()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
-
-
-def process_id() -> int:
-    """The current process, without a system call: it changes in the child of a fork."""
-    return _pid

@@ -1,7 +1,7 @@
 """From the description of a stream to the publishers that carry it out.
 
-Stages without a boundary between them become one run. Reading the parts from below tells how many elements each
-part can make use of; reading them from above joins them.
+Stages without a boundary between them become one run. Reading the parts from below tells how many
+elements each part can make use of; reading them from above joins them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class Segment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of stages, for ``describe``: what it stands below, what it is made of, where it works."""
+    """A run of stages, for ``describe``: what it stands below, what it is made of, where it
+    works.
+    """
 
     above: str
     program: Program

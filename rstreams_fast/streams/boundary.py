@@ -27,8 +27,9 @@ class Boundary(Protocol):
 class RingSubscriber:
     """A subscriber that a run of ours may bypass ``on_next`` of: it offers to ``ring`` directly.
 
-    After each burst of offers, and before any terminal signal, it calls ``on_burst``. The ring takes everything
-    that was requested, so an offer never fails. ``ring`` is ``None`` while elements must come one by one.
+    After each burst of offers, and before any terminal signal, it calls ``on_burst``. The ring
+    takes everything that was requested, so an offer never fails. ``ring`` is ``None`` while
+    elements must come one by one.
     """
 
     __slots__ = ()

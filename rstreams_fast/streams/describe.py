@@ -1,4 +1,6 @@
-"""What a stream will do, in words: sources, runs and how they execute, boundaries and what they hold."""
+"""What a stream will do, in words: sources, runs and how they execute, boundaries and what they
+hold.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""The drain: all of a subscription's work, done by one thread at a time, on the caller or elsewhere.
+"""The drain: all of a subscription's work, done by one thread at a time, on the caller or
+elsewhere.
 
 Whoever brings news (a request, a cancel, an element, a terminal signal) leaves it where the drain
-looks, and *enters*: work in progress (WIP) goes up by one. Only who takes it from 0 to 1 drains; the
-others leave at once, as the drain looks again until it has seen all that entered. So signals never overlap
-(§1.3), a request from within ``on_next`` never nests (§3.3), and nobody waits.
+looks, and *enters*: work in progress (WIP) goes up by one. Only who takes it from 0 to 1 drains;
+the others leave at once, as the drain looks again until it has seen all that entered. So signals
+never overlap (§1.3), a request from within ``on_next`` never nests (§3.3), and nobody waits.
 
-How a stream ends is decided by its demand counter: the one call of ``cancel()`` or ``terminate()`` that
-returns true says it. Whoever wins by an error leaves it in ``_failure`` and enters.
+How a stream ends is decided by its demand counter: the one call of ``cancel()`` or ``terminate()``
+that returns true says it. Whoever wins by an error leaves it in ``_failure`` and enters.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _SIGNALS = ("on_subscribe", "on_next", "on_error", "on_complete")
 
 
 def check_subscriber(subscriber: object) -> None:
-    """Refuse ``None`` and what lacks one of the four methods: the one failure that is raised (§1.9)."""
+    """Refuse ``None`` and what lacks one of the four methods: the one failure that is raised
+    (§1.9).
+    """
     if subscriber is None:
         raise NoneSignal("§1.9: subscriber is None")
     for name in _SIGNALS:
@@ -46,8 +49,8 @@ class Live:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} is live and cannot be pickled: it belongs to the process and the "
-            "threads that run it; pickle the Stream, and subscribe to it where it is to run"
+            f"{type(self).__name__} is live and cannot be pickled: it belongs to the process and "
+            "the threads that run it; pickle the Stream, and subscribe to it where it is to run"
         )
 
 
@@ -141,7 +144,8 @@ class Upstream(Live):
 class Drain(Live):
     """A subscription handed to a downstream subscriber, and the work behind it.
 
-    Subclasses fill in ``_work``, ``_stop`` and ``_let_go``. ``resource=None``: the work is done by whoever enters.
+    Subclasses fill in ``_work``, ``_stop`` and ``_let_go``. ``resource=None``: the work is done by
+    whoever enters.
     """
 
     __slots__ = (
@@ -243,7 +247,9 @@ class Drain(Live):
         raise NotImplementedError
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
-        """Drain one burst. On a resource, slow elements make bursts smaller, so that others get turns."""
+        """Drain one burst. On a resource, slow elements make bursts smaller, so that others get
+        turns.
+        """
         if self._resource is None:
             return run.drain(BURST)
         started = perf_counter()
@@ -260,7 +266,8 @@ class Drain(Live):
         if self._resource is None:
             ended = self._demand.cancel()
         else:
-            # They leave through a thread where nobody waits for them, so downstream is told as well.
+            # They leave through a thread where nobody waits for them, so downstream is told as
+            # well.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
@@ -283,12 +290,10 @@ class Drain(Live):
         """Act on a run that ended one way or the other; false, as there is nothing more to do."""
         if status is RunStatus.FAILED:
             error = run.error
-            run.error = None
             if error is not None:
                 self._fail(error)
         elif status is RunStatus.SLOT_FAILED:
             error = run.error
-            run.error = None
             if self._demand.cancel():
                 self._stop()
             self._settle()
@@ -313,7 +318,9 @@ class Drain(Live):
             report_dropped(error, "an error after the end of the stream")
 
     def _settle(self) -> bool:
-        """After a cancel or a terminal decision: let go of everything, signal ``on_error`` if that is it."""
+        """After a cancel or a terminal decision: let go of everything, signal ``on_error`` if that
+        is it.
+        """
         failure, self._failure = self._failure, None
         if failure is not None:
             subscriber = self._release()
@@ -337,13 +344,17 @@ class Drain(Live):
         return subscriber
 
     def _stop(self) -> None:
-        """Cancel upstream: called once, by the thread whose ``cancel()`` or ``terminate()`` counted."""
+        """Cancel upstream: called once, by the thread whose ``cancel()`` or ``terminate()``
+        counted.
+        """
 
     def _let_go(self) -> None:
         """Drop, or close, what the subclass holds."""
 
     def _introduce(self) -> bool:
-        """Signal ``on_subscribe``; false if the subscriber raised and so cancelled itself (§2.13)."""
+        """Signal ``on_subscribe``; false if the subscriber raised and so cancelled itself
+        (§2.13).
+        """
         subscriber = self._subscriber
         if subscriber is None:
             return False

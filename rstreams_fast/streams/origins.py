@@ -85,12 +85,14 @@ class CallOnce:
 
 
 # Iterators whose length hint is exact, so that 0 means the end without asking for more.
-_EXACT: Final = frozenset(
-    type(iter(one)) for one in (range(0), range(2**70), [], (), "", "\u20ac", b"", bytearray())
-) | {type(reversed([])), _Call}
+_SEQUENCES: Final[tuple[Any, ...]] = (
+    range(0), range(2**70), [], (), "", "\u20ac", b"", bytearray()
+)  # fmt: skip
+_EXACT: Final = {type(iter(one)) for one in _SEQUENCES} | {type(reversed([])), _Call}
 
 # Iterators that hide a change of their container behind a hint of 0: the end has to be looked at.
-_PROBED: Final = frozenset(type(iter(one)) for one in ({}, {}.values(), {}.items(), set(), deque()))
+_CHANGING: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set(), deque())
+_PROBED: Final = {type(iter(one)) for one in _CHANGING}
 
 
 def end_detector(iterator: Iterator[Any]) -> Callable[[], bool] | None:

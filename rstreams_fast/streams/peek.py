@@ -17,7 +17,9 @@ __all__ = ["Peek"]
 
 
 class Peek:
-    """The boundary of ``do_on_subscribe``, ``do_on_request`` and the like: calls ``fn`` on ``signal``."""
+    """The boundary of ``do_on_subscribe``, ``do_on_request`` and the like: calls ``fn`` on
+    ``signal``.
+    """
 
     def __init__(self, signal: str, fn: Callable[..., object]) -> None:
         self.signal = signal

@@ -18,8 +18,8 @@ _DROPPING = frozenset({"filter", "map_not_none"})
 class Need:
     """How many elements a part of a stream can make use of, at most.
 
-    ``total``: in all, where stages that drop elements do not make that unknowable. ``at_once``: outstanding at any
-    one time. Both are ``UNBOUNDED`` when nothing below takes a known number.
+    ``total``: in all, where stages that drop elements do not make that unknowable. ``at_once``:
+    outstanding at any one time. Both are ``UNBOUNDED`` when nothing below takes a known number.
     """
 
     total: int = UNBOUNDED
@@ -49,7 +49,9 @@ def _times(a: int, b: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Stages as ``FusedRun`` takes them. ``seed`` is an element that precedes all that the source gives."""
+    """Stages as ``FusedRun`` takes them. ``seed`` is an element that precedes all that the source
+    gives.
+    """
 
     stages: tuple[tuple[Any, ...], ...] = ()
     seed: Any = MISSING
@@ -77,8 +79,8 @@ class Program:
 
 def describe_stage(stage: tuple[Any, ...]) -> str:
     """Write a stage as it was composed."""
-    name, argument = stage[0], stage[1]
+    name, argument, *seed = stage
     shown = describe_callable(argument) if callable(argument) else repr(argument)
-    if len(stage) > 2 and stage[2] is not MISSING:
-        shown += f", {stage[2]!r}"
+    if seed and seed[0] is not MISSING:
+        shown += f", {seed[0]!r}"
     return f"{name}({shown})"

@@ -1,16 +1,16 @@
 """An asynchronous boundary: a bounded ring, filled by upstream, drained on a resource.
 
-``upstream -> | ring | -> stages -> subscriber``. All of the right side runs on the resource, and so does
-every ``request`` to upstream: a synchronous upstream works there too, and neither ``subscribe`` nor
-``request`` nor ``cancel`` ever does.
+``upstream -> | ring | -> stages -> subscriber``. All of the right side runs on the resource, and
+so does every ``request`` to upstream: a synchronous upstream works there too, and neither
+``subscribe`` nor ``request`` nor ``cancel`` ever does.
 
-What the prefetch counts: an element is asked for only when there is a place for it, and gives its place back after the
-subscriber has had it. So no more than ``prefetch`` elements are in the ring, in the burst that is being
-delivered, and on their way, together.
+What the prefetch counts: an element is asked for only when there is a place for it, and gives its
+place back after the subscriber has had it. So no more than ``prefetch`` elements are in the ring,
+in the burst that is being delivered, and on their way, together.
 
-In bytes only what has arrived can be counted. With ``max_bytes`` one element is asked for at a time, while
-less than that is held; so the bound is ``max_bytes`` plus one element, and a single element larger
-than ``max_bytes`` passes.
+In bytes only what has arrived can be counted. With ``max_bytes`` one element is asked for at a
+time, while less than that is held; so the bound is ``max_bytes`` plus one element, and a single
+element larger than ``max_bytes`` passes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, SpscRing
 from rstreams_fast.core._common import as_int, check_capacity, check_count, describe_callable
-from rstreams_fast.errors import DemandExceeded, NoneSignal
+from rstreams_fast.errors import DemandExceeded
 from rstreams_fast.runtime.executors import check_executor, describe_executor, resource
 from rstreams_fast.streams.boundary import RingSubscriber
-from rstreams_fast.streams.drain import Drain, Upstream, check_subscriber
+from rstreams_fast.streams.drain import check_subscriber
+from rstreams_fast.streams.inlet import Inlet, subscribe_to
 from rstreams_fast.streams.program import Need, Program
-from rstreams_fast.streams.push import subscribe_to
 from rstreams_fast.streams.tuning import replenish_at
 
 __all__ = ["PublishOn", "RingSegment"]
@@ -105,11 +105,10 @@ class RingSegment:
         return describe_executor(self._options.executor)
 
 
-class _RingSubscription(Drain, RingSubscriber):
+class _RingSubscription(Inlet, RingSubscriber):
     __slots__ = (
         "_acknowledged",
         "_budget",
-        "_completed",
         "_delay_error",
         "_ended",
         "_late_error",
@@ -118,7 +117,6 @@ class _RingSubscription(Drain, RingSubscriber):
         "_replenish_at",
         "_started",
         "_takes_nothing",
-        "_upstream",
         "ring",
     )
 
@@ -126,7 +124,6 @@ class _RingSubscription(Drain, RingSubscriber):
         self, subscriber: Subscriber[Any], options: PublishOn, program: Program, need: Need
     ) -> None:
         super().__init__(subscriber, resource(options.executor))
-        self._upstream = Upstream()
         self._prefetch = min(options.prefetch, max(need.at_once, 1))
         self._replenish_at = replenish_at(self._prefetch)
         self._budget = need.total
@@ -135,7 +132,6 @@ class _RingSubscription(Drain, RingSubscriber):
         self._late_error: BaseException | None = None
         self._started = False
         self._takes_nothing = program.takes_nothing
-        self._completed = False  # upstream has ended; what is in the ring still counts
         self._ended = False  # nothing more is taken from the ring
         self._queue = SpscRing(self._prefetch)
         self.ring = self._queue
@@ -143,21 +139,9 @@ class _RingSubscription(Drain, RingSubscriber):
 
     # -- signals from upstream -------------------------------------------------------------------
 
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, and pass ourselves on."""
-        if self._upstream.attach(subscription):
-            self._begin()
-
-    def _begin(self) -> None:
-        if self._introduce():
-            self._go()
-
     def on_next(self, element: Any, /) -> None:
         """Put the element in the ring."""
-        if element is None:
-            error = NoneSignal("§2.13: the publisher signalled on_next(None)")
-            self._fail(error)
-            raise error
+        self._check_element(element)
         if self._completed or self._demand.value < 0:
             return
         if self._accept(element):
@@ -176,28 +160,17 @@ class _RingSubscription(Drain, RingSubscriber):
 
     def on_error(self, error: BaseException, /) -> None:
         """Overtake the elements in the ring, unless ``delay_error``."""
-        if error is None:
-            self.on_error(NoneSignal("§2.13: the publisher signalled on_error(None)"))
-            raise NoneSignal("§2.13: error is None")
-        first = self._upstream.ended()
-        if first and self._delay_error:
+        if not self._delay_error:
+            super().on_error(error)
+            return
+        self._check_error(error)
+        if self._upstream.ended():
             self._late_error = error
             self._completed = True
             self._enter()
+            self._introduce_late()
         else:
             self._fail(error)
-        self._introduce_late()
-
-    def on_complete(self) -> None:
-        """Complete after the elements in the ring."""
-        if self._upstream.ended():
-            self._completed = True
-            self._enter()
-            self._introduce_late()
-
-    def _introduce_late(self) -> None:
-        if self._upstream.never_attached():
-            self._begin()
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -254,13 +227,7 @@ class _RingSubscription(Drain, RingSubscriber):
         if n > 0:
             if self._budget != UNBOUNDED:
                 self._budget -= n
-            try:
-                self._upstream.request(n)
-            except Exception as raised:
-                self._fail(raised)  # §3.16
-
-    def _stop(self) -> None:
-        self._upstream.cancel()
+            self._request(n)
 
     def _let_go(self) -> None:
         self._late_error = None
@@ -269,11 +236,12 @@ class _RingSubscription(Drain, RingSubscriber):
 
 
 class _WeighedSubscription(_RingSubscription):
-    """Counts bytes, too: one element is asked for at a time, while fewer than ``max_bytes`` are held.
+    """Counts bytes, too: one element is asked for at a time, while fewer than ``max_bytes`` are
+    held.
 
-    The right to ask is a lock: taken as long as an element is outstanding, it passes from the drain to the
-    thread that upstream signals on, and back when there is no room. So upstream goes on while a
-    slow element is being worked on, and still no two requests overlap (§2.7).
+    The right to ask is a lock: taken as long as an element is outstanding, it passes from the
+    drain to the thread that upstream signals on, and back when there is no room. So upstream goes
+    on while a slow element is being worked on, and still no two requests overlap (§2.7).
     """
 
     __slots__ = (

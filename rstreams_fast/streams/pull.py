@@ -111,7 +111,9 @@ class _PullSubscription(Drain):
         return self._answer(status, run)
 
     def _is_over(self, run: FusedRun) -> bool:
-        """Whether nothing can follow, though nobody asked: completion comes at the earliest moment."""
+        """Whether nothing can follow, though nobody asked: completion comes at the earliest
+        moment.
+        """
         if self._at_end is None or (self._seed and run.pulled == 0):
             return False
         try:

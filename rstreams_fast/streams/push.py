@@ -1,7 +1,8 @@
 """A run of stages below a publisher: what it signals is processed as it comes.
 
-It trusts nobody. Upstream may signal from several threads at once, nest ``on_next`` in ``request``, send ``None`` or
-too much, go on after its end, or subscribe twice: downstream sees a correct publisher.
+It trusts nobody. Upstream may signal from several threads at once, nest ``on_next`` in
+``request``, send ``None`` or too much, go on after its end, or subscribe twice: downstream sees a
+correct publisher.
 """
 
 from __future__ import annotations
@@ -10,25 +11,20 @@ import operator
 from collections import deque
 from typing import Any
 
-from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus
-from rstreams_fast.errors import InvalidRequest, InvalidRequestType, NoneSignal, report_dropped
-from rstreams_fast.streams.drain import Drain, Upstream, check_subscriber
+from rstreams_fast.errors import InvalidRequest, InvalidRequestType
+from rstreams_fast.streams.drain import check_subscriber
+from rstreams_fast.streams.inlet import Inlet, subscribe_to
 from rstreams_fast.streams.program import Program
 
-__all__ = ["PushSegment", "subscribe_to"]
-
-
-def subscribe_to(upstream: Publisher[Any], subscriber: PushSubscription) -> None:
-    """Subscribe one of ours to a publisher that may raise instead of signalling (§1.9)."""
-    try:
-        upstream.subscribe(subscriber)
-    except Exception as raised:
-        subscriber.on_error(raised)
+__all__ = ["PushSegment", "PushSubscription"]
 
 
 class PushSegment:
-    """Publishes what ``program`` makes of the elements of ``upstream``, on the threads these come on."""
+    """Publishes what ``program`` makes of the elements of ``upstream``, on the threads these come
+    on.
+    """
 
     where = "the threads that upstream signals on"
 
@@ -42,7 +38,7 @@ class PushSegment:
         subscribe_to(self._upstream, PushSubscription(subscriber, self._program))
 
 
-class PushSubscription(Drain):
+class PushSubscription(Inlet):
     """Between upstream and the subscriber. Two kinds of work, each done by one thread at a time:
 
     signalling downstream (the drain), and asking upstream (``_asking``), which must not hold
@@ -53,7 +49,6 @@ class PushSubscription(Drain):
         "_asking",
         "_backlog",
         "_budget",
-        "_completed",
         "_counted",
         "_ended",
         "_open",
@@ -63,12 +58,10 @@ class PushSubscription(Drain):
         "_seed",
         "_unasked",
         "_unbounded",
-        "_upstream",
     )
 
     def __init__(self, subscriber: Subscriber[Any], program: Program) -> None:
         super().__init__(subscriber, None)
-        self._upstream = Upstream()
         run = FusedRun(None, program.stages, subscriber.on_next, self._demand)
         self._run = run
         self._ratio = run.ratio
@@ -82,7 +75,6 @@ class PushSubscription(Drain):
         self._unbounded = False
         self._backlog: deque[Any] = deque()
         self._open = True  # whether on_next counts
-        self._completed = False
         self._ended = program.takes_nothing
 
     # -- the subscription's face -----------------------------------------------------------------
@@ -102,11 +94,6 @@ class PushSubscription(Drain):
 
     # -- signals from upstream -------------------------------------------------------------------
 
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, and pass ourselves on."""
-        if self._upstream.attach(subscription):
-            self._begin()
-
     def _begin(self) -> None:
         if self._introduce():
             self._go()
@@ -114,10 +101,7 @@ class PushSubscription(Drain):
 
     def on_next(self, element: Any, /) -> None:
         """Process an element; while somebody else does, leave it to them."""
-        if element is None:
-            error = NoneSignal("§2.13: the publisher signalled on_next(None)")
-            self._fail(error)
-            raise error
+        self._check_element(element)
         if not self._open:
             return
         wip = self._wip
@@ -151,26 +135,13 @@ class PushSubscription(Drain):
 
     def on_error(self, error: BaseException, /) -> None:
         """Pass the error on at once: it overtakes what waits for demand."""
-        if error is None:
-            self.on_error(NoneSignal("§2.13: the publisher signalled on_error(None)"))
-            raise NoneSignal("§2.13: error is None")
-        self._upstream.ended()
         self._open = False
-        self._fail(error)
-        self._introduce_late()
+        super().on_error(error)
 
     def on_complete(self) -> None:
         """Complete, after what stages hold has been asked for."""
-        if self._upstream.ended():
-            self._open = False
-            self._completed = True
-            self._enter()
-            self._introduce_late()
-
-    def _introduce_late(self) -> None:
-        """A publisher that ends without ``on_subscribe``: signal that first (§1.9)."""
-        if self._upstream.never_attached():
-            self._begin()
+        self._open = False
+        super().on_complete()
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -210,7 +181,7 @@ class PushSubscription(Drain):
 
     def _stop(self) -> None:
         self._open = False
-        self._upstream.cancel()
+        super()._stop()
 
     def _let_go(self) -> None:
         self._open = False
@@ -227,7 +198,9 @@ class PushSubscription(Drain):
             self._owed += run.refund
 
     def _repay(self) -> None:
-        """Ask for more in place of what was dropped: not one by one, but before upstream runs dry."""
+        """Ask for more in place of what was dropped: not one by one, but before upstream runs
+        dry.
+        """
         counted = self._counted
         if counted is None or self._owed >= counted.value:
             owed, self._owed = self._owed, 0
@@ -257,9 +230,6 @@ class PushSubscription(Drain):
                 self._budget.fulfil(n)
                 if self._counted is not None:
                     self._counted.request(n)
-                try:
-                    self._upstream.request(n)
-                except Exception as raised:
-                    self._fail(raised)  # §3.16
+                self._request(n)
             if asking.fulfil(missed) == 0:
                 return

@@ -38,8 +38,9 @@ def range_(*args: int) -> Stream[int]:
 def from_iterable(iterable: Iterable[T], /) -> Stream[T]:
     """The items of ``iterable``, which is iterated anew for each subscriber.
 
-    A one-shot iterator, such as a generator, serves one: a second subscriber gets a ``RuntimeError`` by
-    ``on_error``. A generator is closed when the stream ends early; a file, say, is left to its owner.
+    A one-shot iterator, such as a generator, serves one: a second subscriber gets a
+    ``RuntimeError`` by ``on_error``. A generator is closed when the stream ends early; a file,
+    say, is left to its owner.
     """
     if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
         hint = "; use from_async_iterable" if hasattr(iterable, "__aiter__") else ""
@@ -70,8 +71,8 @@ def from_async_iterable(
 def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
     """The elements of any publisher: an object with ``subscribe(subscriber)``.
 
-    It need not keep the rules: ``None``, too many elements, signals after the end or from several threads at
-    once never reach a subscriber of the stream.
+    It need not keep the rules: ``None``, too many elements, signals after the end or from several
+    threads at once never reach a subscriber of the stream.
     """
     if publisher is None:
         raise NoneSignal("publisher is None")

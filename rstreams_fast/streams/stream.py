@@ -55,14 +55,16 @@ class Stream(Publisher[T_co]):
     Immutable: every operator returns a new stream, and any number of subscribers may subscribe to
     each; every one of them gets elements of its own, from the source on. Nothing runs before that.
 
-    Stages without a boundary between them run as one loop, on whoever calls ``subscribe`` or ``request`` (§3.10), if
-    the source can be pulled; ``subscribe_on`` and ``publish_on`` name another resource. Signals are serial (§1.3), demand is
-    kept to (§1.1), and subscriptions may be used from any thread.
+    Stages without a boundary between them run as one loop, on whoever calls ``subscribe`` or
+    ``request`` (§3.10), if the source can be pulled; ``subscribe_on`` and ``publish_on`` name
+    another resource. Signals are serial (§1.3), demand is kept to (§1.1), and subscriptions may be
+    used from any thread.
 
-    ``None`` is no element: a function of a stage that returns it is a ``TypeError`` that names the stage.
-    An ``Exception`` from user code is signalled by ``on_error``. ``KeyboardInterrupt``, ``SystemExit`` and
-    ``GeneratorExit`` cancel upstream and leave through the call they happened in. Subscriptions belong to their process: they
-    cannot be pickled, and refuse to work in the child of a fork. Subinterpreters are not supported.
+    ``None`` is no element: a function of a stage that returns it is a ``TypeError`` that names the
+    stage. An ``Exception`` from user code is signalled by ``on_error``. ``KeyboardInterrupt``,
+    ``SystemExit`` and ``GeneratorExit`` cancel upstream and leave through the call they happened
+    in. Subscriptions belong to their process: they cannot be pickled, and refuse to work in the
+    child of a fork. Subinterpreters are not supported.
     """
 
     __slots__ = ("_parts", "_source")
@@ -76,8 +78,8 @@ class Stream(Publisher[T_co]):
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
         """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
 
-        Any object with the four methods will do. ``TypeError`` for ``None``, or for an object without them;
-        every other failure is an ``on_error`` after ``on_subscribe``.
+        Any object with the four methods will do. ``TypeError`` for ``None``, or for an object
+        without them; every other failure is an ``on_error`` after ``on_subscribe``.
         """
         check_subscriber(subscriber)
         assemble(self._source, self._parts)[0].subscribe(subscriber)
@@ -121,8 +123,8 @@ class Stream(Publisher[T_co]):
     def scan(self, fn: Callable[[Any, T_co], Any], seed: Any = MISSING, /) -> Stream[Any]:
         """Accumulations so far, as ``itertools.accumulate`` gives them.
 
-        With a ``seed`` that comes first, then ``fn(seed, first)`` and so on; without, the first element comes
-        as it is.
+        With a ``seed`` that comes first, then ``fn(seed, first)`` and so on; without, the first
+        element comes as it is.
         """
         check_sync("scan", "fn", fn)
         _check_seed("scan", seed)
@@ -135,7 +137,9 @@ class Stream(Publisher[T_co]):
     def reduce(self, fn: Callable[[A, T_co], A], seed: A, /) -> Stream[A]: ...
 
     def reduce(self, fn: Callable[[Any, T_co], Any], seed: Any = MISSING, /) -> Stream[Any]:
-        """One element, the accumulation of all; of none, it is ``seed``, or nothing if there is no seed."""
+        """One element, the accumulation of all; of none, it is ``seed``, or nothing if there is no
+        seed.
+        """
         check_sync("reduce", "fn", fn)
         _check_seed("reduce", seed)
         return self._stage("reduce", fn, seed)
@@ -175,7 +179,9 @@ class Stream(Publisher[T_co]):
         return self._observe("on_request", fn)
 
     def do_on_cancel(self, fn: Callable[[], object], /) -> Stream[T_co]:
-        """Call ``fn()`` before the first ``cancel()`` from below is passed on. See ``do_on_next``."""
+        """Call ``fn()`` before the first ``cancel()`` from below is passed on. See
+        ``do_on_next``.
+        """
         return self._observe("on_cancel", fn)
 
     # -- boundaries ------------------------------------------------------------------------------
@@ -192,9 +198,9 @@ class Stream(Publisher[T_co]):
     ) -> Stream[U]:
         """``await fn(element)`` for each element, up to ``concurrency`` of them at once.
 
-        ``ordered``: results keep the order of the elements; else they come as they are ready. ``loop=None`` is the loop
-        running where the stream is subscribed to, or else a private one. For the rest see
-        :class:`rstreams_fast.streams.map_async.MapAsync`.
+        ``ordered``: results keep the order of the elements; else they come as they are ready.
+        ``loop=None`` is the loop running where the stream is subscribed to, or else a private one.
+        For the rest see :class:`rstreams_fast.streams.map_async.MapAsync`.
         """
         from rstreams_fast.streams.map_async import MapAsync
 
@@ -214,27 +220,30 @@ class Stream(Publisher[T_co]):
     ) -> Stream[T_co]:
         """Run what is below this on ``executor``, behind a bounded buffer.
 
-        ``executor``: a thread-based ``concurrent.futures.Executor``, an asyncio event loop, ``"caller"``, or ``None``
-        for a worker thread that lives as long as the subscription. At most ``prefetch`` elements are asked for,
-        in the buffer, or being delivered, together; more are asked for when three quarters are consumed. ``request``,
-        ``cancel`` and ``subscribe`` return at once: upstream is asked from the executor.
+        ``executor``: a thread-based ``concurrent.futures.Executor``, an asyncio event loop,
+        ``"caller"``, or ``None`` for a worker thread that lives as long as the subscription. At
+        most ``prefetch`` elements are asked for, in the buffer, or being delivered, together; more
+        are asked for when three quarters are consumed. ``request``, ``cancel`` and ``subscribe``
+        return at once: upstream is asked from the executor.
 
-        ``max_bytes`` bounds the bytes held too, as ``weigher(element)`` counts them. As an element's weight is not known before it has
-        come, elements are then asked for one by one, while fewer than ``max_bytes`` are held: the bound is ``max_bytes`` plus
-        one element. A single element larger than ``max_bytes`` passes.
+        ``max_bytes`` bounds the bytes held too, as ``weigher(element)`` counts them. As an
+        element's weight is not known before it has come, elements are then asked for one by one,
+        while fewer than ``max_bytes`` are held: the bound is ``max_bytes`` plus one element. A
+        single element larger than ``max_bytes`` passes.
 
-        An error overtakes the elements in the buffer, unless ``delay_error``. An executor that refuses the
-        work cancels upstream and is signalled by ``on_error``.
+        An error overtakes the elements in the buffer, unless ``delay_error``. An executor that
+        refuses the work cancels upstream and is signalled by ``on_error``.
         """
         return self._boundary(PublishOn(executor, prefetch, max_bytes, weigher, delay_error))
 
     def subscribe_on(
         self, executor: Executor | asyncio.AbstractEventLoop | str | None = None
     ) -> Stream[T_co]:
-        """Subscribe to what is above this, and ask it for elements, on ``executor`` (see ``publish_on``).
+        """Subscribe to what is above this, and ask it for elements, on ``executor`` (see
+        ``publish_on``).
 
-        ``subscribe`` and ``request`` return at once, and a synchronous source works there. Only the one closest to
-        the source matters.
+        ``subscribe`` and ``request`` return at once, and a synchronous source works there. Only
+        the one closest to the source matters.
         """
         return self._boundary(SubscribeOn(executor))
 
@@ -284,7 +293,9 @@ class Stream(Publisher[T_co]):
         ends.run(self)
 
     async def run_async(self) -> None:
-        """Await the end, dropping the elements. See :func:`rstreams_fast.streams.ends.run_async`."""
+        """Await the end, dropping the elements. See
+        :func:`rstreams_fast.streams.ends.run_async`.
+        """
         from rstreams_fast.streams import ends
 
         await ends.run_async(self)
@@ -307,7 +318,9 @@ class Stream(Publisher[T_co]):
     # -- description -----------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """Print-ready text: source, boundaries with their bounds, and how each run of stages executes."""
+        """Print-ready text: source, boundaries with their bounds, and how each run of stages
+        executes.
+        """
         return describe(self._source, self._parts)
 
     def __repr__(self) -> str:

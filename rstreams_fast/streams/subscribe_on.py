@@ -1,7 +1,7 @@
 """Subscribing, and asking for elements, on a resource instead of on the caller.
 
-Directly above a source that is pulled this is no layer at all: the source's drain itself runs on the
-resource (see ``pull``). Here is the form for any other publisher.
+Directly above a source that is pulled this is no layer at all: the source's drain itself runs on
+the resource (see ``pull``). Here is the form for any other publisher.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from rstreams_fast.runtime.executors import (
     resource,
 )
 from rstreams_fast.streams.drain import check_subscriber
+from rstreams_fast.streams.inlet import subscribe_to
 from rstreams_fast.streams.program import Program
-from rstreams_fast.streams.push import PushSubscription, subscribe_to
+from rstreams_fast.streams.push import PushSubscription
 
 __all__ = ["SubscribeOn"]
 

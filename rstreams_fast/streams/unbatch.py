@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import FusedRun, RunStatus
-from rstreams_fast.errors import DemandExceeded, NoneSignal
-from rstreams_fast.streams.drain import Drain, Upstream, check_subscriber, silent
+from rstreams_fast.errors import DemandExceeded
+from rstreams_fast.streams.drain import check_subscriber, silent
+from rstreams_fast.streams.inlet import Inlet, subscribe_to
 from rstreams_fast.streams.origins import close_source, end_detector
 from rstreams_fast.streams.program import Program
-from rstreams_fast.streams.push import subscribe_to
 from rstreams_fast.streams.tuning import BURST
 
 __all__ = ["Unbatch", "UnbatchSegment"]
@@ -73,43 +73,27 @@ class _Items(Iterator[Any]):
             raise
 
 
-class _UnbatchSubscription(Drain):
+class _UnbatchSubscription(Inlet):
     __slots__ = (
-        "_completed",
         "_ended",
         "_items",
         "_next",
         "_outstanding",
         "_takes_nothing",
-        "_upstream",
     )
 
     def __init__(self, subscriber: Subscriber[Any], program: Program) -> None:
         super().__init__(subscriber, None)
-        self._upstream = Upstream()
         self._items = _Items()
         self._next: Any = None  # the iterable that has come and is not opened yet
         self._outstanding = False  # asked for and not come yet
-        self._completed = False
         self._ended = False
         self._takes_nothing = program.takes_nothing
         self._run = FusedRun(self._items, program.stages, subscriber.on_next, self._demand)
 
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, and pass ourselves on."""
-        if self._upstream.attach(subscription):
-            self._begin()
-
-    def _begin(self) -> None:
-        if self._introduce():
-            self._go()
-
     def on_next(self, element: Any, /) -> None:
         """Take the iterable that was asked for."""
-        if element is None:
-            error = NoneSignal("§2.13: the publisher signalled on_next(None)")
-            self._fail(error)
-            raise error
+        self._check_element(element)
         if self._completed or self._demand.value < 0 or self._ended:
             return
         if not self._outstanding or self._next is not None:
@@ -117,26 +101,6 @@ class _UnbatchSubscription(Drain):
             return
         self._next = element
         self._enter()
-
-    def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on at once."""
-        if error is None:
-            self.on_error(NoneSignal("§2.13: the publisher signalled on_error(None)"))
-            raise NoneSignal("§2.13: error is None")
-        self._upstream.ended()
-        self._fail(error)
-        self._introduce_late()
-
-    def on_complete(self) -> None:
-        """Complete after the items that are left."""
-        if self._upstream.ended():
-            self._completed = True
-            self._enter()
-            self._introduce_late()
-
-    def _introduce_late(self) -> None:
-        if self._upstream.never_attached():
-            self._begin()
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -176,10 +140,7 @@ class _UnbatchSubscription(Drain):
                 return self._end(run)
             if status is RunStatus.EXHAUSTED and not self._outstanding and not completed:
                 self._outstanding = True
-                try:
-                    self._upstream.request(1)
-                except Exception as raised:
-                    self._fail(raised)  # §3.16
+                self._request(1)
             return self._next is not None
         return self._answer(status, run)
 
@@ -194,9 +155,6 @@ class _UnbatchSubscription(Drain):
         current, self._items.current = self._items.current, None
         if current is not None:
             silent(close_source, current)
-
-    def _stop(self) -> None:
-        self._upstream.cancel()
 
     def _let_go(self) -> None:
         self._next = None

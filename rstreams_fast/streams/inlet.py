@@ -1,0 +1,93 @@
+"""A drain below a publisher: subscriber to upstream and subscription to downstream in one.
+
+It trusts nobody. What upstream does against the rules ends the stream with an error, or has no
+effect; a subscriber never sees it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.errors import NoneSignal
+from rstreams_fast.runtime.executors import Resource
+from rstreams_fast.streams.drain import Drain, Upstream
+
+__all__ = ["Inlet", "subscribe_to"]
+
+
+class Inlet(Drain):
+    """The subscriber's half of a drain. Subclasses add ``on_next``."""
+
+    __slots__ = ("_completed", "_upstream")
+
+    def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
+        super().__init__(subscriber, resource)
+        self._upstream = Upstream()
+        self._completed = False  # upstream has ended; what it sent before still counts
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, cancel any other (§2.5), and introduce ourselves."""
+        if self._upstream.attach(subscription):
+            self._begin()
+
+    def on_next(self, element: Any, /) -> None:
+        """Take an element."""
+        raise NotImplementedError
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Pass the error on at once: it overtakes what waits for demand."""
+        self._check_error(error)
+        self._upstream.ended()
+        self._fail(error)
+        self._introduce_late()
+
+    def on_complete(self) -> None:
+        """Complete after what has come before."""
+        if self._upstream.ended():
+            self._completed = True
+            self._enter()
+            self._introduce_late()
+
+    def _begin(self) -> None:
+        if self._introduce():
+            self._go()
+
+    def _introduce_late(self) -> None:
+        """A publisher that ends without ``on_subscribe``: signal that first (§1.9)."""
+        if self._upstream.never_attached():
+            self._begin()
+
+    def _check_element(self, element: Any) -> None:
+        """``None`` is a ``TypeError`` to the publisher (§2.13), and the subscriber learns of it."""
+        if element is None:
+            error = NoneSignal("§2.13: the publisher signalled on_next(None)")
+            self._fail(error)
+            raise error
+
+    def _check_error(self, error: Any) -> None:
+        if not isinstance(error, BaseException):
+            wrong = NoneSignal(
+                "§2.13: on_error needs an exception instance, the publisher signalled "
+                f"on_error({error!r})"
+            )
+            self.on_error(wrong)
+            raise wrong
+
+    def _request(self, n: int) -> None:
+        """Ask upstream for more; one thread at a time (§2.7)."""
+        try:
+            self._upstream.request(n)
+        except Exception as raised:
+            self._fail(raised)  # §3.16
+
+    def _stop(self) -> None:
+        self._upstream.cancel()
+
+
+def subscribe_to(upstream: Publisher[Any], subscriber: Inlet) -> None:
+    """Subscribe one of ours to a publisher that may raise instead of signalling (§1.9)."""
+    try:
+        upstream.subscribe(subscriber)
+    except Exception as raised:
+        subscriber.on_error(raised)
