@@ -1,9 +1,10 @@
-"""The ratios: ``python -m bench.report [--rounds N] [--json FILE] [--strict]``.
+"""The ratios: ``python -m bench.report [--processes N] [--rounds N] [--json FILE] [--strict]``.
 
 Contestants alternate: every round runs each of them once, in an order that rotates, so that a mood
-of the machine meets all of them. A ratio is taken within a round; printed are its median over the
-rounds and, in brackets, its quartiles. The clock decides; the same ratio of processor time, which
-others on the machine disturb less, stands beside it. Every run's result is checked.
+of the machine meets all of them; and they do so in several fresh processes. A ratio is taken within
+a round; printed are its median over the rounds and, in brackets, its quartiles. The clock decides;
+the same ratio of processor time, which others on the machine disturb less, stands beside it. Every
+run's result is checked.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +23,9 @@ from pathlib import Path
 from bench.contestants import BOUNDARY, FUSED_C, FUSED_PYTHON, Contestant
 from bench.measure import Timing, time_once
 from rstreams_fast import __version__, backend
+
+#: Quartiles of fewer would say nothing.
+MIN_ROUNDS = 3
 
 OURS = "ours"
 PYTHON_FLOOR = "hand-written Python loop"
@@ -115,7 +120,7 @@ def measure(workload: Workload, rounds: int) -> list[dict[str, Timing]]:
 
 def report(workload: Workload, measured: list[dict[str, Timing]]) -> tuple[dict[str, object], bool]:
     """Print one workload's table; return it for the JSON file, and whether every goal holds."""
-    print(f"\n{workload.title}  ({len(measured)} rounds)")
+    print(f"\n{workload.title}")
     print(f"  {'':28}{'ns per element':^28}{'CPU ns':>8}   {'times ours':^24}")
     contestants: dict[str, object] = {}
     for contestant in workload.contestants:
@@ -174,26 +179,70 @@ def machine() -> dict[str, object]:
     }
 
 
+def measure_in_processes(processes: int, rounds: int) -> list[list[dict[str, Timing]]]:
+    """Per workload, the rounds of several fresh processes one after the other.
+
+    Where code and data happen to lie in memory makes a process faster or slower for all its life:
+    one process would be one draw.
+    """
+    collected: list[list[dict[str, Timing]]] = [[] for _ in WORKLOADS]
+    worker = [sys.executable, "-m", "bench.report", "--worker", "--rounds", str(rounds)]
+    for number in range(processes):
+        if sys.stderr.isatty():
+            print(f"process {number + 1} of {processes}", end="\r", file=sys.stderr, flush=True)
+        answer = subprocess.run(worker, stdout=subprocess.PIPE, text=True, check=True).stdout
+        for workload, measured in zip(collected, json.loads(answer), strict=True):
+            workload += [
+                {name: Timing(**timing) for name, timing in timings.items()} for timings in measured
+            ]
+    return collected
+
+
+def work(rounds: int) -> None:
+    """What each of those processes does: measure everything and print it as JSON."""
+    json.dump(
+        [
+            [{name: asdict(timing) for name, timing in timings.items()} for timings in measured]
+            for measured in (measure(workload, rounds) for workload in WORKLOADS)
+        ],
+        sys.stdout,
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="rounds per workload (at least 3)")
+    parser.add_argument("--processes", type=int, default=5, help="fresh processes to measure in")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds in each process")
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"), metavar="FILE")
     parser.add_argument(
         "--strict", action="store_true", help="exit with 1 when a promised ratio does not hold"
     )
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
-    if options.rounds < 3:
-        parser.error(f"--rounds must be at least 3, not {options.rounds}")
+    if options.rounds < 1 or options.processes < 1:
+        parser.error("--rounds and --processes must be at least 1")
+    if options.worker:
+        work(options.rounds)
+        return 0
+    if options.rounds * options.processes < MIN_ROUNDS:
+        parser.error(f"quartiles need at least {MIN_ROUNDS} rounds over all processes")
 
     facts = machine()
     print(", ".join(f"{key} {value}" for key, value in facts.items()))
+    print(f"{options.rounds} rounds in each of {options.processes} processes", flush=True)
     tables, all_hold = [], True
-    for workload in WORKLOADS:
-        table, holds = report(workload, measure(workload, options.rounds))
+    collected = measure_in_processes(options.processes, options.rounds)
+    for workload, measured in zip(WORKLOADS, collected, strict=True):
+        table, holds = report(workload, measured)
         tables.append(table)
         all_hold = all_hold and holds
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    result = {"machine": facts, "rounds": options.rounds, "workloads": tables}
+    result = {
+        "machine": facts,
+        "processes": options.processes,
+        "rounds": options.rounds,
+        "workloads": tables,
+    }
     options.json.write_text(json.dumps(result, indent=2) + "\n")
     print(f"\nThe figures are in {options.json}.")
     return 1 if options.strict and not all_hold else 0

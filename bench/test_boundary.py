@@ -10,6 +10,6 @@ from bench.measure import benchmark_contestant
 
 
 @pytest.mark.parametrize("contestant", BOUNDARY, ids=lambda c: c.name)
-@pytest.mark.benchmark(group="boundary, bound 1024 where there is one")
+@pytest.mark.benchmark(group="boundary, 20 000 elements")
 def test_boundary(benchmark: BenchmarkFixture, contestant: Contestant) -> None:
     benchmark_contestant(benchmark, contestant)

@@ -10,12 +10,12 @@ from bench.measure import benchmark_contestant
 
 
 @pytest.mark.parametrize("contestant", FUSED_PYTHON, ids=lambda c: c.name)
-@pytest.mark.benchmark(group="fused, Python callables")
+@pytest.mark.benchmark(group="fused, Python callables, 20 000 elements")
 def test_python_callables(benchmark: BenchmarkFixture, contestant: Contestant) -> None:
     benchmark_contestant(benchmark, contestant)
 
 
 @pytest.mark.parametrize("contestant", FUSED_C, ids=lambda c: c.name)
-@pytest.mark.benchmark(group="fused, C callables")
+@pytest.mark.benchmark(group="fused, C callables, 20 000 elements")
 def test_c_callables(benchmark: BenchmarkFixture, contestant: Contestant) -> None:
     benchmark_contestant(benchmark, contestant)
