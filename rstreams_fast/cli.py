@@ -127,7 +127,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
         help="stop answering at the N-th look-up (never)",
     )
     service.add_argument(
-        "--stall-s", type=seconds, default=0.0, metavar="S", help="... for so many seconds"
+        "--stall-s", type=seconds, default=10.0, metavar="S", help="... for so long (%(default)s)"
     )
     compare = parser.add_argument_group("comparison")
     compare.add_argument(

@@ -25,8 +25,14 @@ from rich.table import Table
 
 import rstreams_fast.spark as rs
 from rstreams_fast.demo import cpu
-from rstreams_fast.demo.errors import EXIT_DIFFERENT, EXIT_OK, DemoError
-from rstreams_fast.demo.progress import make_console
+from rstreams_fast.demo.errors import (
+    EXIT_DIFFERENT,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    DemoError,
+)
+from rstreams_fast.demo.progress import complain, make_console
 from rstreams_fast.demo.rivals import (
     Delay,
     LookUp,
@@ -126,8 +132,14 @@ def run_compare(options: CompareOptions) -> int:
                 console.print()
                 console.print(_table(one))
     except WrongResultError as wrong:
-        Console(stderr=True).print(f"rstreams-fast demo: {wrong}", markup=False, highlight=False)
+        complain(str(wrong))
         return EXIT_DIFFERENT
+    except DemoError as error:
+        complain(str(error))
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        console.print("Stopped.")
+        return EXIT_INTERRUPTED
     limit = options.concurrency / options.delay.mean
     path = options.output / JSON_NAME
     path.write_text(
@@ -262,6 +274,7 @@ class _Meter:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # a terminal's Ctrl-C reaches the parent alone
             env={**os.environ, "RSTREAMS_FAST_BACKEND": backend},
         )
 

@@ -17,7 +17,7 @@ from rstreams_fast.demo.errors import (
     DemoError,
 )
 from rstreams_fast.demo.job import STAGES
-from rstreams_fast.demo.progress import LOOK_SECONDS, Display, make_console
+from rstreams_fast.demo.progress import LOOK_SECONDS, Display, complain, make_console
 from rstreams_fast.demo.report import draw, print_report, write_json
 from rstreams_fast.demo.run import Interrupted, MainJob, Options, Outcome
 from rstreams_fast.demo.watch import Watch
@@ -67,7 +67,7 @@ def _run(options: Options, console: Console, stop: threading.Event) -> int:
         console.print("Stopped: nothing is left running, and no file was left.")
         return EXIT_INTERRUPTED
     except DemoError as error:
-        Console(stderr=True).print(f"rstreams-fast demo: {error}", markup=False, highlight=False)
+        complain(str(error))
         return EXIT_FAILED
     except Exception as error:
         _explain(error, options)
@@ -92,11 +92,5 @@ def _report(options: Options, console: Console, outcome: Outcome, watch: Watch) 
 
 
 def _explain(error: Exception, options: Options) -> None:
-    console = Console(stderr=True)
-    text = str(error).strip().splitlines() or [type(error).__name__]
-    console.print(f"rstreams-fast demo: the job failed: {text[0]}", markup=False, highlight=False)
-    for line in text[1:]:
-        if line.strip().startswith(("at ", "...")):  # the JVM's part of the story is in the log
-            break
-        console.print(line, markup=False, highlight=False)
-    console.print(f"Spark's log: {options.output / 'spark.log'}", soft_wrap=True, highlight=False)
+    text = str(error).strip() or type(error).__name__
+    complain(f"the job failed: {text}\nSpark's log: {options.output / 'spark.log'}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rstreams_fast.demo.run import MainJob
     from rstreams_fast.demo.watch import Stall, Watch
 
-__all__ = ["LOOK_SECONDS", "Display", "human_bytes", "make_console"]
+__all__ = ["LOOK_SECONDS", "Display", "complain", "human_bytes", "make_console"]
 
 LOOK_SECONDS: Final = 0.25
 """How often the figures are looked at."""
@@ -36,11 +36,18 @@ PLAIN_WIDTH: Final = 120
 """Columns where there is no terminal to ask."""
 
 _KIB: Final = 1024
+_FRAMES: Final = ("\tat ", "\t...", "        at ", "        ...")
 
 
 def make_console() -> Console:
     """Return the console for standard output; where it is no terminal, lines may be long."""
     return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
+
+
+def complain(text: str) -> None:
+    """Print an error to standard error, without the JVM's stack frames: those are in the log."""
+    lines = [line for line in text.splitlines() if not line.startswith(_FRAMES)]
+    print("rstreams-fast demo: " + "\n".join(lines), file=sys.stderr)
 
 
 def human_bytes(count: float) -> str:
@@ -116,10 +123,10 @@ class Display:
             self.say(f"  {figures}")
 
     def finish(self, job: MainJob) -> None:
-        """Show how long the last phase took."""
+        """Show how long the last phase took, and how it ended."""
         self._show_phases(job)
         if job.phases:
-            self._tick(job.phases[-1], time.monotonic())
+            self._tick(job.phases[-1], time.monotonic(), failed=job.failed)
 
     def _show_phases(self, job: MainJob) -> None:
         phases = list(job.phases)
@@ -133,9 +140,10 @@ class Display:
             self._next_line = time.monotonic() + LINE_SECONDS
         self._shown = len(phases)
 
-    def _tick(self, phase: tuple[str, float], end: float) -> None:
+    def _tick(self, phase: tuple[str, float], end: float, *, failed: bool = False) -> None:
         name, begin = phase
-        self.say(f"[green]✓[/] {name} [dim]{end - begin:.1f} s[/]")
+        mark = "[bold red]✗[/]" if failed else "[green]✓[/]"
+        self.say(f"{mark} {name} [dim]{end - begin:.1f} s[/]")
 
     def _show_stalls(self, watch: Watch) -> None:
         stalled = {stall.stage: stall for stall in watch.stalls}

@@ -51,6 +51,13 @@ def print_report(console: Console, options: Options, outcome: Outcome) -> None:
     console.print(_run_table(outcome))
     console.print()
     console.print(_bounds_table(options, outcome))
+    stages, tasks, each = len(job.STAGES), outcome.tasks, options.bounds.concurrency
+    console.print(
+        f"Limits are per stage and task: for the service that is {stages} stages × {tasks} tasks × "
+        f"{each} look-ups = {stages * tasks * each:,}.",
+        highlight=False,
+        style="dim",
+    )
     console.print()
     console.print(_weather_table(outcome.answers.weather))
     console.print()
@@ -116,10 +123,6 @@ def _bounds_table(options: Options, outcome: Outcome) -> Table:
         "requests held at once, counted by the service",
         f"{outcome.service['max_held']:,}",
         f"{len(job.STAGES) * tasks * concurrency:,}",
-    )
-    table.caption = (
-        f"limits are per task: {len(job.STAGES)} stages × {tasks} tasks × {concurrency} look-ups "
-        f"= {len(job.STAGES) * tasks * concurrency:,} for the service"
     )
     return table
 

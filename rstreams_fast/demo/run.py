@@ -105,6 +105,11 @@ class MainJob:
             with contextlib.suppress(Exception):  # it may be on its way out already
                 spark.sparkContext.cancelAllJobs()
 
+    @property
+    def failed(self) -> bool:
+        """Whether :meth:`result` would raise."""
+        return self._error is not None
+
     def result(self) -> Outcome:
         """Return what came out, or raise what went wrong. Only after :meth:`wait` was true."""
         if self._error is not None:
