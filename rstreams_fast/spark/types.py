@@ -6,9 +6,12 @@ or an error that names the column and the row.
 
 from __future__ import annotations
 
+import datetime as dt
+import numbers
 import reprlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +131,7 @@ class Columns:
     def __init__(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> None:
         self.names = list(names)
         self.types = list(kinds)
-        self._converters = [_converter(kind) for kind in self.types]
+        self._rules = [_rule(kind) for kind in self.types]
         self._nulls = (None,) * len(self.names)
         self._known = set(self.names)
 
@@ -192,11 +195,9 @@ class Columns:
     def _array(self, index: int, values: list[Any], key_at: Callable[[int], str]) -> pa.Array:
         import pyarrow as pa
 
-        kind, converter = self.types[index], self._converters[index]
+        kind, rule = self.types[index], self._rules[index]
         try:
-            if converter is None:
-                return pa.array(values, kind)
-            return pa.array([None if v is None else converter(v) for v in values], kind)
+            return pa.array(values if rule is None else rule.many(values), kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as refused:
             raise self._mismatch(index, values, key_at, refused) from refused
 
@@ -205,11 +206,11 @@ class Columns:
     ) -> TypeError:
         import pyarrow as pa
 
-        kind, converter = self.types[index], self._converters[index]
+        kind, rule = self.types[index], self._rules[index]
         where, why = "", refused
         for row, value in enumerate(values):
             try:
-                pa.array([value if value is None or converter is None else converter(value)], kind)
+                pa.array([value] if rule is None else rule.many([value]), kind)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as culprit:
                 where = f" for {key_at(row)}: {type(value).__name__} {shorten(value)}"
                 why = culprit
@@ -220,39 +221,90 @@ class Columns:
         )
 
 
-def _converter(kind: pa.DataType) -> Converter | None:
-    """Return what must be done to a value before Arrow takes it as ``kind``; ``None``: nothing."""
+class _Rule(NamedTuple):
+    """What is done to values before Arrow sees them: alone it would take too much, or too little."""
+
+    plain: frozenset[type]
+    """Exact types that need nothing."""
+    convert: Converter
+    """Returns what Arrow takes, or raises."""
+
+    def many(self, values: Any) -> Any:
+        """Return ``values`` with every one converted, if any needs it."""
+        if self.plain.issuperset(map(type, values)):
+            return values
+        convert = self.convert
+        return [None if value is None else convert(value) for value in values]
+
+
+_NO_PLAIN: Final[frozenset[type]] = frozenset()
+
+
+def _rule(kind: pa.DataType) -> _Rule | None:
+    """Return what is to be done to values that shall become ``kind``; ``None``: nothing."""
     import pyarrow as pa
 
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return _with_zone
-    if pa.types.is_boolean(kind):
-        return None
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return None
-    if pa.types.is_struct(kind):
-        return _struct_converter(kind)
-    if pa.types.is_map(kind):
-        return _map_converter(kind)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        element = _converter(kind.value_type)
-        if element is None:
-            return None
-        return lambda values: [None if v is None else element(v) for v in values]
+    is_ = pa.types
+    if is_.is_integer(kind):
+        return _Rule(frozenset({int, type(None)}), _integer)
+    if is_.is_date(kind):
+        return _Rule(frozenset({dt.date, type(None)}), _instance(dt.date, but_no=dt.datetime))
+    if is_.is_timestamp(kind):
+        return _Rule(_NO_PLAIN, _with_zone if kind.tz is not None else _without_zone)
+    if is_.is_duration(kind):
+        return _Rule(frozenset({dt.timedelta, type(None)}), _instance(dt.timedelta))
+    if is_.is_time(kind):
+        return _Rule(frozenset({dt.time, type(None)}), _instance(dt.time))
+    if is_.is_struct(kind):
+        return _Rule(_NO_PLAIN, _struct_converter(kind))
+    if is_.is_map(kind):
+        return _Rule(_NO_PLAIN, _map_converter(kind))
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        element = _rule(kind.value_type)
+        return None if element is None else _Rule(_NO_PLAIN, element.many)
     return None
 
 
+def _integer(value: Any) -> Any:
+    # Arrow would cut a fraction off.
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float | Decimal | numbers.Real) and not isinstance(value, bool):
+        whole = int(cast(float, value))
+        if whole == value:
+            return whole
+        raise ValueError(f"{shorten(value)} is no whole number")
+    raise TypeError(f"{type(value).__name__} is no integer")
+
+
+def _instance(wanted: type, but_no: type | None = None) -> Converter:
+    # Arrow would take a number for one of its units, and a datetime for its date.
+    def convert(value: Any) -> Any:
+        if isinstance(value, wanted) and not (but_no and isinstance(value, but_no)):
+            return value
+        raise TypeError(f"{type(value).__name__} is no {wanted.__name__}")
+
+    return convert
+
+
 def _with_zone(value: Any) -> Any:
-    # A datetime without a zone is local time, as in Spark's own functions; Arrow would take it for
-    # UTC.
-    if getattr(value, "tzinfo", value) is None:
-        return value.astimezone()
+    if not isinstance(value, dt.datetime):
+        raise TypeError(f"{type(value).__name__} is no datetime")
+    # Without a zone it is local time, as in Spark's own functions; Arrow would take it for UTC.
+    return value.astimezone() if value.tzinfo is None else value
+
+
+def _without_zone(value: Any) -> Any:
+    if not isinstance(value, dt.datetime):
+        raise TypeError(f"{type(value).__name__} is no datetime")
+    if value.tzinfo is not None:
+        raise ValueError("it has a time zone, the column has none (timestamp_ntz)")
     return value
 
 
 def _struct_converter(kind: pa.StructType) -> Converter:
     names = [kind.field(i).name for i in range(kind.num_fields)]
-    inner = [_converter(kind.field(i).type) for i in range(kind.num_fields)]
+    rules = [_rule(kind.field(i).type) for i in range(kind.num_fields)]
     known = set(names)
 
     def convert(value: Any) -> dict[str, Any]:
@@ -266,22 +318,25 @@ def _struct_converter(kind: pa.StructType) -> Converter:
         if value.keys() != known:
             raise ValueError(f"fields {sorted(map(str, value))} instead of {names}")
         return {
-            name: value[name] if convert is None or value[name] is None else convert(value[name])
-            for name, convert in zip(names, inner, strict=True)
+            name: value[name] if rule is None or value[name] is None else rule.convert(value[name])
+            for name, rule in zip(names, rules, strict=True)
         }
 
     return convert
 
 
 def _map_converter(kind: pa.MapType) -> Converter:
-    key, item = _converter(kind.key_type), _converter(kind.item_type)
+    of_keys, of_items = _rule(kind.key_type), _rule(kind.item_type)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
-        pairs = value.items() if isinstance(value, dict) else value
-        return [
-            (k if key is None else key(k), v if item is None or v is None else item(v))
-            for k, v in pairs
-        ]
+        pairs = list(value.items() if isinstance(value, dict) else value)
+        keys: Any = [key for key, _ in pairs]
+        items: Any = [item for _, item in pairs]
+        if of_keys is not None:
+            keys = of_keys.many(keys)
+        if of_items is not None:
+            items = of_items.many(items)
+        return list(zip(keys, items, strict=True))
 
     return convert
 

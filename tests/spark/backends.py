@@ -1,4 +1,4 @@
-"""Running the iterator functions of rstreams_fast.spark on each backend of the core, in one process."""
+"""The iterator functions of rstreams_fast.spark on each backend of the core, in one process."""
 
 from __future__ import annotations
 

@@ -1,0 +1,98 @@
+"""One Spark for all tests of this folder: local[2] on loopback, workers on this interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "America/New_York",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.python.worker.reuse": "true",
+    # a job of these tests fails at its first failure
+    "spark.task.maxFailures": "1",
+}
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment in which Spark's workers find the package and the tests."""
+    found = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{ROOT}{os.pathsep}{found}" if found else str(ROOT)}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
+    before = dict(os.environ)
+    os.environ.update(worker_environment())
+    builder = SparkSession.builder.master("local[2]").appName("rstreams_fast tests")
+    for name, value in CONF.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def conf(spark: SparkSession) -> Callable[..., AbstractContextManager[None]]:
+    """Set SQL configurations for a ``with`` block."""
+
+    @contextmanager
+    def setting(**words: Any) -> Iterator[None]:
+        names = {name.replace("__", "."): str(value) for name, value in words.items()}
+        before = {name: spark.conf.get(name, None) for name in names}
+        for name, value in names.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, old in before.items():
+                if old is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, old)
+
+    return setting
+
+
+@pytest.fixture
+def run_script(tmp_path: Path) -> Callable[[str], str]:
+    """Run a script in a process, and so a Spark, of its own; return what it printed."""
+
+    def run(script: str) -> str:
+        file = tmp_path / "script.py"
+        file.write_text(script, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, str(file)],
+            env={**os.environ, **worker_environment()},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
+        return done.stdout
+
+    return run

@@ -1,0 +1,286 @@
+"""How a stage ends on real Spark: early, killed, failed; and what it leaves behind: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rstreams_fast.spark as rs
+from tests.helpers import DEADLINE, start_thread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def threads_of_workers(spark: SparkSession) -> dict[int, list[str]]:
+    """The threads that plain tasks, many enough to be given every idle worker, find there."""
+
+    def look(batches: Any) -> Any:
+        import pyarrow as pa
+
+        names = [thread.name for thread in threading.enumerate()]
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict(
+                {"pid": pa.array([os.getpid()], pa.int64()), "names": [",".join(names)]}
+            )
+
+    rows = spark.range(0, 48, 1, 48).mapInArrow(look, "pid long, names string").collect()
+    return {row.pid: row.names.split(",") for row in rows}
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come within {DEADLINE} s"
+        threading.Event().wait(0.02)
+
+
+def assert_nothing_left(spark: SparkSession) -> set[int]:
+    """No worker has a thread of ours; returns the workers that there are."""
+    found = threads_of_workers(spark)
+    for names in found.values():
+        assert not [name for name in names if name.startswith("rstreams")], names
+    return set(found)
+
+
+def test_the_next_task_of_the_same_worker_finds_no_thread(spark: SparkSession) -> None:
+    async def look(k: int) -> int:
+        await asyncio.sleep(0.001)
+        return os.getpid()
+
+    def look_sync(k: int) -> int:
+        return os.getpid()
+
+    def whole(batch: Any) -> Any:
+        import pyarrow as pa
+
+        return pa.RecordBatch.from_pydict({"pid": pa.array([os.getpid()], pa.int64())})
+
+    ids = spark.range(0, 4000, 1, 4)
+    stages = [
+        lambda: ids.select(rs.lookup(look, "long")("id").alias("pid")),
+        lambda: ids.select(rs.lookup(look_sync, "long", concurrency=4)("id").alias("pid")),
+        lambda: ids.transform(rs.enrich(look, on="id", output="pid long", ordered=False)),
+        lambda: ids.transform(rs.map_batches(whole, "pid long")),
+    ]
+    for stage in stages:
+        workers = {row.pid for row in stage().select("pid").distinct().collect()}
+        assert workers & assert_nothing_left(spark), "no worker was reused: nothing was proved"
+
+
+def test_limit_stops_the_calls(spark: SparkSession, tmp_path: Path) -> None:
+    calls = str(tmp_path / "calls")
+
+    async def look(k: int) -> int:
+        with open(calls, "a") as file:  # noqa: ASYNC230, PTH123
+            file.write("x")
+        await asyncio.sleep(0.002)
+        return k * 2
+
+    with rs.Figures() as figures:
+        value = rs.lookup(look, "long", figures=figures)
+        frame = spark.range(0, 10_000_000, 1, 1).withColumn("v", value("id"))
+        begin = time.monotonic()
+        assert [r.v for r in frame.limit(5).collect()] == [0, 2, 4, 6, 8]
+        enrich = rs.enrich(look, on="id", output="v long", figures=figures)
+        frame = spark.range(0, 10_000_000, 1, 1).transform(enrich)
+        assert [r.v for r in frame.limit(5).collect()] == [0, 2, 4, 6, 8]
+        assert time.monotonic() - begin < DEADLINE
+        assert_nothing_left(spark)
+        # They stop at the next output after Spark has gone: a few batches, never ten million rows.
+        assert Path(calls).stat().st_size < 100_000
+        wait_until(lambda: figures.totals().state in {"stopped", "done"}, "the end of both")
+
+
+def test_a_stage_that_ends_early_ends_well(spark: SparkSession) -> None:
+    """An iterator that does not read its input to the end: Spark discards such a worker."""
+    fn = rs.lookup(lambda k: k * 2, "long", concurrency=2).as_map_fn(name="v")
+
+    def early(batches: Any) -> Any:
+        outputs = fn(batches)
+        yield next(outputs)
+        outputs.close()
+
+    begin = time.monotonic()
+    rows = spark.range(0, 50_000, 1, 2).mapInArrow(early, "id long, v long").collect()
+    assert rows
+    assert all(r.v == 2 * r.id for r in rows)
+    assert time.monotonic() - begin < DEADLINE
+    assert_nothing_left(spark)
+
+
+def test_the_functions_exception_is_the_tasks_with_its_key(spark: SparkSession) -> None:
+    from pyspark.errors import PythonException
+
+    class NoSuchPlane(Exception):
+        pass
+
+    async def look(k: int) -> int:
+        await asyncio.sleep(0)
+        if k == 777:
+            raise NoSuchPlane("tail number unknown")
+        return k
+
+    frame = spark.range(0, 1000, 1, 1)
+    for found in (
+        frame.select(rs.lookup(look, "long")("id")),
+        frame.transform(rs.enrich(look, on="id", output="v long")),
+    ):
+        with pytest.raises(PythonException) as caught:
+            found.collect()
+        message = str(caught.value)
+        assert "NoSuchPlane: tail number unknown" in message
+        assert "raised by" in message
+        assert "the key" in message
+        assert "777" in message
+    assert_nothing_left(spark)
+
+
+def test_the_key_is_told_even_with_simplified_tracebacks(spark: SparkSession, conf: Any) -> None:
+    from pyspark.errors import PythonException
+
+    async def look(k: int) -> int:
+        raise ValueError("no")
+
+    name = "spark__sql__execution__pyspark__udf__simplifiedTraceback__enabled"
+    for simplified in ("true", "false"):
+        with conf(**{name: simplified}), pytest.raises(PythonException) as caught:
+            spark.range(1).select(rs.lookup(look, "long")("id")).collect()
+        assert "the key 0" in str(caught.value)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_a_call_that_never_answers_can_be_cancelled(
+    spark: SparkSession, tmp_path: Path, sync: bool
+) -> None:
+    """Spark kills a Python worker that does not react; a cancelled job does not hang."""
+    started = str(tmp_path / "started")
+
+    def say_pid() -> None:
+        aside = Path(f"{started}.{os.getpid()}")
+        aside.write_text(str(os.getpid()))
+        aside.replace(started)
+
+    async def never(k: int) -> int:
+        say_pid()
+        await asyncio.Event().wait()
+        return k
+
+    def never_sync(k: int) -> int:
+        say_pid()
+        threading.Event().wait()
+        return k
+
+    value = rs.lookup(never_sync if sync else never, "long", concurrency=2)
+    running = start_thread(lambda: spark.range(0, 10, 1, 1).select(value("id")).collect())
+    wait_until(lambda: Path(started).exists() or not running.is_alive(), "the first call")
+    pid = int(Path(started).read_text())
+    spark.sparkContext.cancelAllJobs()
+    with pytest.raises(Exception, match=r"(?i)cancel"):
+        running.result()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the worker")
+
+
+def test_using_is_opened_once_per_partition_and_closed(spark: SparkSession, tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+
+    class Client:
+        async def __aenter__(self) -> int:
+            self._say("open")
+            return 5
+
+        async def __aexit__(self, *exc: object) -> None:
+            await asyncio.sleep(0)
+            self._say("close")
+
+        def _say(self, what: str) -> None:
+            with open(log, "a") as file:  # noqa: PTH123
+                file.write(f"{what}\n")
+
+    async def look(client: int, k: int) -> int:
+        return client + k
+
+    value = rs.lookup(look, "long", using=Client)
+    rows = spark.range(0, 5000, 1, 3).select(value("id").alias("v")).collect()
+    assert [r.v for r in rows] == [k + 5 for k in range(5000)]
+    assert sorted(Path(log).read_text().split()) == ["close"] * 3 + ["open"] * 3
+
+
+def test_dedupe_shares_calls_within_a_partition(spark: SparkSession, tmp_path: Path) -> None:
+    calls = str(tmp_path / "calls")
+
+    async def look(k: int) -> int:
+        with open(calls, "a") as file:  # noqa: ASYNC230, PTH123
+            file.write(f"{k}\n")
+        await asyncio.sleep(0.05)
+        return k * 3
+
+    value = rs.lookup(look, "long", dedupe=True)
+    rows = spark.range(0, 4000, 1, 1).selectExpr("id", "id % 5 as k").withColumn("v", value("k"))
+    assert all(r.v == r.k * 3 for r in rows.collect())
+    assert len(Path(calls).read_text().split()) < 50
+
+
+def test_a_killed_worker_is_made_again_and_nothing_is_lost(run_script: Any) -> None:
+    """SIGKILL in mid-run with four attempts; a memory limit on the workers is set, too."""
+    output = run_script(
+        """
+import asyncio, os, signal, tempfile
+from pyspark.sql import SparkSession
+import rstreams_fast.spark as rs
+from tests.spark.conftest import CONF
+
+builder = SparkSession.builder.master("local[2,4]")
+for name, value in {**CONF, "spark.executor.pyspark.memory": "1g"}.items():
+    if name != "spark.task.maxFailures":
+        builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+once = tempfile.mktemp()
+
+def make():
+    async def look(k):
+        await asyncio.sleep(0.001)
+        if k == 1500:
+            try:
+                os.close(os.open(once, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return k * 2
+
+    def look_sync(k):
+        return k * 2
+
+    return look, look_sync
+
+look, look_sync = make()
+figures = rs.Figures()
+enrich = rs.enrich(look, on="id", output="v long", figures=figures)
+rows = spark.range(0, 4000, 1, 2).transform(enrich).collect()
+assert [(r.id, r.v) for r in rows] == [(k, 2 * k) for k in range(4000)]
+assert os.path.exists(once)
+attempts = {(f.partition, f.attempt): f.state for f in figures.read()}
+assert attempts[0, 0] == "running" and attempts[0, 1] == "done", attempts
+total = figures.totals()
+assert (total.state, total.rows_out, total.calls) == ("done", 4000, 4000), total
+figures.cleanup()
+rows = spark.range(0, 4000, 1, 2).select(
+    rs.lookup(look_sync, "long", concurrency=64)("id").alias("v")
+).collect()
+assert [r.v for r in rows] == [2 * k for k in range(4000)]
+print("nothing lost")
+spark.stop()
+"""
+    )
+    assert "nothing lost" in output
