@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from rstreams_fast.core import _python
-from rstreams_fast.core._cffi.demand import DemandCounter
 from rstreams_fast.core._cffi.ring import SpscRing
 
 

@@ -14,8 +14,10 @@ from typing import Any, Final, NoReturn
 from rstreams_fast.core._cffi._raw import ffi, lib
 from rstreams_fast.core._common import (
     Emission,
+    cancel_quietly,
     check_capacity,
     check_element,
+    check_error,
     check_same_process,
     refuse_pickle,
 )
@@ -106,7 +108,7 @@ class SignalSerializer:
                 self._subscription = subscription
                 self._greet = True
         if not first:
-            subscription.cancel()
+            cancel_quietly(subscription)
         elif lib.rsf_serial_enter(self._serial):
             self._drain()
 
@@ -115,11 +117,12 @@ class SignalSerializer:
         answer = self._next(element, wait=self._wait)
         if answer is Emission.FULL:
             subscription = self._subscription
-            self.on_error(
-                BufferOverflow(f"the mailbox of {self._capacity} elements is full, one was dropped")
+            overflow = BufferOverflow(
+                f"the mailbox of {self._capacity} elements is full, one was dropped"
             )
-            if subscription is not None:
-                subscription.cancel()
+            # Of several threads that overflow it, and of those that end the stream, one counts.
+            if self._terminate(overflow) and subscription is not None:
+                cancel_quietly(subscription)
         elif answer is Emission.BUSY:
             raise OverlappingCalls("§1.3: another thread is signalling, and fail_fast is set")
 
@@ -129,10 +132,7 @@ class SignalSerializer:
 
     def on_error(self, error: BaseException, /) -> None:
         """Deliver ``error`` as the last signal."""
-        if error is None:
-            raise NoneSignal("§2.13: error is None")
-        if not isinstance(error, BaseException):
-            raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
+        check_error(error)
         if not self._terminate(error):
             report_dropped(error, "an error after the end of the stream")
 
@@ -159,7 +159,7 @@ class SignalSerializer:
         if lib.rsf_serial_enter(self._serial):
             self._drain()
         if subscription is not None:
-            subscription.cancel()
+            cancel_quietly(subscription)
 
     @property
     def queued(self) -> int:
@@ -283,7 +283,9 @@ class SignalSerializer:
             if self._finished or lib.rsf_serial_is_cancelled(self._serial):
                 self._drop_queued()
                 self._greet = False
-                self._subscriber = self._subscription = self._error = None
+                self._subscriber = self._error = None
+                if self._finished:  # else it is for the cancelling thread to take
+                    self._subscription = None
                 return None
             if self._greet:
                 self._greet = False

@@ -418,12 +418,14 @@ cdef class SignalSerializer:
 
     cdef void _forget(self) noexcept:
         # It is over. Attributes are emptied first: dropping what they held may run any code.
-        held = (self.subscriber, self.deliver_next, self.error, self._end_upstream())
+        # After a cancel the subscription is for the cancelling thread to take.
+        upstream = self._end_upstream() if self.finished else None
+        held = (self.subscriber, self.deliver_next, self.error, upstream)
         self.subscriber = None
         self.deliver_next = None
         self.error = None
         _drop_all(self)
-        del held
+        del held, upstream
 
     # -- waiting for room ------------------------------------------------------------------------
 
