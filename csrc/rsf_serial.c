@@ -65,8 +65,10 @@ rsf_serial_prepare_wait(rsf_serial *serial)
     if (rsf_serial_is_cancelled(serial)) {
         return false;
     }
-    /* Relaxed: a look only; reserve acquires. A7 made every release before the last take visible.
-     * The flag stays up when there is room, for the sake of other threads that wait. */
+    /* Relaxed: a look only; reserve acquires. A7 made every release before the last take visible,
+     * and a release after it finds the flag; so a tail that looks stale beside its head, and
+     * therefore full, belongs to somebody who is about to wake us. The flag stays up when there is
+     * room, for the sake of other threads that wait. */
     uint64_t tail = rsf_load_rlx_u64(&serial->tail);
     if ((tail & RSF__SERIAL_LATCHED) != 0) {
         return false;

@@ -115,18 +115,38 @@ stumble(uint64_t *state)
 
 #define MAX_THREADS 8
 
+/* Threads wait here for each other, once. (macOS has no pthread_barrier_t.) */
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t all_there;
+    int missing;
+} gate;
+
+static inline void
+gate_pass(gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    if (--g->missing == 0) {
+        pthread_cond_broadcast(&g->all_there);
+    }
+    while (g->missing > 0) {
+        pthread_cond_wait(&g->all_there, &g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
 typedef struct {
     void (*body)(void *shared, int me);
     void *shared;
     int me;
-    pthread_barrier_t *start;
+    gate *start;
 } thread_start;
 
 static inline void *
 thread_main(void *argument)
 {
     thread_start *start = argument;
-    pthread_barrier_wait(start->start);
+    gate_pass(start->start);
     start->body(start->shared, start->me);
     return NULL;
 }
@@ -137,17 +157,15 @@ run_threads(int n, void (*body)(void *shared, int me), void *shared)
 {
     pthread_t threads[MAX_THREADS];
     thread_start starts[MAX_THREADS];
-    pthread_barrier_t barrier;
     CHECK(n <= MAX_THREADS, "too many threads");
-    CHECK(pthread_barrier_init(&barrier, NULL, (unsigned)n) == 0, "no barrier");
+    gate together = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, n};
     for (int i = 0; i < n; i++) {
-        starts[i] = (thread_start){body, shared, i, &barrier};
+        starts[i] = (thread_start){body, shared, i, &together};
         CHECK(pthread_create(&threads[i], NULL, thread_main, &starts[i]) == 0, "no thread");
     }
     for (int i = 0; i < n; i++) {
         pthread_join(threads[i], NULL);
     }
-    pthread_barrier_destroy(&barrier);
 }
 
 /* ------------------------------------------------------------------ an event */

@@ -98,7 +98,7 @@ MUTANTS = [
     replaced("validate_demand", "rsf_demand.h", "RSF_UNLIKELY(before < n)", "false"),
     replaced("validate_demand", "rsf_demand.h", "while (before >= 0) {", "for (;;) {"),
     replaced(
-        "stress_demand",
+        "model_demand",
         "rsf_demand.h",
         "rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, sentinel)",
         "(rsf_store_rel_i64(&demand->value, sentinel), true)",
@@ -122,7 +122,7 @@ MUTANTS = [
     replaced("stress_ring", "rsf_ring.h", "return free < max ? free : max;", "return max;"),
     replaced("stress_ring", "rsf_ring.h", "return ready < max ? ready : max;", "return max;"),
     replaced(
-        "stress_ring",
+        "model_ring",
         "rsf_ring.h",
         "return size < ring->capacity ? size : ring->capacity;",
         "return size;",
@@ -134,13 +134,13 @@ MUTANTS = [
         "(rsf_exchange_sc_u32(&ring->producer_inside, 1), true)",
     ),
     replaced(
-        "stress_ring",
+        "model_ring",
         "rsf_ring.h",
         "rsf_exchange(u32, RSF_RING_ORDER_ENTER_CONSUMER, &ring->consumer_inside, 1) == 0",
         "(rsf_exchange_sc_u32(&ring->consumer_inside, 1), true)",
     ),
     replaced(
-        "stress_ring",
+        "model_ring",
         "rsf_ring.h",
         "rsf_load(u32, RSF_RING_ORDER_INSIDE, &ring->producer_inside) != 0",
         "false",
@@ -190,19 +190,19 @@ MUTANTS = [
         "false && head",
     ),
     replaced(
-        "stress_serial",
+        "model_serial",
         "rsf_serial.h",
         "rsf_cas_rlx_u64(&serial->tail, &tail, tail + RSF__SERIAL_STEP)",
         "(rsf_store_rel_u64(&serial->tail, tail + RSF__SERIAL_STEP), true)",
     ),
     replaced(
-        "stress_serial",
+        "model_serial",
         "rsf_serial.h",
         "rsf_fetch_add(u64, RSF_SERIAL_ORDER_ENTER, &serial->wip, 1) != 0",
         "(rsf_fetch_add_acqrel_u64(&serial->wip, 1), false)",
     ),
     replaced(
-        "stress_serial",
+        "model_serial",
         "rsf_serial.h",
         "if (before == seen) {",
         "rsf_store_rel_u64(&serial->wip, 0); if (true || before) {",
@@ -214,13 +214,13 @@ MUTANTS = [
         "return before == before;",
     ),
     replaced(
-        "stress_serial",
+        "model_serial",
         "rsf_serial.h",
         "(rsf_load_rlx_u64(&serial->head) | RSF__SERIAL_LATCHED);",
         "rsf_load_rlx_u64(&serial->tail);",
     ),
     replaced(
-        "stress_serial",
+        "model_serial",
         "rsf_serial.h",
         "return rsf_load_rlx_u64(&serial->tail) == rsf_load_rlx_u64(&serial->head);",
         "return rsf_load_rlx_u64(&serial->tail) == rsf_load_rlx_u64(&serial->tail);",

@@ -182,6 +182,25 @@ sizes(int me)
     }
 }
 
+/* The same for a ring of one, which gets more than one: a size made of an old head and a new tail. */
+static void
+bound_of_sizes(int me)
+{
+    if (me == 2) {
+        for (int i = 0; i < 3; i++) {
+            model_check(rsf_ring_size(&ring) <= 1, "more elements than the capacity");
+        }
+        return;
+    }
+    for (uint64_t done = 0; done < 2;) {
+        uint64_t n = me == 0 ? put(1) : take(1);
+        done += n;
+        if (n == 0) {
+            model_pause();
+        }
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -192,6 +211,7 @@ main(int argc, char **argv)
         {"closing", 3, prepare_two, closing, all_through},
         {"end of stream", 2, prepare_two, end_of_stream, all_through},
         {"sizes", 3, prepare_two, sizes, all_through},
+        {"bound of sizes", 3, prepare_one, bound_of_sizes, all_through},
     };
     return model_main(argc, argv, scenarios, sizeof scenarios / sizeof scenarios[0]);
 }
