@@ -6,9 +6,12 @@ exception that a Python programmer would expect.
 
 from __future__ import annotations
 
+import functools
+import gc
 import logging
 import sys
 from collections.abc import Callable
+from typing import Any
 
 __all__ = [
     "AlreadySubscribed",
@@ -105,8 +108,31 @@ def report_dropped(error: BaseException, where: str) -> None:
 
 def report_unraisable(error: BaseException, where: str, culprit: object) -> None:
     """Hand ``error`` to ``sys.unraisablehook``: it came from an observer, not from the stream."""
-    sys.unraisablehook(
-        sys.UnraisableHookArgs(  # type: ignore[call-arg]
-            (type(error), error, error.__traceback__, f"Exception ignored in {where}", culprit)
-        )
-    )
+    arguments = (type(error), error, error.__traceback__, f"Exception ignored in {where}", culprit)
+    sys.unraisablehook(_unraisable_type()(arguments))
+
+
+@functools.cache
+def _unraisable_type() -> Callable[[tuple[object, ...]], Any]:
+    """The type of what ``sys.unraisablehook`` is called with. The interpreter only shows it there."""
+
+    class Raising:
+        def __del__(self) -> None:
+            raise RuntimeError("caught below")
+
+    seen: list[Any] = []
+    previous, sys.unraisablehook = sys.unraisablehook, seen.append
+    try:
+        Raising()
+        if not seen:  # there is no reference count here
+            gc.collect()
+    finally:
+        sys.unraisablehook = previous
+    return type(seen[0]) if seen else _Unraisable
+
+
+class _Unraisable:
+    """Stands in where destructors are late: the same attributes."""
+
+    def __init__(self, arguments: tuple[object, ...]) -> None:
+        self.exc_type, self.exc_value, self.exc_traceback, self.err_msg, self.object = arguments

@@ -6,7 +6,8 @@ from rstreams_fast.core._cython.ring cimport SpscRing
 from cpython.object cimport PyObject
 
 
-ctypedef PyObject *(*next_function)(PyObject *) except? NULL
+# A type's tp_iternext: NULL without an exception, or with StopIteration, means "no more now".
+ctypedef PyObject *(*next_function)(PyObject *) noexcept
 
 
 cdef struct Stage:

@@ -213,7 +213,7 @@ cdef class FusedRun:
         cdef int votes = 0
         if isinstance(source, SpscRing):
             self.source = source
-            self.source_next = _next_in_ring
+            self.source_next = <next_function> _next_in_ring
         else:
             self.source = iter(() if source is None else source)
             self.source_next = rsfpy_iternext_of(self.source)
@@ -413,6 +413,7 @@ cdef class FusedRun:
         return left
 
     cdef PyObject *_source_is_empty(self) except? NULL:
+        # A C iterator ends without an exception, a Python one with StopIteration.
         if PyErr_Occurred() != NULL:
             if not PyErr_ExceptionMatches(StopIteration):
                 return NULL
@@ -731,4 +732,4 @@ cdef PyObject *gate_next(PyObject *gate) except? NULL:
     return _take((<Gate> gate).run)
 
 
-rsfpy_set_iternext(<PyTypeObject *> Gate, gate_next)
+rsfpy_set_iternext(<PyTypeObject *> Gate, <next_function> gate_next)

@@ -1,0 +1,746 @@
+"""The fused run, sentence by sentence; each way of executing it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import gc
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.core import MISSING, RunStatus
+from rstreams_fast.errors import (
+    BufferOverflow,
+    DemandExceeded,
+    NoneSignal,
+    OverlappingCalls,
+    RingClosed,
+    StageReturnedNone,
+)
+from tests.helpers import start_thread, wait_for
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Problem(Exception):
+    pass
+
+
+class Collector:
+    """A slot that is a Python method, so that calls of it can be inlined."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def on_next(self, element: Any) -> None:
+        self.seen.append(element)
+
+
+@pytest.fixture(params=["python functions", "other callables"])
+def wrap(request: pytest.FixtureRequest) -> Wrap:
+    """Makes every function of a test one kind of callable: the compiled backends tell them apart."""
+    return functools.partial if request.param == "other callables" else lambda function: function
+
+
+def run_all(core: Any, source: Any, program: Any, *, demand: int = UNBOUNDED) -> list[Any]:
+    """Drain and finish with ample demand; return what came out."""
+    collector = Collector()
+    run = core.FusedRun(source, program, collector.on_next, core.DemandCounter(demand))
+    status = RunStatus.MORE
+    while status is RunStatus.MORE:
+        status = run.drain(50)
+    assert status in (RunStatus.EXHAUSTED, RunStatus.ENDED), status
+    assert run.finish() is RunStatus.DONE
+    return collector.seen
+
+
+def odd(x: int) -> bool:
+    return x % 2 == 1
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ((), list(range(20))),
+        ((("map", double),), [2 * x for x in range(20)]),
+        ((("filter", odd),), [x for x in range(20) if x % 2]),
+        ((("map_not_none", lambda x: x or None),), list(range(1, 20))),
+        ((("map_not_none", lambda x: x if x % 3 else None),), [x for x in range(20) if x % 3]),
+        ((("take", 3),), [0, 1, 2]),
+        ((("take", 0),), []),
+        ((("take", 10**40),), list(range(20))),
+        ((("skip", 17),), [17, 18, 19]),
+        ((("skip", 0),), list(range(20))),
+        ((("skip", 10**40),), []),
+        ((("take_while", lambda x: x < 4),), [0, 1, 2, 3]),
+        ((("take_while", lambda x: x < 99),), list(range(20))),
+        ((("scan", add, 100), ("take", 4)), [100, 101, 103, 106]),
+        ((("scan", add, MISSING), ("take", 4)), [0, 1, 3, 6]),
+        ((("reduce", add, 100),), [290]),
+        ((("reduce", add, MISSING),), [190]),
+        ((("filter", lambda x: False), ("reduce", add, MISSING)), []),
+        ((("filter", lambda x: False), ("reduce", add, 5)), [5]),
+        ((("batch", 8),), [[*range(8)], [*range(8, 16)], [16, 17, 18, 19]]),
+        ((("batch", 20),), [[*range(20)]]),
+        ((("batch", 1), ("take", 2)), [[0], [1]]),
+        ((("batch", 3), ("map", len), ("batch", 4)), [[3, 3, 3, 3], [3, 3, 2]]),
+        ((("do_on_next", double),), list(range(20))),
+        ((("map", double), ("filter", lambda x: x % 3), ("skip", 1), ("take", 3)), [4, 8, 10]),
+        ((("filter", odd), ("take", 3), ("map", double)), [2, 6, 10]),
+        ((("take", 5), ("filter", odd), ("batch", 9)), [[1, 3]]),
+        ((("skip", 2), ("take_while", lambda x: x < 9), ("reduce", add, 0)), [35]),
+        ((("batch", 7), ("take", 1)), [[0, 1, 2, 3, 4, 5, 6]]),
+    ],
+)
+def test_stages(core: Any, wrap: Wrap, program: Any, expected: list[Any]) -> None:
+    wrapped = tuple(tuple(wrap(x) if callable(x) else x for x in op) for op in program)
+    assert run_all(core, range(20), wrapped) == expected
+
+
+def test_scan_and_reduce_have_a_seed_that_is_not_shared(core: Any) -> None:
+    program = (("batch", 2), ("scan", lambda a, b: [*a, *b], []))
+    assert run_all(core, range(4), program) == [[0, 1], [0, 1, 2, 3]]
+    assert run_all(core, range(4), program) == [[0, 1], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("program", "raises", "words"),
+    [
+        ((("flatten", double),), ValueError, "stage 1: unknown opcode"),
+        (((),), ValueError, "stage 1: unknown opcode"),
+        ((("map", double), ("peek", double)), ValueError, "stage 2"),
+        ((("map", 3),), TypeError, "map needs a callable, got int"),
+        ((("take", -1),), ValueError, "take"),
+        ((("take", 1.0),), TypeError, "take"),
+        ((("batch", 0),), ValueError, "batch"),
+        ((("skip", "1"),), TypeError, "skip"),
+        ((("scan", add),), ValueError, "seed"),
+    ],
+)
+def test_a_wrong_program_is_named(
+    core: Any, program: Any, raises: type[Exception], words: str
+) -> None:
+    with pytest.raises(raises, match=words):
+        core.FusedRun(None, program, print, core.DemandCounter())
+
+
+def test_a_source_is_an_iterable(core: Any) -> None:
+    with pytest.raises(TypeError, match="not iterable"):
+        core.FusedRun(3, (), print, core.DemandCounter())
+
+
+# -- demand ---------------------------------------------------------------------------------------
+
+
+def test_spec101_no_more_than_the_demand_is_delivered(core: Any, wrap: Wrap) -> None:
+    collector = Collector()
+    demand = core.DemandCounter()
+    run = core.FusedRun(iter(range(1000)), (("filter", wrap(odd)),), collector.on_next, demand)
+    assert run.drain(10) is RunStatus.IDLE
+    assert run.pulled == 0
+    for n in (1, 2, 30, 7):
+        before = len(collector.seen)
+        demand.request(n)
+        while run.drain(100) is RunStatus.MORE:
+            pass
+        assert len(collector.seen) - before == n
+        assert demand.value == 0
+    assert collector.seen == list(range(1, 81, 2))
+    assert run.pulled <= 80
+
+
+def test_a_burst_is_at_most_its_limit(core: Any, wrap: Wrap) -> None:
+    collector = Collector()
+    demand = core.DemandCounter(100)
+    run = core.FusedRun(iter(range(1000)), (("map", wrap(double)),), collector.on_next, demand)
+    assert run.drain(30) is RunStatus.MORE
+    assert (run.pulled, len(collector.seen), demand.value) == (30, 30, 70)
+    assert run.drain(10**40) is RunStatus.IDLE
+    assert (run.pulled, demand.value) == (100, 0)
+
+
+@pytest.mark.parametrize(("limit", "raises"), [(0, ValueError), (True, TypeError), (1.5, TypeError)])
+def test_limit_is_checked(core: Any, limit: Any, raises: type[Exception]) -> None:
+    run = core.FusedRun((), (), print, core.DemandCounter(1))
+    with pytest.raises(raises, match="limit"):
+        run.drain(limit)
+
+
+def test_unbounded_demand_stays(core: Any, wrap: Wrap) -> None:
+    demand = core.DemandCounter(UNBOUNDED)
+    run = core.FusedRun(iter(range(100)), (("filter", wrap(odd)),), Collector().on_next, demand)
+    assert run.drain(40) is RunStatus.MORE
+    assert run.drain(100) is RunStatus.EXHAUSTED
+    assert demand.value == UNBOUNDED
+
+
+@pytest.mark.parametrize(
+    ("program", "ratio"),
+    [
+        ((), 1),
+        ((("map", double), ("filter", odd), ("take", 3)), 1),
+        ((("batch", 5),), 5),
+        ((("batch", 5), ("map", len), ("batch", 3)), 15),
+        ((("reduce", add, 0),), UNBOUNDED),
+        ((("batch", 10**30),), UNBOUNDED),
+        ((("batch", 2**40), ("batch", 2**40)), UNBOUNDED),
+    ],
+)
+def test_the_ratio_is_what_demand_allows_to_be_pulled(core: Any, program: Any, ratio: int) -> None:
+    run = core.FusedRun(iter(range(10**6)), program, print, core.DemandCounter(1))
+    assert run.ratio == ratio
+
+
+def test_demand_of_one_batch_pulls_one_batch(core: Any) -> None:
+    collector = Collector()
+    demand = core.DemandCounter(2)
+    run = core.FusedRun(iter(range(100)), (("batch", 10),), collector.on_next, demand)
+    assert run.drain(1000) is RunStatus.IDLE
+    assert run.pulled == 20
+    assert [len(batch) for batch in collector.seen] == [10, 10]
+
+
+def test_spec108_nothing_after_a_synchronous_cancel(core: Any, wrap: Wrap) -> None:
+    for bounded in (50, UNBOUNDED):
+        seen = []
+
+        def slot(x: Any, seen: list[Any] = seen) -> None:
+            seen.append(x)
+            if x == 12:
+                demand.cancel()
+
+        demand = core.DemandCounter(bounded)
+        run = core.FusedRun(iter(range(100)), (("map", wrap(int)),), wrap(slot), demand)
+        assert run.drain(100) is RunStatus.CANCELLED
+        assert seen == list(range(13))
+        assert run.pulled == 13
+        assert run.drain(100) is RunStatus.CANCELLED
+        assert run.finish() is RunStatus.CANCELLED
+        assert run.push(1) is RunStatus.CANCELLED
+        assert run.pulled == 13
+
+
+def test_a_cancel_from_a_stage_stops_the_pulling(core: Any, wrap: Wrap) -> None:
+    demand = core.DemandCounter(UNBOUNDED)
+
+    def stage(x: int) -> bool:
+        if x == 9:
+            demand.cancel()
+        return False
+
+    run = core.FusedRun(iter(range(100)), (("filter", wrap(stage)),), Collector().on_next, demand)
+    assert run.drain(100) is RunStatus.CANCELLED
+    assert run.pulled == 10
+
+
+def test_a_cancel_from_another_thread_stops_it(core: Any, wrap: Wrap) -> None:
+    def endless() -> Iterator[int]:
+        while True:
+            yield 1
+
+    begun = threading.Event()
+    demand = core.DemandCounter(UNBOUNDED)
+    run = core.FusedRun(
+        endless(), (("map", wrap(int)),), wrap(lambda _: begun.set()), demand
+    )
+    thread = start_thread(lambda: run.drain(UNBOUNDED))
+    wait_for(begun)
+    demand.cancel()
+    assert thread.result() is RunStatus.CANCELLED
+
+
+def test_termination_counts_as_cancelled(core: Any) -> None:
+    demand = core.DemandCounter(5)
+    run = core.FusedRun(iter(range(9)), (), Collector().on_next, demand)
+    demand.terminate()
+    assert run.drain(1) is RunStatus.CANCELLED
+
+
+# -- ends -----------------------------------------------------------------------------------------
+
+
+def test_a_stage_that_needs_no_more_ends_it(core: Any, wrap: Wrap) -> None:
+    for program, pulled in [
+        ((("take", 12),), 12),
+        ((("take_while", wrap(lambda x: x < 12)),), 13),
+        ((("take", 12), ("filter", wrap(lambda x: x < 3))), 12),
+        ((("take", 12), ("batch", 5)), 12),
+    ]:
+        run = core.FusedRun(
+            iter(range(99)), program, Collector().on_next, core.DemandCounter(50)
+        )
+        assert run.drain(90) is RunStatus.ENDED
+        assert run.pulled == pulled
+        assert run.drain(90) is RunStatus.ENDED
+        assert run.push(1) is RunStatus.ENDED
+        assert run.pulled == pulled
+        assert run.finish() is RunStatus.DONE
+
+
+def test_take_of_nothing_has_ended_before_it_begins(core: Any) -> None:
+    run = core.FusedRun(iter([1]), (("take", 0),), print, core.DemandCounter())
+    assert run.drain(1) is RunStatus.ENDED
+    assert run.push(1) is RunStatus.ENDED
+    assert run.pulled == 0
+
+
+def test_finish_waits_for_demand(core: Any) -> None:
+    collector = Collector()
+    demand = core.DemandCounter(1)
+    run = core.FusedRun(
+        iter(range(5)), (("batch", 3), ("map", sum), ("reduce", add, MISSING)),
+        collector.on_next, demand,
+    )
+    assert run.drain(99) is RunStatus.EXHAUSTED
+    assert collector.seen == []
+    assert run.finish() is RunStatus.DONE
+    assert collector.seen == [10]
+    assert demand.value == 0
+    assert run.finish() is RunStatus.DONE
+
+    demand = core.DemandCounter(1)
+    run = core.FusedRun(iter(range(5)), (("batch", 3),), collector.on_next, demand)
+    assert run.drain(3) is RunStatus.IDLE
+    demand.request(1)
+    assert run.drain(99) is RunStatus.EXHAUSTED
+    demand.fulfil(1)
+    assert run.finish() is RunStatus.IDLE
+    demand.request(1)
+    assert run.finish() is RunStatus.DONE
+    assert collector.seen == [10, [0, 1, 2], [3, 4]]
+
+
+def test_an_empty_iterator_may_have_more_later(core: Any) -> None:
+    class Growing:
+        def __init__(self) -> None:
+            self.items: list[int] = []
+
+        def __iter__(self) -> Growing:
+            return self
+
+        def __next__(self) -> int:
+            if not self.items:
+                raise StopIteration
+            return self.items.pop(0)
+
+    source, collector = Growing(), Collector()
+    run = core.FusedRun(source, (), collector.on_next, core.DemandCounter(9))
+    assert run.drain(9) is RunStatus.EXHAUSTED
+    source.items = [1, 2]
+    assert run.drain(9) is RunStatus.EXHAUSTED
+    assert collector.seen == [1, 2]
+
+
+# -- failures -------------------------------------------------------------------------------------
+
+
+def failing_at(k: int, error: BaseException) -> Callable[[int], int]:
+    def function(x: int) -> int:
+        if x == k:
+            raise error
+        return x
+
+    return function
+
+
+@pytest.mark.parametrize("error", [Problem("x"), StopIteration("x"), MemoryError("x")])
+@pytest.mark.parametrize("demand_before", [50, UNBOUNDED])
+@pytest.mark.parametrize("k", [1, 12])
+def test_spec104_a_stage_that_raises(
+    core: Any, wrap: Wrap, error: Exception, demand_before: int, k: int
+) -> None:
+    for op in ("map", "filter", "map_not_none", "take_while"):
+        collector = Collector()
+        demand = core.DemandCounter(demand_before)
+        run = core.FusedRun(
+            iter(range(1, 99)), ((op, wrap(failing_at(k, error))),), collector.on_next, demand
+        )
+        assert run.drain(90) is RunStatus.FAILED
+        assert run.error is error
+        assert run.pulled == k
+        assert collector.seen == list(range(1, k))
+        assert demand.value == (UNBOUNDED if demand_before == UNBOUNDED else 50 - (k - 1))
+
+
+@pytest.mark.parametrize("k", [1, 12])
+def test_spec213_a_slot_that_raises(core: Any, wrap: Wrap, k: int) -> None:
+    problem = Problem()
+    demand = core.DemandCounter(50)
+    run = core.FusedRun(
+        iter(range(1, 99)), (("map", wrap(int)),), wrap(failing_at(k, problem)), demand
+    )
+    assert run.drain(90) is RunStatus.SLOT_FAILED
+    assert run.error is problem
+    assert run.pulled == k
+    assert demand.value == 50 - k  # it was delivered all the same
+
+
+@pytest.mark.parametrize("k", [0, 12])
+def test_spec104_a_source_that_raises(core: Any, wrap: Wrap, k: int) -> None:
+    problem = Problem()
+
+    def source() -> Iterator[int]:
+        yield from range(k)
+        raise problem
+
+    collector = Collector()
+    demand = core.DemandCounter(50)
+    run = core.FusedRun(source(), (("map", wrap(int)),), collector.on_next, demand)
+    assert run.drain(90) is RunStatus.FAILED
+    assert run.error is problem
+    assert (run.pulled, collector.seen, demand.value) == (k, list(range(k)), 50 - k)
+
+
+@pytest.mark.parametrize("k", [0, 12])
+def test_spec213_none_from_the_source(core: Any, wrap: Wrap, k: int) -> None:
+    demand = core.DemandCounter(50)
+    run = core.FusedRun(
+        iter([*range(k), None, 1]), (("map", wrap(int)),), Collector().on_next, demand
+    )
+    assert run.drain(90) is RunStatus.FAILED
+    assert isinstance(run.error, NoneSignal)
+    assert (run.pulled, demand.value) == (k + 1, 50 - k)
+
+
+@pytest.mark.parametrize("op", ["map", "scan", "reduce"])
+def test_spec213_none_from_a_stage_names_stage_and_function(
+    core: Any, wrap: Wrap, op: str
+) -> None:
+    def absent_minded(*_: Any) -> None:
+        return None
+
+    stage = (op, wrap(absent_minded)) if op == "map" else (op, wrap(absent_minded), 0)
+    demand = core.DemandCounter(50)
+    run = core.FusedRun(
+        iter(range(20)), (("map", wrap(int)), stage), Collector().on_next, demand
+    )
+    assert run.drain(90) is RunStatus.FAILED
+    assert isinstance(run.error, StageReturnedNone)
+    assert "stage 2" in str(run.error)
+    assert op in str(run.error)
+    if wrap is not functools.partial:
+        assert "absent_minded" in str(run.error)
+    assert (run.pulled, demand.value) == (1, 50)
+
+
+def test_what_do_on_next_raises_is_unraisable(
+    core: Any, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caught = []
+    monkeypatch.setattr(sys, "unraisablehook", caught.append)
+    problem = Problem()
+    observer = wrap(failing_at(3, problem))
+    assert run_all(core, range(20), (("do_on_next", observer),)) == list(range(20))
+    assert [(c.exc_value, c.object) for c in caught] == [(problem, observer)]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("where", ["source", "stage", "slot", "observer"])
+def test_keyboard_interrupt_and_its_like_leave_with_the_accounts_right(
+    core: Any, wrap: Wrap, interrupt: type[BaseException], where: str
+) -> None:
+    k = 12
+    raising = failing_at(k, interrupt())
+    collector = Collector()
+    stage: tuple[Any, ...] = ("map", wrap(raising if where == "stage" else int))
+    if where == "observer":
+        stage = ("do_on_next", wrap(raising))
+    source = map(raising if where == "source" else int, range(1, 99))
+    slot = wrap(raising) if where == "slot" else wrap(collector.on_next)
+    demand = core.DemandCounter(50)
+    run = core.FusedRun(source, (stage,), slot, demand)
+    with pytest.raises(interrupt):
+        run.drain(90)
+    assert run.pulled == k - (where == "source")
+    assert demand.value == 50 - (k if where == "slot" else k - 1)
+    if where != "slot":
+        assert collector.seen == list(range(1, k))
+
+
+def test_errors_show_the_users_frame(core: Any, wrap: Wrap) -> None:
+    def culprit(_: Any) -> None:
+        raise Problem
+
+    run = core.FusedRun(
+        iter(range(99)), (("map", wrap(culprit)),), Collector().on_next, core.DemandCounter(50)
+    )
+    assert run.drain(90) is RunStatus.FAILED
+    assert traceback.extract_tb(run.error.__traceback__)[-1].name == "culprit"
+
+
+# -- push -----------------------------------------------------------------------------------------
+
+
+def test_push(core: Any, wrap: Wrap) -> None:
+    collector = Collector()
+    demand = core.DemandCounter(2)
+    run = core.FusedRun(None, (("filter", wrap(odd)),), collector.on_next, demand)
+    assert run.push(1) is RunStatus.MORE
+    assert run.push(2) is RunStatus.DROPPED
+    assert run.refund == 1
+    assert run.push(3) is RunStatus.MORE
+    assert demand.value == 0
+    assert run.push(4) is RunStatus.DROPPED
+    assert run.push(5) is RunStatus.FAILED
+    assert isinstance(run.error, DemandExceeded)
+    assert "§1.1" in str(run.error)
+    assert collector.seen == [1, 3]
+    assert run.pulled == 5
+    with pytest.raises(NoneSignal, match="§2.13"):
+        run.push(None)
+
+
+def test_push_refunds_the_batches_a_drop_took(core: Any) -> None:
+    run = core.FusedRun(
+        None,
+        (("batch", 3), ("batch", 2), ("filter", lambda _: False)),
+        print,
+        core.DemandCounter(1),
+    )
+    assert [run.push(n) for n in range(6)] == [RunStatus.MORE] * 5 + [RunStatus.DROPPED]
+    assert run.refund == 6
+
+
+def test_push_ends_fails_and_is_cancelled(core: Any, wrap: Wrap) -> None:
+    run = core.FusedRun(None, (("take", 2),), Collector().on_next, core.DemandCounter(5))
+    assert [run.push(n) for n in (1, 2, 3)] == [RunStatus.MORE, RunStatus.ENDED, RunStatus.ENDED]
+    run = core.FusedRun(
+        None, (("take_while", wrap(odd)),), Collector().on_next, core.DemandCounter(5)
+    )
+    assert [run.push(n) for n in (1, 2)] == [RunStatus.MORE, RunStatus.ENDED]
+    problem = Problem()
+    run = core.FusedRun(
+        None, (("map", wrap(failing_at(2, problem))),), Collector().on_next, core.DemandCounter(5)
+    )
+    assert [run.push(n) for n in (1, 2)] == [RunStatus.MORE, RunStatus.FAILED]
+    assert run.error is problem
+    demand = core.DemandCounter(5)
+    run = core.FusedRun(None, (), wrap(failing_at(2, problem)), demand)
+    assert [run.push(n) for n in (1, 2)] == [RunStatus.MORE, RunStatus.SLOT_FAILED]
+    assert demand.value == 3
+    demand = core.DemandCounter(5)
+    run = core.FusedRun(None, (), wrap(lambda _: demand.cancel()), demand)
+    assert [run.push(n) for n in (1, 2)] == [RunStatus.CANCELLED, RunStatus.CANCELLED]
+    assert run.pulled == 1
+
+
+def test_push_and_finish(core: Any) -> None:
+    collector = Collector()
+    run = core.FusedRun(
+        None, (("map", double), ("batch", 2)), collector.on_next, core.DemandCounter(5)
+    )
+    for n in (1, 2, 3):
+        assert run.push(n) is RunStatus.MORE
+    assert run.finish() is RunStatus.DONE
+    assert collector.seen == [[2, 4], [6]]
+
+
+# -- rings ----------------------------------------------------------------------------------------
+
+
+def test_from_ring_to_ring(core: Any, wrap: Wrap) -> None:
+    source, slot = core.SpscRing(64), core.SpscRing(64)
+    demand = core.DemandCounter(20)
+    run = core.FusedRun(source, (("map", wrap(double)),), slot, demand)
+    assert run.drain(9) is RunStatus.EXHAUSTED
+    source.offer_many(list(range(1, 31)))
+    assert run.drain(9) is RunStatus.MORE
+    assert run.drain(99) is RunStatus.IDLE
+    assert slot.poll_many(64) == [2 * n for n in range(1, 21)]
+    assert len(source) == 10
+    source.close()
+    demand.request(50)
+    assert run.drain(99) is RunStatus.EXHAUSTED
+    assert len(slot) == 10
+
+
+def test_a_full_or_closed_ring_fails_the_slot(core: Any, wrap: Wrap) -> None:
+    demand = core.DemandCounter(20)
+    run = core.FusedRun(iter(range(99)), (("map", wrap(int)),), core.SpscRing(12), demand)
+    assert run.drain(99) is RunStatus.SLOT_FAILED
+    assert isinstance(run.error, BufferOverflow)
+    assert run.pulled == 13
+    ring = core.SpscRing(12)
+    ring.close()
+    run = core.FusedRun(iter(range(99)), (), ring, demand)
+    assert run.drain(99) is RunStatus.SLOT_FAILED
+    assert isinstance(run.error, RingClosed)
+
+
+def test_what_a_callable_slot_returns_means_nothing(core: Any, wrap: Wrap) -> None:
+    run = core.FusedRun(
+        iter(range(20)), (("map", wrap(int)),), wrap(lambda _: False), core.DemandCounter(50)
+    )
+    assert run.drain(99) is RunStatus.EXHAUSTED
+
+
+# -- ownership ------------------------------------------------------------------------------------
+
+
+def test_overlapping_and_nested_calls_are_refused(core: Any, wrap: Wrap) -> None:
+    refused: list[OverlappingCalls] = []
+
+    def slot(_: Any) -> None:
+        for call in (lambda: run.drain(1), lambda: run.push(1), lambda: run.finish()):
+            try:
+                call()
+            except OverlappingCalls as overlap:
+                refused.append(overlap)
+
+    run = core.FusedRun(iter(range(20)), (("map", wrap(int)),), wrap(slot), core.DemandCounter(50))
+    assert run.drain(2) is RunStatus.MORE
+    assert len(refused) == 6
+
+
+def test_spec313_clear_lets_go(core: Any, wrap: Wrap) -> None:
+    class Source(list[int]):
+        pass
+
+    class Function:
+        def __call__(self, x: int) -> int:
+            return x
+
+    for program in ((), (("map", wrap(int)), ("batch", 1000), ("scan", wrap(add), 0))):
+        collector, source, function = Collector(), Source(range(50)), Function()
+        watched = [weakref.ref(x) for x in (collector, source, function)]
+        run = core.FusedRun(
+            source,
+            (("map", function), *program),
+            wrap(collector.on_next),
+            core.DemandCounter(UNBOUNDED),
+        )
+        run.drain(20)
+        run.clear()
+        del collector, source, function
+        gc.collect()
+        assert [ref() for ref in watched] == [None, None, None]
+        run.clear()
+
+
+@pytest.mark.parametrize("program", [(), (("map", int),), (("map", double), ("filter", bool))])
+def test_spec313_clear_from_within_the_slot_waits_for_the_burst(
+    core: Any, wrap: Wrap, program: Any
+) -> None:
+    seen = []
+
+    def slot(x: Any) -> None:
+        seen.append(x)
+        demand.cancel()
+        run.clear()
+
+    program = tuple((op, wrap(f)) for op, f in program)
+    demand = core.DemandCounter(UNBOUNDED)
+    run = core.FusedRun(iter(range(1, 50)), program, wrap(slot), demand)
+    assert run.drain(40) is RunStatus.CANCELLED
+    assert len(seen) == 1
+    assert run.drain(40) is RunStatus.CANCELLED
+
+
+def test_spec313_neither_traceback_nor_locals_keep_the_subscriber(core: Any, wrap: Wrap) -> None:
+    def fail(x: int) -> int:
+        if x == 15:
+            raise Problem
+        return x
+
+    collector = Collector()
+    watched = weakref.ref(collector)
+    run = core.FusedRun(
+        iter(range(99)), (("map", wrap(fail)),), wrap(collector.on_next), core.DemandCounter(50)
+    )
+    assert run.drain(99) is RunStatus.FAILED
+    error = run.error
+    run.clear()
+    del collector
+    gc.collect()
+    assert watched() is None
+    assert isinstance(error, Problem)
+
+
+def test_elements_are_released_one_by_one(core: Any, wrap: Wrap) -> None:
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+    most = 0
+
+    class Element:
+        def __init__(self) -> None:
+            alive.add(self)
+
+    def slot(_: Any) -> None:
+        nonlocal most
+        most = max(most, len(alive))
+
+    run = core.FusedRun(
+        (Element() for _ in range(200)),
+        (("map", wrap(lambda x: x)),),
+        wrap(slot),
+        core.DemandCounter(UNBOUNDED),
+    )
+    assert run.drain(500) is RunStatus.EXHAUSTED
+    assert most <= 2
+    assert len(alive) == 0
+
+
+def test_is_weakly_referenced_and_not_copied(core: Any) -> None:
+    run = core.FusedRun((), (), print, core.DemandCounter())
+    assert weakref.ref(run)() is run
+    with pytest.raises(TypeError, match="live object"):
+        copy.copy(run)
+
+
+def test_execution_says_how(core: Any) -> None:
+    def executed(program: Any, slot: Any) -> str:
+        return str(core.FusedRun((), program, slot, core.DemandCounter()).execution)
+
+    if core.__name__.endswith("_cython"):
+        assert executed((("map", double), ("filter", odd)), Collector().on_next) == "generated"
+        assert executed((("map", float),), [].append) == "c-loop"
+        assert executed((), core.SpscRing(1)) == "c-loop"
+    else:
+        assert executed((("map", double),), print) == "interpreted"
+
+
+# -- fairness -------------------------------------------------------------------------------------
+
+
+def test_c_callables_let_other_threads_run(core: Any) -> None:
+    """A pipeline that never executes a Python instruction must not hold the GIL for its whole run."""
+    pauses: list[float] = []
+    stop = threading.Event()
+    begun = threading.Event()
+
+    def heartbeat() -> None:
+        last = time.monotonic()
+        while not stop.is_set():
+            now = time.monotonic()
+            pauses.append(now - last)
+            last = now
+            begun.set()
+            stop.wait(0.001)
+
+    thread = start_thread(heartbeat)
+    wait_for(begun)
+    demand = core.DemandCounter(UNBOUNDED)
+    program = (("map", float), ("map", float), ("map", str), ("map", len), ("filter", bool))
+    run = core.FusedRun(iter(range(400_000)), program, id, demand)
+    begun_at = time.monotonic()
+    assert run.drain(UNBOUNDED) is RunStatus.EXHAUSTED
+    took = time.monotonic() - begun_at
+    stop.set()
+    thread.result()
+    # On a busy machine a pause is long anyway; what must not be is one as long as the run.
+    assert max(pauses) < max(0.1, took / 2)
