@@ -1,0 +1,153 @@
+"""A recording subscriber and a manual publisher: the two ends that the rule tests hold in hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.helpers import DEADLINE
+
+
+class Recorder:
+    """A subscriber that keeps every signal, and checks §1.3, §1.7 and §1.9 as it goes."""
+
+    def __init__(
+        self,
+        *,
+        request: Any = ...,
+        on_next: Callable[[Recorder, Any], object] | None = None,
+        on_subscribe: Callable[[Recorder], object] | None = None,
+    ) -> None:
+        self.signals: list[tuple[Any, ...]] = []
+        self.violations: list[str] = []
+        self.subscription: Any = None
+        self.depth = 0
+        self.max_depth = 0
+        self._request = request
+        self._on_next = on_next
+        self._on_subscribe = on_subscribe
+        self._inside = threading.Lock()
+        self._owner: int | None = None
+        self._changed = threading.Condition()
+
+    def _signal(self, *signal: Any) -> None:
+        me = threading.get_ident()
+        if self._owner not in (None, me):
+            self.violations.append(f"§1.3: {signal} overlaps a signal of another thread")
+        if self.terminal is not None:
+            self.violations.append(f"§1.7: {signal} after {self.terminal}")
+        if signal[0] != "on_subscribe" and self.subscription is None:
+            self.violations.append(f"§1.9: {signal} before on_subscribe")
+        with self._changed:
+            self.signals.append(signal)
+            self._changed.notify_all()
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if self.subscription is not None:
+            self.violations.append("§2.12: a second on_subscribe")
+        self._signal("on_subscribe")
+        self.subscription = subscription
+        if self._on_subscribe is not None:
+            self._on_subscribe(self)
+        if self._request is not ...:
+            subscription.request(self._request)
+
+    def on_next(self, element: Any, /) -> None:
+        self._signal("on_next", element)
+        outermost = self._owner is None
+        self._owner = threading.get_ident()
+        self.depth += 1
+        self.max_depth = max(self.max_depth, self.depth)
+        try:
+            if self._on_next is not None:
+                self._on_next(self, element)
+        finally:
+            self.depth -= 1
+            if outermost:
+                self._owner = None
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._signal("on_error", error)
+
+    def on_complete(self) -> None:
+        self._signal("on_complete")
+
+    @property
+    def elements(self) -> list[Any]:
+        return [signal[1] for signal in self.signals if signal[0] == "on_next"]
+
+    @property
+    def terminal(self) -> tuple[Any, ...] | None:
+        for signal in self.signals:
+            if signal[0] in ("on_error", "on_complete"):
+                return signal
+        return None
+
+    @property
+    def error(self) -> BaseException | None:
+        terminal = self.terminal
+        return terminal[1] if terminal is not None and terminal[0] == "on_error" else None
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a signal that makes ``condition`` true."""
+        end = time.monotonic() + DEADLINE
+        with self._changed:
+            while not condition():
+                left = end - time.monotonic()
+                assert left > 0, f"{what} did not happen within {DEADLINE} s; seen: {self.signals}"
+                self._changed.wait(left)
+
+    def wait_elements(self, count: int) -> None:
+        self.wait(lambda: len(self.elements) >= count, f"element {count}")
+
+    def wait_terminal(self) -> tuple[Any, ...]:
+        self.wait(lambda: self.terminal is not None, "a terminal signal")
+        terminal = self.terminal
+        assert terminal is not None
+        return terminal
+
+    def wait_subscribed(self) -> None:
+        self.wait(lambda: self.subscription is not None, "on_subscribe")
+
+    def check(self) -> None:
+        assert self.violations == []
+
+
+class ManualPublisher:
+    """A publisher that signals only what the test tells it to, and records what it is asked."""
+
+    def __init__(self) -> None:
+        self.subscriber: Any = None
+        self.requests: list[int] = []
+        self.cancels = 0
+        self.subscribes = 0
+        self._changed = threading.Condition()
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        self.subscribes += 1
+        self.subscriber = subscriber
+        subscriber.on_subscribe(self)
+
+    def request(self, n: int, /) -> None:
+        with self._changed:
+            self.requests.append(n)
+            self._changed.notify_all()
+
+    def cancel(self) -> None:
+        with self._changed:
+            self.cancels += 1
+            self._changed.notify_all()
+
+    @property
+    def requested(self) -> int:
+        return sum(self.requests)
+
+    def wait_requested(self, n: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.requested >= n, DEADLINE), self.requests
+
+    def wait_cancelled(self) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.cancels > 0, DEADLINE), "no cancel came"
