@@ -248,3 +248,7 @@ def _java() -> str:
     except (OSError, subprocess.CalledProcessError) as failed:
         return f"does not run: {failed}"
     return f"{(said.stderr or said.stdout).splitlines()[0]} ({java})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

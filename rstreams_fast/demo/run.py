@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Interrupted", "MainJob", "Options", "Outcome"]
 
 OUTPUT_NAME: Final = "flights.parquet"
+FLIGHTS_NAME: Final = "flights.csv"
+DATABASE_NAME: Final = "lookups.sqlite"
 LOG_NAME: Final = "spark.log"
 
 #: So small that even a sample of the flights is split among all cores.
@@ -122,16 +124,10 @@ class MainJob:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _run(self) -> None:
-        log = self._directory / LOG_NAME
         try:
-            self._outcome = self._work(log)
+            self._outcome = self._work(self._directory / LOG_NAME)
         except BaseException as error:
-            if self._cancelled.is_set():
-                self._error = Interrupted()
-                return
-            self._error = error
-            with contextlib.suppress(OSError):
-                shutil.copy(log, self.options.output / LOG_NAME)
+            self._error = Interrupted() if self._cancelled.is_set() else error
 
     def _phase(self, name: str) -> None:
         if self._cancelled.is_set():
@@ -142,12 +138,11 @@ class MainJob:
         options, directory = self.options, self._directory
         self._phase("Unpacking the flights, filling the service's database")
         files = data.find_files()
-        self.rows = data.write_flights(files, directory / "flights.csv", options.rows)
-        data.write_database(files, directory / "lookups.sqlite")
-        target = options.output / OUTPUT_NAME
+        self.rows = data.write_flights(files, directory / FLIGHTS_NAME, options.rows)
+        data.write_database(files, directory / DATABASE_NAME)
         with _made(options.output), contextlib.ExitStack() as stack:
             service = stack.enter_context(
-                ServiceProcess(directory / "lookups.sqlite", options.behaviour, log)
+                ServiceProcess(directory / DATABASE_NAME, options.behaviour, log)
             )
             self._phase("Starting Spark")
             settings = {
@@ -159,32 +154,51 @@ class MainJob:
             self._spark = spark
             stack.callback(setattr, self, "_spark", None)
 
-            self._phase(ENRICHING)
-            begin = time.monotonic()
-            flights = job.read_flights(spark, directory / "flights.csv")
-            enriched = job.enrich(flights, service.url, options.bounds, self.figures)
-            job.write(enriched, target)
-            seconds = time.monotonic() - begin
-            counted = service.stats()
-            service.close()
+            with self._explained(log):
+                return self._enrich(spark, service, files)
 
-            self._phase("Comparing with a plain SQL join")
-            found = spark.read.parquet(str(target))
-            expected = proof.joined(spark, flights, files)
-            proven = proof.prove(found, expected, target, self.rows)
+    def _enrich(
+        self, spark: SparkSession, service: ServiceProcess, files: dict[str, Path]
+    ) -> Outcome:
+        options = self.options
+        target = options.output / OUTPUT_NAME
+        self._phase(ENRICHING)
+        begin = time.monotonic()
+        flights = job.read_flights(spark, self._directory / FLIGHTS_NAME)
+        job.write(job.enrich(flights, service.url, options.bounds, self.figures), target)
+        seconds = time.monotonic() - begin
+        counted = service.stats()
+        service.close()
 
-            self._phase("Computing the answers")
-            answered = answers.answer(found)
-            return Outcome(
-                rows=self.rows,
-                tasks=min(spark.sparkContext.defaultParallelism, flights.rdd.getNumPartitions()),
-                seconds=seconds,
-                stages={stage: self.figures.totals(stage) for stage in job.STAGES},
-                service=counted,
-                proof=proven,
-                answers=answered,
-                output=target,
-            )
+        self._phase("Comparing with a plain SQL join")
+        found = spark.read.parquet(str(target))
+        expected = proof.joined(spark, flights, files)
+        proven = proof.prove(found, expected, target, self.rows)
+
+        self._phase("Computing the answers")
+        return Outcome(
+            rows=self.rows,
+            tasks=min(spark.sparkContext.defaultParallelism, flights.rdd.getNumPartitions()),
+            seconds=seconds,
+            stages={stage: self.figures.totals(stage) for stage in job.STAGES},
+            service=counted,
+            proof=proven,
+            answers=answers.answer(found),
+            output=target,
+        )
+
+    @contextlib.contextmanager
+    def _explained(self, log: Path) -> Iterator[None]:
+        """Put a failure in words while Spark, which has a part of them, still runs; keep the log."""
+        try:
+            yield
+        except Exception as failed:
+            if self._cancelled.is_set():
+                raise Interrupted from None
+            kept = self.options.output / LOG_NAME
+            text = str(failed).strip() or type(failed).__name__
+            shutil.copy(log, kept)
+            raise DemoError(f"the job failed: {text}\nSpark's log: {kept}") from failed
 
 
 ENRICHING: Final = "Enriching"

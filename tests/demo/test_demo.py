@@ -1,0 +1,140 @@
+"""The main job from end to end, as a process: proved, watched, stopped, failing as it should."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.demo.conftest import Start
+
+pytestmark = pytest.mark.spark
+
+ROWS = 3_000
+PNG = b"\x89PNG\r\n"
+
+
+def test_a_sample_agrees_with_the_join_and_a_stall_is_reported(
+    start: Start, tmp_path: Path
+) -> None:
+    old = tmp_path / "out" / "flights.parquet"
+    old.mkdir(parents=True)
+    (old / "part-of-an-older-run.parquet").write_bytes(b"")
+    command = start(
+        "demo",
+        f"--rows={ROWS}",
+        "--output=out",
+        "--batch-rows=500",
+        "--concurrency=16",
+        "--stall-after=1000",
+        "--stall-s=4",
+    )
+    status, out, err = command.finish()
+    assert status == 0, out + err
+
+    assert f"{ROWS:,} of {ROWS:,} rows agree" in out
+    stalled, resumed = out.index("stalled: fetch_"), out.index("resumed: fetch_")
+    assert stalled < resumed < out.index("✓ Enriching")
+
+    output = tmp_path / "out"
+    assert sorted(path.name for path in output.iterdir()) == [
+        "flights.parquet",
+        "report.json",
+        "report.png",
+    ]
+    assert not (old / "part-of-an-older-run.parquet").exists()
+    assert (output / "report.png").read_bytes().startswith(PNG)
+    report = json.loads((output / "report.json").read_text())
+    assert report["proof"] == {
+        "expected": ROWS,
+        "found": ROWS,
+        "missing": 0,
+        "surplus": 0,
+        "in_order": True,
+    }
+    plane, weather = report["stages"]["fetch_plane"], report["stages"]["fetch_weather"]
+    assert report["service"]["tables"] == {"plane": plane["calls"], "weather": weather["calls"]}
+    assert plane["calls"] == ROWS - plane["skipped"]
+    assert 0 < weather["calls"] < ROWS / 2, "equal keys in flight share a call"
+    assert 16 < report["service"]["max_held"] <= 2 * report["tasks"] * 16
+    assert plane["max_running"] == 16
+    flights = sum(cell["flights"] for cell in report["answers"]["weather"])
+    assert flights == sum(cell["flights"] for cell in report["answers"]["age"]) == ROWS
+    assert command.files() == []
+    assert command.family() == []
+
+
+TAMPERED = """
+import sqlite3, sys
+from rstreams_fast import cli
+from rstreams_fast.demo import data
+
+right = data.write_database
+
+def wrong(files, target):
+    right(files, target)
+    with sqlite3.connect(target) as database:
+        database.execute("UPDATE plane SET seats = seats + 1 WHERE tailnum = 'N14228'")
+
+data.write_database = wrong
+sys.exit(cli.main())
+"""
+
+
+def test_one_wrong_plane_is_a_difference(start: Start, tmp_path: Path) -> None:
+    command = start("demo", f"--rows={ROWS}", "--output=out", script=TAMPERED)
+    status, out, err = command.finish()
+    assert status == 1, out + err
+    proof = json.loads((tmp_path / "out" / "report.json").read_text())["proof"]
+    assert proof["missing"] == proof["surplus"] > 0
+    assert f"{ROWS - proof['missing']:,} of {ROWS:,} rows agree" in out
+    assert command.files() == []
+
+
+@pytest.mark.parametrize("moment", ["Starting Spark", "look-ups are waiting"])
+def test_ctrl_c_leaves_nothing(start: Start, tmp_path: Path, moment: str) -> None:
+    command = start("demo", "--output=out", "--stall-after=500", "--stall-s=3600")
+    output = command.process.stdout
+    assert output is not None
+    # "Starting Spark" itself is said when it is over: stop as soon as what is before it is.
+    awaited = "Unpacking" if moment == "Starting Spark" else moment
+    seen = ""
+    for line in output:
+        seen += line
+        if awaited in line:
+            break
+    assert awaited in seen, seen
+    os.killpg(command.process.pid, signal.SIGINT)
+    status, out, err = command.finish()
+    assert status == 130, seen + out + err
+    assert "nothing is left running" in out
+    assert command.files() == []
+    assert command.family() == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_job_that_fails_says_why_and_keeps_the_log(start: Start, tmp_path: Path) -> None:
+    script = (
+        "import sys; from rstreams_fast import cli; from rstreams_fast.demo import data\n"
+        "data.write_database = lambda files, target: target.write_bytes(b'no database')\n"
+        "sys.exit(cli.main())"
+    )
+    command = start("demo", "--rows=100", "--output=out", script=script)
+    status, _, err = command.finish()
+    assert status == 3
+    assert "the job failed" in err
+    assert "fetch_" in err, "the look-up that failed is named"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["spark.log"]
+    assert command.files() == []
+    assert command.family() == []
+
+
+def test_a_master_that_does_not_exist_is_refused(start: Start, tmp_path: Path) -> None:
+    status, _, err = start("demo", "--rows=10", "--master=nowhere").finish()
+    assert status == 3
+    assert "Spark did not start" in err
+    assert "Master must" in err
+    assert not (tmp_path / "demo-output").exists()
