@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.errors import RingClosed
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.errors import AlreadySubscribed, RingClosed
 from rstreams_fast.spark.hold import describe_reading
 from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, check_positive_int, label_of
 from rstreams_fast.spark.partition import Partition
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from rstreams_fast.api import Subscriber
     from rstreams_fast.spark.figures import Figures
     from rstreams_fast.streams.stream import Stream
 
@@ -100,7 +102,7 @@ class Stage:
                 describe_reading(self.max_buffer_bytes),
                 *(f"  {line}" for line in built.describe().splitlines()),
                 f"  results: {BATCHES_AHEAD} batches asked for ahead",
-                "  threads: Spark's own, a reader, and those of the stream",
+                "  threads: Spark's own, a reader, a source, and those of the stream",
             ]
         )
 
@@ -117,7 +119,7 @@ def _check_stream(built: Any, label: str) -> Stream[Any]:
 
 
 def _run(spec: Stage, schema: pa.Schema, upstream: Iterator[Any]) -> Iterator[Any]:
-    from rstreams_fast import from_iterable
+    from rstreams_fast import from_publisher
 
     first = next(upstream, None)
     if first is None:
@@ -130,13 +132,13 @@ def _run(spec: Stage, schema: pa.Schema, upstream: Iterator[Any]) -> Iterator[An
         max_buffer_bytes=spec.max_buffer_bytes,
         figures=spec.figures,
     )
-    counters, reader = partition.counters, partition.reader
-    reader.patience = PATIENCE_SECONDS
+    counters = partition.counters
+    partition.reader.patience = PATIENCE_SECONDS
     held = [first]
     del first, upstream
-    with partition.at_work(held, _nothing):
-        source = _Source(partition)
-        stream = _check_stream(spec.build(from_iterable(source)), spec.label)
+    source = _Source(partition)
+    with partition.at_work(held, source.cancel):
+        stream = _check_stream(spec.build(from_publisher(source)), spec.label)
         with stream.iterate(prefetch=BATCHES_AHEAD) as batches:
             begin = time.monotonic()
             for batch in batches:
@@ -152,44 +154,85 @@ def _run(spec: Stage, schema: pa.Schema, upstream: Iterator[Any]) -> Iterator[An
                 del piece
                 begin = time.monotonic()
                 counters.waiting_downstream += begin - now
-        if reader.error is not None:
-            raise reader.error
-
-
-def _nothing() -> None:
-    pass  # the stream was ended by its own ``with``
 
 
 class _Source:
-    """The batches that were read, for a stream to pull; given back when nothing refers to them."""
+    """The publisher of the batches that were read; its subscriber is served by one thread.
+
+    It pushes: a source that a stream pulls would block in the middle of a burst while upstream
+    says nothing, and keep back what the burst has given already. A batch is given back to the
+    budget when nothing refers to it any more.
+    """
 
     def __init__(self, partition: Partition) -> None:
-        self._reader = partition.reader
-        self._budget = partition.budget
-        self._counters = partition.counters
-        self._lock = threading.Lock()
+        self._partition = partition
+        self._demand = DemandCounter()
+        self._changed = threading.Condition()
+        self._subscribed = False
+        self._refused: Exception | None = None
         self._waited = 0.0
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Serve ``subscriber``, the only one there is."""
+        if self._subscribed:
+            raise AlreadySubscribed("the batches of a partition can be read once")
+        self._subscribed = True
+        subscriber.on_subscribe(self)
+        self._partition.crew.start(lambda: self._serve(subscriber), "source")
 
-    def __next__(self) -> Any:
-        begin = time.monotonic()
-        try:
-            batch, reading = self._reader.ring.get()
-        except RingClosed:
-            if self._reader.error is not None:
-                raise self._reader.error from None
-            raise StopIteration from None
-        with self._lock:
-            waited = time.monotonic() - begin
-            self._waited += waited
-            self._counters.waiting_upstream += waited
-        weakref.finalize(batch, self._budget.give_back, reading).atexit = False
-        return batch
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more batches (§3.9)."""
+        with self._changed:
+            try:
+                self._demand.request(n)
+            except (TypeError, ValueError) as refused:
+                self._refused = refused
+            self._changed.notify()
+
+    def cancel(self) -> None:
+        """Ask for none any more; never blocks."""
+        self._partition.reader.cancel()
+        with self._changed:
+            self._demand.cancel()
+            self._changed.notify()
 
     def take_waited(self) -> float:
-        """Return the seconds spent waiting since the last time that was asked."""
-        with self._lock:
+        """Return the seconds spent waiting for upstream since the last time that was asked."""
+        with self._changed:
             waited, self._waited = self._waited, 0.0
         return waited
+
+    def _serve(self, subscriber: Subscriber[Any]) -> None:
+        try:
+            while self._may_deliver():
+                subscriber.on_next(self._take())
+        except RingClosed:
+            pass
+        if self._demand.cancelled:
+            return
+        failure = self._refused or self._partition.reader.error
+        self._demand.terminate()
+        if failure is not None:
+            subscriber.on_error(failure)
+        else:
+            subscriber.on_complete()
+
+    def _may_deliver(self) -> bool:
+        """Wait for demand, and take one off; ``False`` when there is nothing to wait for."""
+        with self._changed:
+            while not self._demand.value and self._refused is None:
+                self._changed.wait()
+            if self._refused is not None or self._demand.value < 0:
+                return False
+            self._demand.fulfil(1)
+            return True
+
+    def _take(self) -> Any:
+        begin = time.monotonic()
+        batch, reading = self._partition.reader.ring.get()
+        with self._changed:
+            waited = time.monotonic() - begin
+            self._waited += waited
+            self._partition.counters.waiting_upstream += waited
+        weakref.finalize(batch, self._partition.budget.give_back, reading).atexit = False
+        return batch

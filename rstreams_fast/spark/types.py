@@ -222,7 +222,7 @@ class Columns:
 
 
 class _Rule(NamedTuple):
-    """What is done to values before Arrow sees them: alone it would take too much, or too little."""
+    """What is done to values before Arrow sees them, which alone would take too much."""
 
     plain: frozenset[type]
     """Exact types that need nothing."""

@@ -8,7 +8,7 @@ import os
 import pytest
 
 BACKENDS = {"c": "_cython", "cffi": "_cffi", "python": "_python"}
-USERS = ("batches", "hold", "loop", "rows")
+USERS = ("batches", "hold", "loop", "rows", "stages")
 PRIMITIVES = ("CallWindow", "DemandCounter", "SpscRing")
 
 

@@ -1,0 +1,380 @@
+"""map_batches and stage as plain iterator functions: no Spark, every backend."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+from tests.helpers import DEADLINE, wait_for
+from tests.spark.backends import BACKENDS, use_backend
+
+pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
+
+SCHEMA = pa.schema([("k", pa.int64())])
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    use_backend(request.param, monkeypatch)
+    return str(request.param)
+
+
+def batches(rows: int, size: int) -> list[pa.RecordBatch]:
+    return [
+        pa.RecordBatch.from_pydict({"k": pa.array(range(i, min(i + size, rows)), pa.int64())})
+        for i in range(0, rows, size)
+    ]
+
+
+def keys(outputs: Any) -> list[int]:
+    return [k for batch in outputs for k in batch["k"].to_pylist()]
+
+
+def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+async def same_async(batch: pa.RecordBatch) -> pa.RecordBatch:
+    await asyncio.sleep(0.001 * (batch["k"][0].as_py() % 3))
+    return batch
+
+
+def in_pieces(batch: pa.RecordBatch) -> Any:
+    for start in range(0, batch.num_rows, 3):
+        yield batch.slice(start, 3)
+
+
+def as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch, batch.slice(0, 0)])
+
+
+async def as_list(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    return list(in_pieces(batch))
+
+
+# -- map_batches -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fn", [same, same_async, in_pieces, as_table, as_list])
+def test_outputs_come_in_the_order_of_the_inputs(fn: Any) -> None:
+    outputs = rs.map_batches(fn, SCHEMA).as_map_fn()(batches(1000, 10))
+    assert keys(outputs) == list(range(1000))
+
+
+@pytest.mark.parametrize("fn", [same, same_async])
+def test_no_input_no_thread(fn: Any) -> None:
+    before = threading.active_count()
+    assert list(rs.map_batches(fn, SCHEMA).as_map_fn()([])) == []
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_calls_overlap_up_to_concurrency(sync: bool) -> None:
+    together = threading.Barrier(3)
+    arrived = 0
+    all_in = asyncio.Event()
+    running = most = 0
+    lock = threading.Lock()
+
+    def count(by: int) -> None:
+        nonlocal running, most
+        with lock:
+            running += by
+            most = max(most, running)
+
+    def meet(batch: pa.RecordBatch) -> pa.RecordBatch:
+        count(1)
+        together.wait(DEADLINE)
+        count(-1)
+        return batch
+
+    async def meet_async(batch: pa.RecordBatch) -> pa.RecordBatch:
+        nonlocal arrived
+        count(1)
+        arrived += 1
+        if arrived >= 3:
+            all_in.set()
+        await all_in.wait()
+        count(-1)
+        return batch
+
+    fn: Any = meet if sync else meet_async
+    with rs.Figures() as figures:
+        stage = rs.map_batches(fn, SCHEMA, concurrency=3, figures=figures)
+        assert keys(stage.as_map_fn()(batches(90, 10))) == list(range(90))
+        total = figures.totals()
+    assert most == total.max_running == 3
+    assert (total.rows_in, total.rows_out, total.calls) == (90, 90, 9)
+    assert total.state == "done"
+
+
+def test_an_iterable_waits_for_its_turn() -> None:
+    made = 0
+    first_may_end = threading.Event()
+
+    def many(batch: pa.RecordBatch) -> Any:
+        nonlocal made
+        if batch["k"][0].as_py() == 0:
+            assert first_may_end.wait(DEADLINE)
+            yield batch
+            return
+        for _ in range(1000):
+            made += 1
+            yield batch
+
+    stage = rs.map_batches(many, SCHEMA, concurrency=2).as_map_fn()(batches(20, 10))
+    threading.Timer(0.2, first_may_end.set).start()
+    first = next(stage)
+    assert first["k"][0].as_py() == 0
+    assert made <= 4  # two in the ring, one in hand, one to come
+    assert len(list(stage)) == 1000
+
+
+class Boom(Exception):
+    pass
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("kind", [Boom, StopIteration])
+def test_an_exception_comes_out_with_its_rows(sync: bool, kind: type[Exception]) -> None:
+    def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch["k"][0].as_py() == 50:
+            raise kind("x")
+        return batch
+
+    async def bad_async(batch: pa.RecordBatch) -> pa.RecordBatch:
+        await asyncio.sleep(0)
+        return bad(batch)
+
+    with pytest.raises((Boom, RuntimeError)) as caught:
+        list(rs.map_batches(bad if sync else bad_async, SCHEMA).as_map_fn()(batches(100, 10)))
+    assert any("rows 50 to 59" in note for note in caught.value.__notes__)
+
+
+def test_what_upstream_raises_comes_out() -> None:
+    def upstream() -> Any:
+        yield from batches(20, 10)
+        raise Boom("upstream")
+
+    for fn in (same, same_async):
+        with pytest.raises(Boom, match="upstream"):
+            list(rs.map_batches(fn, SCHEMA).as_map_fn()(upstream()))
+
+
+@pytest.mark.parametrize("fn", [same, in_pieces, same_async])
+def test_close_ends_the_threads(fn: Any) -> None:
+    def endless() -> Any:
+        while True:
+            yield from batches(100, 10)
+
+    stage = rs.map_batches(fn, SCHEMA).as_map_fn()(endless())
+    next(stage)
+    begin = time.monotonic()
+    stage.close()
+    assert time.monotonic() - begin < 2
+
+
+# -- the schema ------------------------------------------------------------------------------------
+
+WIDE = pa.schema(
+    [("s", pa.string()), ("d", pa.float64()), ("t", pa.timestamp("us", "UTC"))],
+)
+
+
+def test_columns_are_matched_by_name_and_cast() -> None:
+    odd = pa.RecordBatch.from_pydict(
+        {
+            "t": pa.array([0], pa.timestamp("ms", "America/New_York")),
+            "s": pa.array(["a"]).dictionary_encode(),
+            "d": pa.array([1], pa.int32()),
+        }
+    )
+    (found,) = rs.map_batches(lambda _: odd, WIDE).as_map_fn()(batches(1, 1))
+    assert found.schema == WIDE
+    assert found.column(0).to_pylist() == ["a"]
+    for kind in (pa.large_string(), pa.string_view()):
+        cast = odd.set_column(1, "s", odd["s"].cast(pa.string()).cast(kind))
+        (found,) = rs.map_batches(lambda _, b=cast: b, WIDE).as_map_fn()(batches(1, 1))
+        assert found.schema == WIDE
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "words"),
+    [
+        ({"x": pa.array([1])}, ValueError, r"missing: k; unknown: x"),
+        ({"k": pa.array([1]), "x": pa.array([1])}, ValueError, r"unknown: x"),
+        ({"k": pa.array(["1"])}, TypeError, r"'k' as string, declared is int64"),
+        ({"k": pa.array([1.0, 1.5])}, TypeError, r"declared int64 at row 1 of the batch: 1.5"),
+        ({"k": pa.array([True])}, TypeError, r"'k' as bool, declared is int64"),
+    ],
+)
+def test_a_mismatch_names_the_column_and_the_row(
+    columns: dict[str, pa.Array], error: type[Exception], words: str
+) -> None:
+    wrong = pa.RecordBatch.from_pydict(columns)
+    with pytest.raises(error, match=words):
+        list(rs.map_batches(lambda _: wrong, SCHEMA).as_map_fn()(batches(1, 1)))
+
+
+def test_a_timestamp_needs_a_zone_exactly_where_declared() -> None:
+    schema = pa.schema([("t", pa.timestamp("us", "UTC"))])
+    naive = pa.RecordBatch.from_pydict({"t": pa.array([0], pa.timestamp("us"))})
+    with pytest.raises(TypeError, match="one has a time zone, the other has none"):
+        list(rs.map_batches(lambda _: naive, schema).as_map_fn()(batches(1, 1)))
+
+
+@pytest.mark.parametrize("result", [None, 5, "text", [1]])
+def test_what_is_no_batch_is_refused(result: Any) -> None:
+    with pytest.raises(TypeError, match="RecordBatch"):
+        list(rs.map_batches(lambda _: result, SCHEMA).as_map_fn()(batches(1, 1)))
+
+
+def test_bad_words_are_named() -> None:
+    with pytest.raises(TypeError, match="fn must be callable"):
+        rs.map_batches(3, SCHEMA)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="concurrency must be >= 1"):
+        rs.map_batches(same, SCHEMA, concurrency=0)
+    with pytest.raises(TypeError, match="schema must name its columns"):
+        rs.map_batches(same, pa.int64()).as_map_fn()
+    with pytest.raises(TypeError, match="build must be callable"):
+        rs.stage(3, SCHEMA)  # type: ignore[arg-type]
+
+
+# -- stage -----------------------------------------------------------------------------------------
+
+
+def test_any_stream_of_batches() -> None:
+    def build(stream: Any) -> Any:
+        return stream.map(lambda b: b.slice(1)).publish_on().filter(lambda b: b.num_rows > 5)
+
+    stage = rs.stage(build, SCHEMA)
+    assert keys(stage.as_map_fn()(batches(95, 10))) == [
+        k for k in range(90) if k % 10
+    ]  # the last batch of 5 was dropped
+    assert "publish_on" in stage.describe()
+
+
+def test_a_stage_may_end_early() -> None:
+    read = 0
+
+    def upstream() -> Any:
+        nonlocal read
+        for batch in batches(100_000, 10):
+            read += 1
+            yield batch
+
+    stage = rs.stage(lambda stream: stream.take(3), SCHEMA)
+    assert keys(stage.as_map_fn()(upstream())) == list(range(30))
+    assert read < 100
+
+
+def test_async_stages() -> None:
+    stage = rs.stage(lambda stream: stream.map_async(same_async, concurrency=4), SCHEMA)
+    assert keys(stage.as_map_fn()(batches(300, 10))) == list(range(300))
+
+
+@pytest.mark.parametrize("boundary", [False, True])
+def test_exceptions_of_a_stage_come_out(boundary: bool) -> None:
+    def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch["k"][0].as_py() == 50:
+            raise Boom("in the stage")
+        return batch
+
+    def build(stream: Any) -> Any:
+        return stream.publish_on().map(bad).publish_on() if boundary else stream.map(bad)
+
+    with pytest.raises(Boom, match="in the stage"):
+        list(rs.stage(build, SCHEMA).as_map_fn()(batches(100, 10)))
+
+    def upstream() -> Any:
+        yield from batches(20, 10)
+        raise Boom("upstream")
+
+    good = rs.stage(lambda s: s.publish_on() if boundary else s, SCHEMA)
+    with pytest.raises(Boom, match="upstream"):
+        list(good.as_map_fn()(upstream()))
+
+
+@pytest.mark.parametrize("boundary", [False, True])
+def test_close_ends_a_stage(boundary: bool) -> None:
+    def endless() -> Any:
+        while True:
+            yield from batches(100, 10)
+
+    with rs.Figures() as figures:
+        stage = rs.stage(
+            lambda s: s.publish_on(prefetch=4) if boundary else s, SCHEMA, figures=figures
+        ).as_map_fn()(endless())
+        next(stage)
+        begin = time.monotonic()
+        stage.close()
+        assert time.monotonic() - begin < 2
+        assert figures.totals().state == "stopped"
+
+
+def test_the_batches_alive_in_a_stage_are_bounded_by_bytes() -> None:
+    size = batches(1000, 1000)[0].nbytes
+    with rs.Figures() as figures:
+        stage = rs.stage(
+            lambda s: s.publish_on(prefetch=1000),
+            SCHEMA,
+            max_buffer_bytes=5 * size,
+            figures=figures,
+        )
+        outputs = stage.as_map_fn()(batches(1000, 1000)[0] for _ in range(200))
+        count = 0
+        for batch in outputs:
+            del batch
+            count += 1
+            if count % 20 == 0:
+                time.sleep(0.01)
+        gc.collect()
+        total = figures.totals()
+    assert count == 200
+    assert total.max_buffered_batches <= 5
+    assert total.max_buffered_bytes <= 5 * size
+
+
+def test_a_stage_that_keeps_everything_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rstreams_fast.spark.stages.PATIENCE_SECONDS", 0.01)
+    size = batches(10, 10)[0].nbytes
+
+    def build(stream: Any) -> Any:
+        return (
+            stream.batch(10)
+            .map(pa.Table.from_batches)
+            .map(lambda table: table.combine_chunks().to_batches()[0])
+        )
+
+    stage = rs.stage(build, SCHEMA, max_buffer_bytes=size)
+    assert keys(stage.as_map_fn()(batches(200, 10))) == list(range(200))
+
+
+def test_a_builder_must_return_a_stream() -> None:
+    stage: Any = rs.stage(lambda stream: 5, SCHEMA)  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match="must return a Stream, got int"):
+        list(stage.as_map_fn()(batches(1, 1)))
+
+
+def test_a_slow_upstream_is_told_from_a_slow_stage() -> None:
+    slow = threading.Event()
+
+    def upstream() -> Any:
+        for batch in batches(30, 10):
+            slow.wait(0.05)
+            yield batch
+
+    with rs.Figures() as figures:
+        list(rs.stage(lambda s: s, SCHEMA, figures=figures).as_map_fn()(upstream()))
+        total = figures.totals()
+    assert total.waiting_upstream > 0.05
+    assert total.waiting_upstream > total.waiting_function
+    slow.set()
+    wait_for(slow)

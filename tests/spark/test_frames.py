@@ -1,0 +1,194 @@
+"""map_batches, stage and figures on real Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import rstreams_fast.spark as rs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def scored(batch: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    score = pc.multiply(batch["id"].cast("double"), 0.5)
+    # another order and another type than declared
+    return pa.RecordBatch.from_arrays([score, batch["id"].cast("int32")], names=["score", "id"])
+
+
+async def scored_async(batch: Any) -> Any:
+    await asyncio.sleep(0.001)
+    return scored(batch)
+
+
+def in_pieces(batch: Any) -> Any:
+    whole = scored(batch)
+    for start in range(0, whole.num_rows, 300):
+        yield whole.slice(start, 300)
+
+
+@pytest.mark.parametrize("fn", [scored, scored_async, in_pieces])
+def test_map_batches(spark: SparkSession, fn: Any) -> None:
+    stage = rs.map_batches(fn, "id long, score double", concurrency=3)
+    frame = spark.range(0, 10_000, 1, 2).transform(stage)
+    assert frame.schema.simpleString() == "struct<id:bigint,score:double>"
+    assert [(r.id, r.score) for r in frame.collect()] == [(i, i / 2) for i in range(10_000)]
+
+
+def test_stage(spark: SparkSession) -> None:
+    stage = rs.stage(
+        lambda batches: batches.map(scored).publish_on(prefetch=4).filter(lambda b: b.num_rows),
+        "id long, score double",
+    )
+    rows = spark.range(0, 10_000, 1, 2).transform(stage).collect()
+    assert [(r.id, r.score) for r in rows] == [(i, i / 2) for i in range(10_000)]
+
+
+def test_a_stage_that_takes_ends_its_partition(spark: SparkSession) -> None:
+    """The stream has ended while Spark still writes to the worker."""
+    stage = rs.stage(lambda batches: batches.take(1), "id long")
+    rows = spark.range(0, 100_000, 1, 2).transform(stage).collect()
+    assert [r.id for r in rows] == [*range(1000), *range(50_000, 51_000)]
+    assert spark.range(0, 5000, 1, 2).transform(stage).count() == 2000
+
+
+def test_an_exception_names_the_rows(spark: SparkSession) -> None:
+    from pyspark.errors import PythonException
+
+    def bad(batch: Any) -> Any:
+        raise ValueError("cannot score")
+
+    for stage, words in (
+        (rs.map_batches(bad, "id long"), "rows 0 to 999 of the partition"),
+        (rs.stage(lambda batches: batches.map(bad), "id long"), "cannot score"),
+    ):
+        with pytest.raises(PythonException) as caught:
+            spark.range(0, 5000, 1, 1).transform(stage).collect()
+        assert "ValueError: cannot score" in str(caught.value)
+        assert words in str(caught.value)
+
+
+def test_figures_of_every_kind_of_stage(spark: SparkSession) -> None:
+    async def look(k: int) -> int:
+        await asyncio.sleep(0.001)
+        return k
+
+    ids = spark.range(0, 4000, 1, 2)
+    with rs.Figures() as figures:
+        ids.select(rs.lookup(look, "long", figures=figures)("id")).collect()
+        ids.transform(rs.map_batches(scored, "id long, score double", figures=figures)).collect()
+        ids.transform(
+            rs.stage(lambda b: b.map(scored), "id long, score double", figures=figures)
+        ).collect()
+        found = figures.read()
+        assert len(found) == 6
+        assert {(f.partition, f.attempt, f.state) for f in found} == {
+            (0, 0, "done"),
+            (1, 0, "done"),
+        }
+        assert len(figures.stages()) == 3
+        for name in figures.stages():
+            total = figures.totals(name)
+            assert (total.rows_in, total.rows_out) == (4000, 4000)
+            assert (total.partitions, total.state) == (2, "done")
+            assert total.batches_in == 4
+            assert total.buffered_batches == total.buffered_bytes == total.buffered_rows == 0
+            assert total.running == 0
+            waited = total.waiting_upstream + total.waiting_function + total.waiting_downstream
+            assert 0 < waited <= total.seconds * 1.1
+        calls = figures.totals(figures.stages()[0])
+        assert calls.calls == 4000
+        assert 1 < calls.max_running <= 64
+        assert figures.totals().rows_out == 12_000
+
+
+def test_an_unfinished_stage_shows_while_it_runs(spark: SparkSession) -> None:
+    """The figures of a stalled service are there before it answers."""
+    import threading
+
+    from tests.helpers import start_thread
+    from tests.spark.test_ends import wait_until
+
+    with rs.Figures() as figures:
+        go_on = f"{figures.path}/go-on"
+
+        def make() -> Any:
+            async def look(k: int) -> int:
+                from pathlib import Path
+
+                while k == 3000 and not Path(go_on).exists():  # noqa: ASYNC110, ASYNC240
+                    await asyncio.sleep(0.01)
+                return k
+
+            return look
+
+        value = rs.lookup(make(), "long", concurrency=2, figures=figures)
+        running = start_thread(
+            lambda: spark.range(0, 4000, 1, 1).select(value("id").alias("v")).collect()
+        )
+        wait_until(lambda: figures.totals().rows_out >= 2000, "the first rows")
+        wait_until(lambda: figures.totals().running == 1, "the stalled call")
+        assert figures.totals().state == "running"
+        open(go_on, "w").close()  # noqa: PTH123
+        assert [r.v for r in running.result()] == list(range(4000))
+        assert figures.totals().state == "done"
+        assert threading.active_count() > 0
+
+
+def test_spark_connect(run_script: Any) -> None:
+    """The same functions on the frames of a local Connect server, in a process of its own."""
+    output = run_script(
+        """
+import asyncio
+from pyspark.sql import SparkSession
+import rstreams_fast.spark as rs
+from tests.spark.conftest import CONF
+
+builder = SparkSession.builder.remote("local[2]")
+for name, value in CONF.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+
+def make():
+    async def look(k):
+        await asyncio.sleep(0.001)
+        return None if k == 5 else k * 2
+
+    async def several(k, s):
+        return {"d": k * 2, "t": s + "!"}
+
+    def boom(k):
+        raise ValueError("boom")
+
+    return look, several, boom, lambda b: b
+
+look, several, boom, same = make()
+ids = spark.range(0, 3000, 1, 2)
+assert "connect" in type(ids).__module__
+rows = ids.withColumn("v", rs.lookup(look, "long")("id")).collect()
+assert [(r.id, r.v) for r in rows] == [(k, None if k == 5 else 2 * k) for k in range(3000)]
+enrich = rs.enrich(several, on=["id", "s"], output="d long, t string")
+frame = ids.selectExpr("id", "cast(id as string) as s").transform(enrich)
+assert [tuple(r) for r in frame.collect()] == [(k, f"{k}", 2 * k, f"{k}!") for k in range(3000)]
+assert ids.transform(rs.map_batches(same, "id long")).count() == 3000
+stage = rs.stage(lambda batches: batches.map(same).publish_on(), "id long")
+assert ids.transform(stage).count() == 3000
+try:
+    ids.select(rs.lookup(boom, "long", concurrency=2)("id")).collect()
+except Exception as error:
+    assert "boom" in str(error), error
+else:
+    raise AssertionError("no error")
+print("connect works")
+spark.stop()
+"""
+    )
+    assert "connect works" in output
