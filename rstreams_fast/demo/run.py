@@ -189,7 +189,7 @@ class MainJob:
 
     @contextlib.contextmanager
     def _explained(self, log: Path) -> Iterator[None]:
-        """Put a failure in words while Spark, which has a part of them, still runs; keep the log."""
+        """Put a failure in words while Spark, which has some of them, still runs; keep the log."""
         try:
             yield
         except Exception as failed:

@@ -1,0 +1,156 @@
+"""Every example of the README and the docs runs as it stands, and prints what it says it prints.
+
+An example is a ``python`` block. A ``print`` followed by a comment prints that comment, or what
+follows its last colon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROMISE = re.compile(r"^\s*print\(.*\)\s+# (?:.*: )?(.+)$", re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)")
+
+
+@dataclass(frozen=True)
+class Example:
+    page: Path
+    number: int
+    code: str
+
+    @property
+    def promises(self) -> list[str]:
+        """The lines that the example's comments say it prints."""
+        return PROMISE.findall(self.code)
+
+    def __str__(self) -> str:
+        return f"{self.page.name}-{self.number}"
+
+
+def examples() -> list[Example]:
+    return [
+        Example(page, number, code)
+        for page in PAGES
+        for number, code in enumerate(FENCE.findall(page.read_text(encoding="utf-8")), 1)
+    ]
+
+
+def needs_spark(example: Example) -> bool:
+    return "rs." in example.code
+
+
+def check_promises(example: Example, printed: str) -> None:
+    lines = iter(printed.splitlines())
+    for promise in example.promises:
+        assert promise in lines, f"{example} promises {promise!r}; it printed:\n{printed}"
+
+
+PLAIN = [example for example in examples() if not needs_spark(example)]
+WITH_SPARK = [example for example in examples() if needs_spark(example)]
+
+
+@pytest.mark.parametrize("example", PLAIN, ids=str)
+def test_an_example_runs(example: Example) -> None:
+    printed = io.StringIO()
+    code = compile(example.code, str(example), "exec")
+    with contextlib.redirect_stdout(printed):
+        exec(code, {"__name__": "__main__"})
+    check_promises(example, printed.getvalue())
+
+
+#: What the Spark examples take for given, each by the name that it uses.
+GIVEN = """
+import os, sys, tempfile
+from pathlib import Path
+from pyspark.sql import SparkSession
+import rstreams_fast.spark as rs
+from rstreams_fast.demo import data
+from rstreams_fast.demo.service import Behaviour
+from rstreams_fast.demo.service_process import ServiceProcess
+
+directory = Path(sys.argv[1])
+data.write_database(data.find_files(), directory / "lookups.sqlite")
+service = ServiceProcess(directory / "lookups.sqlite", Behaviour(), directory / "log")
+URL = service.url
+spark = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+    .getOrCreate()
+)
+flights = spark.createDataFrame(
+    [("N14228",), (None,), ("N619AA",), ("N3739P",), ("unknown",)], "tailnum string"
+)
+names = spark.createDataFrame([("Wilbur",), ("Orville",), ("Katharine",)], "name string")
+
+async def length_of(name):
+    return len(name)
+"""
+
+AFTER = """
+spark.stop()
+service.close()
+"""
+
+
+@pytest.mark.spark
+def test_the_examples_run_in_spark(tmp_path: Path) -> None:
+    script = tmp_path / "examples.py"
+    script.write_text(
+        "\n".join([GIVEN, *(example.code for example in WITH_SPARK), AFTER]), encoding="utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
+    for example in WITH_SPARK:
+        check_promises(example, done.stdout)
+    table = [line.split("|")[1:3] for line in done.stdout.splitlines() if line.startswith("|")]
+    shown = {tailnum.strip(): seats.strip() for tailnum, seats in table[1:]}
+    assert shown == {
+        "N14228": "149",
+        "NULL": "NULL",
+        "N619AA": "178",
+        "N3739P": "189",
+        "unknown": "NULL",
+    }
+
+
+def links() -> list[tuple[Path, str]]:
+    return [
+        (page, target)
+        for page in PAGES
+        for target in LINK.findall(page.read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.parametrize(("page", "target"), links(), ids=lambda value: Path(value).name)
+def test_a_link_leads_somewhere(page: Path, target: str) -> None:
+    assert (page.parent / target).exists()
+
+
+def test_there_are_examples_of_all_three_uses() -> None:
+    readme = [example.code for example in examples() if example.page.name == "README.md"]
+    for use in ("rs.lookup(", ".subscribe(", "SpscRing("):
+        assert any(use in code for code in readme), use
+    for example in PLAIN:
+        silent = "print(" not in example.code or "describe()" in example.code
+        assert silent or example.promises, f"{example} prints, and does not say what"
