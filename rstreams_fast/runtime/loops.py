@@ -138,11 +138,16 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 def _finish(
     loop: asyncio.AbstractEventLoop, last: Coroutine[Any, Any, None]
 ) -> BaseException | None:
-    try:
-        loop.run_until_complete(last)
-    except BaseException as raised:  # one step's failure is no reason to leave out the next
-        return raised
-    return None
+    """Run one of the last steps; its failure, or somebody's, is no reason to leave out the next."""
+    leaving: BaseException | None = None
+    task = loop.create_task(last)
+    task.add_done_callback(lambda _: loop.stop())
+    while not task.done():  # it may be another one that stops the loop
+        try:
+            loop.run_forever()
+        except BaseException as raised:
+            leaving = raised
+    return leaving if task.cancelled() else task.exception() or leaving
 
 
 async def _cancel_tasks() -> None:

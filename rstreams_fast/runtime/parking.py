@@ -5,9 +5,11 @@ Nothing here imports asyncio: a program that has no loop never loads it.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,8 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Doorbell", "acquire", "new_event", "refuse_in_loop", "running_loop"]
 
-#: Where a lock cannot be interrupted by Ctrl-C, the main thread looks up this often (seconds).
-UNINTERRUPTIBLE_SLICE: Final = 0.05
+#: The main thread looks up after this many seconds, then after twice as many, and so on. A signal
+#: that comes between its last look and its falling asleep does not wake it, for letting signals in
+#: and waiting for a lock is not one step; it is handled at the next look.
+FIRST_SLEEP: Final = 0.02
+
+#: Where a lock cannot be interrupted at all, it looks up this often.
+UNINTERRUPTIBLE_SLEEP: Final = 0.05
 
 _UNINTERRUPTIBLE: Final = os.name == "nt"
 _HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -33,16 +40,19 @@ def new_event() -> threading.Lock:
 def acquire(event: threading.Lock, timeout: float | None = None) -> bool:
     """Wait until ``event`` is released; ``False`` after ``timeout`` seconds.
 
-    A signal's exception (``KeyboardInterrupt``) leaves at once.
+    What a signal raises (``KeyboardInterrupt``) leaves at once.
     """
-    left = threading.TIMEOUT_MAX if timeout is None else min(timeout, threading.TIMEOUT_MAX)
-    if _UNINTERRUPTIBLE and threading.current_thread() is threading.main_thread():
-        while left > UNINTERRUPTIBLE_SLICE:
-            if event.acquire(timeout=UNINTERRUPTIBLE_SLICE):
-                return True
-            if timeout is not None:
-                left -= UNINTERRUPTIBLE_SLICE
-    return event.acquire(timeout=left)
+    if threading.current_thread() is not threading.main_thread():  # signals are no concern here
+        longest = threading.TIMEOUT_MAX
+        return event.acquire(timeout=longest if timeout is None else min(timeout, longest))
+    until = math.inf if timeout is None else time.monotonic() + timeout
+    sleep = UNINTERRUPTIBLE_SLEEP if _UNINTERRUPTIBLE else FIRST_SLEEP
+    while not event.acquire(timeout=max(0.0, min(sleep, until - time.monotonic()))):
+        if time.monotonic() >= until:
+            return False
+        if not _UNINTERRUPTIBLE:
+            sleep = min(2 * sleep, threading.TIMEOUT_MAX)
+    return True
 
 
 class Doorbell:

@@ -1,4 +1,4 @@
-"""``from_async_iterable``: a source whose elements are awaited one at a time, as they are asked for.
+"""``from_async_iterable``: elements are awaited one at a time, as they are asked for.
 
 One task per subscription, on one event loop, awaits ``__anext__`` and signals. It parks when there
 is no demand. An element that is there at once costs no task of its own, and no turn of the loop.

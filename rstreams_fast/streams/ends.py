@@ -288,10 +288,13 @@ class _ForEach(_End[T]):
         try:
             on_next(element)
         except Exception as raised:
+            del element, on_next  # the traceback keeps this frame (§3.13)
             self.fail(raised)
         except BaseException as leaving:
+            name = describe_callable(on_next)
+            del element, on_next
             if is_async_cancellation(leaving):
-                self.fail(not_a_cancellation(leaving, describe_callable(on_next)))
+                self.fail(not_a_cancellation(leaving, name))
                 return
             self.leave(leaving)
             raise

@@ -1,0 +1,939 @@
+"""The ends: ``for_each`` and its ``Run``; ``to_list``, ``first``, ``run`` and their async twins."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast import UNBOUNDED
+from rstreams_fast.streams import ends
+from tests.helpers import DEADLINE, run_threads, start_thread
+from tests.rules.probes import ManualPublisher
+
+BOOM = RuntimeError("boom")
+
+
+class Element:
+    """Something that can be referred to weakly."""
+
+
+class Counting(ManualPublisher):
+    """Synchronous: answers each request with as many elements as it asks for, ``total`` in all."""
+
+    def __init__(self, total: int, make: Callable[[int], Any] = lambda n: n) -> None:
+        super().__init__()
+        self.total = total
+        self.sent = 0
+        self._make = make
+        self._demand = 0
+        self._busy = False
+
+    def request(self, n: int, /) -> None:
+        super().request(n)
+        self._demand += n
+        if self._busy:
+            return
+        self._busy = True
+        while self._demand and not self.cancels and self.sent < self.total:
+            self._demand -= 1
+            self.sent += 1
+            self.subscriber.on_next(self._make(self.sent - 1))
+        self._busy = False
+        if self.sent == self.total and not self.cancels:
+            self.subscriber.on_complete()
+
+
+class Failing(ManualPublisher):
+    """Signals ``error`` when it is asked."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def request(self, n: int, /) -> None:
+        super().request(n)
+        self.subscriber.on_error(self.error)
+
+
+@pytest.fixture
+def dropped() -> Iterator[list[BaseException]]:
+    """The errors that nobody could take."""
+    seen: list[BaseException] = []
+    previous = rsf.on_dropped_error(seen.append)
+    yield seen
+    rsf.on_dropped_error(previous)
+
+
+def frames(error: BaseException) -> int:
+    count, traceback = 0, error.__traceback__
+    while traceback is not None:
+        count, traceback = count + 1, traceback.tb_next
+    return count
+
+
+def no_op(_element: Any) -> None:
+    pass
+
+
+# -- for_each ------------------------------------------------------------------------------------
+
+
+def test_for_each_calls_on_next_for_every_element_and_then_on_complete() -> None:
+    seen: list[Any] = []
+    run = ends.for_each(Counting(3), seen.append, on_complete=lambda: seen.append("end"))
+    assert seen == [0, 1, 2, "end"]
+    assert run.done
+    assert run.result() is None
+
+
+def test_for_each_asks_for_everything_at_once_unless_told_otherwise() -> None:
+    publisher = Counting(3)
+    ends.for_each(publisher, no_op)
+    assert publisher.requests == [UNBOUNDED]
+
+
+@pytest.mark.parametrize(
+    ("prefetch", "requests"),
+    [(1, [1] * 9), (2, [2, 2, 2, 2, 2]), (4, [4, 3, 3]), (8, [8, 6]), (100, [100])],
+)
+def test_for_each_asks_again_when_three_quarters_are_consumed(
+    prefetch: int, requests: list[int]
+) -> None:
+    publisher = ManualPublisher()
+    ends.for_each(publisher, no_op, prefetch=prefetch)
+    for n in range(8):
+        assert publisher.requested - n <= prefetch
+        publisher.subscriber.on_next(n)
+    assert publisher.requests == requests
+
+
+def test_for_each_never_nests_requests() -> None:
+    class Nesting(Counting):
+        depth = deepest = 0
+
+        def request(self, n: int, /) -> None:
+            self.depth += 1
+            self.deepest = max(self.deepest, self.depth)
+            super().request(n)
+            self.depth -= 1
+
+    publisher = Nesting(5000)
+    assert ends.for_each(publisher, no_op, prefetch=1).done
+    assert publisher.deepest == 1
+
+
+def test_on_next_that_raises_cancels_upstream_once_and_is_the_error(
+    dropped: list[BaseException],
+) -> None:
+    errors: list[BaseException] = []
+    completed: list[bool] = []
+
+    def fail(element: int) -> None:
+        if element == 2:
+            raise BOOM
+
+    publisher = Counting(10)
+    run = ends.for_each(publisher, fail, errors.append, lambda: completed.append(True))
+    assert publisher.cancels == 1
+    assert publisher.sent == 3
+    assert errors == [BOOM]
+    assert not completed
+    with pytest.raises(RuntimeError) as raised:
+        run.result()
+    assert raised.value is BOOM
+    assert dropped == []
+
+
+def test_the_streams_error_goes_to_on_error_and_to_result_as_itself() -> None:
+    errors: list[BaseException] = []
+    publisher = Failing(BOOM)
+    run = ends.for_each(publisher, no_op, errors.append)
+    assert errors == [BOOM]
+    assert publisher.cancels == 0  # §2.3
+    with pytest.raises(RuntimeError) as raised:
+        run.result()
+    assert raised.value is BOOM
+
+
+def test_the_traceback_does_not_grow_when_the_error_is_raised_again() -> None:
+    run = ends.for_each(Failing(ValueError("again")), no_op)
+    lengths = set()
+    for _ in range(5):
+        with pytest.raises(ValueError, match="again") as raised:
+            run.result()
+        lengths.add(frames(raised.value))
+    assert len(lengths) == 1
+
+
+def test_on_complete_that_raises_is_the_error(dropped: list[BaseException]) -> None:
+    def fail() -> None:
+        raise BOOM
+
+    run = ends.for_each(Counting(1), no_op, on_complete=fail)
+    with pytest.raises(RuntimeError) as raised:
+        run.result()
+    assert raised.value is BOOM
+    assert dropped == []
+
+
+def test_on_error_that_raises_is_dropped_with_notice(dropped: list[BaseException]) -> None:
+    late = OSError("in on_error")
+
+    def fail(_error: BaseException) -> None:
+        raise late
+
+    run = ends.for_each(Failing(BOOM), no_op, fail)
+    assert dropped == [late]
+    with pytest.raises(RuntimeError, match="boom"):
+        run.result()
+
+
+def test_an_error_that_nobody_looked_at_is_made_known(dropped: list[BaseException]) -> None:
+    error = ValueError("unseen")
+    run = ends.for_each(Failing(error), no_op)
+    assert dropped == []
+    del run
+    gc.collect()
+    assert dropped == [error]
+
+
+def test_an_error_that_somebody_looked_at_is_not(dropped: list[BaseException]) -> None:
+    seen = ends.for_each(Failing(ValueError("seen")), no_op)
+    with pytest.raises(ValueError, match="seen"):
+        seen.result()
+    ends.for_each(Failing(ValueError("taken")), no_op, lambda _error: None)
+    ends.for_each(ManualPublisher(), no_op).cancel()
+    del seen
+    gc.collect()
+    assert dropped == []
+
+
+def test_cancel_cancels_upstream_once_and_ends_the_calls() -> None:
+    publisher = ManualPublisher()
+    seen: list[int] = []
+    ended: list[object] = []
+    run = ends.for_each(publisher, seen.append, ended.append, lambda: ended.append(None))
+    publisher.subscriber.on_next(1)
+    run.cancel()
+    run.cancel()
+    publisher.subscriber.on_next(2)  # §2.8
+    publisher.subscriber.on_complete()
+    assert publisher.cancels == 1
+    assert seen == [1]
+    assert ended == []
+    assert run.done
+    with pytest.raises(concurrent.futures.CancelledError):
+        run.result()
+
+
+def test_cancel_before_the_subscription_comes_cancels_it_when_it_comes() -> None:
+    class Late(ManualPublisher):
+        def subscribe(self, subscriber: Any, /) -> None:
+            self.subscriber = subscriber
+
+    publisher = Late()
+    run = ends.for_each(publisher, no_op)
+    run.cancel()
+    assert publisher.cancels == 0
+    publisher.subscriber.on_subscribe(publisher)
+    assert publisher.cancels == 1
+    assert publisher.requests == []
+
+
+def test_cancel_after_the_end_is_a_nop() -> None:
+    publisher = Counting(2)
+    run = ends.for_each(publisher, no_op)
+    run.cancel()
+    assert publisher.cancels == 0
+    assert run.result() is None
+
+
+def test_cancel_from_within_on_next_ends_it() -> None:
+    publisher = ManualPublisher()
+    seen: list[int] = []
+    run = ends.for_each(publisher, lambda x: (seen.append(x), run.cancel()))
+    publisher.subscriber.on_next(1)
+    publisher.subscriber.on_next(2)
+    assert seen == [1]
+    assert publisher.cancels == 1
+
+
+def test_many_threads_cancel_once() -> None:
+    for _ in range(50):
+        publisher = ManualPublisher()
+        run = ends.for_each(publisher, no_op)
+        run_threads([run.cancel] * 4)
+        assert publisher.cancels == 1
+
+
+def test_result_waits_for_the_end() -> None:
+    publisher = ManualPublisher()
+    run = ends.for_each(publisher, no_op)
+    waiting = [start_thread(run.result) for _ in range(3)]
+    assert not run.done
+    publisher.subscriber.on_complete()
+    for thread in waiting:
+        assert thread.result() is None
+
+
+def test_result_waits_no_longer_than_it_was_told() -> None:
+    run = ends.for_each(ManualPublisher(), no_op)
+    with pytest.raises(TimeoutError, match=r"0\.01"):
+        run.result(timeout=0.01)
+    with pytest.raises(TimeoutError):
+        run.result(timeout=0)
+    with pytest.raises(ValueError, match="timeout"):
+        run.result(timeout=-1)
+    run.cancel()
+
+
+def test_result_inside_a_running_loop_is_refused_if_it_would_wait() -> None:
+    async def main() -> None:
+        run = ends.for_each(ManualPublisher(), no_op)
+        with pytest.raises(RuntimeError, match="await the Run"):
+            run.result()
+        run.cancel()
+        done = ends.for_each(Counting(1), no_op)
+        assert done.result() is None
+
+    asyncio.run(main())
+
+
+def test_a_run_is_awaited_from_several_loops() -> None:
+    publisher = ManualPublisher()
+    run = ends.for_each(publisher, no_op)
+    started = threading.Semaphore(0)
+
+    async def main() -> str:
+        started.release()
+        await run
+        return "done"
+
+    threads = [start_thread(lambda: asyncio.run(main())) for _ in range(3)]
+    for _ in threads:
+        assert started.acquire(timeout=DEADLINE)
+    publisher.subscriber.on_complete()
+    assert [thread.result() for thread in threads] == ["done"] * 3
+
+
+def test_awaiting_raises_the_error_as_itself_and_again() -> None:
+    async def main() -> None:
+        run = ends.for_each(Failing(ValueError("awaited")), no_op)
+        lengths = set()
+        for _ in range(3):
+            with pytest.raises(ValueError, match="awaited") as raised:
+                await run
+            lengths.add(frames(raised.value))
+        assert len(lengths) == 1
+
+    asyncio.run(main())
+
+
+def test_cancelling_the_task_that_awaits_cancels_upstream_once() -> None:
+    publisher = ManualPublisher()
+
+    async def main() -> None:
+        run = ends.for_each(publisher, no_op)
+
+        async def wait() -> None:
+            await run
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+        assert run.done
+
+    asyncio.run(main())
+    assert publisher.cancels == 1
+
+
+def test_a_cancelled_run_does_not_look_like_a_cancelled_task() -> None:
+    async def main() -> None:
+        run = ends.for_each(ManualPublisher(), no_op)
+        asyncio.get_running_loop().call_soon(run.cancel)
+        with pytest.raises(concurrent.futures.CancelledError):
+            await run
+        current = asyncio.current_task()
+        assert current is not None
+        assert current.cancelling() == 0
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_was_closed_meanwhile_does_not_disturb_upstream() -> None:
+    publisher = ManualPublisher()
+    run = ends.for_each(publisher, no_op)
+    loop = asyncio.new_event_loop()
+
+    async def wait() -> None:
+        await run
+
+    task = loop.create_task(wait())
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    publisher.subscriber.on_complete()
+    assert run.done
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_keyboard_interrupt_from_on_next_leaves_through_the_call_it_happened_in() -> None:
+    errors: list[BaseException] = []
+    publisher = ManualPublisher()
+
+    def interrupt(_element: int) -> None:
+        raise KeyboardInterrupt
+
+    run = ends.for_each(publisher, interrupt, errors.append)
+    with pytest.raises(KeyboardInterrupt):
+        publisher.subscriber.on_next(1)
+    assert publisher.cancels == 1
+    assert errors == []
+    with pytest.raises(KeyboardInterrupt):
+        run.result()
+
+
+def test_an_interrupt_while_subscribing_leaves_and_cancels() -> None:
+    publisher = Counting(5)
+
+    def interrupt(_element: int) -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        ends.for_each(publisher, interrupt)
+    assert publisher.cancels == 1
+
+
+def test_cancelled_error_from_on_next_is_an_error_not_a_silent_stop() -> None:
+    publisher = ManualPublisher()
+
+    def fail(_element: int) -> None:
+        raise asyncio.CancelledError
+
+    run = ends.for_each(publisher, fail)
+    publisher.subscriber.on_next(1)
+    assert publisher.cancels == 1
+    with pytest.raises(RuntimeError, match=r"CancelledError") as raised:
+        run.result()
+    assert isinstance(raised.value.__cause__, asyncio.CancelledError)
+
+
+async def _async_function(_element: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None,), "on_next must be callable"),
+        ((1,), "on_next must be callable"),
+        ((no_op, "x"), "on_error must be callable"),
+        ((no_op, None, "x"), "on_complete must be callable"),
+        ((_async_function,), "map_async"),
+    ],
+)
+def test_for_each_names_a_wrong_argument(arguments: tuple[Any, ...], message: str) -> None:
+    publisher = ManualPublisher()
+    with pytest.raises(TypeError, match=message):
+        ends.for_each(publisher, *arguments)
+    assert publisher.subscribes == 0
+
+
+def test_for_each_names_a_wrong_prefetch() -> None:
+    with pytest.raises(ValueError, match="prefetch"):
+        ends.for_each(ManualPublisher(), no_op, prefetch=0)
+    with pytest.raises(TypeError, match="prefetch"):
+        ends.for_each(ManualPublisher(), no_op, prefetch=1.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("end", [ends.to_list, ends.first, ends.run])
+def test_what_is_no_publisher_is_a_type_error(end: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="publisher must have a method subscribe, got int"):
+        end(3)
+
+
+def test_requests_of_an_upstream_on_another_thread_never_overlap() -> None:
+    class Threaded(ManualPublisher):
+        """Signals on a thread of its own while ``request`` has not returned."""
+
+        overlaps = 0
+        inside = False
+
+        def request(self, n: int, /) -> None:
+            if self.inside:
+                self.overlaps += 1
+            self.inside = True
+            super().request(n)
+            if len(self.requests) == 1:
+                start_thread(self.signal).result()
+            self.inside = False
+
+        def signal(self) -> None:
+            for n in range(4):
+                self.subscriber.on_next(n)
+
+    publisher = Threaded()
+    ends.for_each(publisher, no_op, prefetch=4)
+    assert publisher.overlaps == 0
+    assert publisher.requests == [4, 3]
+
+
+def test_a_run_does_not_pickle() -> None:
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(ends.for_each(Counting(1), no_op))
+
+
+@pytest.mark.parametrize("how", ["complete", "error", "cancel"])
+def test_after_the_end_nothing_keeps_callbacks_or_elements(how: str) -> None:
+    class Consumer:
+        def __call__(self, *_signal: object) -> None: ...
+
+    publisher = ManualPublisher()
+    consumer, element = Consumer(), Element()
+    run = ends.for_each(publisher, consumer, consumer, consumer)
+    publisher.subscriber.on_next(element)
+    if how == "complete":
+        publisher.subscriber.on_complete()
+    elif how == "error":
+        publisher.subscriber.on_error(OSError("x"))
+    else:
+        run.cancel()
+    references = [weakref.ref(consumer), weakref.ref(element)]
+    del consumer, element
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
+    assert run.done
+    assert publisher.subscriber is not None  # held on purpose
+
+
+def test_the_traceback_of_what_on_next_raised_does_not_keep_the_element() -> None:
+    publisher = ManualPublisher()
+    element = Element()
+    run = ends.for_each(publisher, len)  # type: ignore[arg-type]
+    publisher.subscriber.on_next(element)
+    reference = weakref.ref(element)
+    del element
+    gc.collect()
+    with pytest.raises(TypeError, match="len"):
+        run.result()
+    assert reference() is None
+
+
+# -- the rules of a subscriber ---------------------------------------------------------------------
+
+
+def _end_for_each(publisher: Any) -> Callable[[], Any]:
+    run = ends.for_each(publisher, no_op, prefetch=4)
+    return run.result
+
+
+def _in_thread(end: Callable[[Any], Any]) -> Callable[[Any], Callable[[], Any]]:
+    def start(publisher: Any) -> Callable[[], Any]:
+        thread = start_thread(lambda: end(publisher))
+        publisher.wait_requested(1)
+        return thread.result
+
+    return start
+
+
+ENDS: dict[str, Callable[[Any], Callable[[], Any]]] = {
+    "for_each": _end_for_each,
+    "to_list": _in_thread(ends.to_list),
+    "first": _in_thread(lambda publisher: ends.first(publisher, "nothing")),
+    "run": _in_thread(ends.run),
+    "to_list_async": _in_thread(lambda p: asyncio.run(ends.to_list_async(p))),
+    "first_async": _in_thread(lambda p: asyncio.run(ends.first_async(p, "nothing"))),
+    "run_async": _in_thread(lambda p: asyncio.run(ends.run_async(p))),
+}
+
+
+@pytest.fixture(params=list(ENDS))
+def subscribed(request: pytest.FixtureRequest) -> Iterator[tuple[ManualPublisher, Any]]:
+    publisher = ManualPublisher()
+    result = ENDS[request.param](publisher)
+    yield publisher, result
+    publisher.subscriber.on_complete()
+    result()
+
+
+def test_spec201_demand_is_signalled(subscribed: tuple[ManualPublisher, Any]) -> None:
+    publisher, _ = subscribed
+    assert len(publisher.requests) == 1
+
+
+@pytest.mark.parametrize("kind", list(ENDS))
+@pytest.mark.parametrize("terminal", ["on_complete", "on_error"])
+def test_spec203_204_a_terminal_signal_calls_nothing(kind: str, terminal: str) -> None:
+    publisher = ManualPublisher()
+    result = ENDS[kind](publisher)
+    before = list(publisher.requests)
+    if terminal == "on_complete":
+        publisher.subscriber.on_complete()
+        result()
+    else:
+        publisher.subscriber.on_error(BOOM)
+        with pytest.raises(RuntimeError) as raised:
+            result()
+        assert raised.value is BOOM
+    assert publisher.requests == before
+    assert publisher.cancels == 0
+
+
+def test_spec205_a_second_subscription_is_cancelled(
+    subscribed: tuple[ManualPublisher, Any],
+) -> None:
+    publisher, _ = subscribed
+    second = ManualPublisher()
+    publisher.subscriber.on_subscribe(second)
+    assert (second.cancels, second.requests, publisher.cancels) == (1, [], 0)
+
+
+def test_spec205_a_subscription_after_the_end_is_cancelled() -> None:
+    publisher, second = ManualPublisher(), ManualPublisher()
+    ends.for_each(publisher, no_op)
+    publisher.subscriber.on_complete()
+    publisher.subscriber.on_subscribe(second)
+    assert (second.cancels, second.requests) == (1, [])
+
+
+@pytest.mark.parametrize("kind", list(ENDS))
+@pytest.mark.parametrize("terminal", ["on_complete", "on_error"])
+def test_spec209_210_a_terminal_signal_may_come_at_once(kind: str, terminal: str) -> None:
+    class Impatient(ManualPublisher):
+        def subscribe(self, subscriber: Any, /) -> None:
+            subscriber.on_subscribe(self)
+            if terminal == "on_complete":
+                subscriber.on_complete()
+            else:
+                subscriber.on_error(BOOM)
+
+    publisher = Impatient()
+    ended = ENDS[kind](publisher)
+    if terminal == "on_complete":
+        ended()
+    else:
+        with pytest.raises(RuntimeError, match="boom"):
+            ended()
+    assert publisher.cancels == 0
+
+
+def test_spec213_none_is_a_type_error(subscribed: tuple[ManualPublisher, Any]) -> None:
+    subscriber = subscribed[0].subscriber
+    for signalled in (subscriber.on_subscribe, subscriber.on_next, subscriber.on_error):
+        with pytest.raises(TypeError, match=r"§2\.13"):
+            signalled(None)
+    with pytest.raises(TypeError, match="exception instance"):
+        subscriber.on_error("no exception")
+
+
+@pytest.mark.parametrize("kind", list(ENDS))
+def test_a_publisher_that_raises_from_subscribe_has_failed(kind: str) -> None:
+    class Raising(ManualPublisher):
+        def subscribe(self, subscriber: Any, /) -> None:
+            self.request(1)
+            raise BOOM
+
+    with pytest.raises(RuntimeError) as raised:
+        ENDS[kind](Raising())()
+    assert raised.value is BOOM
+
+
+@pytest.mark.parametrize("kind", list(ENDS))
+def test_a_subscription_that_raises_from_request_has_failed(kind: str) -> None:
+    class Raising(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            super().request(n)
+            raise BOOM
+
+    publisher = Raising()
+    with pytest.raises(RuntimeError) as raised:
+        ENDS[kind](publisher)()
+    assert raised.value is BOOM
+    assert publisher.cancels == 1
+
+
+def test_an_error_after_the_end_is_made_known(dropped: list[BaseException]) -> None:
+    publisher = ManualPublisher()
+    ends.for_each(publisher, no_op)
+    publisher.subscriber.on_complete()
+    publisher.subscriber.on_error(BOOM)
+    assert dropped == [BOOM]
+
+
+# -- the blocking ends -----------------------------------------------------------------------------
+
+
+def test_to_list_of_a_foreign_publisher_and_of_a_stream() -> None:
+    assert ends.to_list(Counting(4)) == [0, 1, 2, 3]
+    assert ends.to_list(rsf.range_(4)) == [0, 1, 2, 3]
+    assert ends.to_list(Counting(0)) == []
+
+
+def test_to_list_drives_a_synchronous_publisher_on_this_thread() -> None:
+    threads = set()
+    publisher = Counting(3, lambda n: threads.add(threading.get_ident()) or n)
+    assert ends.to_list(publisher) == [0, 1, 2]
+    assert threads == {threading.get_ident()}
+
+
+def test_run_consumes_everything_and_returns_nothing() -> None:
+    publisher = Counting(5)
+    assert ends.run(publisher) is None
+    assert publisher.sent == 5
+
+
+def test_first_asks_for_exactly_one_and_cancels_right_after_it() -> None:
+    when: list[int] = []
+
+    class Watching(Counting):
+        def cancel(self) -> None:
+            super().cancel()
+            when.append(self.sent)
+
+    publisher = Watching(10)
+    assert ends.first(publisher) == 0
+    assert publisher.requests == [1]
+    assert publisher.cancels == 1
+    assert when == [1]
+
+
+def test_first_of_an_empty_stream() -> None:
+    with pytest.raises(LookupError, match="empty"):
+        ends.first(Counting(0))
+    assert ends.first(Counting(0), None) is None
+    assert ends.first(Counting(0), 7) == 7
+
+
+def test_first_takes_no_second_element_from_an_upstream_that_sends_too_much() -> None:
+    class Generous(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            super().request(n)
+            self.subscriber.on_next("a")
+            self.subscriber.on_next("b")
+            self.subscriber.on_complete()
+
+    publisher = Generous()
+    assert ends.first(publisher) == "a"
+    assert publisher.cancels == 1
+
+
+@pytest.mark.parametrize("end", [ends.to_list, ends.first, ends.run])
+def test_a_blocking_end_raises_the_streams_error_as_itself(end: Callable[[Any], Any]) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        end(Failing(BOOM))
+    assert raised.value is BOOM
+    assert raised.value.__context__ is None
+
+
+@pytest.mark.parametrize("name", ["to_list", "first", "run"])
+def test_a_blocking_end_is_refused_inside_a_running_loop(name: str) -> None:
+    publisher = Counting(1)
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=rf"await {name}_async\(\)"):
+            getattr(ends, name)(publisher)
+        with pytest.raises(RuntimeError, match=rf"await {name}_async\(\)"):
+            getattr(rsf.range_(3), name)()
+
+    asyncio.run(main())
+    assert publisher.subscribes == 0
+
+
+def interrupt_when(publisher: ManualPublisher) -> Callable[[], float]:
+    """Send the signal of Ctrl-C when ``publisher`` was asked; the result is when that was."""
+
+    def send() -> float:
+        publisher.wait_requested(1)
+        sent = time.monotonic()
+        os.kill(os.getpid(), signal.SIGINT)
+        return sent
+
+    return start_thread(send).result
+
+
+@pytest.mark.skipif(os.name == "nt", reason="os.kill with SIGINT ends the process on Windows")
+@pytest.mark.parametrize("end", [ends.to_list, ends.first, ends.run])
+def test_keyboard_interrupt_wakes_a_parked_end_cancels_and_leaves(
+    end: Callable[[Any], Any],
+) -> None:
+    publisher = ManualPublisher()
+    sent = interrupt_when(publisher)
+    with pytest.raises(KeyboardInterrupt):
+        end(publisher)
+    assert time.monotonic() - sent() < DEADLINE
+    assert publisher.cancels == 1
+
+
+@pytest.mark.parametrize("end", [ends.to_list, ends.first, ends.run])
+def test_an_interrupt_inside_a_synchronous_publisher_leaves_and_cancels_once(
+    end: Callable[[Any], Any],
+) -> None:
+    class Interrupted(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            super().request(n)
+            raise KeyboardInterrupt
+
+    publisher = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        end(publisher)
+    assert publisher.cancels == 1
+
+
+def test_an_error_that_is_kept_does_not_keep_the_subscriber() -> None:
+    class Forgetting(Failing):
+        def request(self, n: int, /) -> None:
+            subscriber, self.subscriber = self.subscriber, None
+            self.kept = weakref.ref(subscriber)
+            subscriber.on_next(Element())
+            subscriber.on_error(self.error)
+
+    for end in (ends.to_list, ends.run):
+        publisher = Forgetting(ValueError("kept"))
+        with pytest.raises(ValueError, match="kept") as raised:
+            end(publisher)
+        gc.collect()
+        assert publisher.kept() is None, end
+        assert raised.value is publisher.error
+
+
+# -- the async twins -------------------------------------------------------------------------------
+
+
+def test_the_async_twins_give_what_the_blocking_ends_give() -> None:
+    async def main() -> None:
+        assert await ends.to_list_async(Counting(3000)) == list(range(3000))
+        assert await ends.first_async(Counting(5)) == 0
+        assert await ends.first_async(Counting(0), "nothing") == "nothing"
+        assert await ends.run_async(Counting(3000)) is None
+        with pytest.raises(LookupError):
+            await ends.first_async(Counting(0))
+
+    asyncio.run(main())
+
+
+def test_first_async_asks_for_exactly_one_and_cancels() -> None:
+    publisher = Counting(5)
+    assert asyncio.run(ends.first_async(publisher)) == 0
+    assert publisher.requests == [1]
+    assert publisher.cancels == 1
+
+
+@pytest.mark.parametrize("name", ["to_list_async", "run_async"])
+def test_an_async_end_lets_the_loop_run_between_bursts(name: str) -> None:
+    turns = 0
+
+    async def main() -> None:
+        nonlocal turns
+        task = asyncio.ensure_future(getattr(ends, name)(Counting(20_000)))
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0)
+        await task
+
+    asyncio.run(main())
+    assert turns > 10
+
+
+def test_an_async_end_keeps_its_demand_bounded() -> None:
+    publisher = ManualPublisher()
+
+    async def main() -> None:
+        task = asyncio.create_task(ends.to_list_async(publisher))
+        await asyncio.sleep(0)
+        assert publisher.requested == 1024
+        publisher.subscriber.on_complete()
+        assert await task == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["to_list_async", "first_async", "run_async"])
+def test_task_cancellation_cancels_upstream_exactly_once(name: str) -> None:
+    publisher = ManualPublisher()
+
+    async def main() -> None:
+        task = asyncio.create_task(getattr(ends, name)(publisher))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert publisher.requests
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+    asyncio.run(main())
+    assert publisher.cancels == 1
+
+
+@pytest.mark.parametrize("name", ["to_list_async", "first_async", "run_async"])
+def test_a_cancelled_error_out_of_the_stream_does_not_end_the_task_in_silence(name: str) -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="CancelledError"):
+            await getattr(ends, name)(Failing(asyncio.CancelledError()))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["to_list_async", "first_async", "run_async"])
+def test_an_async_end_raises_the_streams_error_as_itself(name: str) -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError) as raised:
+            await getattr(ends, name)(Failing(BOOM))
+        assert raised.value is BOOM
+
+    asyncio.run(main())
+
+
+def test_an_end_on_elements_from_another_thread(no_leaked_threads: None) -> None:
+    publisher = ManualPublisher()
+
+    def signal_all() -> None:
+        publisher.wait_requested(1)
+        for n in range(100):
+            publisher.wait_requested(n + 1)
+            publisher.subscriber.on_next(n)
+        publisher.subscriber.on_complete()
+
+    thread = start_thread(signal_all)
+    assert ends.to_list(publisher) == list(range(100))
+    thread.result()
+
+
+FORKED = """
+import os, sys
+from rstreams_fast.streams import ends
+from tests.rules.probes import ManualPublisher
+
+run = ends.for_each(ManualPublisher(), print)
+child = os.fork()
+if child == 0:
+    try:
+        run.result(timeout=20)
+    except RuntimeError as refused:
+        os._exit(7 if "forked" in str(refused) else 1)
+    os._exit(2)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_fork_is_noticed_and_refused_at_the_park() -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert process.stdout.strip() == "7", process.stderr
