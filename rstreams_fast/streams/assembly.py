@@ -64,7 +64,7 @@ class Run:
     """
 
     above: str
-    program: Program
+    program: Program | None
     where: str
 
 
@@ -98,8 +98,8 @@ class _Joint:
     def pulled(self) -> bool:
         return not isinstance(self.source, Foreign)
 
-    def close(self, runs: list[Run]) -> Publisher[Any]:
-        """Make the publisher of the run."""
+    def close(self, runs: list[Run], *, guarded: bool = False) -> Publisher[Any]:
+        """Make the publisher of the run. ``guarded``: what follows trusts nobody anyway."""
         program = Program(tuple(self.stages), self.seed)
         source = self.source
         if not isinstance(source, Foreign):
@@ -108,7 +108,8 @@ class _Joint:
             segment = RingSegment(source.publisher, self.boundary, program, self.need)
         elif self.boundary is not None:
             segment = UnbatchSegment(source.publisher, program)
-        elif source.trusted and not program.stages:
+        elif (source.trusted or guarded) and not program.stages:
+            runs.append(Run(self.above, None, ""))
             return source.publisher
         else:
             segment = PushSegment(source.publisher, program)
@@ -133,7 +134,7 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
         elif isinstance(part, SubscribeOn) and joint.pulled and joint.executor is ...:
             joint.executor = part.executor
         elif isinstance(part, PublishOn | Unbatch):
-            upstream = joint.close(runs)
+            upstream = joint.close(runs, guarded=True)
             joint = _Joint(Foreign(upstream, part.describe(), trusted=True))
             joint.boundary = part
             joint.need = need

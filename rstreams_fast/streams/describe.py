@@ -17,6 +17,8 @@ def _ignore(_element: object) -> None:
 
 def _describe_run(run: Run) -> list[str]:
     program = run.program
+    if program is None:  # the publisher itself
+        return [f"  | {run.above}"]
     stages = [describe_stage(stage) for stage in program.stages]
     if program.seed is not MISSING:
         stages.insert(0, f"seed {program.seed!r}")

@@ -23,7 +23,7 @@ from typing import Any
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, SpscRing
 from rstreams_fast.core._common import as_int, check_capacity, check_count, describe_callable
-from rstreams_fast.errors import DemandExceeded
+from rstreams_fast.errors import DemandExceeded, OverlappingCalls
 from rstreams_fast.runtime.executors import check_executor, describe_executor, resource
 from rstreams_fast.streams.boundary import RingSubscriber
 from rstreams_fast.streams.drain import check_subscriber
@@ -144,12 +144,15 @@ class _RingSubscription(Inlet, RingSubscriber):
         self._check_element(element)
         if self._completed or self._demand.value < 0:
             return
-        if self._accept(element):
+        try:
+            accepted = self._accept(element)
+        except OverlappingCalls as overlap:
+            self._fail(overlap)  # §1.3
+            return
+        if accepted:
             self._enter()
         else:
-            self._fail(
-                DemandExceeded(f"§1.1: more elements came than the {self._prefetch} asked for")
-            )
+            self._fail(DemandExceeded("§1.1: more elements came than had been asked for"))
 
     def _accept(self, element: Any) -> bool:
         return self._queue.offer(element)

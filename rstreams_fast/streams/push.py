@@ -130,8 +130,6 @@ class PushSubscription(Inlet):
                 self._act_on(status, run)
         del element
         self._drain()  # for what came meanwhile
-        if self._owed:
-            self._repay()
 
     def on_error(self, error: BaseException, /) -> None:
         """Pass the error on at once: it overtakes what waits for demand."""
@@ -144,6 +142,11 @@ class PushSubscription(Inlet):
         super().on_complete()
 
     # -- the drain -------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        super()._drain()
+        if self._owed:
+            self._repay()
 
     def _work(self) -> bool:
         if self._demand.value < 0:

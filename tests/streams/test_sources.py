@@ -1,0 +1,388 @@
+"""Sources: what they publish, when they complete, what they refuse."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.errors import AlreadySubscribed
+from tests.rules.probes import ManualPublisher, Recorder
+
+
+def collected(stream: Any, request: int = 1000) -> Recorder:
+    recorder = Recorder(request=request)
+    stream.subscribe(recorder)
+    recorder.check()
+    return recorder
+
+
+@pytest.mark.parametrize("args", [(5,), (2, 5), (5, 2), (10, 0, -3), (0,), (2**70, 2**70 + 3)])
+def test_range_is_like_range(args: tuple[int, ...]) -> None:
+    assert collected(rsf.range_(*args)).elements == list(range(*args))
+
+
+@pytest.mark.parametrize("args", [(), ("5",), (1, 2, 0), (1.5,), (1, 2, 3, 4)])
+def test_range_refuses_what_range_refuses_when_it_is_called(args: tuple[Any, ...]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        rsf.range_(*args)
+
+
+def test_a_stream_is_a_description_and_nothing_runs_before_subscribe() -> None:
+    calls: list[str] = []
+
+    class Source:
+        def __iter__(self) -> Iterator[int]:
+            calls.append("iter")
+            return iter([1, 2])
+
+    stream = rsf.from_iterable(Source()).map(lambda x: calls.append("map") or x)
+    stream.describe()
+    repr(stream)
+    assert calls == []
+    collected(stream)
+    assert calls == ["iter", "map", "map"]
+
+
+def test_from_iterable_iterates_anew_for_each_subscriber() -> None:
+    stream = rsf.from_iterable([1, 2, 3])
+    assert collected(stream).elements == collected(stream).elements == [1, 2, 3]
+
+
+def test_a_one_shot_iterator_subscribed_twice_is_a_runtime_error() -> None:
+    stream = rsf.from_iterable(x for x in range(3))
+    assert collected(stream).elements == [0, 1, 2]
+    second = collected(stream)
+    assert isinstance(second.error, RuntimeError)
+    assert isinstance(second.error, AlreadySubscribed)
+    assert "one-shot" in str(second.error)
+    assert second.elements == []
+
+
+def test_of_many_threads_one_subscribes_to_a_one_shot_iterator() -> None:
+    stream = rsf.from_iterable(x for x in range(3))
+    from tests.helpers import run_threads
+
+    recorders = run_threads([lambda: collected(stream)] * 4)
+    assert sorted(len(r.elements) for r in recorders) == [0, 0, 0, 3]
+    assert sum(isinstance(r.error, RuntimeError) for r in recorders) == 3
+
+
+def test_an_iter_that_raises_is_an_on_error_after_on_subscribe() -> None:
+    boom = OSError("no such thing")
+
+    class Source:
+        def __iter__(self) -> Iterator[int]:
+            raise boom
+
+    recorder = Recorder()
+    rsf.from_iterable(Source()).subscribe(recorder)
+    assert recorder.signals == [("on_subscribe",), ("on_error", boom)]
+
+
+def test_a_next_that_raises_is_an_on_error_after_the_elements_before_it() -> None:
+    boom = OSError("torn")
+
+    def source() -> Iterator[int]:
+        yield 1
+        raise boom
+
+    recorder = collected(rsf.from_iterable(source()))
+    assert recorder.elements == [1]
+    assert recorder.error is boom
+
+
+def test_none_from_a_source_is_a_type_error() -> None:
+    recorder = collected(rsf.from_iterable([1, None, 2]))
+    assert recorder.elements == [1]
+    assert isinstance(recorder.error, TypeError)
+    assert "None" in str(recorder.error)
+
+
+@pytest.mark.parametrize("bad", [5, None, object()])
+def test_from_iterable_refuses_what_is_not_iterable(bad: Any) -> None:
+    with pytest.raises(TypeError, match="iterable must be iterable"):
+        rsf.from_iterable(bad)
+
+
+def test_from_iterable_points_asynchronous_iterables_to_from_async_iterable() -> None:
+    async def generate() -> Any:
+        yield 1
+
+    with pytest.raises(TypeError, match="from_async_iterable"):
+        rsf.from_iterable(generate())  # type: ignore[arg-type]
+
+
+# -- completion at the earliest possible moment ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "iterable",
+    [
+        range(3), [0, 1, 2], (0, 1, 2), "abc", "\u20ac\u20ac\u20ac", b"abc", bytearray(b"abc"),
+        {1: 1, 2: 2, 3: 3}, {1, 2, 3}, {1: 1, 2: 2, 3: 3}.values(), {1: 1, 2: 2, 3: 3}.items(),
+        deque([1, 2, 3]), range(2**70, 2**70 + 3),
+    ],
+    ids=lambda x: type(x).__name__,
+)  # fmt: skip
+def test_on_complete_needs_no_extra_request_where_the_end_is_known(iterable: Any) -> None:
+    recorder = collected(rsf.from_iterable(iterable), request=3)
+    assert recorder.elements == list(iterable)
+    assert recorder.terminal == ("on_complete",)
+
+
+def test_a_generator_is_asked_before_it_completes() -> None:
+    recorder = collected(rsf.from_iterable(x for x in range(3)), request=3)
+    assert recorder.terminal is None
+    recorder.subscription.request(1)
+    assert recorder.terminal == ("on_complete",)
+
+
+@pytest.mark.parametrize("stream", [rsf.empty(), rsf.range_(0), rsf.from_iterable([])])
+def test_an_empty_source_completes_at_once_without_a_request(stream: Any) -> None:
+    recorder = Recorder()
+    stream.subscribe(recorder)
+    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
+
+
+def test_a_container_that_was_changed_is_an_error_and_not_an_early_end() -> None:
+    source = {1: 1, 2: 2, 3: 3}
+    recorder = collected(rsf.from_iterable(source), request=1)
+    source[4] = 4
+    recorder.subscription.request(1)
+    assert isinstance(recorder.error, RuntimeError)
+    assert recorder.elements == [1]
+
+
+def test_a_container_changed_after_its_last_element_is_an_error() -> None:
+    source = {1: 1}
+    recorder = Recorder(request=1, on_next=lambda _r, _x: source.update({2: 2}))
+    rsf.from_iterable(source).subscribe(recorder)
+    recorder.subscription.request(1)
+    assert isinstance(recorder.error, RuntimeError)
+
+
+# -- from_callable, error, never -------------------------------------------------------------------
+
+
+def test_from_callable_is_called_for_each_subscriber_when_it_asks() -> None:
+    numbers = itertools.count()
+    stream = rsf.from_callable(lambda: next(numbers))
+    recorder = Recorder()
+    stream.subscribe(recorder)
+    assert recorder.signals == [("on_subscribe",)]
+    recorder.subscription.request(1)
+    assert recorder.signals == [("on_subscribe",), ("on_next", 0), ("on_complete",)]
+    assert collected(stream).elements == [1]
+
+
+def test_from_callable_returning_none_is_a_type_error_naming_it() -> None:
+    def nothing() -> None:
+        pass
+
+    recorder = collected(rsf.from_callable(nothing))
+    assert isinstance(recorder.error, TypeError)
+    assert "nothing" in str(recorder.error)
+
+
+def test_from_callable_that_raises_is_an_on_error() -> None:
+    recorder = collected(rsf.from_callable(lambda: 1 // 0))
+    assert isinstance(recorder.error, ZeroDivisionError)
+
+
+def test_error_fails_at_once_with_the_very_exception() -> None:
+    boom = ValueError("x")
+    recorder = Recorder()
+    rsf.error(boom).subscribe(recorder)
+    assert recorder.signals == [("on_subscribe",), ("on_error", boom)]
+    assert boom.__traceback__ is None
+    with pytest.raises(TypeError, match="exception instance"):
+        rsf.error(ValueError)  # type: ignore[arg-type]
+
+
+def test_never_neither_gives_nor_ends_but_keeps_the_rules() -> None:
+    recorder = collected(rsf.never())
+    assert recorder.signals == [("on_subscribe",)]
+    recorder.subscription.request(0)
+    assert isinstance(recorder.error, ValueError)
+
+
+# -- from_publisher: foreign ones, and those that lie ----------------------------------------------
+
+
+def lied_to(build: Callable[[Any], Any] = lambda s: s, request: int = 2) -> Any:
+    publisher, recorder = ManualPublisher(), Recorder(request=request)
+    build(rsf.from_publisher(publisher)).subscribe(recorder)
+    return publisher, recorder
+
+
+@pytest.mark.parametrize("bad", [None, 5, object()])
+def test_from_publisher_refuses_what_has_no_subscribe(bad: Any) -> None:
+    with pytest.raises(TypeError, match="publisher"):
+        rsf.from_publisher(bad)
+
+
+def test_from_publisher_gives_foreign_ones_the_operators() -> None:
+    publisher, recorder = lied_to(lambda s: s.map(lambda x: x + 1))
+    publisher.subscriber.on_next(1)
+    publisher.subscriber.on_complete()
+    assert recorder.elements == [2]
+    assert recorder.terminal == ("on_complete",)
+
+
+def test_a_publisher_that_sends_none_gets_a_type_error_and_its_subscriber_an_on_error() -> None:
+    publisher, recorder = lied_to()
+    with pytest.raises(TypeError):
+        publisher.subscriber.on_next(None)
+    assert isinstance(recorder.error, TypeError)
+    assert publisher.cancels == 1
+
+
+def test_a_publisher_that_fails_with_none_gets_a_type_error_and_its_subscriber_too() -> None:
+    publisher, recorder = lied_to()
+    with pytest.raises(TypeError):
+        publisher.subscriber.on_error(None)
+    assert isinstance(recorder.error, TypeError)
+    recorder.check()
+
+
+@pytest.mark.parametrize("kind", ["as it is", "map", "publish_on", "unbatch"])
+def test_a_publisher_that_sends_more_than_was_asked_is_an_error_of_rule_1_1(kind: str) -> None:
+    build: dict[str, Callable[[Any], Any]] = {
+        "as it is": lambda s: s,
+        "map": lambda s: s.map(lambda x: x),
+        "publish_on": lambda s: s.publish_on("caller", prefetch=2),
+        "unbatch": lambda s: s.unbatch(),
+    }
+    publisher, recorder = lied_to(build[kind], request=2)
+    publisher.request = lambda n, /: None
+    for element in ([1, 2, 3], [2], [3], [4], [5], [6], [7]):
+        publisher.subscriber.on_next(element)
+    assert isinstance(recorder.error, RuntimeError)
+    assert "1.1" in str(recorder.error)
+    assert len(recorder.elements) <= 2 + 2 * (kind == "publish_on")
+    assert publisher.cancels == 1
+    recorder.check()
+
+
+def test_signals_after_a_terminal_signal_have_no_effect() -> None:
+    dropped: list[BaseException] = []
+    previous = rsf.on_dropped_error(dropped.append)
+    try:
+        publisher, recorder = lied_to()
+        publisher.subscriber.on_complete()
+        publisher.subscriber.on_next(1)
+        publisher.subscriber.on_complete()
+        late = OSError("late")
+        publisher.subscriber.on_error(late)
+    finally:
+        rsf.on_dropped_error(previous)
+    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
+    assert dropped == [late]  # nothing is lost silently
+    assert publisher.cancels == 0
+
+
+def test_a_publisher_that_raises_from_subscribe_is_an_on_error_after_on_subscribe() -> None:
+    boom = OSError("refused")
+
+    class Raising:
+        def subscribe(self, subscriber: Any) -> None:
+            raise boom
+
+    for build in (lambda s: s, lambda s: s.map(str), lambda s: s.publish_on("caller")):
+        recorder = collected(build(rsf.from_publisher(Raising())))
+        assert recorder.signals == [("on_subscribe",), ("on_error", boom)]
+
+
+@pytest.mark.parametrize("signal", ["on_error", "on_complete"])
+def test_a_publisher_that_ends_without_on_subscribe_is_put_right(signal: str) -> None:
+    boom = OSError("refused")
+
+    class Rude:
+        def subscribe(self, subscriber: Any) -> None:
+            if signal == "on_error":
+                subscriber.on_error(boom)
+            else:
+                subscriber.on_complete()
+
+    recorder = collected(rsf.from_publisher(Rude()).map(str))
+    assert [s[0] for s in recorder.signals] == ["on_subscribe", signal]
+
+
+def test_a_publisher_whose_request_raises_is_an_on_error() -> None:
+    boom = OSError("no")
+
+    class Raising(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            raise boom
+
+    recorder = collected(rsf.from_publisher(Raising()))
+    assert recorder.error is boom
+
+
+def test_a_publisher_that_recurses_from_request_to_on_next_is_flattened() -> None:
+    class Naive:
+        """Answers each request before it returns, however deep (§3.3 is not its strength)."""
+
+        def __init__(self) -> None:
+            self.sent = 0
+
+        def subscribe(self, subscriber: Any) -> None:
+            self.subscriber = subscriber
+            subscriber.on_subscribe(self)
+
+        def request(self, n: int, /) -> None:
+            for _ in range(n):
+                self.sent += 1
+                if self.sent <= 5000:
+                    self.subscriber.on_next(self.sent)
+                elif self.sent == 5001:
+                    self.subscriber.on_complete()
+
+        def cancel(self) -> None:
+            pass
+
+    for build in (lambda s: s, lambda s: s.filter(lambda x: x % 2), lambda s: s.batch(3).unbatch()):
+        recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+        build(rsf.from_publisher(Naive())).subscribe(recorder)
+        assert recorder.max_depth == 1
+        assert recorder.terminal == ("on_complete",)
+        assert recorder.elements[:2] in ([1, 2], [1, 3])
+        recorder.check()
+
+
+def test_on_next_from_two_threads_at_once_is_made_serial() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(_r: Recorder, x: int) -> None:
+        if x == 1:
+            entered.set()
+            assert leave.wait(20)
+
+    publisher = ManualPublisher()
+    recorder = Recorder(request=10, on_next=slow)
+    rsf.from_publisher(publisher).map(lambda x: x).subscribe(recorder)
+    from tests.helpers import start_thread
+
+    first = start_thread(lambda: publisher.subscriber.on_next(1))
+    assert entered.wait(20)
+    publisher.subscriber.on_next(2)  # would overlap: it is left to the first thread
+    assert recorder.elements == [1]
+    leave.set()
+    first.result()
+    assert recorder.elements == [1, 2]
+    recorder.check()
+
+
+def test_a_second_on_subscribe_is_cancelled_and_the_first_goes_on() -> None:
+    publisher, recorder = lied_to()
+    second = ManualPublisher()
+    publisher.subscriber.on_subscribe(second)
+    assert (second.cancels, publisher.cancels) == (1, 0)
+    publisher.subscriber.on_next(1)
+    assert recorder.elements == [1]
