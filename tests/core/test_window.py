@@ -1,0 +1,908 @@
+"""The window of overlapping calls, sentence by sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import gc
+import logging
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any
+
+import pytest
+
+from tests.helpers import DEADLINE
+
+variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+
+
+class Problem(Exception):
+    pass
+
+
+class Harness:
+    """A window in its loop: everything happens in callbacks of the loop, as it must."""
+
+    def __init__(self, core: Any, fn: Callable[..., Any], **options: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.changed = asyncio.Event()
+        self.ready_calls = 0
+        options = {"concurrency": 4, "capacity": 8} | options
+        self.on_ready: Callable[[], None] = self.changed.set
+        self.window = core.CallWindow(fn, loop=self.loop, on_ready=self._on_ready, **options)
+
+    def _on_ready(self) -> None:
+        self.ready_calls += 1
+        self.on_ready()
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run ``function`` in a callback of the loop, outside of any task."""
+        outcome: asyncio.Future[Any] = self.loop.create_future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(function(*arguments))
+            except Exception as raised:
+                outcome.set_exception(raised)
+
+        self.loop.call_soon(run)
+        return await outcome
+
+    async def submit(self, *items: Any) -> int:
+        return int(await self.call(self.window.submit_many, list(items)))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def run(self, items: list[Any]) -> list[Any]:
+        """Submit everything, take everything."""
+        done: asyncio.Future[list[Any]] = self.loop.create_future()
+        results: list[Any] = []
+        position = 0
+
+        def pump() -> None:
+            nonlocal position
+            while True:
+                taken = self.window.take(3)
+                results.extend(taken)
+                count = self.window.submit_many(items, position)
+                position += count
+                if self.window.failure is not None:
+                    if not done.done():
+                        done.set_exception(self.window.failure[1])
+                    return
+                if not taken and not count:
+                    break
+            if len(results) == len(items) and not done.done():
+                done.set_result(results)
+
+        self.on_ready = pump
+        self.loop.call_soon(pump)
+        async with asyncio.timeout(DEADLINE):
+            return await done
+
+    @property
+    def figures(self) -> tuple[int, int, int, int]:
+        window = self.window
+        return window.running, window.pending, window.ready, window.permits.pending
+
+
+def running(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Runs an async test in a loop of its own; a complaint of the loop or of asyncio fails it."""
+
+    def run(core: Any) -> None:
+        complaints: list[Any] = []
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _, context: complaints.append(context))
+            await test(core)
+
+        asyncio.run(main())
+        gc.collect()
+        assert complaints == []
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+class Gates:
+    """An async function whose calls wait, each for its own gate."""
+
+    def __init__(self) -> None:
+        self.gates: dict[Any, asyncio.Future[Any]] = {}
+        self.calls: list[Any] = []
+
+    async def __call__(self, item: Any) -> Any:
+        self.calls.append(item)
+        gate = asyncio.get_running_loop().create_future()
+        self.gates[item] = gate
+        return await gate
+
+    def open(self, item: Any, result: Any = None) -> None:
+        self.gates.pop(item).set_result(f"r{item}" if result is None else result)
+
+
+async def echo(item: Any) -> Any:
+    return item
+
+
+async def later(item: Any) -> Any:
+    await asyncio.sleep(0)
+    return item
+
+
+async def mixed(item: Any) -> Any:
+    for _ in range(item % 3):
+        await asyncio.sleep(0)
+    return item
+
+
+# -- results --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fn", [echo, later, mixed])
+def test_results_keep_the_order_of_submission(core: Any, fn: Any) -> None:
+    async def main() -> None:
+        harness = Harness(core, fn)
+        assert await harness.run(list(range(200))) == list(range(200))
+        assert harness.figures == (0, 0, 0, 4)
+        assert harness.window.started == 200
+        assert harness.window.max_running <= 4
+        assert harness.window.max_pending <= 8
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fn", [echo, later, mixed])
+def test_unordered_results_come_as_they_are_ready(core: Any, fn: Any) -> None:
+    async def main() -> None:
+        harness = Harness(core, fn, ordered=False)
+        assert sorted(await harness.run(list(range(200)))) == list(range(200))
+        assert harness.figures == (0, 0, 0, 4)
+
+    asyncio.run(main())
+
+
+@running
+async def test_ordered_results_wait_for_the_first(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates)
+    assert await harness.submit(1, 2, 3) == 3
+    assert harness.figures == (3, 3, 0, 1)
+    gates.open(3)
+    gates.open(2)
+    await harness.until(lambda: harness.window.running == 1)
+    assert harness.figures == (1, 3, 0, 3)
+    assert harness.window.take(9) == []
+    gates.open(1)
+    await harness.until(lambda: harness.window.ready == 3)
+    assert harness.window.take(2) == ["r1", "r2"]
+    assert harness.figures == (0, 1, 1, 4)
+    assert harness.window.take(2) == ["r3"]
+    assert harness.figures == (0, 0, 0, 4)
+
+
+@running
+async def test_unordered_results_do_not(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, ordered=False)
+    await harness.submit(1, 2, 3)
+    gates.open(3)
+    await harness.until(lambda: harness.window.ready == 1)
+    gates.open(1)
+    await harness.until(lambda: harness.window.ready == 2)
+    assert harness.window.take(9) == ["r3", "r1"]
+    gates.open(2)
+    await harness.until(lambda: harness.window.ready == 1)
+    assert harness.window.take(9) == ["r2"]
+
+
+@running
+async def test_none_is_a_result(core: Any) -> None:
+    async def nothing(_: Any) -> None:
+        return None
+
+    for ordered in (True, False):
+        harness = Harness(core, nothing, ordered=ordered)
+        await harness.submit(1, 2)
+        assert harness.window.ready == 2
+        assert harness.window.take(5) == [None, None]
+
+
+@running
+async def test_spread_gives_positional_arguments(core: Any) -> None:
+    async def call(*arguments: Any) -> Any:
+        return arguments
+
+    harness = Harness(core, call, spread=True)
+    await harness.submit((1, 2), (), [3])
+    assert harness.window.take(5) == [(1, 2), (), (3,)]
+
+
+@running
+async def test_what_can_be_awaited_can_be_returned(core: Any) -> None:
+    class Wanted:
+        def __await__(self) -> Generator[Any, Any, str]:
+            yield from asyncio.sleep(0).__await__()
+            return "awaited"
+
+    def fn(item: Any) -> Awaitable[Any]:
+        if item == "future":
+            future = asyncio.get_running_loop().create_future()
+            future.set_result("future")
+            return future
+        return Wanted() if item == "object" else echo(item)
+
+    harness = Harness(core, fn)
+    assert await harness.run(["future", "object", "coroutine"]) == [
+        "future",
+        "awaited",
+        "coroutine",
+    ]
+
+
+@running
+async def test_what_cannot_is_a_type_error_that_names_the_function(core: Any) -> None:
+    def not_async(item: Any) -> Any:
+        return item
+
+    harness = Harness(core, not_async)
+    assert await harness.submit(1, 2) == 1
+    item, error = harness.window.failure
+    assert item == 1
+    assert isinstance(error, TypeError)
+    assert "not_async returned int" in str(error)
+
+
+# -- bounds ---------------------------------------------------------------------------------------
+
+
+@running
+async def test_concurrency_and_capacity_are_bounds(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, concurrency=2, capacity=3)
+    window = harness.window
+    assert (window.concurrency, window.capacity) == (2, 3)
+    assert await harness.submit(1, 2, 3, 4) == 2
+    assert gates.calls == [1, 2]
+    gates.open(2)
+    await harness.until(lambda: window.running == 1)
+    assert await harness.submit(3, 4) == 1
+    gates.open(3)
+    await harness.until(lambda: window.running == 1)
+    # There is a permit, but no place: results wait to be taken.
+    assert await harness.submit(4) == 0
+    gates.open(1)
+    await harness.until(lambda: window.running == 0)
+    assert window.take(1) == ["r1"]
+    assert await harness.submit(4) == 1
+    assert (window.started, window.max_running, window.max_pending) == (4, 2, 3)
+    window.cancel()
+    await harness.until(lambda: window.running == 0)
+
+
+@running
+async def test_start_says_where_to_begin(core: Any) -> None:
+    harness = Harness(core, echo, capacity=4)
+    items = tuple(range(10))
+    assert await harness.call(harness.window.submit_many, items, 8) == 2
+    assert await harness.call(harness.window.submit_many, items, 10**40) == 0
+    assert await harness.call(harness.window.submit_many, items) == 2
+    assert harness.window.take(10**40) == [8, 9, 0, 1]
+
+
+@running
+async def test_permits_are_a_demand_counter(core: Any) -> None:
+    harness = Harness(core, Gates(), concurrency=3)
+    window = harness.window
+    assert isinstance(window.permits, core.DemandCounter)
+    assert window.permits.pending == 3
+    await harness.submit(1)
+    assert window.permits.pending == 2
+    window.permits.cancel()
+    assert await harness.submit(2) == 0
+    window.cancel()
+    await harness.until(lambda: window.running == 0)
+
+
+@running
+async def test_arguments_are_checked(core: Any) -> None:
+    loop = asyncio.get_running_loop()
+
+    def make(fn: Any = echo, **options: Any) -> Any:
+        options = {"concurrency": 1, "capacity": 1} | options
+        return core.CallWindow(fn, loop=loop, on_ready=print, **options)
+
+    for options, raises, word in [
+        ({"fn": 3}, TypeError, "fn must be callable"),
+        ({"concurrency": 0}, ValueError, "concurrency"),
+        ({"concurrency": True}, TypeError, "concurrency"),
+        ({"capacity": 0}, ValueError, "capacity"),
+        ({"capacity": 2.0}, TypeError, "capacity"),
+        ({"capacity": 2**31 + 1}, ValueError, "capacity"),
+    ]:
+        with pytest.raises(raises, match=word):
+            make(**options)
+    harness = Harness(core, echo)
+    for items in ({1}, "ab", iter([1])):
+        with pytest.raises(TypeError, match="items must be a list or tuple"):
+            await harness.call(harness.window.submit_many, items)
+    for start, raises in [(-1, ValueError), (1.0, TypeError)]:
+        with pytest.raises(raises, match="start"):
+            await harness.call(harness.window.submit_many, [1], start)
+    for count, raises in [(-1, ValueError), ("1", TypeError)]:
+        with pytest.raises(raises, match="max"):
+            harness.window.take(count)
+    with pytest.raises(TypeError, match="live object"):
+        copy.copy(harness.window)
+
+
+@running
+async def test_it_is_for_callbacks_of_its_loop(core: Any) -> None:
+    harness = Harness(core, echo)
+    with pytest.raises(RuntimeError, match="outside of tasks"):
+        harness.window.submit_many([1])
+    with pytest.raises(RuntimeError, match="thread of the running loop"):
+        await harness.loop.run_in_executor(None, harness.window.submit_many, [1])
+    assert harness.window.pending == 0
+
+    async def nested(_: Any) -> Any:
+        try:
+            harness.window.submit_many([2])
+        except RuntimeError as refused:
+            return str(refused)
+
+    harness = Harness(core, nested)
+    await harness.submit(1)
+    assert "outside of tasks" in harness.window.take(1)[0]
+
+
+# -- dedupe ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_equal_items_in_flight_share_a_call(core: Any, ordered: bool) -> None:
+    async def main() -> None:
+        gates = Gates()
+        harness = Harness(core, gates, dedupe=True, ordered=ordered, concurrency=2, capacity=6)
+        window = harness.window
+        assert await harness.submit("a", "b", "a", "a", "c", "b") == 4
+        assert gates.calls == ["a", "b"]
+        assert harness.figures == (2, 4, 0, 0)
+        gates.open("a")
+        await harness.until(lambda: window.running == 1)
+        assert window.take(9) == (["ra"] if ordered else ["ra"] * 3)
+        gates.open("b")
+        await harness.until(lambda: window.running == 0)
+        assert window.take(9) == (["rb", "ra", "ra"] if ordered else ["rb"])
+        assert await harness.submit("a") == 1  # no longer in flight: a new call
+        assert gates.calls == ["a", "b", "a"]
+        assert window.started == 3
+        window.cancel()
+        await harness.until(lambda: window.running == 0)
+
+    asyncio.run(main())
+
+
+@running
+async def test_items_without_hash_or_comparison_have_no_equals(core: Any) -> None:
+    class Odd:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            raise Problem("comparison")
+
+    harness = Harness(core, later, dedupe=True)
+    items = [[1], [1], Odd(), Odd(), {}]
+    taken = await harness.run(items)
+    assert [x is y for x, y in zip(taken, items, strict=True)] == [True] * 5
+    assert harness.window.started == 5
+    assert harness.window.failure is None
+
+
+@running
+async def test_a_shared_failure(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, dedupe=True)
+    await harness.submit("a", "a")
+    gates.gates["a"].set_exception(Problem("shared"))
+    await harness.until(lambda: harness.window.failure is not None)
+    assert harness.window.failure[0] == "a"
+    assert harness.figures == (0, 2, 0, 4)
+
+
+# -- failures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+@pytest.mark.parametrize("error", [Problem("x"), StopIteration("x"), ValueError("x")])
+def test_the_first_failure_is_kept_and_nothing_more_is_started(
+    core: Any, steps: int, error: Exception
+) -> None:
+    async def main() -> None:
+        async def fn(item: Any) -> Any:
+            if item == 3:
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                raise error
+            return item
+
+        harness = Harness(core, fn)
+        window = harness.window
+        count = await harness.submit(1, 2, 3, 4)
+        assert count == (3 if steps == 0 else 4)
+        await harness.call(lambda: None)
+        if steps:
+            await harness.until(lambda: window.failure is not None)
+        item, kept = window.failure
+        assert item == 3
+        if isinstance(error, StopIteration):  # no coroutine can raise it
+            assert isinstance(kept, RuntimeError)
+        else:
+            assert kept is error
+        assert await harness.submit(5) == 0
+        assert window.running == 0
+        assert window.permits.pending == 4
+        assert window.take(9) == [1, 2]  # what came before it may still be taken
+        window.cancel()
+
+    asyncio.run(main())
+
+
+@running
+async def test_a_stop_iteration_of_a_plain_function_is_a_failure(core: Any) -> None:
+    def fn(item: Any) -> Any:
+        raise StopIteration(item)
+
+    harness = Harness(core, fn)
+    await harness.submit(1)
+    assert isinstance(harness.window.failure[1], StopIteration)
+    assert harness.window.ready == 0
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_cancelled_error_raised_by_the_function_is_a_failure(core: Any, suspended: bool) -> None:
+    async def main() -> None:
+        async def gives_up(_: Any) -> None:
+            if suspended:
+                await asyncio.sleep(0)
+            raise asyncio.CancelledError("of my own")
+
+        harness = Harness(core, gives_up)
+        await harness.submit(1)
+        await harness.until(lambda: harness.window.failure is not None) if suspended else None
+        item, error = harness.window.failure
+        assert item == 1
+        assert isinstance(error, asyncio.CancelledError)
+        assert harness.figures[0] == 0
+        assert harness.figures[3] == 4
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_keyboard_interrupt_leaves_through_submit_many(
+    core: Any, interrupt: type[BaseException]
+) -> None:
+    async def fn(item: Any) -> Any:
+        if item == 2:
+            raise interrupt
+        return item
+
+    async def main() -> None:
+        harness = Harness(core, fn)
+        outcome: list[Any] = []
+
+        def run() -> None:
+            try:
+                harness.window.submit_many([1, 2, 3])
+            except interrupt as raised:
+                outcome.append(raised)
+
+        await harness.call(run)
+        assert len(outcome) == 1
+        assert harness.window.permits.pending == 4
+        assert harness.window.failure is None
+        assert asyncio.current_task() is not None
+        assert harness.window.take(5) == [1]
+
+    asyncio.run(main())
+
+
+# -- cancellation ---------------------------------------------------------------------------------
+
+
+@running
+async def test_cancel_drops_results_and_cancels_what_runs(core: Any) -> None:
+    ended = []
+
+    async def fn(item: Any) -> Any:
+        if item == 1:
+            return item
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)  # the end takes its time
+            ended.append(item)
+            raise
+        return None
+
+    harness = Harness(core, fn)
+    window = harness.window
+    assert await harness.submit(1, 2, 3) == 3
+    await harness.call(window.cancel)
+    assert (window.pending, window.ready, window.take(9)) == (0, 0, [])
+    assert await harness.submit(4) == 0
+    await harness.until(lambda: window.running == 0)
+    assert ended == [2, 3]
+    assert harness.ready_calls >= 1
+    assert window.failure is None
+    assert window.permits.pending == 4
+    window.cancel()
+
+
+@running
+async def test_cancel_before_the_task_has_made_a_step(core: Any) -> None:
+    """The function has begun, so it learns of its cancellation as it would from any task."""
+    seen = []
+
+    async def fn(item: Any) -> None:
+        inner = asyncio.ensure_future(asyncio.get_running_loop().create_future())
+        try:
+            if item == "sleep":
+                await asyncio.sleep(60)
+            elif item == "bare":
+                await asyncio.sleep(0)
+            else:
+                await inner
+        except asyncio.CancelledError:
+            seen.append((item, inner.cancelled()))
+            raise
+
+    harness = Harness(core, fn)
+
+    def submit_and_cancel() -> None:
+        harness.window.submit_many(["sleep", "future", "bare"])
+        harness.window.cancel()
+
+    await harness.call(submit_and_cancel)
+    await harness.until(lambda: harness.window.running == 0)
+    assert sorted(seen) == [("bare", False), ("future", True), ("sleep", False)]
+
+
+@running
+async def test_a_call_that_cancels_the_window(core: Any) -> None:
+    async def fn(item: Any) -> Any:
+        if item == 2:
+            harness.window.cancel()
+        elif item == 3:
+            harness.window.cancel()
+            await asyncio.sleep(60)
+        return item
+
+    for item in (2, 3):
+        for ordered in (True, False):
+            harness = Harness(core, fn, ordered=ordered)
+            await harness.submit(1, item, 4)
+            await harness.until(lambda harness=harness: harness.window.running == 0)
+            assert harness.figures == (0, 0, 0, 4)
+            assert harness.window.take(9) == []
+            assert harness.window.started == 2
+
+
+@running
+async def test_a_result_that_arrives_after_cancel_is_dropped(core: Any) -> None:
+    async def stubborn(item: Any) -> Any:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return item
+
+    for ordered in (True, False):
+        harness = Harness(core, stubborn, ordered=ordered, dedupe=True)
+        await harness.submit(1, 1, 2)
+        await harness.call(harness.window.cancel)
+        await harness.until(lambda harness=harness: harness.window.running == 0)
+        assert harness.figures == (0, 0, 0, 4)
+
+
+# -- tasks and contexts ---------------------------------------------------------------------------
+
+
+@running
+async def test_the_current_task_is_the_same_before_and_after_a_suspension(core: Any) -> None:
+    outer = asyncio.current_task()
+
+    async def fn(item: Any) -> bool:
+        before = asyncio.current_task()
+        for _ in range(item):
+            await asyncio.sleep(0)
+        after = asyncio.current_task()
+        return before is after and before is not outer and before is not None
+
+    harness = Harness(core, fn)
+    assert await harness.run([0, 1, 2, 0, 0, 1]) == [True] * 6
+    assert asyncio.current_task() is outer
+
+
+@running
+async def test_calls_that_overlap_have_tasks_of_their_own(core: Any) -> None:
+    tasks = []
+
+    async def fn(item: Any) -> None:
+        tasks.append(asyncio.current_task())
+        await asyncio.sleep(0)
+
+    harness = Harness(core, fn)
+    await harness.run([1, 2, 3])
+    assert len(set(tasks)) == 3
+
+
+@running
+async def test_asyncio_timeout_works_from_the_first_step_on(core: Any) -> None:
+    async def fn(item: Any) -> str:
+        try:
+            async with asyncio.timeout(item):
+                if item > 10:
+                    return "in time"
+                await asyncio.sleep(60)
+        except TimeoutError:
+            return "timed out"
+        return "never"
+
+    harness = Harness(core, fn)
+    assert await harness.run([60, 0.01, 0, -1, 60]) == [
+        "in time",
+        "timed out",
+        "timed out",
+        "timed out",
+        "in time",
+    ]
+
+
+@running
+async def test_task_groups_work_from_the_first_step_on(core: Any) -> None:
+    async def fn(item: Any) -> list[Any]:
+        async with asyncio.TaskGroup() as group:
+            parts = [group.create_task(later(item + n)) for n in range(2)]
+        return [part.result() for part in parts]
+
+    harness = Harness(core, fn)
+    assert await harness.run([1, 10]) == [[1, 2], [10, 11]]
+
+    async def fails(item: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(later(1))
+            raise Problem
+
+    harness = Harness(core, fails)
+    await harness.submit(1)
+    await harness.until(lambda: harness.window.failure is not None)
+    assert isinstance(harness.window.failure[1], ExceptionGroup)
+
+
+@running
+async def test_a_future_that_several_calls_wait_for(core: Any) -> None:
+    shared: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def fn(item: Any) -> tuple[Any, str]:
+        return item, await shared
+
+    harness = Harness(core, fn)
+    await harness.submit(1, 2, 3)
+    await asyncio.sleep(0)
+    harness.loop.call_later(0.001, shared.set_result, "shared")
+    await harness.until(lambda: harness.window.ready == 3)
+    assert harness.window.failure is None
+    assert harness.window.take(3) == [(n, "shared") for n in (1, 2, 3)]
+
+
+@running
+async def test_a_future_that_is_done_before_the_task_waits_for_it(core: Any) -> None:
+    async def fn(item: Any) -> Any:
+        future = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(future.set_result, item)
+        return await future
+
+    harness = Harness(core, fn)
+    assert await harness.run([1, 2, 3]) == [1, 2, 3]
+
+
+@running
+async def test_every_question_to_the_task_has_an_answer_in_the_first_step(core: Any) -> None:
+    """The task is only allocated then; asking for more than its identity makes it a full one."""
+    loop = asyncio.get_running_loop()
+    callbacks: list[Any] = []
+
+    async def fn(question: str) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        answer: Any = True
+        match question:
+            case "get_coro":
+                answer = hasattr(task.get_coro(), "send") and "fn" in task.get_coro().__qualname__
+            case "get_loop":
+                answer = task.get_loop() is loop
+            case "get_name":
+                task.set_name("named")
+                answer = task.get_name() == "named"
+            case "done":
+                answer = not task.done() and not task.cancelled()
+            case "cancelling":
+                answer = task.cancelling() == task.uncancel() == 0
+            case "result":
+                with pytest.raises(asyncio.InvalidStateError):
+                    task.result()
+            case "exception":
+                with pytest.raises(asyncio.InvalidStateError):
+                    task.exception()
+            case "repr":
+                answer = "pending" in repr(task)
+            case "get_stack":
+                answer = isinstance(task.get_stack(), list)
+            case "weak":
+                answer = weakref.ref(task)() is task
+            case "callback":
+                task.add_done_callback(callbacks.append)
+            case "all":
+                answer = len({task: 1}) == 1
+        return answer
+
+    questions = (
+        "get_coro get_loop get_name done cancelling result exception repr get_stack weak callback"
+    ).split()
+    harness = Harness(core, fn)
+    for question in (*questions, "all"):
+        assert await harness.run([question, "none"]) == [True, True], question
+    await asyncio.sleep(0)
+    assert [task.result() for task in callbacks] == [True]
+
+
+@running
+async def test_a_task_that_somebody_keeps_comes_to_its_end(core: Any) -> None:
+    kept: list[asyncio.Task[Any]] = []
+
+    async def fn(item: Any) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        kept.append(task)
+        if item == "fail":
+            raise Problem
+        return item
+
+    harness = Harness(core, fn)
+    await harness.submit(1, 2, "fail")
+    assert len(set(kept)) == 3
+    assert await kept[0] == 1
+    await asyncio.wait(kept)
+    assert kept[1].result() == 2
+    assert isinstance(kept[2].exception(), Problem)
+
+
+@running
+async def test_a_call_that_cancels_itself_in_its_first_step(core: Any) -> None:
+    async def fn(item: Any) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            task.uncancel()
+            return "cancelled"
+
+    harness = Harness(core, fn)
+    assert await harness.run([1, 2]) == ["cancelled"] * 2
+
+
+@running
+async def test_contexts_are_copies_of_the_submitters(core: Any) -> None:
+    async def fn(item: Any) -> tuple[str, str]:
+        before = variable.get()
+        variable.set(f"by {item}")
+        if item % 2:
+            await asyncio.sleep(0)
+        return before, variable.get()
+
+    def set_before(item: int) -> Awaitable[Any]:
+        variable.set("by the plain part")
+        return fn(item)
+
+    token = variable.set("outside")
+    harness = Harness(core, fn)
+    assert await harness.run([1, 2, 3, 4]) == [("outside", f"by {n}") for n in (1, 2, 3, 4)]
+    harness = Harness(core, set_before)
+    assert (await harness.run([1, 2]))[1] == ("by the plain part", "by 2")
+    assert variable.get() == "outside"
+    variable.reset(token)
+
+
+@running
+async def test_on_ready_comes_once_for_a_turn_and_again_without_a_take(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates)
+    await harness.submit(1, 2, 3)
+    gates.open(1)
+    gates.open(2)
+    await harness.until(lambda: harness.window.running == 1)
+    assert harness.ready_calls == 1
+    gates.open(3)
+    await harness.until(lambda: harness.window.ready == 3)
+    assert harness.ready_calls == 2
+    assert harness.window.take(3) == ["r1", "r2", "r3"]
+
+
+@running
+async def test_calls_that_finish_at_once_need_no_turn_of_the_loop(core: Any) -> None:
+    harness = Harness(core, echo)
+
+    def submit_and_take() -> Any:
+        return harness.window.submit_many([1, 2, 3]), harness.window.take(9)
+
+    assert await harness.call(submit_and_take) == (3, [1, 2, 3])
+    assert harness.ready_calls == 0
+
+
+def test_nothing_is_logged_about_failures_that_are_kept(
+    core: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(item: Any) -> None:
+        await asyncio.sleep(0)
+        raise Problem
+
+    async def main() -> None:
+        harness = Harness(core, fails)
+        await harness.submit(1, 2, 3)
+        await harness.until(lambda: harness.window.running == 0)
+
+    with caplog.at_level(logging.DEBUG, "asyncio"):
+        asyncio.run(main())
+        gc.collect()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@running
+async def test_a_window_and_its_results_are_collected(core: Any) -> None:
+    class Element:
+        pass
+
+    async def fn(item: Any) -> Any:
+        return item
+
+    for ordered in (True, False):
+        harness = Harness(core, fn, ordered=ordered)
+        element = Element()
+        element.window = harness.window  # type: ignore[attr-defined]
+        watched = weakref.ref(element), weakref.ref(harness.window)
+        await harness.submit(element, element)
+        assert harness.window.ready == 2
+        del element, harness
+        gc.collect()
+        assert [ref() for ref in watched] == [None, None]
+
+
+@running
+async def test_spec313_nothing_keeps_what_was_called_and_taken(core: Any) -> None:
+    class Element:
+        pass
+
+    for fn in (echo, later):
+        harness = Harness(core, fn)
+        element = Element()
+        watched = weakref.ref(element)
+        await harness.submit(element)
+        await harness.until(lambda harness=harness: harness.window.ready == 1) if fn is later else 0
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert harness.window.take(1) == [element]
+        del element
+        gc.collect()
+        assert watched() is None
