@@ -1,0 +1,910 @@
+"""``for``, ``async for`` and ``iterate``: bounded, driven by the consumer, cancelled once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.streams.iteration import iterate
+from tests.helpers import DEADLINE, Counted, run_threads, start_thread, wait_for
+from tests.rules.probes import ManualPublisher
+
+BOOM = RuntimeError("boom")
+
+
+class Element:
+    """Something that can be referred to weakly, and counted."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        Element.alive += 1
+
+    def __del__(self) -> None:
+        Element.alive -= 1
+
+
+class Synchronous(ManualPublisher):
+    """Answers each request at once, on the thread that asks, with what ``make`` makes."""
+
+    def __init__(self, total: int = 10**9, make: Callable[[int], Any] = lambda n: n) -> None:
+        super().__init__()
+        self.total = total
+        self.sent = 0
+        self.threads: set[int] = set()
+        self._make = make
+
+    def request(self, n: int, /) -> None:
+        super().request(n)
+        self.threads.add(threading.get_ident())
+        while n and not self.cancels and self.sent < self.total:
+            n -= 1
+            self.sent += 1
+            self.subscriber.on_next(self._make(self.sent - 1))
+        if self.sent == self.total and not self.cancels:
+            self.subscriber.on_complete()
+
+
+@pytest.fixture
+def dropped() -> Iterator[list[BaseException]]:
+    seen: list[BaseException] = []
+    previous = rsf.on_dropped_error(seen.append)
+    yield seen
+    rsf.on_dropped_error(previous)
+
+
+async def turns(count: int = 5) -> None:
+    """Let everything that is due on the loop run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+# -- elements and ends -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 3, 4, 5, 256, 5000])
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 1000])
+def test_for_gives_all_elements_in_order(prefetch: int, count: int) -> None:
+    assert list(iterate(Synchronous(count), prefetch=prefetch)) == list(range(count))
+    with rsf.range_(count).iterate(prefetch=prefetch) as it:
+        assert list(it) == list(range(count))
+
+
+@pytest.mark.parametrize("prefetch", [1, 3, 256])
+@pytest.mark.parametrize("count", [0, 1, 3, 1000])
+def test_async_for_gives_all_elements_in_order(prefetch: int, count: int) -> None:
+    async def main() -> None:
+        assert [x async for x in iterate(Synchronous(count), prefetch=prefetch)] == list(
+            range(count)
+        )
+        async with rsf.range_(count).iterate(prefetch=prefetch) as it:
+            assert [x async for x in it] == list(range(count))
+
+    asyncio.run(main())
+
+
+def test_a_stream_is_iterable_both_ways() -> None:
+    async def main() -> list[int]:
+        return [x async for x in rsf.range_(5)]
+
+    assert list(rsf.range_(5)) == [0, 1, 2, 3, 4]
+    assert asyncio.run(main()) == [0, 1, 2, 3, 4]
+
+
+def test_nothing_is_subscribed_to_before_the_first_next() -> None:
+    publisher = ManualPublisher()
+    it = iterate(publisher)
+    assert iter(it) is it
+    assert aiter(it) is it
+    assert publisher.subscribes == 0
+    it.close()
+    assert list(it) == []
+    assert publisher.subscribes == 0
+
+
+def test_entering_subscribes_and_asks_for_the_prefetch() -> None:
+    publisher = ManualPublisher()
+    with iterate(publisher, prefetch=7) as it:
+        assert publisher.requests == [7]
+        assert it.prefetch == 7
+        publisher.subscriber.on_next("a")
+        assert it.buffered == 1
+    assert publisher.cancels == 1
+    assert it.buffered == 0
+
+
+def test_the_error_comes_after_the_elements_before_it_and_once() -> None:
+    publisher = ManualPublisher()
+    with iterate(publisher) as it:
+        publisher.subscriber.on_next(1)
+        publisher.subscriber.on_next(2)
+        publisher.subscriber.on_error(BOOM)
+        assert [next(it), next(it)] == [1, 2]
+        with pytest.raises(RuntimeError) as raised:
+            next(it)
+        assert raised.value is BOOM
+        assert raised.value.__context__ is None
+        assert next(it, "over") == "over"
+    assert publisher.cancels == 0  # §2.3, and nothing to cancel
+
+
+def test_the_error_comes_out_of_async_for_too() -> None:
+    publisher = ManualPublisher()
+    seen: list[int] = []
+
+    async def main() -> None:
+        async with iterate(publisher) as it:
+            publisher.subscriber.on_next(1)
+            publisher.subscriber.on_error(BOOM)
+
+            async def consume() -> None:
+                async for x in it:
+                    seen.append(x)
+
+            with pytest.raises(RuntimeError) as raised:
+                await consume()
+            assert raised.value is BOOM
+            assert [x async for x in it] == []
+
+    asyncio.run(main())
+    assert seen == [1]
+    assert publisher.cancels == 0
+
+
+def test_a_cancelled_error_out_of_the_stream_does_not_end_the_task_in_silence() -> None:
+    async def main() -> None:
+        publisher = ManualPublisher()
+        async with iterate(publisher) as it:
+            publisher.subscriber.on_error(asyncio.CancelledError())
+            with pytest.raises(RuntimeError, match="CancelledError"):
+                await anext(it)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("prefetch", [0, -1, 2**31 + 1])
+def test_a_prefetch_out_of_range_is_named(prefetch: int) -> None:
+    with pytest.raises(ValueError, match="prefetch"):
+        iterate(ManualPublisher(), prefetch=prefetch)
+
+
+def test_what_is_no_publisher_is_named() -> None:
+    with pytest.raises(TypeError, match="publisher must have a method subscribe, got str"):
+        iterate("abc")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="prefetch"):
+        iterate(ManualPublisher(), prefetch="3")  # type: ignore[arg-type]
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+def test_prefetch_one_is_exactly_stop_and_wait() -> None:
+    publisher = Synchronous(5)
+    with iterate(publisher, prefetch=1) as it:
+        for n in range(5):
+            assert next(it) == n
+            # The next one is asked for when the consumer comes back, having consumed this one.
+            assert publisher.requests == [1] * (n + 1)
+            assert publisher.sent == n + 1
+    assert publisher.requests == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("prefetch", "requests"), [(2, [2] * 5), (4, [4, 3, 3]), (8, [8, 6]), (100, [100])]
+)
+def test_more_is_asked_for_when_three_quarters_are_consumed(
+    prefetch: int, requests: list[int]
+) -> None:
+    publisher = ManualPublisher()
+    with iterate(publisher, prefetch=prefetch) as it:
+        for n in range(9):
+            publisher.subscriber.on_next(n)
+            assert next(it) == n
+    assert publisher.requests == requests
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 5, 64])
+def test_no_more_than_the_prefetch_is_alive(prefetch: int) -> None:
+    assert Element.alive == 0
+    publisher = Synchronous(300, lambda _n: Element())
+    most = 0
+    for element in iterate(publisher, prefetch=prefetch):
+        most = max(most, Element.alive)
+        del element
+    assert 0 < most <= prefetch
+    assert Element.alive == 0
+
+
+def test_no_more_than_the_prefetch_is_alive_in_a_stream() -> None:
+    assert Element.alive == 0
+    most = 0
+    with rsf.range_(300).map(lambda _n: Element()).iterate(prefetch=16) as it:
+        for element in it:
+            most = max(most, Element.alive)
+            del element
+    assert 0 < most <= 16
+    gc.collect()
+    assert Element.alive == 0
+
+
+def test_more_than_was_asked_for_is_an_error_that_names_the_rule() -> None:
+    publisher = ManualPublisher()
+    with iterate(publisher, prefetch=2) as it:
+        for n in range(3):
+            publisher.subscriber.on_next(n)
+        assert publisher.cancels == 1
+        assert [next(it), next(it)] == [0, 1]
+        with pytest.raises(rsf.DemandExceeded, match=r"§1\.1"):
+            next(it)
+    assert publisher.cancels == 1
+
+
+# -- on which thread -------------------------------------------------------------------------------
+
+
+def test_a_synchronous_upstream_is_driven_on_the_consuming_thread_alone(
+    no_leaked_threads: None,
+) -> None:
+    before = threading.active_count()
+    publisher = Synchronous(2000)
+    for _ in iterate(publisher, prefetch=16):
+        assert threading.active_count() == before
+    assert publisher.threads == {threading.get_ident()}
+
+
+def test_a_synchronous_upstream_is_driven_on_the_loop() -> None:
+    publisher = Synchronous(500)
+
+    async def main() -> int:
+        return sum([1 async for _ in iterate(publisher, prefetch=16)])
+
+    before = threading.active_count()
+    assert asyncio.run(main()) == 500
+    assert publisher.threads == {threading.get_ident()}
+    assert threading.active_count() == before
+
+
+def test_elements_from_another_thread_wake_a_waiting_next() -> None:
+    publisher = ManualPublisher()
+
+    def signal_all() -> None:
+        for n in range(500):
+            publisher.wait_requested(n + 1)
+            publisher.subscriber.on_next(n)
+        publisher.subscriber.on_complete()
+
+    with iterate(publisher, prefetch=8) as it:
+        thread = start_thread(signal_all)
+        assert list(it) == list(range(500))
+        thread.result()
+
+
+def test_elements_from_another_thread_wake_a_waiting_anext() -> None:
+    publisher = ManualPublisher()
+
+    def signal_all() -> None:
+        for n in range(500):
+            publisher.wait_requested(n + 1)
+            publisher.subscriber.on_next(n)
+        publisher.subscriber.on_complete()
+
+    async def main() -> list[int]:
+        async with iterate(publisher, prefetch=8) as it:
+            thread = start_thread(signal_all)
+            seen = [x async for x in it]
+            thread.result()
+            return seen
+
+    assert asyncio.run(main()) == list(range(500))
+
+
+def test_the_loop_is_woken_once_per_burst() -> None:
+    publisher = ManualPublisher()
+    wakes: list[Any] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        real = loop.call_soon_threadsafe
+
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            wakes.append(args)
+            return real(*args, **kwargs)
+
+        async with iterate(publisher, prefetch=256) as it:
+            task = asyncio.ensure_future(anext(it))
+            await turns()
+            loop.call_soon_threadsafe = counting  # type: ignore[method-assign]
+            try:
+
+                def burst() -> None:
+                    for n in range(200):
+                        publisher.subscriber.on_next(n)
+
+                start_thread(burst).result()  # the loop stands still meanwhile
+                assert len(wakes) == 1
+                assert await task == 0
+                assert [await anext(it) for _ in range(199)] == list(range(1, 200))
+                assert len(wakes) == 1
+            finally:
+                del loop.call_soon_threadsafe  # type: ignore[method-assign]
+
+    asyncio.run(main())
+
+
+def test_nothing_polls_while_nothing_comes() -> None:
+    publisher = ManualPublisher()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with iterate(publisher) as it:
+            task = asyncio.ensure_future(anext(it))
+            await turns()
+            scheduled = loop._scheduled  # type: ignore[attr-defined]
+            assert not scheduled  # no timer
+            assert not task.done()
+            publisher.subscriber.on_next(1)
+            assert await task == 1
+
+    asyncio.run(main())
+
+
+def test_async_for_lets_the_loop_run_between_bursts() -> None:
+    others = 0
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        task = asyncio.create_task(other())
+        async for _ in iterate(Synchronous(4000), prefetch=16):
+            pass
+        task.cancel()
+
+    asyncio.run(main())
+    assert others > 50
+
+
+# -- leaving early ---------------------------------------------------------------------------------
+
+
+def leave_by_break(publisher: Any) -> None:
+    for _ in iterate(publisher):
+        break
+
+
+def leave_by_exception(publisher: Any) -> None:
+    def consume() -> None:
+        for _ in iterate(publisher):
+            raise BOOM
+
+    with pytest.raises(RuntimeError, match="boom"):
+        consume()
+
+
+def leave_by_with(publisher: Any) -> None:
+    with iterate(publisher) as it:
+        next(it)
+
+
+def leave_by_exception_out_of_with(publisher: Any) -> None:
+    def consume() -> None:
+        with iterate(publisher) as it:
+            next(it)
+            raise BOOM
+
+    with pytest.raises(RuntimeError, match="boom"):
+        consume()
+
+
+def leave_by_close(publisher: Any) -> None:
+    it = iterate(publisher)
+    next(it)
+    it.close()
+    it.close()
+
+
+def leave_by_forgetting(publisher: Any) -> None:
+    it = iterate(publisher)
+    next(it)
+    del it
+    gc.collect()
+
+
+def leave_by_collection_of_a_cycle(publisher: Any) -> None:
+    class Holder:
+        pass
+
+    holder = Holder()
+    holder.it = iterate(publisher)  # type: ignore[attr-defined]
+    holder.me = holder  # type: ignore[attr-defined]
+    next(holder.it)  # type: ignore[attr-defined]
+    del holder
+    gc.collect()
+
+
+def leave_by_generator_close(publisher: Any) -> None:
+    def generate() -> Iterator[Any]:
+        yield from iterate(publisher)
+
+    generator = generate()
+    next(generator)
+    generator.close()  # type: ignore[attr-defined]
+
+
+def leave_by_async_break(publisher: Any) -> None:
+    async def main() -> None:
+        async for _ in iterate(publisher):
+            break
+        assert publisher.cancels == 1
+
+    asyncio.run(main())
+
+
+def leave_by_async_with(publisher: Any) -> None:
+    async def main() -> None:
+        async with iterate(publisher) as it:
+            await anext(it)
+        assert publisher.cancels == 1
+
+    asyncio.run(main())
+
+
+def leave_by_async_exception(publisher: Any) -> None:
+    async def main() -> None:
+        async for _ in iterate(publisher):
+            raise BOOM
+
+    with pytest.raises(RuntimeError, match="boom"):
+        asyncio.run(main())
+
+
+def leave_by_aclose(publisher: Any) -> None:
+    async def main() -> None:
+        it = iterate(publisher)
+        await anext(it)
+        await it.aclose()
+        assert [x async for x in it] == []
+
+    asyncio.run(main())
+
+
+def leave_by_async_generator_close(publisher: Any) -> None:
+    async def generate() -> AsyncIterator[Any]:
+        async for x in iterate(publisher):
+            yield x
+
+    async def main() -> None:
+        generator = generate()
+        await anext(generator)
+        await generator.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
+def leave_by_task_cancellation(publisher: Any) -> None:
+    async def consume() -> None:
+        async for _ in iterate(publisher):
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        task = asyncio.create_task(consume())
+        await turns(10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+LEAVING = [value for name, value in dict(globals()).items() if name.startswith("leave_by_")]
+
+
+@pytest.mark.parametrize("leave", LEAVING, ids=lambda leave: leave.__name__)
+def test_leaving_early_cancels_upstream_exactly_once(leave: Callable[[Any], None]) -> None:
+    publisher = Synchronous()
+    leave(publisher)
+    gc.collect()
+    assert publisher.cancels == 1
+    assert publisher.subscriber.ring is None  # and nothing of the elements is held
+
+
+@pytest.mark.parametrize("leave", LEAVING, ids=lambda leave: leave.__name__)
+def test_leaving_early_closes_the_source_of_a_stream_once(leave: Callable[[Any], None]) -> None:
+    closed: list[bool] = []
+
+    def source() -> Iterator[int]:
+        try:
+            n = 0
+            while True:
+                yield n
+                n += 1
+        finally:
+            closed.append(True)
+
+    class Once:
+        cancels = 0
+
+        def subscribe(self, subscriber: Any, /) -> None:
+            def cancelled() -> None:
+                self.cancels += 1
+
+            rsf.from_iterable(source()).do_on_cancel(cancelled).subscribe(subscriber)
+
+    publisher = Once()
+    leave(publisher)
+    gc.collect()
+    assert publisher.cancels == 1
+    assert closed == [True]
+
+
+def test_close_ends_a_next_that_waits_in_another_thread() -> None:
+    publisher = ManualPublisher()
+    it = iterate(publisher)
+    thread = start_thread(lambda: next(it, "closed"))
+    publisher.wait_requested(1)
+    it.close()
+    assert thread.result() == "closed"
+    assert publisher.cancels == 1
+
+
+def test_close_ends_a_next_that_drives_upstream_in_another_thread() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def make(n: int) -> int:
+        if n == 3:
+            entered.set()
+            wait_for(leave)
+        return n
+
+    publisher = Synchronous(10**9, make)
+    it = iterate(publisher, prefetch=1)
+
+    def consume() -> list[int]:
+        return list(it)
+
+    thread = start_thread(consume)
+    wait_for(entered)
+    it.close()
+    leave.set()
+    assert thread.result() == [0, 1, 2]
+    assert publisher.cancels == 1
+
+
+def test_close_ends_an_anext_that_waits_on_a_loop() -> None:
+    publisher = ManualPublisher()
+
+    async def main() -> None:
+        it = iterate(publisher)
+        task = asyncio.ensure_future(anext(it, "closed"))
+        await turns()
+        start_thread(it.close).result()
+        assert await task == "closed"
+
+    asyncio.run(main())
+    assert publisher.cancels == 1
+
+
+def test_many_threads_close_once() -> None:
+    for _ in range(50):
+        publisher = Synchronous()
+        it = iterate(publisher)
+        next(it)
+        run_threads([it.close] * 4)
+        assert publisher.cancels == 1
+
+
+def test_cancelling_a_waiting_anext_closes_the_iteration() -> None:
+    publisher = ManualPublisher()
+
+    async def main() -> None:
+        async with iterate(publisher) as it:
+            task = asyncio.ensure_future(anext(it))
+            await turns()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert publisher.cancels == 1
+            assert [x async for x in it] == []
+
+    asyncio.run(main())
+    assert publisher.cancels == 1
+
+
+def test_elements_after_leaving_are_tolerated() -> None:
+    publisher = ManualPublisher()
+    with iterate(publisher):
+        pass
+    publisher.subscriber.on_next(1)  # §2.8
+    publisher.subscriber.on_complete()
+    assert publisher.cancels == 1
+
+
+def test_a_loop_closed_while_an_anext_waits_cancels_upstream() -> None:
+    publisher = ManualPublisher()
+    loop = asyncio.new_event_loop()
+    it = iterate(publisher)
+    task = loop.create_task(it.__anext__())  # type: ignore[arg-type]
+    loop.run_until_complete(turns())
+    loop.close()
+    start_thread(lambda: publisher.subscriber.on_next(1)).result()  # does not raise (§2.13)
+    assert publisher.cancels == 1
+    task._log_destroy_pending = False
+
+
+@pytest.mark.skipif(os.name == "nt", reason="os.kill with SIGINT ends the process on Windows")
+def test_keyboard_interrupt_wakes_a_waiting_next_cancels_and_leaves() -> None:
+    publisher = ManualPublisher()
+
+    def send() -> None:
+        publisher.wait_requested(1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def consume() -> None:
+        for _ in iterate(publisher):
+            pass
+
+    thread = start_thread(send)
+    with pytest.raises(KeyboardInterrupt):
+        consume()
+    thread.result()
+    assert publisher.cancels == 1
+
+
+def test_an_interrupt_out_of_a_synchronous_upstream_leaves_through_next() -> None:
+    def make(n: int) -> int:
+        if n == 5:
+            raise KeyboardInterrupt
+        return n
+
+    publisher = Synchronous(100, make)
+    it = iterate(publisher, prefetch=4)
+    seen: list[int] = []
+
+    def consume() -> None:
+        for x in it:
+            seen.append(x)
+
+    with pytest.raises(KeyboardInterrupt):
+        consume()
+    assert seen == [0, 1, 2]
+    assert publisher.cancels == 1
+
+
+# -- misuse ----------------------------------------------------------------------------------------
+
+
+def test_a_second_consumer_is_refused_while_one_waits() -> None:
+    publisher = ManualPublisher()
+    it = iterate(publisher)
+    thread = start_thread(lambda: next(it))
+    publisher.wait_requested(1)
+    with pytest.raises(RuntimeError, match="one consumer"):
+        next(it)
+    publisher.subscriber.on_next("for the first")
+    assert thread.result() == "for the first"
+    assert publisher.cancels == 0
+    it.close()
+
+
+def test_a_second_task_is_refused_while_one_waits() -> None:
+    publisher = ManualPublisher()
+
+    async def main() -> None:
+        async with iterate(publisher) as it:
+            first = asyncio.ensure_future(anext(it))
+            await turns()
+            with pytest.raises(RuntimeError, match="one consumer"):
+                await anext(it)
+            publisher.subscriber.on_next("for the first")
+            assert await first == "for the first"
+
+    asyncio.run(main())
+
+
+def test_next_from_within_the_upstream_it_drives_is_refused() -> None:
+    refused: list[BaseException] = []
+
+    def make(n: int) -> int:
+        try:
+            next(it)
+        except RuntimeError as error:
+            refused.append(error)
+        return n
+
+    it = iterate(Synchronous(3, make), prefetch=2)
+    assert list(it) == [0, 1, 2]
+    assert len(refused) == 3
+
+
+def test_many_consumers_lose_and_double_nothing() -> None:
+    it = iterate(Synchronous(3000), prefetch=32)
+    seen: list[int] = []
+
+    def consume() -> None:
+        while True:
+            try:
+                seen.append(next(it))
+            except rsf.OverlappingCalls:
+                continue
+            except StopIteration:
+                return
+
+    run_threads([consume] * 4)
+    assert sorted(seen) == list(range(3000))
+
+
+def test_waiting_inside_a_running_loop_is_refused_and_synchronous_streams_are_not() -> None:
+    publisher = ManualPublisher()
+
+    async def main() -> None:
+        assert list(rsf.range_(10)) == list(range(10))
+        with pytest.raises(RuntimeError, match="async for"):
+            next(iterate(publisher))
+
+    asyncio.run(main())
+    assert publisher.cancels == 1
+
+
+def test_upstream_that_overlaps_its_signals_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher = ManualPublisher()
+    with iterate(publisher) as it:
+        # An overlap inside of the ring cannot be timed; what the ring says of one can be said.
+        monkeypatch.setattr(publisher.subscriber, "_offer", _raise_overlap)
+        publisher.subscriber.on_next(1)
+        with pytest.raises(rsf.OverlappingCalls):
+            next(it)
+    assert publisher.cancels == 1
+
+
+def _raise_overlap(_element: Any) -> bool:
+    raise rsf.OverlappingCalls("two calls overlap")
+
+
+def test_an_iteration_does_not_pickle() -> None:
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(iterate(ManualPublisher()))
+
+
+FORKED = """
+import os
+from rstreams_fast.streams.iteration import iterate
+from tests.rules.probes import ManualPublisher
+
+publisher = ManualPublisher()
+it = iterate(publisher)
+with it:
+    child = os.fork()
+    if child == 0:
+        try:
+            next(it)
+        except RuntimeError as refused:
+            os._exit(7 if "forked" in str(refused) else 1)
+        os._exit(2)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_fork_is_noticed_and_refused_at_the_park() -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert process.stdout.strip() == "7", process.stderr
+
+
+# -- the rules of a subscriber ---------------------------------------------------------------------
+
+
+def test_spec203_204_a_terminal_signal_calls_nothing() -> None:
+    for terminal in ("on_complete", "on_error"):
+        publisher = ManualPublisher()
+        with iterate(publisher) as it:
+            if terminal == "on_complete":
+                publisher.subscriber.on_complete()
+            else:
+                publisher.subscriber.on_error(BOOM)
+            with pytest.raises(StopIteration if terminal == "on_complete" else RuntimeError):
+                next(it)
+        assert len(publisher.requests) == 1
+        assert publisher.cancels == 0
+
+
+def test_spec205_a_second_subscription_is_cancelled() -> None:
+    publisher, second = ManualPublisher(), ManualPublisher()
+    with iterate(publisher):
+        publisher.subscriber.on_subscribe(second)
+        assert (second.cancels, second.requests, publisher.cancels) == (1, [], 0)
+
+
+def test_spec209_210_the_end_may_come_at_once() -> None:
+    assert list(rsf.empty()) == []
+    with pytest.raises(RuntimeError, match="boom"):
+        list(rsf.error(BOOM))
+
+
+def test_spec213_none_is_a_type_error() -> None:
+    publisher = ManualPublisher()
+    with iterate(publisher):
+        subscriber = publisher.subscriber
+        for signalled in (subscriber.on_subscribe, subscriber.on_next, subscriber.on_error):
+            with pytest.raises(TypeError, match=r"§2\.13"):
+                signalled(None)
+        with pytest.raises(TypeError, match="exception instance"):
+            subscriber.on_error("no exception")
+
+
+def test_an_error_after_leaving_is_made_known(dropped: list[BaseException]) -> None:
+    publisher = ManualPublisher()
+    with iterate(publisher):
+        pass
+    publisher.subscriber.on_error(BOOM)
+    assert dropped == [BOOM]
+
+
+@pytest.mark.parametrize("how", ["close", "complete", "error"])
+def test_spec313_after_the_end_nothing_keeps_the_subscriber_or_an_element(how: str) -> None:
+    publisher = ManualPublisher()
+    element = Element()
+    it = iterate(publisher)
+    it.__enter__()
+    publisher.subscriber.on_next(element)
+    kept: list[BaseException] = []
+    if how == "close":
+        it.close()
+    else:
+        if how == "complete":
+            publisher.subscriber.on_complete()
+        else:
+            publisher.subscriber.on_error(ValueError("kept"))
+        next(it)
+        try:
+            next(it)
+        except (StopIteration, ValueError) as raised:
+            kept.append(raised)
+    subscriber = weakref.ref(publisher.subscriber)
+    reference = weakref.ref(element)
+    publisher.subscriber = None
+    del element
+    gc.collect()
+    assert subscriber() is None
+    assert reference() is None
+    assert len(kept) == (how != "close")
+
+
+def test_a_stress_of_threads_and_loops_loses_nothing() -> None:
+    consumed = Counted()
+
+    def consume_sync() -> None:
+        with rsf.range_(3000).publish_on(prefetch=64).iterate(prefetch=16) as it:
+            for n, x in enumerate(it):
+                assert n == x
+                consumed.add()
+
+    def consume_async() -> None:
+        async def main() -> None:
+            async with rsf.range_(3000).publish_on(prefetch=64).iterate(prefetch=16) as it:
+                n = 0
+                async for x in it:
+                    assert n == x
+                    n += 1
+                    consumed.add()
+
+        asyncio.run(main())
+
+    run_threads([consume_sync, consume_async], timeout=3 * DEADLINE)
+    assert consumed.value == 6000
