@@ -20,7 +20,7 @@ from typing import Any
 from rstreams_fast.runtime.executors import Resource, WhenDropped, Work, WorkDropped, resource
 from rstreams_fast.runtime.parking import running_loop
 
-__all__ = ["LoopThread", "check_loop", "describe_loop", "loop_resource"]
+__all__ = ["HeldLoop", "LoopThread", "check_loop", "describe_loop", "loop_resource"]
 
 _numbers = itertools.count(1)
 _threads: weakref.WeakSet[LoopThread] = weakref.WeakSet()
@@ -50,6 +50,26 @@ def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource
     if loop.is_closed():
         raise WorkDropped("the event loop is closed")
     return resource(loop)
+
+
+class HeldLoop:
+    """A loop that a drain runs on, and that stays open until its holder has no more work there."""
+
+    __slots__ = ("_on_loop",)
+
+    def __init__(self, on_loop: Resource) -> None:
+        self._on_loop = on_loop
+
+    def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
+        """Run ``work`` soon, as a callback of the loop."""
+        self._on_loop.execute(work, when_dropped)
+
+    def close(self) -> None:
+        """Nothing yet: the drain has ended, but tasks of the holder may go on."""
+
+    def let_end(self) -> None:
+        """Close the loop, if it is a private one."""
+        self._on_loop.close()
 
 
 class LoopThread:

@@ -15,8 +15,8 @@ from rstreams_fast.api import Subscriber
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.core._common import describe_callable
 from rstreams_fast.errors import AlreadySubscribed, NoneSignal, report_dropped
-from rstreams_fast.runtime.executors import Resource, WhenDropped, Work, WorkDropped
-from rstreams_fast.runtime.loops import check_loop, loop_resource
+from rstreams_fast.runtime.executors import Resource, WorkDropped
+from rstreams_fast.runtime.loops import HeldLoop, check_loop, loop_resource
 from rstreams_fast.streams.drain import Drain, check_subscriber, refuse, silent
 from rstreams_fast.streams.inlets import not_a_cancellation
 from rstreams_fast.streams.tuning import BURST
@@ -90,22 +90,6 @@ class AsyncIterableSource(Generic[T]):
         _Pulling(subscriber, iterable, on_loop).start()
 
 
-class _KeptLoop:
-    """The loop, which stays open until the task on it has ended."""
-
-    def __init__(self, on_loop: Resource) -> None:
-        self._on_loop = on_loop
-
-    def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        self._on_loop.execute(work, when_dropped)
-
-    def close(self) -> None:
-        """Not yet: :meth:`let_end` does it."""
-
-    def let_end(self) -> None:
-        self._on_loop.close()
-
-
 class _Pulling(Drain):
     """The subscription. The drain wakes, or cancels, the task that pulls; that task signals.
 
@@ -115,7 +99,7 @@ class _Pulling(Drain):
     __slots__ = ("_awaiting", "_iterable", "_loop", "_name", "_parked", "_stopped", "_task")
 
     def __init__(self, subscriber: Subscriber[Any], iterable: Any, on_loop: Resource) -> None:
-        self._loop = _KeptLoop(on_loop)
+        self._loop = HeldLoop(on_loop)
         super().__init__(subscriber, self._loop)
         self._iterable: Any = iterable
         self._name = describe_callable(iterable)

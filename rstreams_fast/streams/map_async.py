@@ -27,7 +27,7 @@ from rstreams_fast.errors import (
     report_dropped,
 )
 from rstreams_fast.runtime.executors import Resource, WorkDropped
-from rstreams_fast.runtime.loops import check_loop, describe_loop, loop_resource
+from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
 from rstreams_fast.streams.boundary import RingSubscriber
 from rstreams_fast.streams.drain import Drain, Upstream, check_subscriber, refuse, silent
 from rstreams_fast.streams.inlets import (
@@ -148,6 +148,8 @@ class _MapAsyncSubscription(Drain, RingSubscriber):
 
     __slots__ = (
         "_backlog",
+        "_ending",
+        "_loop",
         "_options",
         "_owed",
         "_queue",
@@ -159,13 +161,15 @@ class _MapAsyncSubscription(Drain, RingSubscriber):
     )
 
     def __init__(self, subscriber: Subscriber[Any], options: MapAsync, on_loop: Resource) -> None:
-        super().__init__(subscriber, on_loop)
+        self._loop = HeldLoop(on_loop)
+        super().__init__(subscriber, self._loop)
         self._options: MapAsync | None = options
         self._upstream = Upstream()
         self._queue: SpscRing | None = SpscRing(options.prefetch)
         self.ring = self._queue
         self._backlog: list[Any] = []  # taken from the ring, not yet called for
         self._window: CallWindow | None = None
+        self._ending: CallWindow | None = None  # cancelled; its calls end in their own time
         self._owed = options.prefetch  # places given back, or never used, and not yet asked for
         # Never so late that calls run dry while upstream has not been asked.
         spare = options.prefetch - options.concurrency
@@ -284,8 +288,10 @@ class _MapAsyncSubscription(Drain, RingSubscriber):
         return window
 
     def _on_ready(self) -> None:
+        if self._ending is not None:
+            self._end_calls(self._ending)
         # Called by the loop, as a turn of the drain is: no need to queue up for another one.
-        if self._wip.request(1) == 0:
+        elif self._wip.request(1) == 0:
             self._turn()
 
     def _deliver(self, window: CallWindow, most: int) -> int:
@@ -367,5 +373,17 @@ class _MapAsyncSubscription(Drain, RingSubscriber):
         self._queue = self.ring = None
         self._backlog = []
         window, self._window = self._window, None
-        if window is not None:
+        if window is None:
+            self._loop.let_end()
+        else:
             window.cancel()
+            self._end_calls(window)
+
+    def _end_calls(self, window: CallWindow) -> None:
+        """Let the loop end when the last of the cancelled calls has."""
+        if window.running:
+            window.take(0)  # asks to be told again
+            self._ending = window
+        else:
+            self._ending = None
+            self._loop.let_end()

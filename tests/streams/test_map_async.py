@@ -1,0 +1,1037 @@
+"""``map_async``: bounded calls on one loop, results on demand, and how everything ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import gc
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.streams.boundary import Boundary
+from rstreams_fast.streams.map_async import MapAsync
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+from tests.rules.probes import ManualPublisher, Recorder
+
+BOOM = RuntimeError("boom")
+
+
+async def identity(x: Any) -> Any:
+    return x
+
+
+async def after_a_turn(x: Any) -> Any:
+    await asyncio.sleep(0)
+    return x
+
+
+async def turns(count: int = 8) -> None:
+    """Let everything that is due on the loop run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def dropped() -> Iterator[list[BaseException]]:
+    seen: list[BaseException] = []
+    previous = rsf.on_dropped_error(seen.append)
+    yield seen
+    rsf.on_dropped_error(previous)
+
+
+class Gates:
+    """An async function whose calls end when the test says so. All on one loop."""
+
+    def __init__(self) -> None:
+        self.started: list[Any] = []
+        self.ended: list[Any] = []
+        self.cancelled: list[Any] = []
+        self._gates: dict[Any, asyncio.Future[Any]] = {}
+
+    async def __call__(self, x: Any) -> Any:
+        self.started.append(x)
+        self._gates[x] = asyncio.get_running_loop().create_future()
+        try:
+            result = await self._gates[x]
+        except asyncio.CancelledError:
+            self.cancelled.append(x)
+            raise
+        self.ended.append(x)
+        return result
+
+    def finish(self, *items: Any) -> None:
+        for x in items:
+            self._gates[x].set_result(x)
+
+    def fail(self, x: Any, error: BaseException) -> None:
+        self._gates[x].set_exception(error)
+
+
+def subscribe(
+    publisher: Any, fn: Callable[[Any], Awaitable[Any]], request: int | None, **options: Any
+) -> Recorder:
+    recorder = Recorder() if request is None else Recorder(request=request)
+    MapAsync(fn, **options).attach(publisher).subscribe(recorder)
+    return recorder
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fn", [identity, after_a_turn])
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("concurrency", [1, 3, 64])
+def test_every_element_has_its_result(
+    fn: Callable[[int], Awaitable[int]],
+    ordered: bool,
+    concurrency: int,
+    no_leaked_threads: None,
+) -> None:
+    stream = rsf.range_(500).map_async(fn, concurrency=concurrency, ordered=ordered)
+    results = stream.to_list()
+    assert sorted(results) == list(range(500))
+    if ordered:
+        assert results == list(range(500))
+
+
+def test_ordered_results_keep_the_order_and_others_come_as_they_are_ready() -> None:
+    async def main(ordered: bool) -> list[int]:
+        gates, publisher = Gates(), ManualPublisher()
+        recorder = subscribe(publisher, gates, 10, concurrency=4, ordered=ordered)
+        await turns()
+        for n in range(3):
+            publisher.subscriber.on_next(n)
+        await turns()
+        gates.finish(2)
+        await turns()
+        gates.finish(0)
+        await turns()
+        gates.finish(1)
+        publisher.subscriber.on_complete()
+        await turns()
+        assert recorder.terminal == ("on_complete",)
+        recorder.check()
+        return recorder.elements
+
+    assert asyncio.run(main(True)) == [0, 1, 2]
+    assert asyncio.run(main(False)) == [2, 0, 1]
+
+
+def test_it_is_a_boundary_and_describes_its_bounds() -> None:
+    boundary = MapAsync(identity, concurrency=3, prefetch=7)
+    assert isinstance(boundary, Boundary)
+    text = boundary.describe()
+    assert "identity" in text
+    assert "3 calls" in text
+    assert "7 elements" in text
+    assert "as they come" in MapAsync(identity, ordered=False).describe()
+    assert "3 calls" in rsf.range_(3).map_async(identity, concurrency=3).describe()
+
+
+def test_callables_of_every_kind_that_return_an_awaitable_will_do() -> None:
+    class Called:
+        async def __call__(self, x: int) -> int:
+            return x + 1
+
+    async def add(n: int, x: int) -> int:
+        return n + x
+
+    def future(x: int) -> asyncio.Future[int]:
+        made: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        made.set_result(x + 1)
+        return made
+
+    for fn in (Called(), functools.partial(add, 1), lambda x: add(1, x), future):
+        assert rsf.range_(4).map_async(fn).to_list() == [1, 2, 3, 4]
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 5])
+def test_no_more_calls_than_concurrency_run_at_once(concurrency: int) -> None:
+    running = most = 0
+
+    async def call(x: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return x
+
+    assert rsf.range_(200).map_async(call, concurrency=concurrency).to_list() == list(range(200))
+    assert most == concurrency
+
+
+def test_the_prefetch_counts_calls_and_undelivered_results() -> None:
+    async def main() -> None:
+        gates, publisher = Gates(), ManualPublisher()
+        recorder = subscribe(publisher, gates, 1, concurrency=2, prefetch=4)
+        await turns()
+        assert publisher.requests == [4]
+        for n in range(4):
+            publisher.subscriber.on_next(n)
+        await turns()
+        assert gates.started == [0, 1]
+        gates.finish(0, 1)
+        await turns()
+        gates.finish(2, 3)
+        await turns()
+        # One is delivered, three results wait: their places are taken.
+        assert recorder.elements == [0]
+        assert publisher.requested == 4
+        recorder.subscription.request(1)
+        await turns()
+        assert recorder.elements == [0, 1]
+        assert publisher.requested == 6
+        recorder.subscription.cancel()
+        await turns()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("prefetch", [1, 3, 16])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_no_more_elements_than_the_prefetch_are_in_flight(prefetch: int, ordered: bool) -> None:
+    class Element:
+        alive = most = 0
+
+        def __init__(self) -> None:
+            Element.alive += 1
+            Element.most = max(Element.most, Element.alive)
+
+        def __del__(self) -> None:
+            Element.alive -= 1
+
+    async def call(element: Element) -> Element:
+        await asyncio.sleep(0)
+        return element
+
+    stream = (
+        rsf.range_(300)
+        .map(lambda _n: Element())
+        .map_async(call, concurrency=4, prefetch=prefetch, ordered=ordered)
+    )
+    stream.run()
+    gc.collect()
+    assert 0 < Element.most <= prefetch
+    assert Element.alive == 0
+
+
+def test_a_prefetch_below_the_concurrency_bounds_the_calls() -> None:
+    async def main() -> None:
+        gates, publisher = Gates(), ManualPublisher()
+        recorder = subscribe(publisher, gates, 10, concurrency=8, prefetch=2)
+        await turns()
+        assert publisher.requests == [2]
+        publisher.subscriber.on_next(0)
+        publisher.subscriber.on_next(1)
+        await turns()
+        gates.finish(0)
+        await turns()
+        assert publisher.requests == [2, 1]  # a place is given back at once: calls never run dry
+        recorder.subscription.cancel()
+        await turns()
+
+    asyncio.run(main())
+
+
+def test_results_wait_for_demand() -> None:
+    async def main() -> None:
+        publisher = ManualPublisher()
+        recorder = subscribe(publisher, identity, 2, concurrency=4)
+        await turns()
+        for n in range(5):
+            publisher.subscriber.on_next(n)
+        await turns()
+        assert recorder.elements == [0, 1]
+        recorder.subscription.request(2)
+        await turns()
+        assert recorder.elements == [0, 1, 2, 3]
+        publisher.subscriber.on_complete()
+        await turns()
+        assert recorder.terminal is None
+        recorder.subscription.request(1)
+        await turns()
+        assert recorder.elements == [0, 1, 2, 3, 4]
+        assert recorder.terminal == ("on_complete",)
+        recorder.check()
+
+    asyncio.run(main())
+
+
+def test_completion_needs_no_demand() -> None:
+    async def main() -> None:
+        publisher = ManualPublisher()
+        recorder = subscribe(publisher, identity, 1)
+        await turns()
+        publisher.subscriber.on_next(1)
+        await turns()
+        publisher.subscriber.on_complete()
+        await turns()
+        assert recorder.terminal == ("on_complete",)
+
+    asyncio.run(main())
+
+
+def test_nothing_is_asked_or_called_before_the_subscriber_asks(no_leaked_threads: None) -> None:
+    publisher = ManualPublisher()
+    before = threading.active_count()
+    recorder = subscribe(publisher, identity, None)
+    assert publisher.requests == []
+    assert threading.active_count() == before
+    recorder.subscription.cancel()
+    assert publisher.cancels == 1
+    assert threading.active_count() == before
+
+
+def test_more_elements_than_asked_for_are_an_error_that_names_the_rule() -> None:
+    async def main() -> None:
+        gates, publisher = Gates(), ManualPublisher()
+        recorder = subscribe(publisher, gates, 10, concurrency=1, prefetch=2)
+        await turns()
+        for n in range(4):
+            publisher.subscriber.on_next(n)
+        await turns()
+        assert isinstance(recorder.error, rsf.DemandExceeded)
+        assert "§1.1" in str(recorder.error)
+        assert publisher.cancels == 1
+
+    asyncio.run(main())
+
+
+# -- loops and threads -----------------------------------------------------------------------------
+
+
+def test_a_running_loop_is_used_and_no_thread_is_started() -> None:
+    loops, threads = set(), set()
+
+    async def call(x: int) -> int:
+        loops.add(asyncio.get_running_loop())
+        threads.add(threading.get_ident())
+        return x
+
+    async def main() -> None:
+        assert await rsf.range_(10).map_async(call).to_list_async() == list(range(10))
+        assert loops == {asyncio.get_running_loop()}
+
+    before = threading.active_count()
+    asyncio.run(main())
+    assert threads == {threading.get_ident()}
+    assert threading.active_count() == before
+
+
+def test_without_a_loop_there_is_a_private_one_that_ends_with_the_stream() -> None:
+    seen: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
+
+    async def call(x: int) -> int:
+        seen.append((asyncio.get_running_loop(), threading.current_thread()))
+        await asyncio.sleep(0)
+        return x
+
+    assert rsf.range_(10).map_async(call).to_list() == list(range(10))
+    assert len(set(seen)) == 1
+    loop, thread = seen[0]
+    assert thread is not threading.current_thread()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert loop.is_closed()
+
+
+@pytest.mark.parametrize("how", ["complete", "cancel", "error", "first"])
+def test_however_it_ends_the_private_thread_does(how: str, no_leaked_threads: None) -> None:
+    async def call(x: int) -> int:
+        if how == "error" and x == 5:
+            raise BOOM
+        await asyncio.sleep(0)
+        return x
+
+    stream = rsf.range_(10_000).map_async(call, concurrency=4)
+    if how == "complete":
+        stream.take(10).run()
+    elif how == "first":
+        assert stream.first() == 0
+    elif how == "error":
+        with pytest.raises(RuntimeError, match="boom"):
+            stream.run()
+    else:
+        with stream.iterate(prefetch=2) as it:
+            assert next(it) == 0
+
+
+def test_somebodys_loop_may_run_in_another_thread() -> None:
+    loop = asyncio.new_event_loop()
+    thread = start_thread(loop.run_forever)
+    try:
+        on = rsf.range_(20).map_async(_whose_thread, loop=loop).to_list()
+        assert set(on) == {thread.ident}
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.result()
+        loop.close()
+
+
+async def _whose_thread(_x: int) -> int:
+    return threading.get_ident()
+
+
+def test_everything_happens_on_the_loop() -> None:
+    where: set[tuple[str, int]] = set()
+
+    class Watching(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            where.add(("request", threading.get_ident()))
+            super().request(n)
+
+    class Noting(Recorder):
+        def on_next(self, element: Any, /) -> None:
+            where.add(("on_next", threading.get_ident()))
+            super().on_next(element)
+
+    async def main() -> None:
+        publisher, recorder = Watching(), Noting()
+        MapAsync(identity, prefetch=2).attach(publisher).subscribe(recorder)
+
+        def elsewhere() -> None:
+            recorder.subscription.request(10)
+            publisher.wait_requested(2)
+            for n in range(10):
+                publisher.wait_requested(n + 1)
+                publisher.subscriber.on_next(n)
+            publisher.subscriber.on_complete()
+
+        thread = start_thread(elsewhere)
+        while recorder.terminal is None:  # noqa: ASYNC110 - it is the recorder's, not the loop's
+            await asyncio.sleep(0.001)
+        thread.result()
+        assert recorder.elements == list(range(10))
+        recorder.check()
+
+    asyncio.run(main())
+    assert where == {("request", threading.get_ident()), ("on_next", threading.get_ident())}
+
+
+def test_requests_from_other_threads_are_gathered_into_one_hop() -> None:
+    hops = 0
+
+    async def main() -> None:
+        nonlocal hops
+        loop = asyncio.get_running_loop()
+        real = loop.call_soon_threadsafe
+
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            nonlocal hops
+            hops += 1
+            return real(*args, **kwargs)
+
+        publisher = ManualPublisher()
+        recorder = subscribe(publisher, identity, None, prefetch=8)
+        loop.call_soon_threadsafe = counting  # type: ignore[method-assign]
+        try:
+
+            def ask() -> None:
+                for _ in range(100):
+                    recorder.subscription.request(1)
+
+            start_thread(ask).result()  # the loop stands still meanwhile
+        finally:
+            del loop.call_soon_threadsafe  # type: ignore[method-assign]
+        await turns()
+        for n in range(8):
+            publisher.subscriber.on_next(n)
+        await turns()
+        assert recorder.elements == list(range(8))
+        recorder.subscription.cancel()
+        await turns()
+
+    asyncio.run(main())
+    assert hops == 1
+
+
+def test_the_loop_runs_between_bursts() -> None:
+    async def main() -> int:
+        task = asyncio.ensure_future(
+            rsf.range_(30_000).map_async(identity, concurrency=4, prefetch=16).run_async()
+        )
+        others = 0
+        while not task.done():
+            others += 1
+            await asyncio.sleep(0)
+        await task
+        return others
+
+    assert asyncio.run(main()) > 10
+
+
+def test_an_endless_upstream_lets_timers_of_the_loop_run() -> None:
+    async def main() -> None:
+        recorder = Recorder(request=rsf.UNBOUNDED)
+        rsf.range_(10**12).map_async(identity).subscribe(recorder)
+        await asyncio.sleep(0.01)
+        recorder.subscription.cancel()
+        await turns()
+        assert recorder.elements == list(range(len(recorder.elements)))
+
+    asyncio.run(main())
+
+
+def test_a_closed_loop_is_an_error_after_on_subscribe() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, identity, 1, loop=loop)
+    assert [name for name, *_ in recorder.signals] == ["on_subscribe", "on_error"]
+    assert "closed" in str(recorder.error)
+    assert publisher.subscribes == 0
+
+
+@pytest.mark.parametrize("who", ["request", "on_next", "on_complete"])
+def test_a_loop_closed_meanwhile_cancels_upstream_and_is_an_error(who: str) -> None:
+    loop = asyncio.new_event_loop()
+    publisher = ManualPublisher()
+
+    async def call(x: Any) -> Any:
+        return x
+
+    async def main() -> Recorder:
+        recorder = subscribe(publisher, call, 1)
+        await turns()
+        return recorder
+
+    recorder = loop.run_until_complete(main())
+    assert publisher.requests
+    loop.close()
+    if who == "request":
+        publisher.subscriber.on_next(1)
+        recorder.subscription.request(1)
+    elif who == "on_next":
+        publisher.subscriber.on_next(1)
+    else:
+        publisher.subscriber.on_complete()
+    assert isinstance(recorder.error, RuntimeError)
+    assert "loop" in str(recorder.error)
+    assert publisher.cancels == (who != "on_complete")
+    recorder.check()
+
+
+def test_a_loop_that_throws_its_queue_away_cancels_upstream_and_is_an_error() -> None:
+    loop = asyncio.new_event_loop()
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, identity, 1, loop=loop)  # accepted, never to be run
+    assert recorder.terminal is None
+    loop.close()
+    gc.collect()
+    assert isinstance(recorder.error, RuntimeError)
+    assert publisher.cancels == 1
+
+
+def test_one_context_per_subscribe() -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+
+    async def call(x: int) -> str:
+        before = variable.get()
+        variable.set("leaked")
+        await asyncio.sleep(0)
+        return f"{before} {x}"
+
+    stream = rsf.range_(2).map_async(call, concurrency=1)
+    token = variable.set("outer")
+    try:
+        assert stream.to_list() == ["outer 0", "outer 1"]
+    finally:
+        variable.reset(token)
+    assert stream.to_list() == ["unset 0", "unset 1"]
+
+
+# -- wrong functions -------------------------------------------------------------------------------
+
+
+def test_none_is_a_type_error_that_names_stage_and_function() -> None:
+    async def nothing(x: int) -> int | None:
+        return None if x == 2 else x
+
+    recorder = Recorder(request=10)
+    rsf.range_(5).map_async(nothing).subscribe(recorder)
+    recorder.wait_terminal()
+    assert recorder.elements == [0, 1]
+    assert isinstance(recorder.error, TypeError)
+    assert "map_async" in str(recorder.error)
+    assert "nothing" in str(recorder.error)
+
+
+def test_a_synchronous_function_is_a_type_error_that_points_at_map() -> None:
+    def double(x: int) -> int:
+        return 2 * x
+
+    with pytest.raises(TypeError, match=r"double returned int.*use map\(fn\)"):
+        rsf.range_(3).map_async(double).to_list()  # type: ignore[arg-type]
+
+
+def test_what_is_not_callable_or_a_generator_function_is_refused_at_once() -> None:
+    async def generate(x: int) -> AsyncIterator[int]:
+        yield x
+
+    with pytest.raises(TypeError, match="fn must be callable, got int"):
+        MapAsync(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="generator function"):
+        MapAsync(generate)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "name"),
+    [
+        ({"concurrency": 0}, ValueError, "concurrency"),
+        ({"concurrency": "2"}, TypeError, "concurrency"),
+        ({"prefetch": 0}, ValueError, "prefetch"),
+        ({"prefetch": 2.5}, TypeError, "prefetch"),
+        ({"ordered": 1}, TypeError, "ordered"),
+        ({"loop": "loop"}, TypeError, "loop"),
+    ],
+)
+def test_a_wrong_argument_is_named(
+    options: dict[str, Any], kind: type[Exception], name: str
+) -> None:
+    with pytest.raises(kind, match=name):
+        MapAsync(identity, **options)
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_an_error_cancels_the_other_calls_and_upstream_and_is_signalled_as_itself() -> None:
+    async def main() -> None:
+        gates, publisher = Gates(), ManualPublisher()
+        recorder = subscribe(publisher, gates, 10, concurrency=4)
+        await turns()
+        for n in range(6):
+            publisher.subscriber.on_next(n)
+        await turns()
+        gates.finish(0)
+        await turns()
+        gates.fail(2, BOOM)
+        await turns()
+        assert recorder.elements == [0]
+        assert recorder.error is BOOM
+        assert publisher.cancels == 1
+        assert sorted(gates.cancelled) == [1, 3, 4]
+        assert gates.started == [0, 1, 2, 3, 4]  # the last one never starts
+        recorder.check()
+
+    asyncio.run(main())
+
+
+def test_results_that_are_ready_and_asked_for_come_before_the_error() -> None:
+    async def call(x: int) -> int:
+        if x == 3:
+            raise BOOM
+        return x
+
+    recorder = Recorder(request=10)
+    rsf.range_(9).map_async(call, concurrency=1).subscribe(recorder)
+    recorder.wait_terminal()
+    assert recorder.elements == [0, 1, 2]
+    assert recorder.error is BOOM
+
+
+def test_an_error_does_not_wait_for_demand() -> None:
+    async def call(x: int) -> int:
+        if x == 1:
+            raise BOOM
+        return x
+
+    recorder = Recorder(request=1)
+    rsf.range_(9).map_async(call).subscribe(recorder)
+    recorder.wait_terminal()
+    assert recorder.elements in ([], [0])
+    assert recorder.error is BOOM
+
+
+def test_an_error_of_upstream_overtakes_the_calls_and_cancels_them() -> None:
+    async def main() -> None:
+        gates, publisher = Gates(), ManualPublisher()
+        recorder = subscribe(publisher, gates, 10, concurrency=4)
+        await turns()
+        publisher.subscriber.on_next(0)
+        await turns()
+        publisher.subscriber.on_error(BOOM)
+        await turns()
+        assert recorder.error is BOOM
+        assert publisher.cancels == 0  # §2.3
+        assert gates.cancelled == [0]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cancelled_error_out_of_a_function_is_an_error_not_a_silent_stop(late: bool) -> None:
+    async def call(x: int) -> int:
+        if late:
+            await asyncio.sleep(0)
+        if x == 1:
+            raise asyncio.CancelledError
+        return x
+
+    with pytest.raises(RuntimeError, match=r"call raised asyncio\.CancelledError") as raised:
+        rsf.range_(3).map_async(call).to_list()
+    assert isinstance(raised.value.__cause__, asyncio.CancelledError)
+
+
+def test_ones_own_cancellation_is_no_error(dropped: list[BaseException]) -> None:
+    async def main() -> None:
+        gates, publisher = Gates(), ManualPublisher()
+        recorder = subscribe(publisher, gates, 10)
+        await turns()
+        publisher.subscriber.on_next(0)
+        await turns()
+        recorder.subscription.cancel()
+        await turns()
+        assert gates.cancelled == [0]
+        assert recorder.terminal is None
+
+    asyncio.run(main())
+    assert dropped == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_out_of_a_function_leaves_through_the_loop_and_ends_the_stream(
+    late: bool, kind: type[BaseException]
+) -> None:
+    publisher = ManualPublisher()
+    recorder = Recorder(request=10)
+    loop = asyncio.new_event_loop()
+
+    async def call(_x: int) -> int:
+        if late:
+            await asyncio.sleep(0)
+        raise kind
+
+    async def main() -> None:
+        MapAsync(call).attach(publisher).subscribe(recorder)
+        await turns()
+        publisher.subscriber.on_next(1)
+        await turns()
+
+    task = loop.create_task(main())
+    with pytest.raises(kind):
+        loop.run_until_complete(task)
+    loop.run_until_complete(task)
+    loop.close()
+    assert publisher.cancels == 1
+    assert isinstance(recorder.error, kind)
+    recorder.check()
+
+
+# It also leaves through the private thread, as it would through any other.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_interrupt_on_a_private_loop_reaches_whoever_waits(no_leaked_threads: None) -> None:
+    async def call(_x: int) -> int:
+        await asyncio.sleep(0)
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        rsf.range_(3).map_async(call).to_list()
+
+
+def test_a_subscriber_that_raises_is_cancelled_and_made_known(
+    dropped: list[BaseException],
+) -> None:
+    async def main() -> None:
+        gates, publisher = Gates(), ManualPublisher()
+
+        def fail(_recorder: Recorder, _x: Any) -> None:
+            raise BOOM
+
+        recorder = Recorder(request=10, on_next=fail)
+        MapAsync(gates).attach(publisher).subscribe(recorder)
+        await turns()
+        publisher.subscriber.on_next(0)
+        publisher.subscriber.on_next(1)
+        await turns()
+        gates.finish(0)
+        await turns()
+        assert publisher.cancels == 1
+        assert recorder.elements == [0]
+        assert recorder.terminal is None
+        assert gates.cancelled == [1]
+
+    asyncio.run(main())
+    assert dropped == [BOOM]
+
+
+def test_an_upstream_that_raises_from_request_has_failed() -> None:
+    class Raising(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            raise BOOM
+
+    async def main() -> None:
+        publisher = Raising()
+        recorder = subscribe(publisher, identity, 1)
+        await turns()
+        assert recorder.error is BOOM
+        assert publisher.cancels == 1
+
+    asyncio.run(main())
+
+
+def test_an_upstream_that_raises_from_subscribe_has_failed_after_on_subscribe() -> None:
+    class Raising(ManualPublisher):
+        def subscribe(self, subscriber: Any, /) -> None:
+            raise BOOM
+
+    recorder = subscribe(Raising(), identity, 1)
+    assert [name for name, *_ in recorder.signals] == ["on_subscribe", "on_error"]
+    assert recorder.error is BOOM
+
+
+# -- cancel ----------------------------------------------------------------------------------------
+
+
+def test_cancel_waits_for_nothing_and_cancels_the_running_calls() -> None:
+    entered, leave, cancelled = threading.Event(), threading.Event(), threading.Event()
+
+    async def call(x: int) -> int:
+        try:
+            if x == 0:
+                await asyncio.Event().wait()
+            entered.set()
+            wait_for(leave)  # holds the loop
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return x
+
+    recorder = Recorder(request=10)
+    rsf.range_(10).map_async(call, concurrency=3).subscribe(recorder)
+    wait_for(entered)
+    recorder.subscription.cancel()  # would not come back if it waited for the loop
+    recorder.subscription.cancel()
+    leave.set()
+    wait_for(cancelled, "the cancellation of the call that waits")
+    recorder.check()
+    assert recorder.elements == []
+
+
+def test_after_cancel_no_function_is_called() -> None:
+    entered, leave, ended = threading.Event(), threading.Event(), threading.Event()
+    called: list[int] = []
+
+    async def call(x: int) -> int:
+        called.append(x)
+        entered.set()
+        wait_for(leave)
+        return x
+
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, call, 10, concurrency=8)
+    publisher.wait_requested(8)
+    held = start_thread(lambda: [publisher.subscriber.on_next(n) for n in range(8)])
+    wait_for(entered)
+    held.result()
+    recorder.subscription.cancel()
+    thread = next(t for t in threading.enumerate() if "map-async" in t.name)
+    leave.set()
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert called == [0]
+    assert recorder.elements == []
+    assert not ended.is_set()
+
+
+def test_cancel_from_within_the_function_starts_no_other_call() -> None:
+    async def main() -> None:
+        called: list[int] = []
+        publisher = ManualPublisher()
+        recorder = Recorder(request=10)
+
+        async def call(x: int) -> int:
+            called.append(x)
+            recorder.subscription.cancel()
+            return x
+
+        MapAsync(call).attach(publisher).subscribe(recorder)
+        await turns()
+        for n in range(5):
+            publisher.subscriber.on_next(n)
+        await turns()
+        assert called == [0]
+        assert recorder.elements == []
+        assert publisher.cancels == 1
+
+    asyncio.run(main())
+
+
+def test_cancel_from_within_on_next_delivers_nothing_more() -> None:
+    async def main() -> None:
+        publisher = ManualPublisher()
+        recorder = Recorder(request=10, on_next=lambda r, _x: r.subscription.cancel())
+        MapAsync(identity).attach(publisher).subscribe(recorder)
+        await turns()
+        for n in range(5):
+            publisher.subscriber.on_next(n)
+        await turns()
+        assert recorder.elements == [0]
+        assert recorder.terminal is None
+        assert publisher.cancels == 1
+
+    asyncio.run(main())
+
+
+def test_many_threads_cancel_once() -> None:
+    for _ in range(20):
+        publisher = ManualPublisher()
+        recorder = subscribe(publisher, identity, 10)
+        publisher.wait_requested(1)
+        run_threads([recorder.subscription.cancel] * 4)
+        assert publisher.cancels == 1
+
+
+def test_cancelled_calls_end_in_their_own_time_and_keep_no_subscriber(
+    no_leaked_threads: None,
+) -> None:
+    entered, cleaning, cleaned = threading.Event(), threading.Event(), threading.Event()
+    release: list[Callable[[], object]] = []
+
+    async def call(x: int) -> int:
+        leave = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        release.append(lambda: loop.call_soon_threadsafe(leave.set))
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await leave.wait()  # what a client does to close its connection
+            cleaned.set()
+        return x
+
+    recorder = Recorder(request=1)
+    rsf.range_(1).map_async(call).subscribe(recorder)
+    wait_for(entered)
+    subscription = recorder.subscription
+    subscription.cancel()
+    wait_for(cleaning)
+    gone = threading.Event()
+    weakref.finalize(recorder, gone.set)
+    del recorder
+    gc.collect()
+    wait_for(gone, "the subscriber's end")
+    assert subscription is not None  # held on purpose
+    assert not cleaned.is_set()
+    release[0]()
+    wait_for(cleaned, "the end of the call")
+
+
+@pytest.mark.parametrize("how", ["complete", "cancel", "error"])
+def test_after_the_end_no_task_is_left_on_the_loop(how: str) -> None:
+    async def main() -> None:
+        publisher = ManualPublisher()
+        gates = Gates()
+        recorder = subscribe(publisher, gates, 10)
+        await turns()
+        for n in range(3):
+            publisher.subscriber.on_next(n)
+        await turns()
+        if how == "complete":
+            gates.finish(0, 1, 2)
+            publisher.subscriber.on_complete()
+        elif how == "cancel":
+            recorder.subscription.cancel()
+        else:
+            gates.fail(1, BOOM)
+        await turns()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+
+
+# -- the rules -------------------------------------------------------------------------------------
+
+
+def test_spec203_a_terminal_signal_calls_nothing() -> None:
+    async def main(terminal: str) -> None:
+        publisher = ManualPublisher()
+        subscribe(publisher, identity, 3)
+        await turns()
+        before = list(publisher.requests)
+        if terminal == "on_complete":
+            publisher.subscriber.on_complete()
+        else:
+            publisher.subscriber.on_error(BOOM)
+        await turns()
+        assert publisher.requests == before
+        assert publisher.cancels == 0
+
+    for terminal in ("on_complete", "on_error"):
+        asyncio.run(main(terminal))
+
+
+def test_spec205_a_second_subscription_is_cancelled() -> None:
+    publisher, second = ManualPublisher(), ManualPublisher()
+    recorder = subscribe(publisher, identity, None)
+    publisher.subscriber.on_subscribe(second)
+    assert (second.cancels, second.requests, publisher.cancels) == (1, [], 0)
+    recorder.subscription.cancel()
+
+
+def test_spec208_elements_after_the_end_are_tolerated(dropped: list[BaseException]) -> None:
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, identity, None)
+    recorder.subscription.cancel()
+    publisher.subscriber.on_next(1)
+    publisher.subscriber.on_complete()
+    publisher.subscriber.on_error(BOOM)
+    assert recorder.signals == [("on_subscribe",)]
+    assert dropped == [BOOM]
+
+
+def test_spec213_none_is_a_type_error() -> None:
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, identity, None)
+    subscriber = publisher.subscriber
+    for signalled in (subscriber.on_subscribe, subscriber.on_next, subscriber.on_error):
+        with pytest.raises(TypeError, match=r"§2\.13"):
+            signalled(None)
+    recorder.subscription.cancel()
+
+
+def test_spec309_a_request_below_one_is_an_error_even_before_the_first(
+    no_leaked_threads: None,
+) -> None:
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, identity, -1)
+    assert "§3.9" in str(recorder.error)
+    assert publisher.cancels == 1
+
+
+def test_an_empty_upstream_completes_without_a_thread() -> None:
+    before = threading.active_count()
+    recorder = Recorder(request=1)
+    rsf.empty().map_async(identity).subscribe(recorder)
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert threading.active_count() <= before + 1
+
+
+def test_it_can_be_subscribed_to_many_times() -> None:
+    stream = rsf.range_(20).map_async(after_a_turn, concurrency=3)
+    results = run_threads([stream.to_list] * 4)
+    assert results == [list(range(20))] * 4
+
+
+def test_stages_and_boundaries_may_follow_each_other() -> None:
+    stream = (
+        rsf.range_(200)
+        .map(lambda x: x + 1)
+        .map_async(after_a_turn, concurrency=4)
+        .filter(lambda x: x % 2 == 0)
+        .map_async(identity, concurrency=2, ordered=False)
+        .batch(10)
+    )
+    assert sorted(x for batch in stream.to_list() for x in batch) == list(range(2, 201, 2))
