@@ -24,6 +24,7 @@ __all__ = [
     "EagerTask",
     "as_coroutine",
     "hand_over",
+    "put_aside",
     "retrieve",
     "start",
     "take_cancellation",
@@ -115,12 +116,19 @@ def as_coroutine(fn: Callable[..., Any], awaitable: Any) -> Coroutine[Any, Any, 
     )
 
 
-def hand_over(waits_for: Any) -> Any:
-    """Make what a coroutine yielded to nobody fit to be yielded to a task, and return it.
+def put_aside(waits_for: Any) -> Any:
+    """Lower the flag of a future that was yielded to nobody, and return it.
 
-    A task takes a future only while the future's flag says that an ``await`` yields it, and lowers
-    the flag. When several coroutines wait for one future, the first task's step would lower it for all.
+    The flag says that an ``await`` yields the future, and a task that gets it lowers it. As
+    long as it is up, nobody else can wait for that future.
     """
+    if getattr(waits_for, "_asyncio_future_blocking", None):
+        waits_for._asyncio_future_blocking = False
+    return waits_for
+
+
+def hand_over(waits_for: Any) -> Any:
+    """Raise the flag of a future that was put aside, for the task that gets it now."""
     if getattr(waits_for, "_asyncio_future_blocking", None) is not None:
         waits_for._asyncio_future_blocking = True
     return waits_for
@@ -159,7 +167,7 @@ class _Call(Coroutine[Any, Any, Any]):
             self.finished = True
             return
         try:
-            self.waits_for = self.coro.send(None)
+            self.waits_for = put_aside(self.coro.send(None))
         except StopIteration as stop:
             self.result = stop.value
             self.finished = True

@@ -541,9 +541,8 @@ async def test_cancel_drops_results_and_cancels_what_runs(core: Any) -> None:
     await harness.call(window.cancel)
     assert (window.pending, window.ready, window.take(9)) == (0, 0, [])
     assert await harness.submit(4) == 0
-    await harness.until(lambda: window.running == 0)
+    await harness.until(lambda: window.running == 0 and harness.ready_calls > 0)
     assert ended == [2, 3]
-    assert harness.ready_calls >= 1
     assert window.failure is None
     assert window.permits.pending == 4
     window.cancel()

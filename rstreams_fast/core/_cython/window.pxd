@@ -40,7 +40,7 @@ cdef class CallWindow:
     cdef bint ordered
     cdef bint spread
     cdef dict in_flight
-    cdef set running_calls
+    cdef dict running_calls  # in the order of submission
     cdef uint64_t places_held
     cdef bint notified
     cdef bint cancelled

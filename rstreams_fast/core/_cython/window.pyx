@@ -44,6 +44,7 @@ from rstreams_fast.core._eager import (
     EagerTask,
     as_coroutine,
     hand_over,
+    put_aside,
     retrieve,
     take_cancellation,
 )
@@ -168,7 +169,7 @@ cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -
         self.suspended = False
         waits_for = self.waits_for
         self.waits_for = None
-        if waits_for is not None and getattr(waits_for, "_asyncio_future_blocking", None) is False:
+        if waits_for is not None:
             hand_over(waits_for)
         Py_INCREF_ptr(<PyObject *> waits_for)
         outcome[0] = <PyObject *> waits_for
@@ -239,7 +240,7 @@ cdef class CallWindow:
         self.ordered = ordered
         self.spread = spread
         self.in_flight = {} if dedupe else None
-        self.running_calls = set()
+        self.running_calls = {}
 
     def __dealloc__(self):
         if self.results != NULL:
@@ -417,10 +418,10 @@ cdef class CallWindow:
     cdef int _suspend(self, Call call, object item, object key, uint64_t place, object waits_for) except -1:
         call.suspended = True
         call.running = True
-        call.waits_for = waits_for
+        call.waits_for = None if waits_for is None else put_aside(waits_for)
         call.item = item
         call.place = place
-        self.running_calls.add(call)
+        self.running_calls[call] = None
         self._retire_spare()
         if not call.introduced:
             call.task.call = None
@@ -504,7 +505,7 @@ cdef class CallWindow:
 
     cdef int _forget(self, Call call) except -1:
         """A call that ran has ended."""
-        self.running_calls.discard(call)
+        self.running_calls.pop(call, None)
         if call.leads:
             call.leads = False
             self._unlead(call)

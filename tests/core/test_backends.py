@@ -1,0 +1,115 @@
+"""How a backend is chosen. Each choice is made once, so each test asks a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.core.conftest import BACKENDS, load
+
+NAMES = ("CallWindow", "DemandCounter", "FusedRun", "SignalSerializer", "SpscRing")
+
+
+def run(program: str, backend: str | None) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "RSTREAMS_FAST_BACKEND"}
+    if backend is not None:
+        environment["RSTREAMS_FAST_BACKEND"] = backend
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_environment_chooses(backend: str) -> None:
+    program = (
+        "from rstreams_fast import core; import rstreams_fast;"
+        f"import {load(backend).__name__} as module;"
+        f"assert all(getattr(core, n) is getattr(module, n) for n in {NAMES});"
+        "assert rstreams_fast.backend == core.backend; print(core.backend)"
+    )
+    done = run(program, backend)
+    assert done.stderr == ""
+    assert done.stdout.strip() == backend
+
+
+@pytest.mark.parametrize("unset", [None, ""])
+def test_without_a_choice_it_is_the_compiled_one(unset: str | None) -> None:
+    done = run("from rstreams_fast import core; print(core.backend)", unset)
+    expected = "c" if sys.implementation.name == "cpython" else "cffi"
+    assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.parametrize("unknown", ["C", "rust", "c,python"])
+def test_an_unknown_backend_is_refused(unknown: str) -> None:
+    done = run("import rstreams_fast", unknown)
+    assert done.returncode != 0
+    assert f"RSTREAMS_FAST_BACKEND='{unknown}' is unknown" in done.stderr
+    assert "c, cffi, python" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("backend", "missing"),
+    [("c", "rstreams_fast.core._cython.ring"), ("cffi", "rstreams_fast.core._cffi._raw")],
+)
+def test_a_backend_that_is_not_built_says_how_to_build_it(backend: str, missing: str) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; import rstreams_fast"
+    done = run(program, backend)
+    assert done.returncode != 0
+    assert "BackendUnavailable" in done.stderr
+    assert f"the backend '{backend}' is not built" in done.stderr
+    assert "pip install ." in done.stderr
+    other = run(program, "python")  # another one does not need it
+    assert other.returncode == 0, other.stderr
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nothing_heavy_is_imported_and_no_thread_started(backend: str) -> None:
+    program = (
+        "import sys, threading; import rstreams_fast.core;"
+        "heavy = {'asyncio', 'numpy', 'pyarrow', 'pyspark', 'pandas', 'multiprocessing'};"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules);"
+        "assert threading.active_count() == 1;"
+        "rstreams_fast.core.CallWindow;"
+        "assert 'asyncio' in sys.modules"
+    )
+    done = run(program, backend)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_unknown_name_is_an_attribute_error(backend: str) -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        load(backend).nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_backends_have_one_face(backend: str, name: str) -> None:
+    def face(cls: type) -> set[str]:
+        return {n for n in dir(cls) if not n.startswith("_")}
+
+    specification = getattr(load("python"), name)
+    ours = getattr(load(backend), name)
+    instance_attributes = {
+        "CallWindow": {"failure", "max_pending", "max_running", "started"},
+        "FusedRun": {"error", "pulled", "refund"},
+    }.get(name, set())
+    assert face(ours) | instance_attributes == face(specification) | instance_attributes
+    assert ours.__doc__
+
+
+@pytest.mark.skipif(
+    not hasattr(sys, "_is_gil_enabled") or sys._is_gil_enabled(),
+    reason="this interpreter has a GIL",
+)
+def test_the_gil_stays_off() -> None:
+    done = run("import sys, rstreams_fast.core; print(sys._is_gil_enabled())", "c")
+    assert done.stdout.strip() == "False"
