@@ -173,7 +173,8 @@ class _Pulling(Drain):
                 error = await self._close(aclose, error)
             self._end(error)
         except GeneratorExit:  # the loop has thrown the task away
-            self._end(WorkDropped("the event loop was closed while the source was in use"))
+            if not self._stopped:
+                self._end(WorkDropped("the event loop was closed while the source was in use"))
             raise
         except BaseException as leaving:  # KeyboardInterrupt and its like
             self._end(leaving)

@@ -1,0 +1,599 @@
+"""``from_async_iterable``: awaited on demand, one at a time, closed once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.streams.async_source import AsyncIterableSource
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+from tests.rules.probes import Recorder
+
+BOOM = RuntimeError("boom")
+
+
+async def turns(count: int = 8) -> None:
+    """Let everything that is due on the loop run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def dropped() -> Iterator[list[BaseException]]:
+    seen: list[BaseException] = []
+    previous = rsf.on_dropped_error(seen.append)
+    yield seen
+    rsf.on_dropped_error(previous)
+
+
+class Source:
+    """An asynchronous iterator that notes what is done with it; odd elements have to be awaited."""
+
+    def __init__(self, total: int = 10**9, fail_at: int = -1) -> None:
+        self.total = total
+        self.fail_at = fail_at
+        self.pulled = 0
+        self.inside = 0
+        self.overlaps = 0
+        self.closes = 0
+        self.closed_inside = False
+        self.threads: set[int] = set()
+
+    def __aiter__(self) -> Source:
+        return self
+
+    async def __anext__(self) -> int:
+        self.threads.add(threading.get_ident())
+        self.overlaps += self.inside
+        self.inside += 1
+        try:
+            n = self.pulled
+            self.pulled += 1
+            if n == self.fail_at:
+                raise BOOM
+            if n == self.total:
+                raise StopAsyncIteration
+            if n % 2:
+                await asyncio.sleep(0)
+            return n
+        finally:
+            self.inside -= 1
+
+    async def aclose(self) -> None:
+        self.closes += 1
+        self.closed_inside = self.closed_inside or bool(self.inside)
+
+
+class Hanging(Source):
+    """Never gives its second element."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cancelled = 0
+
+    async def __anext__(self) -> int:
+        if self.pulled == 1:
+            self.inside += 1
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                await asyncio.sleep(0)  # takes its time
+                raise
+            finally:
+                self.inside -= 1
+        return await super().__anext__()
+
+
+def subscribe(source: Any, request: int | None, **options: Any) -> Recorder:
+    recorder = Recorder() if request is None else Recorder(request=request)
+    AsyncIterableSource(source, **options).subscribe(recorder)
+    return recorder
+
+
+async def generate(n: int = 5) -> AsyncIterator[int]:
+    for x in range(n):
+        yield x
+
+
+class Repeatable:
+    """Can be iterated any number of times."""
+
+    def __aiter__(self) -> AsyncIterator[int]:
+        return generate(5)
+
+
+# -- elements --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", [generate, Repeatable(), Repeatable, Source])
+def test_functions_and_iterables_serve_any_number_of_subscribers(
+    source: Any, no_leaked_threads: None
+) -> None:
+    stream = rsf.from_async_iterable(source).take(5)
+    assert stream.to_list() == [0, 1, 2, 3, 4]
+    assert stream.to_list() == [0, 1, 2, 3, 4]
+    assert run_threads([stream.to_list] * 3) == [[0, 1, 2, 3, 4]] * 3
+
+
+@pytest.mark.parametrize("make", [generate, lambda: Source(5)])
+def test_an_iterator_serves_one_and_the_next_gets_a_runtime_error(
+    make: Callable[[], Any], no_leaked_threads: None
+) -> None:
+    stream = rsf.from_async_iterable(make())
+    assert stream.to_list() == [0, 1, 2, 3, 4]
+    with pytest.raises(rsf.AlreadySubscribed, match="function"):
+        stream.to_list()
+    recorder = Recorder(request=1)
+    stream.subscribe(recorder)
+    assert [name for name, *_ in recorder.signals] == ["on_subscribe", "on_error"]
+
+
+def test_many_elements_come_in_order_on_both_kinds_of_loop(no_leaked_threads: None) -> None:
+    async def main() -> list[int]:
+        return await rsf.from_async_iterable(lambda: generate(3000)).to_list_async()
+
+    assert asyncio.run(main()) == list(range(3000))
+    assert rsf.from_async_iterable(lambda: generate(3000)).to_list() == list(range(3000))
+
+
+def test_anext_is_awaited_only_on_demand_and_one_at_a_time() -> None:
+    async def main() -> None:
+        source = Source()
+        recorder = subscribe(source, None)
+        await turns()
+        assert source.pulled == 0
+        for asked in (1, 3, 6):
+            recorder.subscription.request(asked)
+            await turns(30)
+            assert source.pulled == len(recorder.elements)
+        assert recorder.elements == list(range(10))
+        assert source.overlaps == 0
+        recorder.subscription.cancel()
+        await turns()
+        recorder.check()
+
+    asyncio.run(main())
+
+
+def test_requests_from_many_threads_never_overlap_an_anext() -> None:
+    source = Source(2000)
+    recorder = subscribe(source, None)
+
+    def ask() -> None:
+        for _ in range(501):
+            recorder.subscription.request(1)
+
+    run_threads([ask] * 4)
+    recorder.wait_terminal()
+    assert recorder.elements == list(range(2000))
+    assert source.overlaps == 0
+    recorder.check()
+
+
+def test_an_element_that_is_there_at_once_costs_no_task() -> None:
+    tasks: set[Any] = set()
+
+    async def ready() -> AsyncIterator[int]:
+        for x in range(1000):
+            tasks.add(asyncio.current_task())
+            yield x
+
+    async def main() -> None:
+        recorder = subscribe(ready, 2000)
+        while recorder.terminal is None:  # noqa: ASYNC110 - it is the recorder's, not the loop's
+            await asyncio.sleep(0)
+        assert len(recorder.elements) == 1000
+
+    asyncio.run(main())
+    assert len(tasks) == 1
+
+
+def test_a_source_that_is_always_ready_lets_the_loop_run() -> None:
+    async def main() -> int:
+        recorder = subscribe(lambda: generate(10**9), rsf.UNBOUNDED)
+        others = 0
+        while len(recorder.elements) < 5000:
+            others += 1
+            await asyncio.sleep(0)
+        recorder.subscription.cancel()
+        await turns()
+        return others
+
+    assert asyncio.run(main()) > 5
+
+
+def test_requests_within_on_next_do_not_nest() -> None:
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    AsyncIterableSource(lambda: generate(3000)).subscribe(recorder)
+    recorder.wait_terminal()
+    assert recorder.elements == list(range(3000))
+    assert recorder.max_depth == 1
+    recorder.check()
+
+
+def test_nothing_starts_before_the_first_request(no_leaked_threads: None) -> None:
+    before = threading.active_count()
+    recorder = subscribe(generate, None)
+    assert threading.active_count() == before
+    recorder.subscription.cancel()
+    assert threading.active_count() == before
+    assert recorder.signals == [("on_subscribe",)]
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+def test_the_running_loop_is_used_else_a_private_one() -> None:
+    source = Source(3)
+
+    async def main() -> None:
+        assert await rsf.from_async_iterable(source).to_list_async() == [0, 1, 2]
+
+    asyncio.run(main())
+    assert source.threads == {threading.get_ident()}
+    other = Source(3)
+    assert rsf.from_async_iterable(other).to_list() == [0, 1, 2]
+    assert threading.get_ident() not in other.threads
+
+
+def test_somebodys_loop_may_run_in_another_thread() -> None:
+    loop = asyncio.new_event_loop()
+    thread = start_thread(loop.run_forever)
+    source = Source(10)
+    try:
+        assert rsf.from_async_iterable(source, loop=loop).to_list() == list(range(10))
+        assert source.threads == {thread.ident}
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.result()
+        loop.close()
+
+
+def test_a_closed_loop_is_an_error_after_on_subscribe() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    recorder = subscribe(generate, 1, loop=loop)
+    assert [name for name, *_ in recorder.signals] == ["on_subscribe", "on_error"]
+    assert "closed" in str(recorder.error)
+
+
+def test_a_loop_closed_while_the_source_is_parked_is_an_error() -> None:
+    loop = asyncio.new_event_loop()
+
+    async def main() -> Recorder:
+        recorder = subscribe(generate, 1)
+        await turns()
+        return recorder
+
+    recorder = loop.run_until_complete(main())
+    assert recorder.elements == [0]
+    _quiet(loop)
+    loop.close()
+    recorder.subscription.request(1)
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, RuntimeError)
+    assert "loop" in str(recorder.error)
+
+
+def _quiet(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_a_loop_that_ends_cancels_the_source_which_is_an_error_not_silence() -> None:
+    kept: list[Recorder] = []
+    source = Hanging()
+
+    async def main() -> None:
+        kept.append(subscribe(source, 5))
+        await turns()
+
+    asyncio.run(main())  # cancels every task on its way out
+    assert kept[0].elements == [0]
+    assert isinstance(kept[0].error, RuntimeError)
+    assert source.closes == 1
+
+
+def test_one_context_per_subscribe() -> None:
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
+
+    async def read() -> AsyncIterator[str]:
+        yield variable.get()
+
+    stream = rsf.from_async_iterable(read)
+    token = variable.set("outer")
+    try:
+        assert stream.to_list() == ["outer"]
+    finally:
+        variable.reset(token)
+    assert stream.to_list() == ["unset"]
+
+
+# -- closing ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["complete", "error", "cancel", "cancel in on_next", "never asked"])
+def test_aclose_is_awaited_exactly_once_and_never_inside_an_anext(
+    how: str, no_leaked_threads: None
+) -> None:
+    source = Source(5, fail_at=3 if how == "error" else -1)
+    if how == "cancel in on_next":
+        recorder = Recorder(request=9, on_next=lambda r, _x: r.subscription.cancel())
+        AsyncIterableSource(source).subscribe(recorder)
+    else:
+        asked = {"cancel": 2, "never asked": None}.get(how, 9)
+        recorder = subscribe(source, asked)
+    if how in ("complete", "error"):
+        recorder.wait_terminal()
+    elif how == "cancel":
+        recorder.wait_elements(2)
+        recorder.subscription.cancel()
+        recorder.subscription.cancel()
+    elif how == "never asked":
+        recorder.subscription.cancel()
+    for thread in threading.enumerate():
+        if "async-source" in thread.name:
+            thread.join(DEADLINE)
+    assert source.closes == 1
+    assert not source.closed_inside
+    recorder.check()
+
+
+def test_cancel_while_suspended_cancels_the_anext_and_then_closes() -> None:
+    async def main() -> None:
+        source = Hanging()
+        recorder = subscribe(source, 5)
+        await turns()
+        assert source.inside == 1
+        recorder.subscription.cancel()
+        recorder.subscription.cancel()
+        await turns()
+        assert source.cancelled == 1
+        assert source.closes == 1
+        assert not source.closed_inside
+        assert recorder.terminal is None
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+
+
+def test_cancel_from_another_thread_does_not_wait(no_leaked_threads: None) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    async def slow() -> AsyncIterator[int]:
+        yield 0
+        entered.set()
+        wait_for(leave)  # holds the loop
+        yield 1
+
+    recorder = subscribe(slow, 5)
+    wait_for(entered)
+    recorder.subscription.cancel()
+    leave.set()
+    recorder.check()
+    assert recorder.elements == [0]
+
+
+def test_a_generators_finally_runs_at_cancel() -> None:
+    async def main() -> None:
+        closed: list[str] = []
+
+        async def source() -> AsyncIterator[int]:
+            try:
+                while True:
+                    yield 1
+            finally:
+                await asyncio.sleep(0)
+                closed.append("closed")
+
+        recorder = subscribe(source, 3)
+        await turns()
+        recorder.subscription.cancel()
+        await turns()
+        assert closed == ["closed"]
+
+    asyncio.run(main())
+
+
+def test_aclose_that_raises_is_the_error_of_a_stream_that_has_none(
+    dropped: list[BaseException],
+) -> None:
+    class Raising(Source):
+        async def aclose(self) -> None:
+            raise BOOM
+
+    recorder = subscribe(Raising(2), 9)
+    recorder.wait_terminal()
+    assert recorder.elements == [0, 1]
+    assert recorder.error is BOOM
+    assert dropped == []
+
+
+def test_aclose_that_raises_after_cancel_is_made_known() -> None:
+    seen: list[BaseException] = []
+    known = threading.Event()
+
+    class Raising(Source):
+        async def aclose(self) -> None:
+            raise BOOM
+
+    previous = rsf.on_dropped_error(lambda error: (seen.append(error), known.set()))
+    try:
+        recorder = subscribe(Raising(), 2)
+        recorder.wait_elements(2)
+        recorder.subscription.cancel()
+        wait_for(known)
+    finally:
+        rsf.on_dropped_error(previous)
+    assert seen == [BOOM]
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_an_error_of_the_source_is_signalled_as_itself() -> None:
+    recorder = subscribe(Source(fail_at=3), 9)
+    recorder.wait_terminal()
+    assert recorder.elements == [0, 1, 2]
+    assert recorder.error is BOOM
+
+
+def test_none_is_a_type_error() -> None:
+    async def source() -> AsyncIterator[Any]:
+        yield 1
+        yield None
+
+    recorder = subscribe(source, 9)
+    recorder.wait_terminal()
+    assert recorder.elements == [1]
+    assert isinstance(recorder.error, TypeError)
+    assert "source" in str(recorder.error)
+
+
+def test_a_cancelled_error_out_of_the_source_is_an_error_not_a_silent_stop() -> None:
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        raise asyncio.CancelledError
+
+    recorder = subscribe(source, 9)
+    recorder.wait_terminal()
+    assert recorder.elements == [1]
+    assert isinstance(recorder.error, RuntimeError)
+    assert "CancelledError" in str(recorder.error)
+
+
+def test_a_function_that_raises_or_returns_something_else_is_an_error() -> None:
+    def fail() -> Any:
+        raise BOOM
+
+    recorder = subscribe(fail, 1)
+    recorder.wait_terminal()
+    assert recorder.error is BOOM
+
+    async def coroutine() -> int:
+        return 1
+
+    for made in (lambda: [1, 2], lambda: coroutine()):  # noqa: PLW0108 - known when called only
+        recorder = subscribe(made, 1)
+        recorder.wait_terminal()
+        assert isinstance(recorder.error, TypeError)
+        assert "asynchronous iterable" in str(recorder.error)
+
+
+async def _coroutine_function() -> list[int]:
+    return [1]
+
+
+@pytest.mark.parametrize(
+    ("iterable", "message"),
+    [(3, "got int"), ([1, 2], "use from_iterable"), (_coroutine_function, "coroutine function")],
+)
+def test_what_cannot_be_iterated_is_refused_at_once(iterable: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        AsyncIterableSource(iterable)
+    with pytest.raises(TypeError, match="loop"):
+        AsyncIterableSource(generate, loop="loop")  # type: ignore[arg-type]
+
+
+def test_a_subscriber_that_raises_is_cancelled_and_made_known(
+    dropped: list[BaseException],
+) -> None:
+    def fail(_recorder: Recorder, _x: Any) -> None:
+        raise BOOM
+
+    async def main() -> None:
+        source = Source()
+        recorder = Recorder(request=9, on_next=fail)
+        AsyncIterableSource(source).subscribe(recorder)
+        await turns()
+        assert recorder.elements == [0]
+        assert recorder.terminal is None
+        assert source.closes == 1
+
+    asyncio.run(main())
+    assert dropped == [BOOM]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_leaves_through_the_loop_and_ends_the_stream(
+    kind: type[BaseException],
+) -> None:
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        raise kind
+
+    loop = asyncio.new_event_loop()
+    recorder = Recorder(request=9)
+
+    async def main() -> None:
+        AsyncIterableSource(source).subscribe(recorder)
+        await turns()
+
+    task = loop.create_task(main())
+    with pytest.raises(kind):
+        loop.run_until_complete(task)
+    loop.run_until_complete(task)
+    loop.close()
+    assert recorder.elements == [1]
+    assert isinstance(recorder.error, kind)
+    recorder.check()
+
+
+@pytest.mark.parametrize("request_", [0, -1, "1", True])
+def test_spec309_a_wrong_request_is_an_error_and_closes(
+    request_: Any, no_leaked_threads: None
+) -> None:
+    source = Source()
+    recorder = subscribe(source, request_)
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, (ValueError, TypeError))
+    assert recorder.elements == []
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["cancel", "complete", "error"])
+def test_spec313_the_subscriber_and_elements_are_forgotten(how: str) -> None:
+    class Element:
+        pass
+
+    kept: list[weakref.ref[Element]] = []
+
+    async def source() -> AsyncIterator[Element]:
+        for _ in range(3):
+            element = Element()
+            kept.append(weakref.ref(element))
+            yield element
+            del element
+        if how == "error":
+            raise BOOM
+        if how == "cancel":
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        recorder = Recorder(request=9, on_next=lambda r, _x: r.signals.pop())
+        AsyncIterableSource(source).subscribe(recorder)
+        await turns()
+        subscription = recorder.subscription
+        if how == "cancel":
+            subscription.cancel()
+            await turns()
+        reference = weakref.ref(recorder)
+        del recorder
+        BOOM.__traceback__ = None
+        gc.collect()
+        assert reference() is None
+        assert [element() for element in kept] == [None] * 3
+        assert subscription is not None  # held on purpose
+
+    asyncio.run(main())

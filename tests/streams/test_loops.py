@@ -1,0 +1,193 @@
+"""``LoopThread``: a private loop that starts late, ends when told, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+from rstreams_fast.runtime.executors import WorkDropped
+from rstreams_fast.runtime.loops import LoopThread, check_loop, loop_resource
+from tests.helpers import DEADLINE, wait_for
+
+
+def never(_error: BaseException) -> None:
+    raise AssertionError("the work was dropped")
+
+
+def test_the_thread_starts_with_the_first_work_and_ends_after_close(
+    no_leaked_threads: None,
+) -> None:
+    before = threading.active_count()
+    thread = LoopThread("test-loop")
+    assert threading.active_count() == before
+    ran = threading.Event()
+    where: list[Any] = []
+
+    def work() -> None:
+        where.append((threading.current_thread().name, asyncio.get_running_loop()))
+        ran.set()
+
+    thread.execute(work, never)
+    wait_for(ran)
+    assert where[0][0].startswith("test-loop")
+    thread.close()
+    thread.close()
+    assert thread.join(DEADLINE)
+    assert where[0][1].is_closed()
+    with pytest.raises(WorkDropped, match="closed"):
+        thread.execute(work, never)
+
+
+def test_work_given_before_close_is_done(no_leaked_threads: None) -> None:
+    thread = LoopThread()
+    done: list[int] = []
+    for n in range(100):
+        thread.execute(lambda n=n: done.append(n), never)
+    thread.close()
+    assert thread.join(DEADLINE)
+    assert done == list(range(100))
+
+
+def test_closing_what_never_started_is_nothing() -> None:
+    thread = LoopThread()
+    thread.close()
+    assert thread.join(0)
+    with pytest.raises(WorkDropped):
+        thread.execute(lambda: None, never)
+
+
+def test_the_thread_does_not_join_itself(no_leaked_threads: None) -> None:
+    thread = LoopThread()
+    answers: list[bool] = []
+
+    def work() -> None:
+        thread.close()
+        answers.append(thread.join())
+
+    thread.execute(work, never)
+    assert thread.join(DEADLINE)
+    assert answers == [False]
+
+
+def test_close_cancels_tasks_and_waits_for_generators_and_threads(
+    no_leaked_threads: None,
+) -> None:
+    thread = LoopThread()
+    started = threading.Event()
+    ended: list[str] = []
+
+    async def generate() -> Any:
+        try:
+            yield 1
+        finally:
+            ended.append("generator")
+
+    async def task() -> None:
+        generator = generate()
+        await anext(generator)
+        await asyncio.to_thread(lambda: None)  # its thread has to go, too
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            ended.append("task")
+            raise
+
+    tasks: list[Any] = []
+    thread.execute(lambda: tasks.append(asyncio.ensure_future(task())), never)
+    wait_for(started)
+    thread.close()
+    assert thread.join(DEADLINE)
+    assert sorted(ended) == ["generator", "task"]
+    assert tasks[0].cancelled()
+
+
+def test_a_loop_nobody_holds_ends(no_leaked_threads: None) -> None:
+    thread = LoopThread()
+    ran = threading.Event()
+    thread.execute(ran.set, never)
+    wait_for(ran)
+    reference = weakref.ref(thread)
+    del thread
+    gc.collect()
+    assert reference() is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_interrupt_out_of_a_callback_leaves_through_the_thread_which_cleans_up(
+    no_leaked_threads: None,
+) -> None:
+    thread = LoopThread()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    def interrupt() -> None:
+        loops.append(asyncio.get_running_loop())
+        raise KeyboardInterrupt
+
+    thread.execute(interrupt, never)
+    assert thread.join(DEADLINE)
+    assert loops[0].is_closed()
+    with pytest.raises(RuntimeError):
+        thread.execute(lambda: None, never)
+
+
+def test_what_is_no_loop_is_a_type_error() -> None:
+    check_loop(None)
+    with pytest.raises(TypeError, match="loop must be an asyncio event loop or None, got int"):
+        check_loop(3)
+
+
+def test_none_is_the_running_loop_or_a_private_one() -> None:
+    assert isinstance(loop_resource(None, "test-loop"), LoopThread)
+
+    async def main() -> None:
+        done = asyncio.Event()
+        loop_resource(None, "test-loop").execute(done.set, never)
+        await done.wait()
+
+    asyncio.run(main())
+
+
+FORGOTTEN = """
+import asyncio, threading
+import rstreams_fast as rsf
+from tests.rules.probes import Recorder
+
+started = threading.Event()
+
+async def hang(x):
+    started.set()
+    await asyncio.Event().wait()
+
+recorder = Recorder(request=1)
+rsf.range_(5).map_async(hang).subscribe(recorder)
+assert started.wait(20)
+print("over")
+"""
+
+
+def test_a_forgotten_stream_does_not_keep_the_interpreter_from_exiting() -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", FORGOTTEN], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert process.stdout.strip() == "over"
+    assert process.stderr == ""
+
+
+def test_asyncio_is_not_imported_by_what_does_not_use_it() -> None:
+    code = (
+        "import sys, rstreams_fast.runtime.parking, rstreams_fast.runtime.executors\n"
+        "print('asyncio' in sys.modules)"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert process.stdout.strip() == "False"
