@@ -47,10 +47,17 @@ def write_json(options: Options, outcome: Outcome, samples: Sequence[Sample]) ->
 
 def print_report(console: Console, options: Options, outcome: Outcome) -> None:
     """Print the tables: the run, the bounds, the answers, the proof."""
-    console.print()
-    console.print(_run_table(outcome))
-    console.print()
-    console.print(_bounds_table(options, outcome))
+    _print_table(
+        console,
+        f"{outcome.rows:,} flights enriched in {outcome.seconds:.1f} s "
+        f"({outcome.rows / outcome.seconds:,.0f} rows/s)",
+        _run_table(outcome),
+    )
+    _print_table(
+        console,
+        f"High-water marks and bounds, per task and stage; {outcome.tasks} tasks at once",
+        _bounds_table(options, outcome),
+    )
     stages, tasks, each = len(job.STAGES), outcome.tasks, options.bounds.concurrency
     console.print(
         f"Limits are per stage and task: for the service that is {stages} stages × {tasks} tasks × "
@@ -58,24 +65,25 @@ def print_report(console: Console, options: Options, outcome: Outcome) -> None:
         highlight=False,
         style="dim",
     )
-    console.print()
-    console.print(_weather_table(outcome.answers.weather))
-    console.print()
-    console.print(_age_table(outcome.answers.age))
+    delay = "Mean departure delay in minutes (flights)"
+    _print_table(
+        console, f"{delay}, by wind and visibility", _weather_table(outcome.answers.weather)
+    )
+    _print_table(console, f"{delay}, by the age of the plane", _age_table(outcome.answers.age))
     console.print()
     for line in _proof_lines(outcome):
         console.print(line, highlight=False)
 
 
+def _print_table(console: Console, title: str, table: Table) -> None:
+    console.print()
+    console.print(title, style="bold", highlight=False)
+    console.print(table)
+
+
 def _run_table(outcome: Outcome) -> Table:
     stages = [outcome.stages[name] for name in job.STAGES]
-    table = Table(
-        title=(
-            f"{outcome.rows:,} flights enriched in {outcome.seconds:.1f} s "
-            f"({outcome.rows / outcome.seconds:,.0f} rows/s)"
-        ),
-        title_justify="left",
-    )
+    table = Table()
     table.add_column("", no_wrap=True)
     for name in job.STAGES:
         table.add_column(NAMES[name], justify="right")
@@ -84,7 +92,7 @@ def _run_table(outcome: Outcome) -> Table:
         ("look-ups made", [f"{s.calls:,}" for s in stages]),
         ("shared one in flight", [f"{s.rows_in - s.skipped - s.calls:,}" for s in stages]),
         ("no key, no look-up", [f"{s.skipped:,}" for s in stages]),
-        ("misses (rows)", [f"{s.nulls - s.skipped:,}" for s in stages]),
+        ("misses (rows)", [f"{s.nulls:,}" for s in stages]),
         ("task seconds", [f"{s.seconds:.1f}" for s in stages]),
         ("  waiting on upstream", [f"{s.waiting_upstream:.1f}" for s in stages]),
         ("  waiting on look-ups", [f"{s.waiting_function:.1f}" for s in stages]),
@@ -97,10 +105,7 @@ def _run_table(outcome: Outcome) -> Table:
 
 def _bounds_table(options: Options, outcome: Outcome) -> Table:
     tasks, concurrency = outcome.tasks, options.bounds.concurrency
-    table = Table(
-        title=f"High-water marks and bounds (per task and stage; {tasks} tasks at once)",
-        title_justify="left",
-    )
+    table = Table()
     table.add_column("", no_wrap=True)
     table.add_column("most", justify="right")
     table.add_column("bound", justify="right")
@@ -128,10 +133,7 @@ def _bounds_table(options: Options, outcome: Outcome) -> Table:
 
 
 def _weather_table(cells: list[answers.Cell]) -> Table:
-    table = Table(
-        title="Mean departure delay in minutes (flights), by wind and visibility",
-        title_justify="left",
-    )
+    table = Table()
     wind, visibility = answers.WIND, answers.VISIBILITY
     table.add_column(f"wind, {wind.unit}", no_wrap=True)
     shown = {cell.place: cell for cell in cells}
@@ -147,10 +149,7 @@ def _weather_table(cells: list[answers.Cell]) -> Table:
 
 
 def _age_table(cells: list[answers.Cell]) -> Table:
-    table = Table(
-        title="Mean departure delay in minutes (flights), by the age of the plane",
-        title_justify="left",
-    )
+    table = Table()
     shown = {cell.place: cell for cell in cells}
     for label in answers.AGE.labels:
         table.add_column(

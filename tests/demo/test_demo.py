@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -9,12 +10,24 @@ from pathlib import Path
 
 import pytest
 
+from rstreams_fast.demo import data
 from tests.demo.conftest import Start
 
 pytestmark = pytest.mark.spark
 
 ROWS = 3_000
 PNG = b"\x89PNG\r\n"
+
+
+def planes_not_known(directory: Path) -> tuple[int, int]:
+    """Count, without Spark, the flights without a tail number, and those with an unknown one."""
+    files = data.find_files()
+    data.write_flights(files, directory / "flights.csv", ROWS)
+    with (directory / "flights.csv").open(encoding="utf-8", newline="") as lines:
+        tails = [flight["tailnum"] for flight in csv.DictReader(lines)]
+    with files[data.PLANE.file].open(encoding="utf-8", newline="") as lines:
+        known = {plane["tailnum"] for plane in csv.DictReader(lines)}
+    return tails.count("NA"), sum(tail != "NA" and tail not in known for tail in tails)
 
 
 def test_a_sample_agrees_with_the_join_and_a_stall_is_reported(
@@ -61,6 +74,7 @@ def test_a_sample_agrees_with_the_join_and_a_stall_is_reported(
     assert 0 < weather["calls"] < ROWS / 2, "equal keys in flight share a call"
     assert 16 < report["service"]["max_held"] <= 2 * report["tasks"] * 16
     assert plane["max_running"] == 16
+    assert (plane["skipped"], plane["nulls"]) == planes_not_known(tmp_path)
     flights = sum(cell["flights"] for cell in report["answers"]["weather"])
     assert flights == sum(cell["flights"] for cell in report["answers"]["age"]) == ROWS
     assert command.files() == []
