@@ -29,11 +29,11 @@ call_one(callee callee, PyObject *element)
     /* The slot in front is what PY_VECTORCALL_ARGUMENTS_OFFSET lends to the callee. */
     PyObject *arguments[3] = {NULL, callee.self, element};
     if (callee.self != NULL) {
-        return PyObject_Vectorcall(
-            callee.function, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        return PyObject_Vectorcall(callee.function, arguments + 1,
+                                   2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     }
-    return PyObject_Vectorcall(
-        callee.function, arguments + 2, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    return PyObject_Vectorcall(callee.function, arguments + 2, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                               NULL);
 }
 
 /* fused(n, map, predicate, on_next): range -> map -> filter -> on_next. */
