@@ -338,3 +338,27 @@ def test_nobody_else_installs_anything(machine: Machine) -> None:
     machine.script(machine.bin / "sudo", f"touch '{machine.root}/called'")
     refused(machine.setup("none", "require"))
     assert not (machine.root / "called").exists()
+
+
+# ---- What the measurements rest on --------------------------------------------------------------
+
+
+def test_every_contestant_of_the_benchmarks_brings_everything_in_order() -> None:
+    """Speed is not judged here; that a contestant does the same work as the others is."""
+    subprocess.run([sys.executable, "bench/floors/build.py"], cwd=ROOT, timeout=100, check=True)
+    code = """
+from bench.contestants import BOUNDARY, FUSED_C, FUSED_PYTHON
+for contestant in [*FUSED_PYTHON, *FUSED_C, *BOUNDARY]:
+    contestant.check()
+    print(contestant.name)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ours\n") == 3
