@@ -114,7 +114,7 @@ def report_unraisable(error: BaseException, where: str, culprit: object) -> None
 
 @functools.cache
 def _unraisable_type() -> Callable[[tuple[object, ...]], Any]:
-    """The type of what ``sys.unraisablehook`` is called with. The interpreter only shows it there."""
+    """The type of what ``sys.unraisablehook`` gets; the interpreter shows it nowhere else."""
 
     class Raising:
         def __del__(self) -> None:

@@ -1,8 +1,8 @@
 """The primitives, from one of three backends with one face.
 
 ``RSTREAMS_FAST_BACKEND`` chooses, when this package is first imported: ``c`` (Cython), ``cffi`` or
-``python``. Unset, it is ``c`` on CPython and ``cffi`` elsewhere. There is no silent fallback: a backend
-that cannot be loaded is a ``BackendUnavailable`` that says how to build it.
+``python``. Unset, it is ``c`` on CPython and ``cffi`` elsewhere. There is no silent fallback: a
+backend that cannot be loaded is a ``BackendUnavailable`` that says how to build it.
 """
 
 from __future__ import annotations

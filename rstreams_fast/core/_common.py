@@ -108,6 +108,9 @@ OPCODES: Final = frozenset(
 )
 
 
+_STAGE_LENGTHS: Final = {"scan": 3, "reduce": 3}  # of an op with its name; of the others: 2
+
+
 def as_int(value: object) -> int | None:
     """Return ``value`` as an ``int``; ``None`` when it is a ``bool`` or no integer at all."""
     if type(value) is int:
@@ -212,14 +215,17 @@ def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
         if not op or op[0] not in OPCODES:
             raise ValueError(f"stage {index + 1}: unknown opcode {op[:1]!r}")
         name = op[0]
+        if len(op) != _STAGE_LENGTHS.get(name, 2):
+            takes = (
+                "a function and a seed (or MISSING)" if name in _STAGE_LENGTHS else "one argument"
+            )
+            raise ValueError(f"stage {index + 1}: {name} needs {takes}")
         if name in ("take", "skip"):
             check_count(f"{name}(n): n", op[1])
         elif name == "batch":
             check_count("batch(n): n", op[1], 1)
         elif not callable(op[1]):
             raise TypeError(f"{name} needs a callable, got {type(op[1]).__name__}")
-        if name in ("scan", "reduce") and len(op) != 3:
-            raise ValueError(f"{name} needs a function and a seed (or MISSING)")
     return checked
 
 

@@ -1,10 +1,10 @@
 """Starting a coroutine at once, and making a task of it only if it has to wait.
 
 Most of what ``asyncio.create_task`` costs (the task's construction, a trip through the loop, a
-callback) is wasted on a coroutine that never suspends: a cache hit, an early return. Here
-the first step runs in the caller. A task object is allocated before, because the coroutine may ask for
-``asyncio.current_task()`` (``asyncio.timeout`` and most clients do) and must see the same one after it
-was suspended; but the object is initialised, and so known to the loop, only on suspension, or
+callback) is wasted on a coroutine that never suspends: a cache hit, an early return. Here the first
+step runs in the caller. A task object is allocated before, because the coroutine may ask for
+``asyncio.current_task()`` (``asyncio.timeout`` and most clients do) and must see the same one after
+it was suspended; but the object is initialised, and so known to the loop, only on suspension, or
 when somebody asks it for more than its identity.
 """
 
@@ -45,8 +45,8 @@ class Introducing(Protocol):
 class EagerTask(asyncio.Task[Any]):
     """The task of a call, from its first step on, which runs before the loop knows of it.
 
-    Until :meth:`introduce`, the ``asyncio.Task`` below is allocated but not initialised. Its identity,
-    ``done()``, ``cancelling()`` and the like are sound; every method that needs more
+    Until :meth:`introduce`, the ``asyncio.Task`` below is allocated but not initialised. Its
+    identity, ``done()``, ``cancelling()`` and the like are sound; every method that needs more
     introduces the task first.
     """
 
@@ -191,7 +191,7 @@ class _Call(Coroutine[Any, Any, Any]):
             raise self.error
         raise StopIteration(self.result)
 
-    def throw(self, raised: Any, value: Any = None, traceback: Any = None, /) -> Any:
+    def throw(self, raised: Any, value: Any = None, _traceback: Any = None, /) -> Any:
         error = raised if value is None else value
         if self.finished:
             raise error

@@ -69,7 +69,7 @@ class DemandCounter:
         self._value = min(check_count("initial", initial), UNBOUNDED)
 
     def request(self, n: int, /) -> int:
-        """Add ``n`` and return the demand before it, or the sentinel, which makes this a NOP (§3.6).
+        """Add ``n``; return the demand before it, or the sentinel: then this was a NOP (§3.6).
 
         Saturates at ``UNBOUNDED``, and stays there (§3.17). ``n <= 0`` is a ``ValueError``, a
         non-int a ``TypeError``; both change nothing (§3.9).
@@ -186,7 +186,8 @@ class SpscRing:
     def offer_many(self, elements: list[Any] | tuple[Any, ...], start: int = 0) -> int:
         """Put in as many of ``elements[start:]`` as fit and return how many that were.
 
-        An element that is ``None`` among those that would fit is a ``TypeError`` and nothing is put in.
+        An element that is ``None`` among those that would fit is a ``TypeError`` and nothing is put
+        in.
         """
         if not isinstance(elements, list | tuple):
             raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
@@ -255,7 +256,7 @@ class SpscRing:
         return bool(self._changed.wait_for(condition, timeout))
 
     def close(self, error: BaseException | None = None) -> None:
-        """Let nothing more in. The first call counts; ``error`` is what ``get`` raises at the end."""
+        """Let nothing more in. The first call counts; ``get`` raises ``error`` at the end."""
         if error is not None and not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
         with self._changed:
@@ -277,16 +278,17 @@ class SignalSerializer:
     The thread that finds nobody at work delivers; the others leave their element in a mailbox of
     ``capacity`` elements and go. Each thread's elements stay in order. The first terminal signal
     counts and comes last (§1.7): ``on_complete`` after everything queued; ``on_error`` before it,
-    unless ``delay_error``. A signal from within ``on_next`` is queued, so recursion has depth 1 (§3.3).
+    unless ``delay_error``. A signal from within ``on_next`` is queued, so recursion has depth 1
+    (§3.3).
 
     When the mailbox is full, ``on_next`` with ``on_full="error"`` ends the stream with
     ``BufferOverflow``, and with ``"wait"`` waits (from within the subscriber that would wait for
-    itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next`` while another thread delivers raises
-    ``OverlappingCalls``, and ``try_next`` answers ``BUSY``.
+    itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next`` while
+    another thread delivers raises ``OverlappingCalls``, and ``try_next`` answers ``BUSY``.
 
-    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the subscriber
-    raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a signaller; only
-    ``KeyboardInterrupt`` and its like leave through the delivering thread.
+    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the
+    subscriber raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a
+    signaller; only ``KeyboardInterrupt`` and its like leave through the delivering thread.
     """
 
     def __init__(
@@ -415,9 +417,7 @@ class SignalSerializer:
         with self._changed:
             if wait and self._owner != threading.get_ident():
                 check_same_process(self, self._creator)
-                self._changed.wait_for(
-                    lambda: self._state() or len(self._mailbox) < self._capacity
-                )
+                self._changed.wait_for(lambda: self._state() or len(self._mailbox) < self._capacity)
             state = self._state()
             if state is not Emission.OK:
                 return state
@@ -506,20 +506,22 @@ _DROPPED: Final = object()
 class FusedRun:
     """A run of stages without a boundary, executed as one loop over its source.
 
-    ``source`` is an iterator, an ``SpscRing`` (whose emptiness is not its end), or ``None`` when elements
-    come through ``push``. ``program`` is a tuple of stages::
+    ``source`` is an iterator, an ``SpscRing`` (whose emptiness is not its end), or ``None`` when
+    elements come through ``push``. ``program`` is a tuple of stages::
 
         ("map", f) ("map_not_none", f) ("filter", p) ("take", n) ("take_while", p) ("skip", n)
         ("scan", f, seed) ("reduce", f, seed) ("batch", n) ("do_on_next", f)
 
-    ``scan`` emits each new accumulation (the seed itself is not emitted); with ``MISSING`` as the seed the first
-    element passes as it is. ``reduce`` emits one element, at the end. ``slot`` is called with every result (or, if it is an
-    ``SpscRing``, offered it: its capacity must cover the demand). No more than ``demand`` says
-    is delivered (§1.1), and after ``demand.cancel()``, even by the slot itself, no further element.
+    ``scan`` emits each new accumulation (the seed itself is not emitted); with ``MISSING`` as the
+    seed the first element passes as it is. ``reduce`` emits one element, at the end. ``slot`` is
+    called with every result (or, if it is an ``SpscRing``, offered it: its capacity must cover the
+    demand). No more than ``demand`` says is delivered (§1.1), and after ``demand.cancel()``, even
+    by the slot itself, no further element.
 
     One caller at a time; that is the drain's owner. An ``Exception`` is an answer (``FAILED``,
-    ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt`` and its like are raised. ``None`` from a source or a ``map`` is
-    ``FAILED`` with a ``TypeError`` that names the stage; ``do_on_next`` errors go to ``sys.unraisablehook``.
+    ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt`` and its like are raised. ``None`` from a
+    source or a ``map`` is ``FAILED`` with a ``TypeError`` that names the stage; ``do_on_next``
+    errors go to ``sys.unraisablehook``.
     """
 
     def __init__(
@@ -534,7 +536,7 @@ class FusedRun:
         self._pull = self._puller(source)
         self._program = check_program(program)
         self._to_ring = not callable(slot)
-        self._slot: Any = slot.offer if self._to_ring else slot
+        self._slot: Any = slot if callable(slot) else slot.offer
         self._demand = demand
         self._state = [self._initial_state(op) for op in self._program]
         # How many source elements one result takes at least: what demand allows to be pulled.
@@ -548,13 +550,13 @@ class FusedRun:
         self.error: Exception | None = None
         """What the source, a stage or the slot raised."""
         self.refund = 0
-        """After ``DROPPED``: how many elements may be asked upstream in place of the dropped one."""
+        """After ``DROPPED``: how many elements may be asked upstream in place of that one."""
         self.pulled = 0
         """How many elements have been taken from the source or pushed."""
 
     @staticmethod
     def _puller(source: Any) -> Callable[[], Any]:
-        """Return a function that returns the next element, or raises StopIteration for "no more now"."""
+        """Return a function for the next element; StopIteration means "no more now"."""
         if isinstance(source, SpscRing):
 
             def from_ring() -> Any:
@@ -565,7 +567,8 @@ class FusedRun:
 
             return from_ring
         iterator = iter(()) if source is None else iter(source)
-        return iterator.__next__
+        pull: Callable[[], Any] = iterator.__next__
+        return pull
 
     @staticmethod
     def _initial_state(op: tuple[Any, ...]) -> Any:

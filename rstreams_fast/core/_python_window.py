@@ -33,19 +33,21 @@ class _Call:
 
 
 class CallWindow:
-    """Calls of an async function that overlap: at most ``concurrency`` at once, ``capacity`` in all.
+    """Overlapping calls of an async function: ``concurrency`` at once, ``capacity`` in all.
 
-    ``submit_many`` starts calls, each at once and without a task; only one that has to wait
-    becomes a task of ``loop``. ``take`` gives results back, in the order of submission if ``ordered``, else as they come. A
-    place in the window is held from submission until its result is taken. With ``spread`` an item is a tuple of
-    positional arguments. With ``dedupe``, equal hashable items in flight share one call and its outcome; the followers
-    take a place, but no part of ``concurrency``.
+    ``submit_many`` starts calls, each at once and without a task; only one that has to wait becomes
+    a task of ``loop``. ``take`` gives results back, in the order of submission if ``ordered``, else
+    as they come. A place in the window is held from submission until its result is taken. With
+    ``spread`` an item is a tuple of positional arguments. With ``dedupe``, equal hashable items in
+    flight share one call and its outcome; the followers take a place, but no part of
+    ``concurrency``.
 
-    After a suspended call has finished, ``on_ready`` is called by the loop, once for all that finish in one turn of it: results may be
-    taken, and calls submitted. The first failure is kept in ``failure``, and nothing more is started.
+    After a suspended call has finished, ``on_ready`` is called by the loop, once for all that
+    finish in one turn of it: results may be taken, and calls submitted. The first failure is kept
+    in ``failure``, and nothing more is started.
 
-    For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a copy
-    of the context that ``submit_many`` runs in.
+    For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a
+    copy of the context that ``submit_many`` runs in.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class CallWindow:
         return count
 
     def submit_many(self, items: list[Any] | tuple[Any, ...], start: int = 0) -> int:
-        """Start calls for ``items[start:]`` while there is room; return how many items were taken."""
+        """Start calls for ``items[start:]`` while there is room; return how many it took."""
         if not isinstance(items, list | tuple):
             raise TypeError(f"items must be a list or tuple, got {type(items).__name__}")
         index = start = check_count("start", start)

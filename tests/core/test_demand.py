@@ -65,7 +65,7 @@ def test_spec317_a_sum_that_overflows_saturates(core: Any) -> None:
 @pytest.mark.parametrize("n", [0, -1, -(10**40), Index(0)])
 def test_spec309_request_of_nothing_is_a_value_error(core: Any, n: Any) -> None:
     demand = core.DemandCounter(2)
-    with pytest.raises(InvalidRequest, match="§3.9"):
+    with pytest.raises(InvalidRequest, match=r"§3.9"):
         demand.request(n)
     assert demand.value == 2
 
@@ -73,7 +73,7 @@ def test_spec309_request_of_nothing_is_a_value_error(core: Any, n: Any) -> None:
 @pytest.mark.parametrize("n", [True, 1.0, "1", None])
 def test_spec309_request_of_no_int_is_a_type_error(core: Any, n: Any) -> None:
     demand = core.DemandCounter(2)
-    with pytest.raises(InvalidRequestType, match="§3.9"):
+    with pytest.raises(InvalidRequestType, match=r"§3.9"):
         demand.request(n)
     assert demand.value == 2
 
@@ -102,7 +102,7 @@ def test_spec101_delivering_more_than_requested_raises_and_changes_nothing(
     core: Any, n: int
 ) -> None:
     demand = core.DemandCounter(3)
-    with pytest.raises(DemandExceeded, match=f"§1.1: {n} elements delivered, only 3"):
+    with pytest.raises(DemandExceeded, match=rf"§1.1: {n} elements delivered, only 3"):
         demand.fulfil(n)
     assert demand.value == 3
 

@@ -46,7 +46,7 @@ class Collector:
 
 @pytest.fixture(params=["python functions", "other callables"])
 def wrap(request: pytest.FixtureRequest) -> Wrap:
-    """Makes every function of a test one kind of callable: the compiled backends tell them apart."""
+    """Makes a test's functions one kind of callable: the compiled backends tell them apart."""
     return functools.partial if request.param == "other callables" else lambda function: function
 
 
@@ -131,6 +131,9 @@ def test_scan_and_reduce_have_a_seed_that_is_not_shared(core: Any) -> None:
         ((("batch", 0),), ValueError, "batch"),
         ((("skip", "1"),), TypeError, "skip"),
         ((("scan", add),), ValueError, "seed"),
+        ((("map",),), ValueError, "stage 1: map needs one argument"),
+        ((("take",),), ValueError, "stage 1: take needs one argument"),
+        ((("map", double, double),), ValueError, "one argument"),
     ],
 )
 def test_a_wrong_program_is_named(
@@ -175,7 +178,9 @@ def test_a_burst_is_at_most_its_limit(core: Any, wrap: Wrap) -> None:
     assert (run.pulled, demand.value) == (100, 0)
 
 
-@pytest.mark.parametrize(("limit", "raises"), [(0, ValueError), (True, TypeError), (1.5, TypeError)])
+@pytest.mark.parametrize(
+    ("limit", "raises"), [(0, ValueError), (True, TypeError), (1.5, TypeError)]
+)
 def test_limit_is_checked(core: Any, limit: Any, raises: type[Exception]) -> None:
     run = core.FusedRun((), (), print, core.DemandCounter(1))
     with pytest.raises(raises, match="limit"):
@@ -219,13 +224,13 @@ def test_demand_of_one_batch_pulls_one_batch(core: Any) -> None:
 def test_spec108_nothing_after_a_synchronous_cancel(core: Any, wrap: Wrap) -> None:
     for bounded in (50, UNBOUNDED):
         seen = []
+        demand = core.DemandCounter(bounded)
 
-        def slot(x: Any, seen: list[Any] = seen) -> None:
+        def slot(x: Any, seen: list[Any] = seen, demand: Any = demand) -> None:
             seen.append(x)
             if x == 12:
                 demand.cancel()
 
-        demand = core.DemandCounter(bounded)
         run = core.FusedRun(iter(range(100)), (("map", wrap(int)),), wrap(slot), demand)
         assert run.drain(100) is RunStatus.CANCELLED
         assert seen == list(range(13))
@@ -256,9 +261,7 @@ def test_a_cancel_from_another_thread_stops_it(core: Any, wrap: Wrap) -> None:
 
     begun = threading.Event()
     demand = core.DemandCounter(UNBOUNDED)
-    run = core.FusedRun(
-        endless(), (("map", wrap(int)),), wrap(lambda _: begun.set()), demand
-    )
+    run = core.FusedRun(endless(), (("map", wrap(int)),), wrap(lambda _: begun.set()), demand)
     thread = start_thread(lambda: run.drain(UNBOUNDED))
     wait_for(begun)
     demand.cancel()
@@ -282,9 +285,7 @@ def test_a_stage_that_needs_no_more_ends_it(core: Any, wrap: Wrap) -> None:
         ((("take", 12), ("filter", wrap(lambda x: x < 3))), 12),
         ((("take", 12), ("batch", 5)), 12),
     ]:
-        run = core.FusedRun(
-            iter(range(99)), program, Collector().on_next, core.DemandCounter(50)
-        )
+        run = core.FusedRun(iter(range(99)), program, Collector().on_next, core.DemandCounter(50))
         assert run.drain(90) is RunStatus.ENDED
         assert run.pulled == pulled
         assert run.drain(90) is RunStatus.ENDED
@@ -304,8 +305,10 @@ def test_finish_waits_for_demand(core: Any) -> None:
     collector = Collector()
     demand = core.DemandCounter(1)
     run = core.FusedRun(
-        iter(range(5)), (("batch", 3), ("map", sum), ("reduce", add, MISSING)),
-        collector.on_next, demand,
+        iter(range(5)),
+        (("batch", 3), ("map", sum), ("reduce", add, MISSING)),
+        collector.on_next,
+        demand,
     )
     assert run.drain(99) is RunStatus.EXHAUSTED
     assert collector.seen == []
@@ -419,17 +422,13 @@ def test_spec213_none_from_the_source(core: Any, wrap: Wrap, k: int) -> None:
 
 
 @pytest.mark.parametrize("op", ["map", "scan", "reduce"])
-def test_spec213_none_from_a_stage_names_stage_and_function(
-    core: Any, wrap: Wrap, op: str
-) -> None:
+def test_spec213_none_from_a_stage_names_stage_and_function(core: Any, wrap: Wrap, op: str) -> None:
     def absent_minded(*_: Any) -> None:
         return None
 
     stage = (op, wrap(absent_minded)) if op == "map" else (op, wrap(absent_minded), 0)
     demand = core.DemandCounter(50)
-    run = core.FusedRun(
-        iter(range(20)), (("map", wrap(int)), stage), Collector().on_next, demand
-    )
+    run = core.FusedRun(iter(range(20)), (("map", wrap(int)), stage), Collector().on_next, demand)
     assert run.drain(90) is RunStatus.FAILED
     assert isinstance(run.error, StageReturnedNone)
     assert "stage 2" in str(run.error)
@@ -502,7 +501,7 @@ def test_push(core: Any, wrap: Wrap) -> None:
     assert "§1.1" in str(run.error)
     assert collector.seen == [1, 3]
     assert run.pulled == 5
-    with pytest.raises(NoneSignal, match="§2.13"):
+    with pytest.raises(NoneSignal, match=r"§2.13"):
         run.push(None)
 
 
@@ -597,7 +596,7 @@ def test_overlapping_and_nested_calls_are_refused(core: Any, wrap: Wrap) -> None
     refused: list[OverlappingCalls] = []
 
     def slot(_: Any) -> None:
-        for call in (lambda: run.drain(1), lambda: run.push(1), lambda: run.finish()):
+        for call in (lambda: run.drain(1), lambda: run.push(1), run.finish):
             try:
                 call()
             except OverlappingCalls as overlap:
@@ -718,7 +717,7 @@ def test_execution_says_how(core: Any) -> None:
 
 
 def test_c_callables_let_other_threads_run(core: Any) -> None:
-    """A pipeline that never executes a Python instruction must not hold the GIL for its whole run."""
+    """A pipeline without a Python instruction must not hold the GIL for its whole run."""
     pauses: list[float] = []
     stop = threading.Event()
     begun = threading.Event()

@@ -143,10 +143,11 @@ def test_spec313_a_serializer_that_has_ended_keeps_nobody(core: Any, end: str) -
 
 
 def test_a_run_that_contains_itself_is_collected(core: Any) -> None:
-    def stage(x: int) -> int:
+    box: list[Any] = []
+
+    def stage(x: int, box: list[Any] = box) -> int:
         return x + len(box)
 
-    box: list[Any] = []
     run = core.FusedRun(
         iter(range(9)), (("map", stage), ("batch", 5)), box.append, core.DemandCounter(1)
     )

@@ -101,7 +101,7 @@ def test_poll_many_checks_max(core: Any, max: Any, raises: type[Exception]) -> N
 def test_spec213_none_is_no_element(core: Any) -> None:
     ring = core.SpscRing(3)
     for call in (ring.offer, ring.put, lambda x: ring.offer_many([1, x, 2])):
-        with pytest.raises(NoneSignal, match="§2.13"):
+        with pytest.raises(NoneSignal, match=r"§2.13"):
             call(None)
     assert len(ring) == 0
     # None beyond what fits is not looked at yet; a full ring looks at the first.
@@ -430,9 +430,7 @@ raise SystemExit(0 if late < 0.1 else "late by " + str(late))
         ("", "get(60)", "ring.offer(1); assert ring.get() == 1"),
     ],
 )
-def test_ctrl_c_interrupts_a_parked_call(
-    backend: str, prepare: str, call: str, after: str
-) -> None:
+def test_ctrl_c_interrupts_a_parked_call(backend: str, prepare: str, call: str, after: str) -> None:
     probe = "ring.offer_many([])" if call.startswith("put") else "ring.poll()"
     program = INTERRUPTED.format(
         module=MODULES[backend], prepare=prepare, probe=probe, call=call, after=after

@@ -104,7 +104,7 @@ def free(subscriber: Blocker, thread: Any) -> None:
 
 
 def test_spec109_a_subscriber_is_needed(core: Any) -> None:
-    with pytest.raises(NoneSignal, match="§1.9"):
+    with pytest.raises(NoneSignal, match=r"§1.9"):
         core.SignalSerializer(None)
 
 
@@ -141,7 +141,7 @@ def test_spec213_none_is_no_signal(core: Any) -> None:
         serializer.on_error,
         serializer.on_subscribe,
     ):
-        with pytest.raises(NoneSignal, match="§2.13"):
+        with pytest.raises(NoneSignal, match=r"§2.13"):
             call(None)
     for wrong in ("problem", Problem):
         with pytest.raises(TypeError, match="error must be an exception instance"):
@@ -503,7 +503,7 @@ def waiting(core: Any) -> tuple[Blocker, Any, Any, Any]:
 
 
 def test_wait_ends_when_there_is_room(core: Any) -> None:
-    subscriber, serializer, thread, waiter = waiting(core)
+    subscriber, _, thread, waiter = waiting(core)
     free(subscriber, thread)
     waiter.result()
     assert subscriber.log == ["block", 1, 2]
@@ -535,7 +535,7 @@ def test_waiting_for_oneself_is_an_overflow(core: Any) -> None:
 def test_fail_fast_queues_nothing(core: Any) -> None:
     subscriber, serializer, thread = blocked(core, fail_fast=True)
     assert serializer.try_next(1) is Emission.BUSY
-    with pytest.raises(OverlappingCalls, match="§1.3"):
+    with pytest.raises(OverlappingCalls, match=r"§1.3"):
         serializer.on_next(1)
     free(subscriber, thread)
     assert serializer.try_next(2) is Emission.OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,15 @@ twin = pytest.mark.parametrize("backend", COMPILED)
 thorough = settings(
     max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quiet() -> Any:
+    """Thousands of dropped errors are part of the plan here."""
+    log = logging.getLogger("rstreams_fast")
+    log.disabled = True
+    yield
+    log.disabled = False
 
 
 class Problem(Exception):
@@ -79,7 +89,9 @@ ring_operations = st.lists(
         st.tuples(st.just("offer"), elements),
         st.tuples(st.just("offer_many"), st.lists(elements, max_size=9)),
         st.tuples(
-            st.just("offer_many"), st.lists(st.integers(), max_size=9).map(tuple), st.integers(-1, 9)
+            st.just("offer_many"),
+            st.lists(st.integers(), max_size=9).map(tuple),
+            st.integers(-1, 9),
         ),
         st.tuples(st.just("put"), elements, st.just(0)),
         st.tuples(st.just("poll")),
@@ -128,10 +140,13 @@ serializer_operations = st.lists(
     outer=serializer_operations,
     nested=st.dictionaries(st.integers(0, 99), serializer_operations, max_size=4),
     nested_anyhow=serializer_operations,
-    raises=st.sets(st.sampled_from([*range(0, 99, 7), "subscribed", "complete", "error"]), max_size=3),
+    raises=st.sets(
+        st.sampled_from([*range(0, 99, 7), "subscribed", "complete", "error"]), max_size=3
+    ),
 )
 def test_serializer(
     backend: str,
+    *,
     capacity: int,
     on_full: str,
     delay_error: bool,
@@ -216,7 +231,9 @@ def counted(function: Callable[..., Any], raise_at: int | None, kind: type[Excep
 
 
 FUNCTIONS: dict[str, Callable[[int], Callable[..., Any]]] = {
-    "map": lambda k: lambda x: None if k == 9 and size(x) % 23 == 7 else [x] if k == 8 else size(x) + 1,
+    "map": lambda k: (
+        lambda x: None if k == 9 and size(x) % 23 == 7 else [x] if k == 8 else size(x) + 1
+    ),
     "map_not_none": lambda k: lambda x: x if size(x) % k else None,
     "filter": lambda k: lambda x: size(x) % k,
     "take_while": lambda k: lambda x: size(x) < 15 * k,
@@ -235,9 +252,7 @@ stages = st.one_of(
     st.tuples(
         st.sampled_from(["map", "map_not_none", "filter", "take_while", "map", "filter"]), functions
     ),
-    st.tuples(
-        st.sampled_from(["scan", "reduce"]), functions, st.sampled_from([MISSING, 0, 5])
-    ),
+    st.tuples(st.sampled_from(["scan", "reduce"]), functions, st.sampled_from([MISSING, 0, 5])),
     st.tuples(st.sampled_from(["take", "skip"]), st.sampled_from([0, 1, 2, 5, 17, 40, 10**30])),
     st.tuples(st.just("batch"), st.sampled_from([1, 2, 3, 7, 10**30])),
 )
@@ -283,6 +298,7 @@ run_operations = st.lists(
 )
 def test_fused_run(
     backend: str,
+    *,
     stages: list[Any],
     source: str,
     length: int,
@@ -343,7 +359,9 @@ def test_fused_run(
 @settings(parent=thorough, max_examples=100)
 @given(
     items=st.lists(
-        st.tuples(st.integers(0, 3), st.sampled_from(["ok"] * 8 + ["raise", "none"]), st.integers(0, 5)),
+        st.tuples(
+            st.integers(0, 3), st.sampled_from(["ok"] * 8 + ["raise", "none"]), st.integers(0, 5)
+        ),
         max_size=30,
     ),
     concurrency=st.integers(1, 5),
@@ -354,6 +372,7 @@ def test_fused_run(
 )
 def test_window(
     backend: str,
+    *,
     items: list[Any],
     concurrency: int,
     capacity: int,

@@ -755,9 +755,8 @@ async def test_every_question_to_the_task_has_an_answer_in_the_first_step(core: 
                 answer = len({task: 1}) == 1
         return answer
 
-    questions = (
-        "get_coro get_loop get_name done cancelling result exception repr get_stack weak callback"
-    ).split()
+    questions = ["get_coro", "get_loop", "get_name", "done", "cancelling", "result", "exception"]
+    questions += ["repr", "get_stack", "weak", "callback"]
     harness = Harness(core, fn)
     for question in (*questions, "all"):
         assert await harness.run([question, "none"]) == [True, True], question

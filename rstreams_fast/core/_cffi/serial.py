@@ -297,6 +297,7 @@ class SignalSerializer:
                 return (self._subscriber.on_next, self._release())
             if found == _TERMINAL:
                 self._finished = True
+                self._subscription = None
                 self._drop_queued()  # there is something only if an error overtakes it
                 if self._error is None:
                     return (self._subscriber.on_complete,)

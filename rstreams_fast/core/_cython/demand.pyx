@@ -48,7 +48,7 @@ cdef class DemandCounter:
         rsf_demand_init(&self.demand, _non_negative("initial", initial))
 
     def request(self, n, /):
-        """Add ``n`` and return the demand before it, or the sentinel, which makes this a NOP (§3.6).
+        """Add ``n``; return the demand before it, or the sentinel: then this was a NOP (§3.6).
 
         Saturates at ``UNBOUNDED``, and stays there (§3.17). ``n <= 0`` is a ``ValueError``, a
         non-int a ``TypeError``; both change nothing (§3.9).
@@ -104,7 +104,11 @@ cdef class DemandCounter:
 
     def __repr__(self):
         cdef int64_t value = rsf_demand_load(&self.demand)
-        words = {RSF_CANCELLED: "cancelled", RSF_TERMINATED: "terminated", RSF_UNBOUNDED: "unbounded"}
+        words = {
+            RSF_CANCELLED: "cancelled",
+            RSF_TERMINATED: "terminated",
+            RSF_UNBOUNDED: "unbounded",
+        }
         return f"<DemandCounter {words.get(value, value)}>"
 
     def __reduce__(self):

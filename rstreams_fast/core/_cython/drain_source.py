@@ -136,9 +136,7 @@ def _code(shape: tuple[str, ...], to_ring: bool, counted: bool) -> CodeType:
     return code
 
 
-def drain_function(
-    shape: tuple[str, ...], to_ring: bool, counted: bool
-) -> Callable[..., None]:
+def drain_function(shape: tuple[str, ...], to_ring: bool, counted: bool) -> Callable[..., None]:
     """A drain of its own for one run: the code is compiled once, its inline caches are not shared.
 
     A shared code object would be specialised by the interpreter for the functions of one run and

@@ -2,8 +2,8 @@
 """Fused runs: a C loop, or a gate in C for a generated loop in Python (see ``drain_source``).
 
 Which is faster depends on the callables: the interpreter inlines calls of Python functions, and a C
-loop calls all others faster. ns per element, CPython 3.11, bursts of 256, unbounded demand; "hand" is
-a hand-written Python loop, "C" a C loop that does nothing but the calls:
+loop calls all others faster. ns per element, CPython 3.11, bursts of 256, unbounded demand; "hand"
+is a hand-written Python loop, "C" a C loop that does nothing but the calls:
 
     range -> map -> filter -> slot    hand   C    generated  C loop here
     Python  Python  Python              88   89         92          100
@@ -191,20 +191,22 @@ cdef inline PyObject *_take(FusedRun self) except? NULL:
 cdef class FusedRun:
     """A run of stages without a boundary, executed as one loop over its source.
 
-    ``source`` is an iterator, an ``SpscRing`` (whose emptiness is not its end), or ``None`` when elements
-    come through ``push``. ``program`` is a tuple of stages::
+    ``source`` is an iterator, an ``SpscRing`` (whose emptiness is not its end), or ``None`` when
+    elements come through ``push``. ``program`` is a tuple of stages::
 
         ("map", f) ("map_not_none", f) ("filter", p) ("take", n) ("take_while", p) ("skip", n)
         ("scan", f, seed) ("reduce", f, seed) ("batch", n) ("do_on_next", f)
 
-    ``scan`` emits each new accumulation (the seed itself is not emitted); with ``MISSING`` as the seed the first
-    element passes as it is. ``reduce`` emits one element, at the end. ``slot`` is called with every result (or, if it is an
-    ``SpscRing``, offered it: its capacity must cover the demand). No more than ``demand`` says
-    is delivered (§1.1), and after ``demand.cancel()``, even by the slot itself, no further element.
+    ``scan`` emits each new accumulation (the seed itself is not emitted); with ``MISSING`` as the
+    seed the first element passes as it is. ``reduce`` emits one element, at the end. ``slot`` is
+    called with every result (or, if it is an ``SpscRing``, offered it: its capacity must cover the
+    demand). No more than ``demand`` says is delivered (§1.1), and after ``demand.cancel()``, even
+    by the slot itself, no further element.
 
     One caller at a time; that is the drain's owner. An ``Exception`` is an answer (``FAILED``,
-    ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt`` and its like are raised. ``None`` from a source or a ``map`` is
-    ``FAILED`` with a ``TypeError`` that names the stage; ``do_on_next`` errors go to ``sys.unraisablehook``.
+    ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt`` and its like are raised. ``None`` from a
+    source or a ``map`` is ``FAILED`` with a ``TypeError`` that names the stage; ``do_on_next``
+    errors go to ``sys.unraisablehook``.
     """
 
     def __cinit__(self, source, program, slot, DemandCounter demand not None):
@@ -273,7 +275,7 @@ cdef class FusedRun:
 
     @property
     def refund(self):
-        """After ``DROPPED``: how many elements may be asked upstream in place of the dropped one."""
+        """After ``DROPPED``: how many elements may be asked upstream in place of that one."""
         return self.refunded
 
     @property

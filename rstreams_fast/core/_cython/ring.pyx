@@ -158,7 +158,8 @@ cdef class SpscRing:
     def offer_many(self, elements, start=0):
         """Put in as many of ``elements[start:]`` as fit and return how many that were.
 
-        An element that is ``None`` among those that would fit is a ``TypeError`` and nothing is put in.
+        An element that is ``None`` among those that would fit is a ``TypeError`` and nothing is put
+        in.
         """
         cdef object position
         cdef Py_ssize_t first
@@ -293,7 +294,7 @@ cdef class SpscRing:
     # -- anybody ---------------------------------------------------------------------------------
 
     def close(self, error=None):
-        """Let nothing more in. The first call counts; ``error`` is what ``get`` raises at the end."""
+        """Let nothing more in. The first call counts; ``get`` raises ``error`` at the end."""
         if error is not None and not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
         with cython.critical_section(self):

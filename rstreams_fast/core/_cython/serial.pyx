@@ -134,16 +134,17 @@ cdef class SignalSerializer:
     The thread that finds nobody at work delivers; the others leave their element in a mailbox of
     ``capacity`` elements and go. Each thread's elements stay in order. The first terminal signal
     counts and comes last (§1.7): ``on_complete`` after everything queued; ``on_error`` before it,
-    unless ``delay_error``. A signal from within ``on_next`` is queued, so recursion has depth 1 (§3.3).
+    unless ``delay_error``. A signal from within ``on_next`` is queued, so recursion has depth 1
+    (§3.3).
 
     When the mailbox is full, ``on_next`` with ``on_full="error"`` ends the stream with
     ``BufferOverflow``, and with ``"wait"`` waits (from within the subscriber that would wait for
-    itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next`` while another thread delivers raises
-    ``OverlappingCalls``, and ``try_next`` answers ``BUSY``.
+    itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next`` while
+    another thread delivers raises ``OverlappingCalls``, and ``try_next`` answers ``BUSY``.
 
-    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the subscriber
-    raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a signaller; only
-    ``KeyboardInterrupt`` and its like leave through the delivering thread.
+    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the
+    subscriber raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a
+    signaller; only ``KeyboardInterrupt`` and its like leave through the delivering thread.
     """
 
     def __cinit__(

@@ -197,19 +197,21 @@ Coroutine.register(Call)
 
 
 cdef class CallWindow:
-    """Calls of an async function that overlap: at most ``concurrency`` at once, ``capacity`` in all.
+    """Overlapping calls of an async function: ``concurrency`` at once, ``capacity`` in all.
 
-    ``submit_many`` starts calls, each at once and without a task; only one that has to wait
-    becomes a task of ``loop``. ``take`` gives results back, in the order of submission if ``ordered``, else as they come. A
-    place in the window is held from submission until its result is taken. With ``spread`` an item is a tuple of
-    positional arguments. With ``dedupe``, equal hashable items in flight share one call and its outcome; the followers
-    take a place, but no part of ``concurrency``.
+    ``submit_many`` starts calls, each at once and without a task; only one that has to wait becomes
+    a task of ``loop``. ``take`` gives results back, in the order of submission if ``ordered``, else
+    as they come. A place in the window is held from submission until its result is taken. With
+    ``spread`` an item is a tuple of positional arguments. With ``dedupe``, equal hashable items in
+    flight share one call and its outcome; the followers take a place, but no part of
+    ``concurrency``.
 
-    After a suspended call has finished, ``on_ready`` is called by the loop, once for all that finish in one turn of it: results may be
-    taken, and calls submitted. The first failure is kept in ``failure``, and nothing more is started.
+    After a suspended call has finished, ``on_ready`` is called by the loop, once for all that
+    finish in one turn of it: results may be taken, and calls submitted. The first failure is kept
+    in ``failure``, and nothing more is started.
 
-    For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a copy
-    of the context that ``submit_many`` runs in.
+    For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a
+    copy of the context that ``submit_many`` runs in.
     """
 
     def __cinit__(
@@ -278,7 +280,7 @@ cdef class CallWindow:
         return self._ready(self.ring.capacity)
 
     def submit_many(self, items, start=0):
-        """Start calls for ``items[start:]`` while there is room; return how many items were taken."""
+        """Start calls for ``items[start:]`` while there is room; return how many it took."""
         cdef Py_ssize_t first, index
         if not isinstance(items, (list, tuple)):
             raise TypeError(f"items must be a list or tuple, got {type(items).__name__}")
@@ -374,7 +376,7 @@ cdef class CallWindow:
         cdef object error = None
         cdef object result = None
         cdef object awaitable
-        cdef object previous = call.context  # dropping it may run any code: not before it is replaced
+        cdef object previous = call.context  # replaced first: dropping it may run any code
         call.context = PyContext_CopyCurrent()
         previous = None
         PyContext_Enter(call.context)
@@ -415,7 +417,9 @@ cdef class CallWindow:
             raise error
         return 0
 
-    cdef int _suspend(self, Call call, object item, object key, uint64_t place, object waits_for) except -1:
+    cdef int _suspend(
+        self, Call call, object item, object key, uint64_t place, object waits_for
+    ) except -1:
         call.suspended = True
         call.running = True
         call.waits_for = None if waits_for is None else put_aside(waits_for)
@@ -491,7 +495,7 @@ cdef class CallWindow:
         return 0
 
     cdef uint64_t _ready(self, uint64_t limit):
-        # Finished results at the head, at most `limit`; in the order of completion all are finished.
+        # Finished results at the head, at most `limit`; in the order of completion all are.
         cdef uint64_t index, count
         cdef uint64_t held = rsf_ring_peek(&self.ring, limit, &index)
         if not self.ordered:
