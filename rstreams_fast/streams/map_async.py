@@ -20,6 +20,7 @@ from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.core._common import check_capacity, check_count, describe_callable
 from rstreams_fast.errors import (
+    BufferOverflow,
     DemandExceeded,
     NoneSignal,
     OverlappingCalls,
@@ -299,27 +300,42 @@ class _MapAsyncSubscription(Drain, RingSubscriber):
         if subscriber is None:
             return 0
         results = window.take(most)
-        on_next = subscriber.on_next
         delivered = 0
-        result: Any = None
         try:
-            for result in results:
-                if result is None:
-                    self._fail(self._none_returned())
-                    break
-                delivered += 1
-                on_next(result)
-                if self._stopped:
-                    break
+            if self._put(subscriber, results):
+                delivered = len(results)
+            else:
+                for result in results:
+                    if result is None:
+                        self._fail(self._none_returned())
+                        break
+                    delivered += 1
+                    subscriber.on_next(result)
+                    if self._stopped:
+                        break
         except Exception as raised:
             if self._demand.cancel():
                 self._stop()
             report_dropped(raised, "§2.13: on_next raised")
         finally:
-            del results, result, on_next, subscriber  # a traceback keeps this frame (§3.13)
+            result = None
+            del results, subscriber  # a traceback keeps this frame (§3.13)
         if delivered:
             self._demand.fulfil(delivered)
         return delivered
+
+    @staticmethod
+    def _put(subscriber: Subscriber[Any], results: list[Any]) -> bool:
+        """Hand all results to a subscriber of ours at once, if it has a ring for them."""
+        if not isinstance(subscriber, RingSubscriber) or (ring := subscriber.ring) is None:
+            return False
+        try:
+            if ring.offer_many(results) < len(results):
+                raise BufferOverflow("the ring below map_async is smaller than its demand")
+        except NoneSignal:  # nothing was put in: find it
+            return False
+        subscriber.on_burst()
+        return True
 
     def _call(self, window: CallWindow) -> int:
         """Start calls for what has come, while there is room for them; say for how many."""

@@ -566,6 +566,24 @@ def test_none_is_a_type_error_that_names_stage_and_function() -> None:
     assert "nothing" in str(recorder.error)
 
 
+def test_none_is_found_among_results_that_are_handed_over_at_once() -> None:
+    async def nothing(x: int) -> int | None:
+        return None if x == 2 else x
+
+    async def main() -> None:
+        seen: list[Any] = []
+
+        async def consume() -> None:
+            async for x in rsf.range_(5).map_async(nothing):
+                seen.append(x)
+
+        with pytest.raises(rsf.StageReturnedNone, match="nothing"):
+            await consume()
+        assert seen == [0, 1]
+
+    asyncio.run(main())
+
+
 def test_a_synchronous_function_is_a_type_error_that_points_at_map() -> None:
     def double(x: int) -> int:
         return 2 * x
