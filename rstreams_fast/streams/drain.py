@@ -212,9 +212,30 @@ class Drain(Live):
             self._refused(refused)
 
     def _turn(self) -> None:
-        context = self._context
-        if context is not None:
-            context.run(self._drain)
+        """The drain on a resource: at most so long, then to the back of the queue."""
+        wip, context, resource = self._wip, self._context, self._resource
+        if context is None or resource is None:
+            return
+        try:
+            while True:
+                missed = wip.value
+                # The context is left before the drain is: the next to drain may be another thread.
+                if context.run(self._work_for_a_turn):
+                    break
+                if wip.fulfil(missed) == 0:
+                    return
+        except BaseException as leaving:
+            self._abandon(leaving)
+            raise
+        self._schedule(resource)
+
+    def _work_for_a_turn(self) -> bool:
+        """Work until there is nothing to do, or until others should have a turn, which is true."""
+        until = perf_counter() + TURN_SECONDS
+        while self._work():
+            if perf_counter() >= until:
+                return True
+        return False
 
     def _refused(self, error: BaseException) -> None:
         """The resource does not work: the drain, which is ours, ends here."""
@@ -226,17 +247,14 @@ class Drain(Live):
     # -- the drain -------------------------------------------------------------------------------
 
     def _drain(self) -> None:
+        """The drain on the caller."""
         wip = self._wip
-        resource = self._resource
-        until = 0.0 if resource is None else perf_counter() + TURN_SECONDS
         try:
             while True:
                 missed = wip.value
-                if self._work():
-                    if resource is not None and perf_counter() >= until:
-                        self._schedule(resource)  # to the back of the queue, WIP still held
-                        return
-                elif wip.fulfil(missed) == 0:
+                while self._work():
+                    pass
+                if wip.fulfil(missed) == 0:
                     return
         except BaseException as leaving:
             self._abandon(leaving)

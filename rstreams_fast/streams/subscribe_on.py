@@ -11,6 +11,7 @@ from contextvars import copy_context
 from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.core import DemandCounter
 from rstreams_fast.runtime.executors import (
     Resource,
     WorkDropped,
@@ -54,23 +55,31 @@ class _SubscribedOn:
 
 
 class _Subscription(PushSubscription):
-    __slots__ = ("_calls",)
+    """Calls upstream on the resource, and signals downstream wherever upstream signals."""
+
+    __slots__ = ("_calls", "_ready")
 
     def __init__(self, subscriber: Subscriber[Any], calls: Resource) -> None:
         super().__init__(subscriber, Program())
         self._calls = calls
         self._context = copy_context()
+        self._ready = DemandCounter()  # on_subscribe came, and subscribe returned: then it asks
 
     def start(self, upstream: Publisher[Any]) -> None:
         """Introduce ourselves here, subscribe there."""
         if self._introduce():
             self._go()
-            self._call(lambda: subscribe_to(upstream, self))
+            self._call(lambda: self._subscribe(upstream))
+
+    def _subscribe(self, upstream: Publisher[Any]) -> None:
+        self._in_context(lambda: subscribe_to(upstream, self))
+        if self._ready.request(1) == 1:
+            self._ask_now()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         """Take the first subscription, and ask for what has been asked of us meanwhile."""
-        if self._upstream.attach(subscription):
-            self._ask_now()
+        if self._upstream.attach(subscription) and self._ready.request(1) == 1:
+            self._call(self._ask_now)
 
     def _introduce_late(self) -> None:
         """There is nobody to be introduced to: ``start`` did that."""
@@ -80,14 +89,20 @@ class _Subscription(PushSubscription):
         if self._asking.request(1) == 0:
             self._call(self._ask_now)
 
-    def _call(self, work: Callable[[], object]) -> None:
+    def _request(self, n: int) -> None:
+        self._in_context(lambda: super(_Subscription, self)._request(n))
+
+    def _in_context(self, call: Callable[[], object]) -> None:
+        # One call at a time: it is left before _asking is, so no two threads are in it.
         context = self._context
-        if context is None:
-            return
+        if context is not None:
+            context.run(call)
+
+    def _call(self, work: Callable[[], object]) -> None:
         try:
             if process_id() != self._pid:
                 raise WorkDropped("the process was forked: its streams live on in the parent only")
-            self._calls.execute(lambda: context.run(work), self._fail)
+            self._calls.execute(work, self._fail)
         except Exception as refused:
             self._fail(refused)
 

@@ -1,0 +1,316 @@
+"""After the end: nothing is kept, nothing follows, and what nobody can receive is made known."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.rules.probes import ManualPublisher, Recorder
+
+BUILDS: dict[str, Callable[[], Any]] = {
+    "range": lambda: rsf.range_(10),
+    "generator": lambda: rsf.from_iterable(x for x in range(10)),
+    "map": lambda: rsf.range_(10).map(lambda x: x),
+    "scan seed": lambda: rsf.range_(10).map(lambda x: x).scan(lambda a, b: a + b, 1),
+    "foreign": lambda: rsf.from_publisher(rsf.range_(10).subscribe.__self__).map(lambda x: x),
+    "unbatch": lambda: rsf.range_(10).batch(2).unbatch(),
+    "publish_on": lambda: rsf.range_(10).publish_on("caller"),
+    "weighed": lambda: rsf.range_(10).publish_on("caller", max_bytes=9, weigher=lambda _x: 1),
+    "subscribe_on": lambda: rsf.range_(10).subscribe_on("caller"),
+    "observed": lambda: rsf.range_(10).do_on_complete(lambda: None),
+}
+
+
+class Plain:
+    """A subscriber that keeps nothing."""
+
+    def __init__(self, on_next: Callable[[Any], object] = lambda _x: None) -> None:
+        self.subscription: Any = None
+        self.error: BaseException | None = None
+        self._on_next = on_next
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        self.subscription = subscription
+
+    def on_next(self, element: Any, /) -> None:
+        self._on_next(element)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.error = error
+
+    def on_complete(self) -> None:
+        pass
+
+
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
+)
+@pytest.mark.parametrize("how", ["complete", "cancel", "bad request", "stage fails"])
+@pytest.mark.parametrize("kind", list(BUILDS))
+def test_nothing_keeps_the_subscriber_not_even_until_the_next_collection(
+    kind: str, how: str
+) -> None:
+    def fail(x: Any) -> Any:
+        raise OSError(x)
+
+    subscriber = Plain()
+    stream = BUILDS[kind]()
+    (stream.map(fail) if how == "stage fails" else stream).subscribe(subscriber)
+    subscription = subscriber.subscription
+    gc.disable()
+    try:
+        subscription.request(
+            {"complete": 100, "cancel": 3, "bad request": -1, "stage fails": 5}[how]
+        )
+        subscription.cancel()
+        error = subscriber.error
+        assert (error is not None) == (how in ("bad request", "stage fails"))
+        gone = weakref.ref(subscriber)
+        subscriber.subscription = None
+        subscriber.error = None
+        del subscriber
+        assert gone() is None, gc.get_referrers(gone())
+    finally:
+        gc.enable()
+    assert subscription is not None  # kept on purpose: it must not keep the subscriber
+
+
+@pytest.mark.parametrize("kind", list(BUILDS))
+@pytest.mark.parametrize("signal", ["on_subscribe", "on_next", "on_complete", "on_error"])
+def test_what_a_subscriber_raises_cancels_upstream_and_is_made_known(
+    kind: str, signal: str
+) -> None:
+    boom = RuntimeError("the subscriber's own")
+
+    class Raising(Recorder):
+        def _signal(self, *what: Any) -> None:
+            super()._signal(*what)
+            if what[0] == signal:
+                raise boom
+
+    seen: list[BaseException] = []
+    previous = rsf.on_dropped_error(seen.append)
+    try:
+        recorder = Raising(request=100)
+        stream = BUILDS[kind]()
+        if signal == "on_error":
+            stream = stream.map(lambda _x: 1 // 0)
+        stream.subscribe(recorder)
+    finally:
+        rsf.on_dropped_error(previous)
+    assert seen == [boom]
+    assert recorder.signals[-1][0] == signal
+    recorder.check()
+
+
+def test_a_subscriber_that_raises_cancels_a_foreign_upstream() -> None:
+    previous = rsf.on_dropped_error(lambda _error: None)
+    try:
+        publisher, recorder = ManualPublisher(), Recorder(request=9, on_next=lambda _r, _x: 1 // 0)
+        rsf.from_publisher(publisher).map(str).subscribe(recorder)
+        publisher.subscriber.on_next(1)
+    finally:
+        rsf.on_dropped_error(previous)
+    assert publisher.cancels == 1
+
+
+@pytest.mark.parametrize("kind", list(BUILDS))
+def test_a_live_subscription_refuses_to_pickle_with_a_sentence(kind: str) -> None:
+    recorder = Recorder(request=1)
+    BUILDS[kind]().subscribe(recorder)
+    with pytest.raises(TypeError, match="live and cannot be pickled"):
+        pickle.dumps(recorder.subscription)
+    recorder.subscription.cancel()
+
+
+def test_a_description_can_be_pickled() -> None:
+    stream = pickle.loads(pickle.dumps(rsf.range_(5).map(str).publish_on("caller").take(3)))
+    recorder = Recorder(request=9)
+    stream.subscribe(recorder)
+    assert recorder.elements == ["0", "1", "2"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_is_noticed_and_refused() -> None:
+    publisher, recorder = ManualPublisher(), Recorder(request=5)
+    rsf.from_publisher(publisher).publish_on().subscribe(recorder)
+    publisher.wait_requested(5)
+    recorder.wait_subscribed()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - runs in the child
+        try:
+            publisher.subscriber.on_next(1)
+            os.write(
+                write, type(recorder.error).__name__.encode() + b": " + str(recorder.error).encode()
+            )
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answer:
+        assert b"fork" in answer.read()
+    publisher.subscriber.on_next(2)  # the parent goes on
+    recorder.wait_elements(1)
+    recorder.subscription.cancel()
+
+
+# -- observers -------------------------------------------------------------------------------------
+
+
+def test_observers_see_the_signals_at_their_place() -> None:
+    seen: list[Any] = []
+    recorder = Recorder()
+    (
+        rsf.range_(5)
+        .do_on_subscribe(lambda _s: seen.append("subscribe"))
+        .do_on_request(lambda n: seen.append(("request", n)))
+        .do_on_next(lambda x: seen.append(x))
+        .do_on_cancel(lambda: seen.append("cancel"))
+        .do_on_complete(lambda: seen.append("complete above"))
+        .take(2)
+        .do_on_complete(lambda: seen.append("complete below"))
+        .subscribe(recorder)
+    )
+    recorder.subscription.request(7)
+    recorder.subscription.request(7)
+    recorder.subscription.cancel()
+    assert seen == ["subscribe", ("request", 2), 0, 1, "cancel", "complete below"]
+    assert recorder.terminal == ("on_complete",)
+
+
+def test_do_on_error_sees_the_errors_from_above_it_only() -> None:
+    seen: list[str] = []
+    recorder = Recorder(request=9)
+    (
+        rsf.range_(5)
+        .do_on_error(lambda e: seen.append(f"before {e!r}"))
+        .map(lambda x: 1 // (x - 1))
+        .do_on_error(lambda e: seen.append(f"after {type(e).__name__}"))
+        .subscribe(recorder)
+    )
+    assert seen == ["after ZeroDivisionError"]
+
+
+@pytest.mark.parametrize("name", ["subscribe", "request", "next", "cancel", "complete", "error"])
+def test_what_an_observer_raises_goes_to_the_unraisable_hook(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
+    boom = OSError("observer")
+
+    def observer(*_args: Any) -> None:
+        raise boom
+
+    def source() -> Iterator[int]:
+        yield 1
+        if name == "error":
+            raise ValueError("source")
+
+    recorder = Recorder(request=1)
+    stream: Any = getattr(rsf.from_iterable(source()), f"do_on_{name}")(observer)
+    stream.subscribe(recorder)
+    if name == "cancel":
+        recorder.subscription.cancel()
+    elif name in ("complete", "error"):
+        recorder.subscription.request(1)
+        assert recorder.terminal is not None
+    assert recorder.elements == [1]
+    assert [r.exc_value for r in raised] == [boom]
+    recorder.check()
+
+
+def test_an_observer_sees_cancel_once_and_nothing_after_the_end() -> None:
+    seen: list[Any] = []
+    recorder = Recorder(request=1)
+    rsf.range_(5).do_on_cancel(lambda: seen.append("cancel")).do_on_request(seen.append).subscribe(
+        recorder
+    )
+    for _ in range(3):
+        recorder.subscription.cancel()
+        recorder.subscription.request(1)
+    assert seen == [1, "cancel"]
+
+
+# -- description and import ------------------------------------------------------------------------
+
+
+def test_describe_prints_stages_boundaries_bounds_and_how_each_run_executes() -> None:
+    def double(x: int) -> int:
+        return 2 * x
+
+    text = (
+        rsf.range_(10)
+        .map(double)
+        .filter(bool)
+        .publish_on(prefetch=64, max_bytes=4096, weigher=len)  # type: ignore[arg-type]
+        .batch(4)
+        .unbatch()
+        .take(3)
+        .subscribe_on()
+        .describe()
+    )
+    for expected in (
+        "range(0, 10)", "double", "filter(bool)", "the caller of request and subscribe",
+        "publish_on(own worker thread)", "at most 64 elements", "4096 bytes + one element",
+        "weighed by len", "batch(4)", "unbatch(): at most 1 iterable", "take(3)", "subscribe_on",
+        rsf.backend,
+    ):  # fmt: skip
+        assert expected in text, text
+
+
+def test_describe_says_what_take_leaves_of_a_prefetch() -> None:
+    assert "at most 5 elements" in rsf.range_(10).publish_on(prefetch=64).take(5).describe()
+
+
+def test_importing_starts_no_thread_and_pulls_in_nothing_heavy() -> None:
+    import subprocess
+
+    code = (
+        "import sys, threading, rstreams_fast as rsf\n"
+        "assert threading.active_count() == 1\n"
+        "heavy = {'numpy', 'pandas', 'pyarrow', 'pyspark', 'multiprocessing', 'rich'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "assert all(hasattr(rsf, name) for name in rsf.__all__)\n"
+        "assert len(set(rsf.__all__)) == len(rsf.__all__)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_parked_workers_do_not_keep_the_interpreter_from_exiting() -> None:
+    import subprocess
+
+    code = (
+        "import rstreams_fast as rsf, threading\n"
+        "class S:\n"
+        "    def on_subscribe(self, s): self.s = s; s.request(1)\n"
+        "    def on_next(self, x): pass\n"
+        "    def on_error(self, e): print(type(e).__name__, flush=True)\n"
+        "    def on_complete(self): pass\n"
+        "quiet, busy = S(), S()\n"
+        "rsf.never().publish_on().subscribe(quiet)\n"
+        "rsf.range_(10**15).publish_on().subscribe(busy)\n"
+        "busy.s.request(2**62)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "WorkDropped"
+
+
+def test_the_protocols_are_met_and_may_be_checked_at_run_time() -> None:
+    recorder = Recorder(request=1)
+    assert isinstance(rsf.range_(3), rsf.Publisher)
+    assert isinstance(recorder, rsf.Subscriber)
+    rsf.range_(3).subscribe(recorder)
+    assert isinstance(recorder.subscription, rsf.Subscription)
+    assert not isinstance(object(), rsf.Publisher)

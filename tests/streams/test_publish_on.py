@@ -1,0 +1,575 @@
+"""publish_on: its bounds, its errors, its resources."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import DEADLINE, start_thread, wait_for
+from tests.rules.probes import ManualPublisher, Recorder
+
+
+class LoopThread:
+    """A real event loop that runs in a thread of the test's."""
+
+    def __enter__(self) -> asyncio.AbstractEventLoop:
+        self.loop = asyncio.new_event_loop()
+        self.thread = start_thread(self.loop.run_forever)
+        return self.loop
+
+    def __exit__(self, *_exc: object) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.result()
+        self.loop.close()
+
+
+@pytest.fixture(params=["own worker", "pool", "single", "loop"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "own worker":
+        yield None
+    elif request.param == "loop":
+        with LoopThread() as loop:
+            yield loop
+    else:
+        with ThreadPoolExecutor(4 if request.param == "pool" else 1) as pool:
+            yield pool
+
+
+class Alive:
+    """Counts how many of it are alive, and the most there have been."""
+
+    lock = threading.Lock()
+    now = most = 0
+
+    def __init__(self) -> None:
+        with Alive.lock:
+            Alive.now += 1
+            Alive.most = max(Alive.most, Alive.now)
+
+    def __del__(self) -> None:
+        with Alive.lock:
+            Alive.now -= 1
+
+
+def test_elements_arrive_in_order_on_the_executor(executor: Any) -> None:
+    threads: set[int] = set()
+    recorder = Recorder(
+        request=rsf.UNBOUNDED, on_next=lambda _r, _x: threads.add(threading.get_ident())
+    )
+    rsf.range_(5000).publish_on(executor).map(lambda x: x + 1).subscribe(recorder)
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert recorder.elements == list(range(1, 5001))
+    assert threading.get_ident() not in threads
+    recorder.check()
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 3, 4, 7, 64, 1024])
+def test_any_prefetch_will_do(executor: Any, prefetch: int) -> None:
+    recorder = Recorder(request=rsf.UNBOUNDED)
+    rsf.range_(3000).subscribe_on(executor).publish_on(executor, prefetch=prefetch).subscribe(
+        recorder
+    )
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert recorder.elements == list(range(3000))
+    recorder.check()
+
+
+@pytest.mark.parametrize("prefetch", [1, 4, 16])
+@pytest.mark.parametrize("upstream", ["same resource", "other thread"])
+def test_the_prefetch_counts_ring_and_burst_so_no_more_elements_are_alive(
+    prefetch: int, upstream: str
+) -> None:
+    Alive.now = Alive.most = 0
+
+    class Slow(Recorder):
+        def on_next(self, element: Any, /) -> None:
+            pass
+
+    recorder = Slow(request=rsf.UNBOUNDED)
+    stream: Any = rsf.range_(500).map(lambda _x: Alive())
+    if upstream == "other thread":
+        stream = stream.subscribe_on()
+    stream.publish_on(prefetch=prefetch).subscribe(recorder)
+    recorder.wait_terminal()
+    assert Alive.most <= prefetch + 1  # and one that upstream's loop still has in hand
+
+
+def test_it_asks_for_the_prefetch_and_then_for_what_was_consumed_from_three_quarters_on() -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    rsf.from_publisher(publisher).publish_on("caller", prefetch=8).subscribe(recorder)
+    assert publisher.requests == [8]
+    for x in range(8):
+        publisher.subscriber.on_next(x)
+    recorder.subscription.request(5)
+    assert publisher.requests == [8]
+    recorder.subscription.request(1)
+    assert publisher.requests == [8, 6]
+    assert recorder.elements == list(range(6))
+
+
+def test_with_prefetch_1_it_is_stop_and_wait() -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    rsf.from_publisher(publisher).publish_on("caller", prefetch=1).subscribe(recorder)
+    for x in range(5):
+        assert publisher.requests == [1] * (x + 1)
+        publisher.subscriber.on_next(x)
+        recorder.subscription.request(1)
+        assert recorder.elements[-1] == x
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+
+def test_bytes_held_stay_below_max_bytes_plus_one_element() -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    rsf.from_publisher(publisher).publish_on("caller", max_bytes=10, weigher=len).subscribe(
+        recorder
+    )
+    sent = 0
+    held = 0
+    while publisher.requested > sent:
+        assert held < 10, "asked although max_bytes are held"
+        assert publisher.requested == sent + 1, "more than one element asked for at a time"
+        publisher.subscriber.on_next("xxxx")
+        sent, held = sent + 1, held + 4
+    assert (sent, held) == (3, 12)
+    recorder.subscription.request(1)  # 8 bytes are left
+    assert publisher.requested == 4
+
+
+def test_a_single_element_larger_than_max_bytes_passes_alone() -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    rsf.from_publisher(publisher).publish_on("caller", max_bytes=10, weigher=len).subscribe(
+        recorder
+    )
+    publisher.subscriber.on_next("x" * 100)
+    assert publisher.requested == 1
+    recorder.subscription.request(2)
+    assert publisher.requested == 2
+    assert recorder.elements == ["x" * 100]
+
+
+def test_the_bound_in_elements_holds_beside_that_in_bytes() -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    rsf.from_publisher(publisher).publish_on(
+        "caller", prefetch=3, max_bytes=1000, weigher=lambda _x: 0
+    ).subscribe(recorder)
+    sent = 0
+    while publisher.requested > sent:
+        publisher.subscriber.on_next(sent)
+        sent += 1
+    assert sent == 3
+
+
+def test_upstream_goes_on_within_the_byte_bound_while_an_element_is_worked_on() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(_r: Recorder, _x: Any) -> None:
+        entered.set()
+        assert leave.wait(DEADLINE)
+
+    publisher, recorder = ManualPublisher(), Recorder(request=100, on_next=slow)
+    rsf.from_publisher(publisher).publish_on(max_bytes=10, weigher=lambda _x: 4).subscribe(recorder)
+    publisher.wait_requested(1)
+    publisher.subscriber.on_next(0)
+    wait_for(entered)
+    publisher.subscriber.on_next(1)
+    assert publisher.requested == 3  # asked by the thread that brought the element
+    publisher.subscriber.on_next(2)
+    assert publisher.requested == 3  # 12 bytes are held
+    leave.set()
+    publisher.wait_requested(4)
+    publisher.subscriber.on_complete()
+    recorder.wait_terminal()
+    assert recorder.elements == [0, 1, 2]
+    recorder.check()
+
+
+@pytest.mark.parametrize("executor_", [None, "caller"])
+def test_weighed_elements_all_arrive_in_order(executor_: Any) -> None:
+    recorder = Recorder(request=rsf.UNBOUNDED)
+    rsf.range_(2000).subscribe_on().publish_on(
+        executor_, prefetch=5, max_bytes=7, weigher=lambda x: x % 4
+    ).subscribe(recorder)
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert recorder.elements == list(range(2000))
+    recorder.check()
+
+
+@pytest.mark.parametrize("bad", [-1, 1.5, None, True, "4"])
+def test_a_weigher_that_returns_no_weight_is_an_error_naming_it(bad: Any) -> None:
+    def weigh(_x: Any) -> Any:
+        return bad
+
+    recorder = Recorder(request=5)
+    rsf.range_(5).publish_on("caller", max_bytes=10, weigher=weigh).subscribe(recorder)
+    assert isinstance(recorder.error, TypeError)
+    assert "weigh" in str(recorder.error)
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_an_error_overtakes_the_elements_in_the_buffer() -> None:
+    boom = OSError("x")
+    publisher, recorder = ManualPublisher(), Recorder()
+    rsf.from_publisher(publisher).publish_on("caller").subscribe(recorder)
+    publisher.subscriber.on_next(1)
+    publisher.subscriber.on_error(boom)
+    assert recorder.signals == [("on_subscribe",), ("on_error", boom)]
+
+
+def test_with_delay_error_it_comes_after_them() -> None:
+    boom = OSError("x")
+    publisher, recorder = ManualPublisher(), Recorder()
+    rsf.from_publisher(publisher).publish_on("caller", delay_error=True).subscribe(recorder)
+    publisher.subscriber.on_next(1)
+    publisher.subscriber.on_error(boom)
+    assert recorder.terminal is None
+    recorder.subscription.request(1)
+    assert recorder.signals == [("on_subscribe",), ("on_next", 1), ("on_error", boom)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"prefetch": 0}, ValueError, "prefetch"),
+        ({"prefetch": -1}, ValueError, "prefetch"),
+        ({"prefetch": 2**31 + 1}, ValueError, "prefetch"),
+        ({"prefetch": 1.5}, TypeError, "prefetch"),
+        ({"prefetch": True}, TypeError, "prefetch"),
+        ({"max_bytes": 5}, ValueError, "weigher"),
+        ({"weigher": len}, ValueError, "max_bytes"),
+        ({"max_bytes": 0, "weigher": len}, ValueError, "max_bytes"),
+        ({"max_bytes": 5, "weigher": 5}, TypeError, "weigher"),
+        ({"delay_error": 1}, TypeError, "delay_error"),
+        ({"executor": 5}, TypeError, "executor"),
+        ({"executor": "thread"}, TypeError, "executor"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(
+    arguments: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        rsf.range_(3).publish_on(**arguments)
+
+
+# -- resources -------------------------------------------------------------------------------------
+
+
+def test_process_pools_are_rejected() -> None:
+    with ProcessPoolExecutor(1) as pool:
+        with pytest.raises(TypeError, match="ProcessPoolExecutor"):
+            rsf.range_(3).publish_on(pool)
+        with pytest.raises(TypeError, match="ProcessPoolExecutor"):
+            rsf.range_(3).subscribe_on(pool)
+
+
+@pytest.mark.parametrize("where", ["publish_on", "subscribe_on", "subscribe_on foreign"])
+def test_an_executor_that_refuses_work_cancels_upstream_and_signals_on_error(where: str) -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    publisher, recorder = ManualPublisher(), Recorder(request=3)
+    if where == "publish_on":
+        rsf.from_publisher(publisher).publish_on(pool).subscribe(recorder)
+        assert publisher.cancels == 1
+    elif where == "subscribe_on":
+        rsf.range_(3).subscribe_on(pool).subscribe(recorder)
+    else:
+        rsf.from_publisher(publisher).subscribe_on(pool).subscribe(recorder)
+    assert isinstance(recorder.error, RuntimeError)
+    assert recorder.elements == []
+    recorder.check()
+
+
+def test_a_loop_that_is_closed_cancels_upstream_and_signals_on_error() -> None:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    publisher, recorder = ManualPublisher(), Recorder(request=3)
+    rsf.from_publisher(publisher).publish_on(loop).subscribe(recorder)
+    assert isinstance(recorder.error, RuntimeError)
+    assert publisher.cancels == 1
+
+
+def test_an_executor_that_refuses_later_cancels_upstream_and_signals_on_error() -> None:
+    pool = ThreadPoolExecutor(1)
+    publisher, recorder = ManualPublisher(), Recorder(request=3)
+    rsf.from_publisher(publisher).publish_on(pool).subscribe(recorder)
+    publisher.wait_requested(3)
+    pool.shutdown(wait=True)
+    publisher.subscriber.on_next(1)
+    assert isinstance(recorder.error, RuntimeError)
+    assert publisher.cancels == 1
+    recorder.check()
+
+
+def test_work_that_a_pool_accepts_and_drops_cancels_upstream_and_signals_on_error() -> None:
+    blocked, leave = threading.Event(), threading.Event()
+    pool = ThreadPoolExecutor(1)
+    pool.submit(lambda: (blocked.set(), leave.wait(DEADLINE)))
+    wait_for(blocked)
+    publisher, recorder = ManualPublisher(), Recorder(request=3)
+    rsf.from_publisher(publisher).publish_on(pool).subscribe(recorder)
+    pool.shutdown(wait=False, cancel_futures=True)
+    leave.set()
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, RuntimeError)
+    assert publisher.cancels == 1
+
+
+def test_work_that_a_loop_accepts_and_drops_cancels_upstream_and_signals_on_error() -> None:
+    loop = asyncio.new_event_loop()
+    publisher, recorder = ManualPublisher(), Recorder(request=3)
+    rsf.from_publisher(publisher).publish_on(loop).subscribe(recorder)
+    loop.close()
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, RuntimeError)
+    assert publisher.cancels == 1
+
+
+class Immediate(Executor):
+    """An executor that works within ``submit``."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as raised:
+            future.set_exception(raised)
+        return future
+
+
+def test_an_executor_that_works_within_submit_does_not_nest() -> None:
+    recorder = Recorder(request=rsf.UNBOUNDED)
+    rsf.range_(5000).publish_on(Immediate()).subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)
+    assert len(recorder.elements) == 5000
+    recorder.check()
+
+
+@pytest.mark.parametrize("kind", ["pool", "loop"])
+@pytest.mark.parametrize("operator", ["publish_on", "subscribe_on"])
+def test_no_stream_starves_another_on_a_shared_executor(kind: str, operator: str) -> None:
+    class Endless(Recorder):
+        def __init__(self) -> None:
+            super().__init__(request=rsf.UNBOUNDED)
+            self.count = 0
+            self.plenty = threading.Event()
+
+        def on_next(self, element: Any, /) -> None:
+            self.count += 1
+            if self.count == 20_000:
+                self.plenty.set()
+
+    def go(executor: Any) -> None:
+        endless = [Endless() for _ in range(3)]
+        for recorder in endless:
+            getattr(rsf.range_(10**15), operator)(executor).subscribe(recorder)
+        for recorder in endless:
+            wait_for(recorder.plenty)
+        for recorder in endless:
+            recorder.subscription.cancel()
+
+    if kind == "loop":
+        with LoopThread() as loop:
+            go(loop)
+    else:
+        with ThreadPoolExecutor(1) as pool:
+            go(pool)
+
+
+def test_neither_subscribe_nor_request_nor_cancel_waits_for_a_source_that_is_stuck() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def stuck() -> Iterator[int]:
+        entered.set()
+        assert leave.wait(DEADLINE)
+        yield 1
+
+    for build in (lambda s: s.publish_on(), lambda s: s.subscribe_on()):
+        entered.clear()
+        leave.clear()
+        recorder = Recorder(request=1)
+        build(rsf.from_iterable(stuck())).subscribe(recorder)
+        wait_for(entered)
+        recorder.subscription.request(1)
+        recorder.subscription.cancel()
+        leave.set()
+        recorder.check()
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+@pytest.mark.parametrize("end", ["complete", "error", "cancel", "subscriber raises", "interrupt"])
+def test_an_own_worker_ends_with_its_subscription(end: str) -> None:
+    def at_2(kind: type[BaseException]) -> Callable[[int], int]:
+        def fn(x: int) -> int:
+            if x == 2:
+                raise kind
+            return x
+
+        return fn
+
+    hook = threading.excepthook
+    threading.excepthook = lambda _args: None
+    try:
+        stream: Any = rsf.range_(10 if end == "complete" else 10**9)
+        on_next: Any = None
+        if end == "cancel":
+            on_next = lambda r, x: r.subscription.cancel() if x == 2 else None  # noqa: E731
+        elif end == "subscriber raises":
+            on_next = lambda _r, x: at_2(OSError)(x)  # noqa: E731
+        stream = stream.publish_on().publish_on(prefetch=4)
+        if end in ("error", "interrupt"):
+            stream = stream.map(at_2(OSError if end == "error" else KeyboardInterrupt))
+        recorder = Recorder(request=rsf.UNBOUNDED, on_next=on_next)
+        before = set(threading.enumerate())
+        stream.subscribe(recorder)
+        recorder.wait_elements(2)
+        if end in ("complete", "error", "interrupt"):
+            recorder.wait_terminal()
+        for thread in set(threading.enumerate()) - before:
+            assert not thread.daemon
+            thread.join(DEADLINE)
+            assert not thread.is_alive()
+    finally:
+        threading.excepthook = hook
+    recorder.check()
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_an_own_worker_of_an_abandoned_subscription_ends_when_that_is_collected() -> None:
+    before = set(threading.enumerate())
+    recorder = Recorder(request=3)
+    rsf.never().publish_on().subscribe(recorder)
+    (worker,) = set(threading.enumerate()) - before
+    del recorder
+    end = time.monotonic() + DEADLINE
+    while worker.is_alive() and time.monotonic() < end:
+        gc.collect()  # again, if the worker was still inside its first piece of work
+        worker.join(0.05)
+
+
+def test_keyboard_interrupt_in_a_worker_is_signalled_downstream_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _args: left.set())
+
+    def interrupt(_x: int) -> int:
+        raise SystemExit(3)
+
+    publisher, recorder = ManualPublisher(), Recorder(request=3)
+    rsf.from_publisher(publisher).publish_on().map(interrupt).subscribe(recorder)
+    publisher.wait_requested(3)
+    publisher.subscriber.on_next(1)
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, SystemExit)
+    assert publisher.cancels == 1
+    wait_for(left)
+
+
+def test_one_copied_context_per_boundary_entered_for_every_burst(executor: Any) -> None:
+    variable = contextvars.ContextVar("variable", default="unset")
+    seen: list[str] = []
+    recorder = Recorder()
+    variable.set("at subscribe")
+    rsf.range_(4).publish_on(executor).map(lambda x: seen.append(variable.get()) or x).subscribe(
+        recorder
+    )
+    variable.set("later")
+    for n in range(1, 5):
+        recorder.subscription.request(1)
+        recorder.wait_elements(n)
+    assert seen == ["at subscribe"] * 4
+
+
+def test_what_a_boundary_sets_in_its_context_is_still_there_in_the_next_burst() -> None:
+    variable = contextvars.ContextVar("variable", default=0)
+
+    def count(x: int) -> int:
+        variable.set(variable.get() + 1)
+        return variable.get()
+
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.range_(5).publish_on(prefetch=1).map(count).subscribe(recorder)
+    recorder.wait_terminal()
+    assert recorder.elements == [1, 2, 3, 4, 5]
+    assert variable.get() == 0
+
+
+def test_subscribe_on_subscribes_and_asks_on_the_executor(executor: Any) -> None:
+    threads: set[int] = set()
+
+    class Foreign(ManualPublisher):
+        def subscribe(self, subscriber: Any, /) -> None:
+            threads.add(threading.get_ident())
+            super().subscribe(subscriber)
+
+        def request(self, n: int, /) -> None:
+            threads.add(threading.get_ident())
+            super().request(n)
+
+    publisher, recorder = Foreign(), Recorder(request=3)
+    rsf.from_publisher(publisher).subscribe_on(executor).subscribe(recorder)
+    recorder.subscription.request(4)
+    publisher.wait_requested(7)
+    assert threading.get_ident() not in threads
+    publisher.subscriber.on_next(1)
+    assert recorder.elements == [1]
+    recorder.subscription.cancel()
+    assert publisher.cancels == 1
+
+
+@pytest.mark.parametrize("build", [lambda s: s.publish_on(), lambda s: s.subscribe_on()])
+def test_a_generator_is_closed_on_the_resource_it_runs_on(build: Callable[[Any], Any]) -> None:
+    threads: list[int] = []
+    closed = threading.Event()
+
+    def source() -> Iterator[int]:
+        try:
+            while True:
+                threads.append(threading.get_ident())
+                yield 1
+        finally:
+            threads.append(threading.get_ident())
+            closed.set()
+
+    recorder = Recorder(request=2)
+    build(rsf.from_iterable(source()).take(5)).subscribe(recorder)
+    recorder.wait_elements(2)
+    recorder.subscription.request(9)
+    wait_for(closed)
+    assert len(set(threads)) == 1
+    assert threads[0] != threading.get_ident()
+
+
+def test_nothing_keeps_the_subscriber_after_the_end(executor: Any) -> None:
+    for how in ("complete", "cancel", "error"):
+        recorder = Recorder(request=rsf.UNBOUNDED if how != "cancel" else 1)
+        stream: Any = rsf.range_(10).publish_on(executor)
+        if how == "error":
+            stream = stream.map(lambda x: 1 // (x - 5))
+        stream.subscribe(recorder)
+        recorder.wait_elements(1)
+        if how == "cancel":
+            recorder.subscription.cancel()
+        else:
+            recorder.wait_terminal()
+        subscription, error = recorder.subscription, recorder.error
+        gone = threading.Event()
+        weakref.finalize(recorder, gone.set)
+        recorder.subscription = None
+        del recorder
+        wait_for(gone)
+        assert subscription is not None
+        assert (error is not None) == (how == "error")  # held on purpose, with its traceback

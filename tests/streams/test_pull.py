@@ -1,0 +1,275 @@
+"""Synchronous streams: they run on whoever asks, serially, and close their source once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+from tests.rules.probes import ManualPublisher, Recorder
+
+
+class Tracked:
+    """A generator that says in which thread it was closed, and how often."""
+
+    def __init__(self, n: int = 10**9) -> None:
+        self.closed_in: list[int] = []
+        self.inside = False
+
+        def generate() -> Iterator[int]:
+            try:
+                for x in range(n):
+                    self.inside = True
+                    self.before(x)
+                    self.inside = False
+                    yield x
+            finally:
+                assert not self.inside
+                self.closed_in.append(threading.get_ident())
+
+        self.generator = generate()
+
+    def before(self, x: int) -> None:
+        """Called by the source before it gives ``x``."""
+
+
+def test_it_runs_on_whoever_calls_request_or_subscribe() -> None:
+    threads: list[int] = []
+    recorder = Recorder()
+    rsf.range_(3).map(lambda x: threads.append(threading.get_ident()) or x).subscribe(recorder)
+    recorder.subscription.request(1)
+    other = start_thread(lambda: recorder.subscription.request(1) or threading.get_ident()).result()
+    assert threads == [threading.get_ident(), other]
+
+
+def test_requests_in_on_subscribe_are_served_after_it_returned() -> None:
+    seen: list[int] = []
+    recorder = Recorder(on_subscribe=lambda r: (r.subscription.request(2), seen.extend(r.elements)))
+    rsf.range_(5).subscribe(recorder)
+    assert seen == []
+    assert recorder.elements == [0, 1]
+
+
+def test_a_request_from_within_on_next_does_not_nest() -> None:
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.range_(10_000).subscribe(recorder)
+    assert recorder.max_depth == 1
+    assert len(recorder.elements) == 10_000
+    recorder.check()
+
+
+def test_requests_of_many_threads_never_overlap_on_next_and_lose_no_demand() -> None:
+    total, threads = 4000, 4
+    recorder = Recorder()
+    rsf.range_(total).map(lambda x: x).subscribe(recorder)
+    run_threads([lambda: [recorder.subscription.request(1) for _ in range(total // threads)]] * 4)
+    recorder.wait_terminal()
+    assert recorder.elements == list(range(total))
+    recorder.check()
+
+
+def test_cancel_does_not_wait_for_the_next_in_flight_and_leaves_closing_to_the_drain() -> None:
+    source = Tracked()
+    entered, leave = threading.Event(), threading.Event()
+
+    def before(x: int) -> None:
+        if x == 2:
+            entered.set()
+            assert leave.wait(DEADLINE)
+
+    source.before = before  # type: ignore[method-assign]
+    recorder = Recorder()
+    rsf.from_iterable(source.generator).subscribe(recorder)
+    working = start_thread(lambda: recorder.subscription.request(10) or threading.get_ident())
+    wait_for(entered)
+    recorder.subscription.cancel()  # returns although the source is inside next
+    recorder.subscription.cancel()
+    assert source.closed_in == []
+    leave.set()
+    drain = working.result()
+    assert source.closed_in == [drain]
+    assert recorder.elements[:2] == [0, 1]
+    assert len(recorder.elements) <= 3  # the one in flight may still arrive (§2.8)
+    recorder.check()
+
+
+def test_cancel_when_nothing_runs_closes_the_source_at_once_and_once() -> None:
+    source, recorder = Tracked(), Recorder(request=2)
+    rsf.from_iterable(source.generator).subscribe(recorder)
+    for _ in range(3):
+        recorder.subscription.cancel()
+    assert source.closed_in == [threading.get_ident()]
+
+
+@pytest.mark.parametrize("end", ["take", "error", "cancel in on_next", "subscriber raises"])
+def test_leaving_early_closes_the_source_exactly_once(end: str) -> None:
+    source = Tracked()
+    stream: Any = rsf.from_iterable(source.generator)
+    recorder = Recorder(request=100)
+    if end == "take":
+        stream = stream.take(3)
+    elif end == "error":
+        stream = stream.map(lambda x: 1 // (2 - x))
+    elif end == "cancel in on_next":
+        recorder = Recorder(request=100, on_next=lambda r, _x: r.subscription.cancel())
+    else:
+        recorder = Recorder(request=100, on_next=lambda _r, _x: 1 // 0)
+    stream.subscribe(recorder)
+    assert len(source.closed_in) == 1
+    recorder.subscription.cancel()
+    assert len(source.closed_in) == 1
+    recorder.check()
+
+
+def test_a_source_that_cancels_its_own_subscription_is_closed_afterwards() -> None:
+    source, recorder = Tracked(), Recorder()
+    source.before = lambda x: recorder.subscription.cancel() if x == 1 else None  # type: ignore[method-assign]
+    rsf.from_iterable(source.generator).subscribe(recorder)
+    recorder.subscription.request(10)
+    assert recorder.elements in ([0], [0, 1])
+    assert len(source.closed_in) == 1
+
+
+def test_what_a_closing_generator_raises_is_made_known() -> None:
+    def source() -> Iterator[int]:
+        try:
+            yield from range(10)
+        finally:
+            raise OSError("on closing")
+
+    dropped: list[BaseException] = []
+    previous = rsf.on_dropped_error(dropped.append)
+    try:
+        recorder = Recorder(request=1)
+        rsf.from_iterable(source()).subscribe(recorder)
+        recorder.subscription.cancel()
+    finally:
+        rsf.on_dropped_error(previous)
+    assert [str(e) for e in dropped] == ["on closing"]
+
+
+def test_a_file_is_left_to_its_owner(tmp_path: Any) -> None:
+    path = tmp_path / "lines"
+    path.write_text("a\nb\nc\n")
+    with path.open() as file:
+        recorder = Recorder(request=1)
+        rsf.from_iterable(file).subscribe(recorder)
+        recorder.subscription.cancel()
+        assert not file.closed
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("where", ["source", "stage", "subscriber", "foreign stage"])
+def test_keyboard_interrupt_and_its_like_cancel_upstream_and_leave_through_the_call(
+    kind: type[BaseException], where: str
+) -> None:
+    source = Tracked()
+
+    def interrupt(x: int) -> int:
+        if x == 2:
+            raise kind
+        return x
+
+    publisher = ManualPublisher()
+    stream: Any = rsf.from_iterable(source.generator)
+    recorder = Recorder()
+    if where == "source":
+        source.before = lambda x: setattr(source, "inside", False) or interrupt(x)  # type: ignore[method-assign]
+    elif where == "stage":
+        stream = stream.map(interrupt)
+    elif where == "subscriber":
+        recorder = Recorder(on_next=lambda _r, x: interrupt(x))
+    else:
+        stream = rsf.from_publisher(publisher).map(interrupt)
+    stream.subscribe(recorder)
+    with pytest.raises(kind):
+        recorder.subscription.request(10)
+        for x in range(3):
+            publisher.subscriber.on_next(x)
+    if where == "foreign stage":
+        assert publisher.cancels == 1
+    else:
+        assert len(source.closed_in) == 1
+    before = list(recorder.signals)
+    recorder.subscription.request(10)
+    recorder.subscription.cancel()
+    assert recorder.signals == before
+    assert recorder.terminal is None
+
+
+def test_a_signal_interrupts_a_pipeline_of_c_callables() -> None:
+    recorder = Recorder()
+
+    class Silent:
+        on_error = on_complete = staticmethod(lambda *_a: None)
+        on_next = staticmethod(abs)  # a C function
+
+        def on_subscribe(self, subscription: Any) -> None:
+            recorder.subscription = subscription
+
+    rsf.range_(10**15).map(abs).filter(bool).subscribe(Silent())
+    previous = signal.signal(signal.SIGALRM, _interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            recorder.subscription.request(rsf.UNBOUNDED)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def _interrupt(*_args: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_bad_request_from_within_on_next_stops_at_once() -> None:
+    recorder = Recorder(on_next=lambda r, x: r.subscription.request(-1) if x == 1 else None)
+    rsf.range_(100).subscribe(recorder)
+    recorder.subscription.request(50)
+    assert recorder.elements == [0, 1]
+    assert isinstance(recorder.error, ValueError)
+    assert "3.9" in str(recorder.error)
+    recorder.check()
+
+
+def test_a_bad_request_of_another_thread_waits_its_turn() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def stuck(_r: Recorder, x: int) -> None:
+        if x == 1:
+            entered.set()
+            assert leave.wait(DEADLINE)
+
+    recorder = Recorder(on_next=stuck)
+    rsf.range_(10**9).subscribe(recorder)
+    working = start_thread(lambda: recorder.subscription.request(rsf.UNBOUNDED))
+    wait_for(entered)
+    recorder.subscription.request(0)
+    assert recorder.error is None
+    leave.set()
+    working.result()
+    assert isinstance(recorder.error, ValueError)
+    assert recorder.elements == [0, 1]
+    recorder.check()
+
+
+def test_other_threads_run_while_an_endless_stream_does() -> None:
+    recorder = Recorder()
+    ticks = threading.Event()
+
+    class Counting(Recorder):
+        def on_next(self, element: Any, /) -> None:
+            pass
+
+    recorder = Counting()
+    rsf.range_(10**15).map(abs).subscribe(recorder)
+    working = start_thread(lambda: recorder.subscription.request(rsf.UNBOUNDED))
+    start_thread(ticks.set)
+    wait_for(ticks)
+    recorder.subscription.cancel()
+    working.result()
