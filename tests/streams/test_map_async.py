@@ -408,8 +408,7 @@ def test_everything_happens_on_the_loop() -> None:
             publisher.subscriber.on_complete()
 
         thread = start_thread(elsewhere)
-        while recorder.terminal is None:  # noqa: ASYNC110 - it is the recorder's, not the loop's
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(recorder.wait_terminal)
         thread.result()
         assert recorder.elements == list(range(10))
         recorder.check()
