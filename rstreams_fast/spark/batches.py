@@ -390,6 +390,9 @@ class _BatchesOnLoop(LoopStage):
     def flush(self) -> None:
         pass  # nothing is kept back
 
+    def check_end(self) -> None:
+        pass  # a call may give any number of rows
+
     def call_failed(self, item: Any, error: BaseException) -> BaseException:
         _note(error, self._spec.label, item.first_row, item.reading.rows)
         return error

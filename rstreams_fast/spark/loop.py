@@ -100,7 +100,7 @@ class LoopStage(ABC):
 
     @abstractmethod
     def submit(self, window: CallWindow) -> int:
-        """Make calls while there are room and input; return how many."""
+        """Make calls while there are room and input; return how many, or that anything moved."""
 
     @abstractmethod
     def has_calls_to_make(self) -> bool:
@@ -113,6 +113,10 @@ class LoopStage(ABC):
     @abstractmethod
     def flush(self) -> None:
         """Append to ``emitted`` what would otherwise wait for more results."""
+
+    @abstractmethod
+    def check_end(self) -> None:
+        """Raise if input and output do not agree now that all is done: nothing is lost silently."""
 
     @abstractmethod
     def holds_results(self) -> bool:
@@ -313,6 +317,7 @@ class LoopStage(ABC):
                 if self.reader.error is not None:
                     self._fail(self.reader.error)
                 else:
+                    self.check_end()
                     self._finish()
                 return
         if self._flush_timer is None and self.holds_results():

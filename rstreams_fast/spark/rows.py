@@ -134,6 +134,8 @@ class _RowStage(LoopStage):
         self.next_item = 0
         self.row_limit = options.window_rows
         self.chunk_rows = SUB_BATCH_ROWS
+        self.rows_in_work = 0  # converted, and not yet emitted
+        self._most_rows_in_work = options.window_rows + SUB_BATCH_ROWS
         self.counters.concurrency = options.concurrency
         self.counters.max_pending_rows = options.window_rows
 
@@ -165,14 +167,22 @@ class _RowStage(LoopStage):
 
     def submit(self, window: CallWindow) -> int:
         chunk = self.chunk
-        while chunk is None or self.next_item == len(chunk.items):
-            chunk = self.chunk = self._next_chunk()
-            self.next_item = 0
+        if chunk is None:
+            if self.rows_in_work >= self._most_rows_in_work:
+                return 0
+            chunk = self._next_chunk()
             if chunk is None:
                 return 0
+            self.rows_in_work += chunk.rows
+            self.next_item = 0
             self.begin(chunk)
+            if not chunk.items:
+                return chunk.rows  # all of its keys are null: it can leave
+            self.chunk = chunk
         taken = self.submit_items(window, chunk.items)
         self.next_item += taken
+        if self.next_item == len(chunk.items):
+            self.chunk = None
         return taken
 
     def submit_items(self, window: CallWindow, items: list[Any]) -> int:
@@ -256,10 +266,15 @@ class _RowStage(LoopStage):
     def emit(self, batch: _Batch, rows: Any, count: int, arrays: list[pa.Array]) -> None:
         """Let ``rows`` of a batch leave with their result columns."""
         batch.left -= count
+        self.rows_in_work -= count
         reading = None
         if batch.left == 0 and self.layout.on is not None:
             reading = batch.reading  # given back when the main thread has handed these rows on
         self.emitted.append((self.layout.output(rows, arrays), count, reading))
+
+    def check_end(self) -> None:
+        if self.rows_in_work:
+            raise RuntimeError(f"{self.rows_in_work} rows were not handed on; this is a bug")
 
     def key_of(self, item: Any) -> Any:
         """Return the key of a window's item."""
@@ -338,12 +353,15 @@ class OrderedRows(_RowStage):
             self._emit_until(head, head.chunk.rows)
 
     def holds_results(self) -> bool:
-        return bool(self._awaiting) and bool(self._awaiting[0].results)
+        return bool(self._awaiting) and bool(
+            self._awaiting[0].results or not self._awaiting[0].missing
+        )
 
     def flush(self) -> None:
         """Let the rows leave that need no result beyond those that are there."""
         import pyarrow.compute as pc
 
+        self.collect([])
         if not self.holds_results():
             return
         head = self._awaiting[0]

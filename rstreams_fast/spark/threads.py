@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
-import os
-import socket
 import sys
 import threading
 import time
@@ -16,9 +13,6 @@ __all__ = ["CLOSE_SECONDS", "Crew", "small_stack_thread"]
 
 CLOSE_SECONDS: Final = 2.0
 """How long closing waits for the stage's threads."""
-
-AFTER_SHUTDOWN_SECONDS: Final = 0.5
-"""How long it waits again after the worker's input was shut down."""
 
 STACK_BYTES: Final = 1 << 20
 """Stack of a stage's thread: enough for Python code and C libraries, an eighth of the default."""
@@ -46,14 +40,13 @@ def small_stack_thread(target: Callable[[], object], name: str) -> threading.Thr
 class Crew:
     """Starts the threads of one partition and sees to it that they end.
 
-    Made by the main thread in the call of the stage's generator, so that it can find the worker's
-    input.
+    Made by the main thread in the stage's generator, so that it can find the worker it runs in.
     """
 
     def __init__(self) -> None:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
-        self._input = _worker_input()
+        self._receiver = _receiver_of_worker()
 
     def start(self, target: Callable[[], object], name: str) -> None:
         """Start a thread of the crew. Any thread may call."""
@@ -73,47 +66,43 @@ class Crew:
     def join(self, seconds: float = CLOSE_SECONDS) -> bool:
         """Wait for the threads to end, at most about ``seconds``; ``False`` if one did not.
 
-        Then the worker's input is shut down. This wakes a reader that waits for an upstream which
-        says nothing; and as the task cannot finish its protocol without input, Spark discards the
-        worker: what is left behind never meets another task.
+        Then the worker is marked, and Spark discards it after this task: what is left behind, such
+        as a reader that waits for an upstream which says nothing, never meets another task.
         """
-        if self._join(seconds):
-            return True
-        if self._input is not None:
-            shut_down_input(self._input)
-            return self._join(AFTER_SHUTDOWN_SECONDS)
-        return False
-
-    def _join(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         with self._lock:
             threads = list(self._threads)
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in threads)
+        ended = not any(thread.is_alive() for thread in threads)
+        if not ended:
+            discard_worker(self._receiver)
+        return ended
 
 
-def _worker_input() -> int | None:
-    """Return the file descriptor of the socket that this PySpark worker reads, if it is one.
+def _receiver_of_worker() -> Any:
+    """Return what receives Spark's messages in this PySpark worker, if this is one.
 
-    ``pyspark.worker.main(infile, outfile)`` is at the bottom of the main thread's stack. Elsewhere
-    (a unit test, another version of PySpark) there is none, and nothing is shut down.
+    ``pyspark.worker.invoke_udf(message_receiver, outfile)`` is at the bottom of the main thread's
+    stack. In another process (a unit test) there is none, and nobody to keep from being reused.
     """
-    frame = sys._getframe()
-    found: Any = None
+    frame = sys._getframe()  # the stack is the only way to it
     while frame is not None:
-        if frame.f_code.co_name == "main" and frame.f_globals.get("__name__") == "pyspark.worker":
-            found = frame.f_locals.get("infile")
-            break
+        if frame.f_globals.get("__name__") == "pyspark.worker":
+            receiver = frame.f_locals.get("message_receiver")
+            if receiver is not None:
+                return receiver
         frame = frame.f_back  # type: ignore[assignment]
-    try:
-        return int(found.fileno())
-    except (AttributeError, OSError, ValueError):
-        return None
+    return None
 
 
-def shut_down_input(descriptor: int) -> None:
-    """Shut the reading half of the socket ``descriptor`` down; what is no socket is left alone."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-        connection.shutdown(socket.SHUT_RD)
+def discard_worker(receiver: Any) -> None:
+    """Let the worker's protocol with Spark end with "do not use me again".
+
+    After a task the worker asks its receiver for Spark's finish signal. A receiver which is not in
+    the state for that raises, and the worker then says that it cannot be reused, and exits. The
+    task itself is not touched.
+    """
+    if receiver is not None:
+        receiver._state = None

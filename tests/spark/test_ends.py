@@ -284,3 +284,77 @@ spark.stop()
 """
     )
     assert "nothing lost" in output
+
+
+def test_closing_while_upstream_says_nothing_discards_the_worker(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The reader cannot be joined then; the task ends all the same, and no other meets it."""
+    go_on, calls, closed = (str(tmp_path / name) for name in ("go-on", "calls", "closed"))
+
+    def slow(batches: Any) -> Any:
+        for index, batch in enumerate(batches):
+            yield batch
+            # Only then: what was given before fills the pipes and comes through.
+            while index == 24 and not Path(go_on).exists():
+                time.sleep(0.02)
+
+    async def look(k: int) -> int:
+        with open(calls, "a") as file:  # noqa: ASYNC230, PTH123
+            file.write("x")
+        return os.getpid()
+
+    fn = rs.lookup(look, "long").as_map_fn(name="pid")
+
+    def early(batches: Any) -> Any:
+        outputs = fn(batches)
+        yield next(outputs)
+        before, seen = -1, 0
+        while before < seen:  # until all that came was worked on
+            time.sleep(0.5)
+            before, seen = seen, Path(calls).stat().st_size
+        begin = time.monotonic()
+        outputs.close()
+        Path(closed).write_text(str(time.monotonic() - begin))
+
+    frame = spark.range(0, 100_000, 1, 1).mapInArrow(slow, "id long")
+    running = start_thread(frame.mapInArrow(early, "id long, pid long").collect)
+    try:
+        wait_until(Path(closed).exists, "the end of close()")
+        made = Path(calls).stat().st_size
+    finally:
+        Path(go_on).touch()
+    rows = running.result()
+    assert 2 <= float(Path(closed).read_text()) < 4
+    assert rows[0].pid not in assert_nothing_left(spark)
+    assert Path(calls).stat().st_size == made
+
+
+def test_the_functions_run_in_their_own_task_context(spark: SparkSession) -> None:
+    async def look(k: int) -> int:
+        from pyspark import TaskContext
+
+        await asyncio.sleep(0)
+        context = TaskContext.get()
+        assert context is not None
+        return context.partitionId()
+
+    rows = spark.range(0, 4000, 1, 4).select("id", rs.lookup(look, "long")("id").alias("p"))
+    assert all(r.p == r.id // 1000 for r in rows.collect())
+
+
+def test_importing_starts_nothing_and_needs_no_spark() -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import sys, threading, rstreams_fast.spark as rs;"
+        "assert threading.active_count() == 1;"
+        "assert not {'pyspark', 'pyarrow', 'numpy', 'pandas'} & set(sys.modules);"
+        "print(rs.lookup(print, 'long').describe())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "lookup print" in done.stdout

@@ -144,7 +144,10 @@ def test_an_unfinished_stage_shows_while_it_runs(spark: SparkSession) -> None:
 
 
 def test_spark_connect(run_script: Any) -> None:
-    """The same functions on the frames of a local Connect server, in a process of its own."""
+    """The same functions on the frames of a local Connect server, in a process of its own.
+
+    Spark's pipelining is on there, which reads ahead on a thread, too.
+    """
     output = run_script(
         """
 import asyncio
@@ -153,7 +156,7 @@ import rstreams_fast.spark as rs
 from tests.spark.conftest import CONF
 
 builder = SparkSession.builder.remote("local[2]")
-for name, value in CONF.items():
+for name, value in {**CONF, "spark.python.udf.pipelined.enabled": "true"}.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 
@@ -168,9 +171,14 @@ def make():
     def boom(k):
         raise ValueError("boom")
 
-    return look, several, boom, lambda b: b
+    def pipelined(k):
+        import os
+        return os.environ.get("SPARK_PIPELINED_UDF")
 
-look, several, boom, same = make()
+    return look, several, boom, lambda b: b, pipelined
+
+look, several, boom, same, pipelined = make()
+assert spark.range(1).select(rs.lookup(pipelined, "string")("id")).collect()[0][0] == "1"
 ids = spark.range(0, 3000, 1, 2)
 assert "connect" in type(ids).__module__
 rows = ids.withColumn("v", rs.lookup(look, "long")("id")).collect()
@@ -181,6 +189,8 @@ assert [tuple(r) for r in frame.collect()] == [(k, f"{k}", 2 * k, f"{k}!") for k
 assert ids.transform(rs.map_batches(same, "id long")).count() == 3000
 stage = rs.stage(lambda batches: batches.map(same).publish_on(), "id long")
 assert ids.transform(stage).count() == 3000
+endless = spark.range(0, 10_000_000, 1, 1).withColumn("v", rs.lookup(look, "long")("id"))
+assert [r.v for r in endless.limit(3).collect()] == [0, 2, 4]
 try:
     ids.select(rs.lookup(boom, "long", concurrency=2)("id")).collect()
 except Exception as error:

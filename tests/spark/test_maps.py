@@ -99,6 +99,46 @@ def test_a_null_key_is_no_call_unless_asked_for() -> None:
     assert calling["value"].to_pylist() == ["1a", "Noneb", "3None", "NoneNone"]
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_long_runs_of_null_keys_cost_no_call_and_hold_no_more_rows(ordered: bool) -> None:
+    calls = 0
+
+    async def look(k: int) -> int:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0)
+        return k
+
+    size, count = 500, 60
+    nulls = pa.RecordBatch.from_pydict({"k": pa.nulls(size, pa.int64())})
+    some = pa.RecordBatch.from_pydict({"k": pa.array(range(size), pa.int64())})
+    read = 0
+
+    def upstream() -> Any:
+        nonlocal read
+        for batch in [*[nulls] * count, some, *[nulls] * count]:
+            read += 1
+            yield batch
+
+    enrich = rs.enrich(
+        look,
+        on="k",
+        output=pa.schema([("d", pa.int64())]),
+        ordered=ordered,
+        concurrency=2,
+        max_pending_rows=100,
+    )
+    stage = enrich.as_map_fn()(upstream())
+    rows = next(stage).num_rows
+    time.sleep(0.1)  # for the others to run as far as they can
+    # in the ring, in the reader's hand, in work, between loop and main
+    assert read <= 16 + 1 + (100 + 2 * SUB_BATCH_ROWS) / size + 1 + OUTPUT_BATCHES + 4
+    rows += sum(batch.num_rows for batch in stage)
+    assert rows == (2 * count + 1) * size
+    assert calls == size
+    assert next(enrich.as_map_fn()([nulls]))["d"].null_count == size
+
+
 def test_none_is_null() -> None:
     async def some(k: int) -> int | None:
         return k if k % 2 else None
