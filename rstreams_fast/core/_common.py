@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
+import math
 import operator
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
 from rstreams_fast.errors import (
@@ -36,6 +38,7 @@ __all__ = [
     "describe_callable",
     "none_returned",
     "refuse_pickle",
+    "sleeps",
 ]
 
 CANCELLED: Final = -1
@@ -161,6 +164,26 @@ def check_timeout(timeout: object) -> float | None:
         raise ValueError(f"timeout must be >= 0 seconds, got {timeout}")
     # What the system cannot wait for is as good as for ever.
     return float(timeout) if timeout <= threading.TIMEOUT_MAX else None
+
+
+FIRST_SLEEP: Final = 0.02
+"""Seconds after which a waiting thread looks up first. See :func:`sleeps`."""
+
+SLEEP_GROWTH: Final = 1 if os.name == "nt" else 2
+"""By how much its next sleep is longer. Where locks cannot be interrupted, it must keep looking."""
+
+
+def sleeps(timeout: float | None) -> Iterator[float]:
+    """Yield how long to sleep, again and again, until ``timeout`` seconds are over.
+
+    A signal that comes between the last look at signals and the falling asleep does not wake the
+    thread, since the two are not one step. So the first sleeps are short.
+    """
+    until = math.inf if timeout is None else time.monotonic() + timeout
+    sleep = FIRST_SLEEP
+    while (left := until - time.monotonic()) > 0:
+        yield min(sleep, left, threading.TIMEOUT_MAX)
+        sleep *= SLEEP_GROWTH
 
 
 def check_same_process(owner: object, creator: int) -> None:

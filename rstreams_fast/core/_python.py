@@ -33,6 +33,7 @@ from rstreams_fast.core._common import (
     check_timeout,
     none_returned,
     refuse_pickle,
+    sleeps,
 )
 from rstreams_fast.errors import (
     BufferOverflow,
@@ -253,7 +254,7 @@ class SpscRing:
         if condition():
             return True
         check_same_process(self, self._creator)
-        return bool(self._changed.wait_for(condition, timeout))
+        return any(self._changed.wait_for(condition, sleep) for sleep in sleeps(timeout))
 
     def close(self, error: BaseException | None = None) -> None:
         """Let nothing more in. The first call counts; ``get`` raises ``error`` at the end."""
@@ -417,7 +418,11 @@ class SignalSerializer:
         with self._changed:
             if wait and self._owner != threading.get_ident():
                 check_same_process(self, self._creator)
-                self._changed.wait_for(lambda: self._state() or len(self._mailbox) < self._capacity)
+                for sleep in sleeps(None):
+                    if self._changed.wait_for(
+                        lambda: self._state() or len(self._mailbox) < self._capacity, sleep
+                    ):
+                        break
             state = self._state()
             if state is not Emission.OK:
                 return state

@@ -22,6 +22,7 @@ from rstreams_fast.core._common import (
     check_same_process,
     check_timeout,
     refuse_pickle,
+    sleeps,
 )
 from rstreams_fast.errors import OverlappingCalls, RingClosed
 
@@ -43,7 +44,7 @@ class _Event:
 
     def sleep(self, timeout: float | None) -> bool:
         """Wait for a wake, perhaps an old one; ``False`` after ``timeout`` seconds."""
-        return self._permit.acquire(timeout=-1 if timeout is None else timeout)
+        return any(self._permit.acquire(timeout=sleep) for sleep in sleeps(timeout))
 
 
 class SpscRing:

@@ -20,6 +20,7 @@ from rstreams_fast.core._common import (
     check_error,
     check_same_process,
     refuse_pickle,
+    sleeps,
 )
 from rstreams_fast.errors import BufferOverflow, NoneSignal, OverlappingCalls, report_dropped
 
@@ -190,8 +191,10 @@ class SignalSerializer:
                 return answer
             check_same_process(self, self._creator)
             with self._room:
-                while lib.rsf_serial_prepare_wait(self._serial):
-                    self._room.wait()
+                for sleep in sleeps(None):
+                    if not lib.rsf_serial_prepare_wait(self._serial):
+                        break
+                    self._room.wait(sleep)
 
     def _signal(self, element: Any) -> Emission:
         held = lib.rsf_glue_acquire(self._serial)

@@ -55,6 +55,8 @@ from os import getpid
 from time import monotonic
 
 from rstreams_fast.core._common import (
+    FIRST_SLEEP as _FIRST_SLEEP,
+    SLEEP_GROWTH as _SLEEP_GROWTH,
     check_capacity,
     check_count,
     check_element,
@@ -87,7 +89,9 @@ cdef extern from *:
     void rsfpy_set_clear(PyTypeObject *, void *)
 
 
-cdef double LONGEST_PARK = 1000.0  # seconds asked of the system at once; then again
+cdef double FIRST_SLEEP = _FIRST_SLEEP
+cdef double SLEEP_GROWTH = _SLEEP_GROWTH
+cdef double LONGEST_SLEEP = 1000.0  # seconds asked of the system at once
 
 
 cdef int refuse_overlap(str side) except -1:
@@ -334,23 +338,25 @@ cdef class SpscRing:
         cdef PyThread_type_lock event = self.consumer_event if consumer else self.producer_event
         cdef PyLockStatus status
         cdef long long microseconds
-        cdef double left = LONGEST_PARK
+        cdef double left = LONGEST_SLEEP
+        cdef double sleep = FIRST_SLEEP
         cdef bint expired = False
         try:
             while True:
                 if deadline is not None:
                     left = deadline - monotonic()
                     expired = left <= 0
-                microseconds = 0 if expired else <long long> (min(left, LONGEST_PARK) * 1e6) + 1
+                microseconds = 0 if expired else <long long> (min(left, sleep) * 1e6) + 1
                 with nogil:
                     status = PyThread_acquire_lock_timed(event, microseconds, 1)
                 if status == PY_LOCK_ACQUIRED:
                     return True
-                if status == PY_LOCK_INTR:
-                    PyErr_CheckSignals()
-                elif expired:
+                if expired and status != PY_LOCK_INTR:
                     self._call_off(consumer)
                     return False
+                # A signal that came just before the sleep did not end it: see core._common.sleeps.
+                PyErr_CheckSignals()
+                sleep = min(sleep * SLEEP_GROWTH, LONGEST_SLEEP)
         except BaseException:
             self._call_off(consumer)
             raise

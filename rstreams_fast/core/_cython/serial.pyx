@@ -57,6 +57,8 @@ from rstreams_fast.core._cython._csrc cimport (
 from os import getpid
 
 from rstreams_fast.core._common import (
+    FIRST_SLEEP as _FIRST_SLEEP,
+    SLEEP_GROWTH as _SLEEP_GROWTH,
     Emission,
     cancel_quietly,
     check_capacity,
@@ -103,8 +105,9 @@ cdef object ANSWERS = {
     BUSY: Emission.BUSY,
 }
 
-# One sleep of a waiting thread, in microseconds. It ends early when the thread is woken.
-cdef long long LONGEST_PARK = 1_000_000_000
+cdef double FIRST_SLEEP = _FIRST_SLEEP
+cdef double SLEEP_GROWTH = _SLEEP_GROWTH
+cdef double LONGEST_SLEEP = 1000.0  # seconds asked of the system at once
 
 
 @cython.final
@@ -444,17 +447,22 @@ cdef class SignalSerializer:
         # Sleep until there may be room; a fork leaves those who make it behind.
         cdef _Parked parked = _Parked.__new__(_Parked)
         cdef PyLockStatus status
+        cdef double sleep = FIRST_SLEEP
+        cdef long long microseconds
         check_same_process(self, self.creator)
         with cython.critical_section(self):
             self.parked.append(parked)
         try:
             if rsf_serial_prepare_wait(&self.serial):
                 while True:
+                    microseconds = <long long> (sleep * 1e6)
                     with nogil:
-                        status = PyThread_acquire_lock_timed(parked.lock, LONGEST_PARK, 1)
+                        status = PyThread_acquire_lock_timed(parked.lock, microseconds, 1)
                     if status == PY_LOCK_ACQUIRED:
                         return 0
+                    # A signal just before the sleep did not end it: see core._common.sleeps.
                     PyErr_CheckSignals()
+                    sleep = min(sleep * SLEEP_GROWTH, LONGEST_SLEEP)
         finally:
             with cython.critical_section(self):
                 if parked in self.parked:
