@@ -33,7 +33,7 @@ def threads_of_workers(spark: SparkSession) -> dict[int, list[str]]:
                 {"pid": pa.array([os.getpid()], pa.int64()), "names": [",".join(names)]}
             )
 
-    rows = spark.range(0, 48, 1, 48).mapInArrow(look, "pid long, names string").collect()
+    rows = spark.range(0, 24, 1, 24).mapInArrow(look, "pid long, names string").collect()
     return {row.pid: row.names.split(",") for row in rows}
 
 
