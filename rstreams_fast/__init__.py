@@ -27,6 +27,7 @@ from rstreams_fast.errors import (
     StageReturnedNone,
     on_dropped_error,
 )
+from rstreams_fast.streams.figures import BoundaryFigures, figures_of
 from rstreams_fast.streams.sources import (
     empty,
     error,
@@ -49,6 +50,7 @@ __all__ = [
     "UNBOUNDED",
     "AlreadySubscribed",
     "BackendUnavailable",
+    "BoundaryFigures",
     "BufferOverflow",
     "CallWindow",
     "DemandCounter",
@@ -74,6 +76,7 @@ __all__ = [
     "backend",
     "empty",
     "error",
+    "figures_of",
     "from_async_iterable",
     "from_callable",
     "from_iterable",

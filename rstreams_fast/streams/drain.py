@@ -21,9 +21,10 @@ from rstreams_fast.api import Subscriber, Subscription
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import InvalidRequest, InvalidRequestType, NoneSignal, report_dropped
 from rstreams_fast.runtime.executors import Resource, WorkDropped, process_id
+from rstreams_fast.streams.figures import BoundaryFigures, figures_of
 from rstreams_fast.streams.tuning import BURST, TURN_SECONDS
 
-__all__ = ["Drain", "Live", "Upstream", "check_subscriber", "refuse", "silent"]
+__all__ = ["Drain", "Live", "Upstream", "check_subscriber", "forked", "refuse", "silent"]
 
 _SIGNALS = ("on_subscribe", "on_next", "on_error", "on_complete")
 
@@ -52,6 +53,11 @@ class Live:
             f"{type(self).__name__} is live and cannot be pickled: it belongs to the process and "
             "the threads that run it; pickle the Stream, and subscribe to it where it is to run"
         )
+
+
+def forked() -> WorkDropped:
+    """What a stream ends with in the child of a fork, where its threads are missing."""
+    return WorkDropped("the process was forked: its streams live on in the parent only")
 
 
 def silent(call: Callable[..., object], *args: Any) -> None:
@@ -135,6 +141,10 @@ class Upstream(Live):
         """Whether no subscription has come, nor may any more: true once at most."""
         return self._attached.terminate()
 
+    def figures(self) -> tuple[BoundaryFigures, ...]:
+        """The figures of the boundaries above; of a foreign publisher there are none."""
+        return figures_of(self._subscription)
+
     @property
     def over(self) -> bool:
         """Whether nothing more will, or may, come."""
@@ -190,11 +200,17 @@ class Drain(Live):
             self._stop()
             self._enter()
 
+    def figures(self) -> tuple[BoundaryFigures, ...]:
+        """What the boundaries from here upwards hold and wait for, the nearest first."""
+        return ()
+
     # -- entering --------------------------------------------------------------------------------
 
     def _enter(self) -> None:
         if self._wip.request(1) == 0:
             self._go()
+        elif self._resource is not None and process_id() != self._pid:
+            self._refused(forked())  # who holds the drain was left behind in the parent
 
     def _go(self) -> None:
         """Drain, or have it done: for the holder of the drain only."""
@@ -206,7 +222,7 @@ class Drain(Live):
     def _schedule(self, resource: Resource) -> None:
         try:
             if process_id() != self._pid:
-                raise WorkDropped("the process was forked: its streams live on in the parent only")
+                raise forked()
             resource.execute(self._turn, self._refused)
         except Exception as refused:
             self._refused(refused)

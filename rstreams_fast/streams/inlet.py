@@ -12,6 +12,7 @@ from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.errors import NoneSignal
 from rstreams_fast.runtime.executors import Resource
 from rstreams_fast.streams.drain import Drain, Upstream
+from rstreams_fast.streams.figures import BoundaryFigures
 
 __all__ = ["Inlet", "subscribe_to"]
 
@@ -48,6 +49,10 @@ class Inlet(Drain):
             self._completed = True
             self._enter()
             self._introduce_late()
+
+    def figures(self) -> tuple[BoundaryFigures, ...]:
+        """What the boundaries from here upwards hold and wait for, the nearest first."""
+        return self._upstream.figures()
 
     def _begin(self) -> None:
         if self._introduce():

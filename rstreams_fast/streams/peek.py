@@ -12,6 +12,7 @@ from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core._common import describe_callable
 from rstreams_fast.errors import report_unraisable
 from rstreams_fast.streams.drain import Live, check_subscriber
+from rstreams_fast.streams.figures import BoundaryFigures, figures_of
 
 __all__ = ["Peek"]
 
@@ -106,6 +107,9 @@ class _PeekSubscription(Live):
             self._peek.tell("on_cancel")
             self._release()
             subscription.cancel()
+
+    def figures(self) -> tuple[BoundaryFigures, ...]:
+        return figures_of(self._subscription)
 
     def _release(self) -> Subscriber[Any] | None:
         subscriber, self._subscriber = self._subscriber, None

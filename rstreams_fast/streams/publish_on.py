@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
@@ -27,6 +28,7 @@ from rstreams_fast.errors import DemandExceeded, OverlappingCalls
 from rstreams_fast.runtime.executors import check_executor, describe_executor, resource
 from rstreams_fast.streams.boundary import RingSubscriber
 from rstreams_fast.streams.drain import check_subscriber
+from rstreams_fast.streams.figures import BoundaryFigures
 from rstreams_fast.streams.inlet import Inlet, subscribe_to
 from rstreams_fast.streams.program import Need, Program
 from rstreams_fast.streams.tuning import replenish_at
@@ -98,6 +100,7 @@ class RingSegment:
         kind = _RingSubscription if self._options.max_bytes is None else _WeighedSubscription
         subscription = kind(subscriber, self._options, self._program, self._need)
         subscribe_to(self._upstream, subscription)
+        subscription.start()
 
     @property
     def where(self) -> str:
@@ -111,12 +114,18 @@ class _RingSubscription(Inlet, RingSubscriber):
         "_budget",
         "_delay_error",
         "_ended",
+        "_idle_for_demand",
+        "_idle_since",
         "_late_error",
+        "_name",
         "_prefetch",
         "_queue",
+        "_ready",
         "_replenish_at",
         "_started",
         "_takes_nothing",
+        "_waited_for_demand",
+        "_waited_for_upstream",
         "ring",
     )
 
@@ -131,13 +140,32 @@ class _RingSubscription(Inlet, RingSubscriber):
         self._delay_error = options.delay_error
         self._late_error: BaseException | None = None
         self._started = False
+        self._ready = DemandCounter()
         self._takes_nothing = program.takes_nothing
+        self._name = options.describe_within(need)
+        self._idle_since = 0.0  # when the drain found nothing to do, and why
+        self._idle_for_demand = True
+        self._waited_for_upstream = 0.0
+        self._waited_for_demand = 0.0
         self._ended = False  # nothing more is taken from the ring
         self._queue = SpscRing(self._prefetch)
         self.ring = self._queue
         self._run = FusedRun(self._queue, program.stages, subscriber.on_next, self._demand)
 
     # -- signals from upstream -------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self._introduce():
+            self.start()
+
+    def start(self) -> None:
+        """Begin to drain, when ``on_subscribe`` came and ``subscribe`` returned.
+
+        Before that, a synchronous upstream still holds its drain on the subscribing thread, and
+        would serve there what we ask for.
+        """
+        if self._ready.request(1) == 1:
+            self._go()
 
     def on_next(self, element: Any, /) -> None:
         """Put the element in the ring."""
@@ -190,18 +218,50 @@ class _RingSubscription(Inlet, RingSubscriber):
             if self._takes_nothing:
                 return self._end(run)
             self._first_ask()
+        self._account()
         completed = self._completed  # read before the ring: then an empty one is the end
         status = self._burst_on(run)
         self._replenish(run)
         if status is RunStatus.MORE:
             return True
-        if status is RunStatus.IDLE:
-            return completed and len(self._queue) == 0 and self._end(run)
-        if status is RunStatus.EXHAUSTED:
-            return completed and self._end(run)
+        if status is RunStatus.IDLE or status is RunStatus.EXHAUSTED:
+            if completed and len(self._queue) == 0:
+                return self._end(run)
+            self._idle_for_demand = status is RunStatus.IDLE
+            self._idle_since = perf_counter()
+            return False
         if status is RunStatus.ENDED:
             return self._end(run)
         return self._answer(status, run)
+
+    def _account(self) -> None:
+        """The drain works again: whom it had waited for."""
+        since, self._idle_since = self._idle_since, 0.0
+        if since:
+            if self._idle_for_demand:
+                self._waited_for_demand += perf_counter() - since
+            else:
+                self._waited_for_upstream += perf_counter() - since
+
+    def figures(self) -> tuple[BoundaryFigures, ...]:
+        """What this boundary holds and waits for, then those above."""
+        since, waiting = self._idle_since, 0.0
+        if since and self._demand.value >= 0:
+            waiting = perf_counter() - since
+        for_demand = self._idle_for_demand
+        mine = BoundaryFigures(
+            name=self._name,
+            held=len(self._queue),
+            max_held=self._prefetch,
+            held_bytes=self._held_bytes(),
+            demand=self._demand.pending,
+            waited_for_upstream=self._waited_for_upstream + (0.0 if for_demand else waiting),
+            waited_for_demand=self._waited_for_demand + (waiting if for_demand else 0.0),
+        )
+        return (mine, *super().figures())
+
+    def _held_bytes(self) -> int | None:
+        return None
 
     def _end(self, run: FusedRun) -> bool:
         self._ended = True
@@ -318,6 +378,9 @@ class _WeighedSubscription(_RingSubscription):
             and self._outstanding.acquire(blocking=False)
         ):
             self._decide()
+
+    def _held_bytes(self) -> int | None:
+        return self._arrived - self._gone
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
         return run.drain(1)  # so that an element's bytes are given back as soon as it is done

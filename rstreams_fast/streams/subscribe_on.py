@@ -14,13 +14,12 @@ from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.runtime.executors import (
     Resource,
-    WorkDropped,
     check_executor,
     describe_executor,
     process_id,
     resource,
 )
-from rstreams_fast.streams.drain import check_subscriber
+from rstreams_fast.streams.drain import check_subscriber, forked
 from rstreams_fast.streams.inlet import subscribe_to
 from rstreams_fast.streams.program import Program
 from rstreams_fast.streams.push import PushSubscription
@@ -101,7 +100,7 @@ class _Subscription(PushSubscription):
     def _call(self, work: Callable[[], object]) -> None:
         try:
             if process_id() != self._pid:
-                raise WorkDropped("the process was forked: its streams live on in the parent only")
+                raise forked()
             self._calls.execute(work, self._fail)
         except Exception as refused:
             self._fail(refused)

@@ -15,12 +15,20 @@ import pytest
 import rstreams_fast as rsf
 from tests.rules.probes import ManualPublisher, Recorder
 
+
+class Foreign:
+    """A publisher that is no stream."""
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        rsf.range_(10).subscribe(subscriber)
+
+
 BUILDS: dict[str, Callable[[], Any]] = {
     "range": lambda: rsf.range_(10),
     "generator": lambda: rsf.from_iterable(x for x in range(10)),
     "map": lambda: rsf.range_(10).map(lambda x: x),
     "scan seed": lambda: rsf.range_(10).map(lambda x: x).scan(lambda a, b: a + b, 1),
-    "foreign": lambda: rsf.from_publisher(rsf.range_(10).subscribe.__self__).map(lambda x: x),
+    "foreign": lambda: rsf.from_publisher(Foreign()).map(lambda x: x),
     "unbatch": lambda: rsf.range_(10).batch(2).unbatch(),
     "publish_on": lambda: rsf.range_(10).publish_on("caller"),
     "weighed": lambda: rsf.range_(10).publish_on("caller", max_bytes=9, weigher=lambda _x: 1),
@@ -173,7 +181,7 @@ def test_observers_see_the_signals_at_their_place() -> None:
         rsf.range_(5)
         .do_on_subscribe(lambda _s: seen.append("subscribe"))
         .do_on_request(lambda n: seen.append(("request", n)))
-        .do_on_next(lambda x: seen.append(x))
+        .do_on_next(seen.append)
         .do_on_cancel(lambda: seen.append("cancel"))
         .do_on_complete(lambda: seen.append("complete above"))
         .take(2)
@@ -270,6 +278,35 @@ def test_describe_prints_stages_boundaries_bounds_and_how_each_run_executes() ->
 
 def test_describe_says_what_take_leaves_of_a_prefetch() -> None:
     assert "at most 5 elements" in rsf.range_(10).publish_on(prefetch=64).take(5).describe()
+
+
+def test_occupancy_demand_and_waiting_time_are_readable_at_any_moment() -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    (
+        rsf.from_publisher(publisher)
+        .publish_on("caller", prefetch=8, max_bytes=100, weigher=len)
+        .do_on_error(print)
+        .map(str)
+        .publish_on("caller", prefetch=2)
+        .subscribe(recorder)
+    )
+    for _ in range(5):
+        publisher.subscriber.on_next("abc")
+    near, far = rsf.figures_of(recorder.subscription)
+    assert (near.held, near.max_held, near.held_bytes, near.demand) == (2, 2, None, 0)
+    assert (far.held, far.max_held, far.held_bytes, far.demand) == (3, 8, 9, 0)
+    assert "at most 8 elements and 100 bytes" in far.name
+    recorder.subscription.request(9)
+    near, far = rsf.figures_of(recorder.subscription)
+    assert (near.held, near.demand) == (0, 4)
+    assert far.held_bytes == 0
+    first = rsf.figures_of(recorder.subscription)[0]
+    second = rsf.figures_of(recorder.subscription)[0]
+    assert second.waited_for_upstream > first.waited_for_upstream > 0
+    assert second.waited_for_demand == first.waited_for_demand > 0
+    publisher.subscriber.on_complete()
+    rsf.figures_of(recorder.subscription)
+    assert rsf.figures_of(publisher) == ()
 
 
 def test_importing_starts_no_thread_and_pulls_in_nothing_heavy() -> None:

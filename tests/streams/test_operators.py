@@ -23,7 +23,7 @@ class Foreign:
 
 
 SOURCES: dict[str, Callable[[int], Any]] = {
-    "pulled": lambda n: rsf.range_(n),
+    "pulled": rsf.range_,
     "pushed": lambda n: rsf.from_publisher(Foreign(n)),
     "ring": lambda n: rsf.range_(n).publish_on("caller"),
     "small ring": lambda n: rsf.range_(n).publish_on("caller", prefetch=1),

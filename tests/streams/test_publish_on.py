@@ -530,6 +530,36 @@ def test_subscribe_on_subscribes_and_asks_on_the_executor(executor: Any) -> None
     assert publisher.cancels == 1
 
 
+def test_demand_that_comes_while_subscribe_runs_is_not_served_on_the_subscribing_thread() -> None:
+    threads: list[int] = []
+    asked = threading.Event()
+
+    class SlowToReturn:
+        """Its ``on_subscribe`` returns after the boundary could have asked, had it begun."""
+
+        def subscribe(self, subscriber: Any, /) -> None:
+            class Inner(Recorder):
+                def on_subscribe(self, subscription: Any, /) -> None:
+                    subscriber.on_subscribe(subscription)
+                    for _ in range(3):
+                        pool.submit(lambda: None).result()
+
+                def on_next(self, element: Any, /) -> None:
+                    threads.append(threading.get_ident())
+                    asked.set()
+                    subscriber.on_next(element)
+
+            rsf.range_(10).subscribe(Inner())
+
+    with ThreadPoolExecutor(1) as pool:
+        recorder = Recorder(request=5)
+        rsf.from_publisher(SlowToReturn()).publish_on(pool).subscribe(recorder)
+        wait_for(asked)
+        recorder.wait_elements(5)
+        recorder.subscription.cancel()
+    assert threading.get_ident() not in threads
+
+
 @pytest.mark.parametrize("build", [lambda s: s.publish_on(), lambda s: s.subscribe_on()])
 def test_a_generator_is_closed_on_the_resource_it_runs_on(build: Callable[[Any], Any]) -> None:
     threads: list[int] = []

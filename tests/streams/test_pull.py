@@ -187,10 +187,14 @@ def test_keyboard_interrupt_and_its_like_cancel_upstream_and_leave_through_the_c
     else:
         stream = rsf.from_publisher(publisher).map(interrupt)
     stream.subscribe(recorder)
-    with pytest.raises(kind):
+
+    def work() -> None:
         recorder.subscription.request(10)
         for x in range(3):
             publisher.subscriber.on_next(x)
+
+    with pytest.raises(kind):
+        work()
     if where == "foreign stage":
         assert publisher.cancels == 1
     else:
