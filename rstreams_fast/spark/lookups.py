@@ -69,7 +69,7 @@ def lookup(
     ``retry``: a :class:`Retry`; default: one attempt.
     ``on_failure``: ``"raise"``: the exception is the task's, with the key that caused it;
     ``"null"``: the value is null.
-    ``max_buffer_bytes``: bytes of input batches held per partition at work; one batch always passes,
+    ``max_buffer_bytes``: bytes of input batches held per partition at work; one always passes,
     and the next is read ahead only if one as large still fits. Results count against it, too.
     ``figures``: where live figures go, a :class:`Figures`.
 
