@@ -106,6 +106,7 @@ service.close()
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_examples_run_in_spark(tmp_path: Path) -> None:
     script = tmp_path / "examples.py"
     script.write_text(

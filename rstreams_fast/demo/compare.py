@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from rich.table import Table
 
 import rstreams_fast.spark as rs
 from rstreams_fast.demo import cpu
+from rstreams_fast.demo.background import Background, Interrupted, run_until_done
 from rstreams_fast.demo.errors import (
     EXIT_DIFFERENT,
     EXIT_FAILED,
@@ -53,6 +55,7 @@ JSON_NAME: Final = "compare.json"
 
 DEFAULT_BATCH_ROWS: Final = 10_000
 SMALL_BATCH_ROWS: Final = 100
+BATCHES: Final = {DEFAULT_BATCH_ROWS: "Spark's default batches", SMALL_BATCH_ROWS: "small batches"}
 
 BATCH_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 CONCURRENCY_SETTING: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
@@ -112,44 +115,38 @@ class WrongResultError(Exception):
 
 
 def run_compare(options: CompareOptions) -> int:
-    """Measure, print the tables and write ``compare.json``; return the exit status."""
+    """Measure, print the tables and write ``compare.json``; return the exit status.
+
+    For the main thread.
+    """
     console = make_console()
     begin = time.monotonic()
-    options.output.mkdir(parents=True, exist_ok=True)
+    comparison = Comparison(options, console)
     try:
-        with _on_one_core() as core, tempfile.TemporaryDirectory(prefix="rstreams-demo-") as work:
-            where = "not pinned to a core" if core is None else f"core {core} alone"
-            console.print(
-                f"Each way runs {options.rounds} times, in turns, on {where}: driver, JVM and "
-                f"Python worker.\nA look-up takes {options.delay.mean * 1000:.2f} ms on average "
-                f"({options.delay.slow_share:.0%} take {options.delay.slow * 1000:g} ms); "
-                f"{options.concurrency} in flight.",
-                highlight=False,
+        with console.status("Starting Spark") as status:
+            run_until_done(
+                comparison,
+                lambda: status.update(comparison.doing),
+                lambda: console.print("Stopping ..."),
             )
-            measured = []
-            for one in _measure(options, Path(work), console):
-                measured.append(one)
-                console.print()
-                console.print(_table(one))
+        measured = comparison.result()
+        options.output.mkdir(parents=True, exist_ok=True)
+        path = options.output / JSON_NAME
+        everything = {"options": asdict(options), "measured": [asdict(one) for one in measured]}
+        path.write_text(json.dumps(everything, indent=1, default=str), encoding="utf-8")
+    except Interrupted:
+        console.print("Stopped: nothing is left running, and no file was left.")
+        return EXIT_INTERRUPTED
     except WrongResultError as wrong:
         complain(str(wrong))
         return EXIT_DIFFERENT
-    except DemoError as error:
+    except (DemoError, OSError) as error:
         complain(str(error))
         return EXIT_FAILED
-    except KeyboardInterrupt:
-        console.print("Stopped.")
-        return EXIT_INTERRUPTED
+    except Exception:  # a bug of ours: not to be taken for a wrong result, which is status 1
+        traceback.print_exc()
+        return EXIT_FAILED
     limit = options.concurrency / options.delay.mean
-    path = options.output / JSON_NAME
-    path.write_text(
-        json.dumps(
-            {"options": asdict(options), "measured": [asdict(one) for one in measured]},
-            indent=1,
-            default=str,
-        ),
-        encoding="utf-8",
-    )
     console.print(
         f"\nEvery result was checked. No way can pass {limit:,.0f} rows/s: {options.concurrency} "
         f"in flight over the mean latency.\nTook {time.monotonic() - begin:.0f} s. "
@@ -160,51 +157,94 @@ def run_compare(options: CompareOptions) -> int:
     return EXIT_OK
 
 
-def _measure(options: CompareOptions, work: Path, console: Console) -> Iterator[Measured]:
-    yield from _measure_waiting(options, work, console)
-    yield _measure_cpu(options, console)
+class Comparison(Background[list[Measured]]):
+    """All measurements; each table is printed when it is known."""
+
+    def __init__(self, options: CompareOptions, console: Console) -> None:
+        super().__init__()
+        self._options = options
+        self._console = console
+        self.doing = "Starting Spark"
+        """What is being done at the moment, for people."""
+
+    def work(self) -> list[Measured]:
+        """Measure."""
+        options, console = self._options, self._console
+        measured = []
+        with _on_one_core() as core, tempfile.TemporaryDirectory(prefix="rstreams-demo-") as work:
+            where = "not pinned to a core" if core is None else f"on core {core} alone"
+            console.print(
+                f"Each way runs {options.rounds} times, in turns, {where}: driver, JVM and "
+                f"Python worker.\nA look-up takes {options.delay.mean * 1000:.2f} ms on average "
+                f"({options.delay.slow_share:.0%} take {options.delay.slow * 1000:g} ms); "
+                f"{options.concurrency} in flight.",
+                highlight=False,
+            )
+            directory = Path(work)
+            with (
+                spark_session("local[1]", directory, directory / "spark.log", {}) as spark,
+                self.attached(spark),
+            ):
+                for batch_rows, name in BATCHES.items():
+                    measured.append(self._waiting(spark, batch_rows, name))
+                    self._print_table(measured[-1])
+            measured.append(self._at_once())
+            self._print_table(measured[-1])
+        return measured
+
+    def _print_table(self, measured: Measured) -> None:
+        self._console.print()
+        self._console.print(measured.title, style="bold", highlight=False)
+        self._console.print(_table(measured))
+
+    def _rounds(self, name: str, ways: Sequence[str]) -> Iterator[str]:
+        """Give the ways in turns; every round begins with another one."""
+        for number in range(self._options.rounds):
+            first = number % len(ways)
+            for way in (*ways[first:], *ways[:first]):
+                self.check()
+                self.doing = f"{name}: round {number + 1} of {self._options.rounds}, {way}"
+                yield way
+
+    def _waiting(self, spark: SparkSession, batch_rows: int, name: str) -> Measured:
+        options = self._options
+        ways = _ways(options, spark)
+        rows = {
+            way: max(1, int(options.rows * SHARE_OF_ROWS.get((way, batch_rows), 1))) for way in ways
+        }
+        values: dict[str, list[float]] = {way: [] for way in ways}
+        for run in ways.values():
+            self.check()
+            run(min(options.rows, 2 * options.concurrency), batch_rows)  # imports, caches
+        for way in self._rounds(name, list(ways)):
+            begin = time.perf_counter()
+            ways[way](rows[way], batch_rows)
+            values[way].append(rows[way] / (time.perf_counter() - begin))
+        title = f"Look-ups that wait: {name} of {batch_rows:,} rows"
+        return Measured(title, "rows/s", OURS, values, rows, more_is_better=True)
+
+    def _at_once(self) -> Measured:
+        rows = 2 * self._options.rows
+        with _Meter("c") as c, _Meter("python") as python:
+            ways: dict[str, Callable[[], float]] = {
+                CPU_OURS_C: lambda: c.measure(cpu.OURS, rows),
+                CPU_OURS_PYTHON: lambda: python.measure(cpu.OURS, rows),
+                CPU_GATHER: lambda: c.measure(cpu.GATHER, rows),
+                CPU_LOOP: lambda: c.measure(cpu.LOOP, rows),
+            }
+            values: dict[str, list[float]] = {way: [] for way in ways}
+            for run in ways.values():
+                run()  # imports, caches
+            for way in self._rounds("processor time", list(ways)):
+                values[way].append(ways[way]())
+        title = "Look-ups that answer at once: processor time in the Python worker"
+        every = dict.fromkeys(ways, rows)
+        return Measured(title, "µs/row", CPU_OURS_C, values, every, more_is_better=False)
 
 
 # -- look-ups that wait ----------------------------------------------------------------------------
 
 Way = Callable[[int, int], None]  # rows, rows in a batch
-
-
-def _measure_waiting(options: CompareOptions, work: Path, console: Console) -> Iterator[Measured]:
-    with spark_session("local[1]", work, work / "spark.log", {}) as spark:
-        ways = _ways(options, spark)
-        warm_up = min(options.rows, 2 * options.concurrency)
-        for batch_rows, name in (
-            (DEFAULT_BATCH_ROWS, "Spark's default batches"),
-            (SMALL_BATCH_ROWS, "small batches"),
-        ):
-            rows = {
-                way: max(1, int(options.rows * SHARE_OF_ROWS.get((way, batch_rows), 1)))
-                for way in ways
-            }
-            values: dict[str, list[float]] = {way: [] for way in ways}
-            for run in ways.values():
-                run(warm_up, batch_rows)
-            for number in range(options.rounds):
-                with console.status(f"{name}: round {number + 1} of {options.rounds}"):
-                    for way in _turns(list(ways), number):
-                        begin = time.perf_counter()
-                        ways[way](rows[way], batch_rows)
-                        values[way].append(rows[way] / (time.perf_counter() - begin))
-            yield Measured(
-                f"Look-ups that wait: {name} of {batch_rows:,} rows",
-                "rows/s",
-                OURS,
-                values,
-                rows,
-                True,
-            )
-
-
-def _turns(ways: list[str], number: int) -> list[str]:
-    """Every round begins with another way."""
-    first = number % len(ways)
-    return ways[first:] + ways[:first]
 
 
 def _ways(options: CompareOptions, spark: SparkSession) -> dict[str, Way]:
@@ -298,37 +338,11 @@ class _Meter:
                 process.kill()
 
 
-def _measure_cpu(options: CompareOptions, console: Console) -> Measured:
-    rows = 2 * options.rows
-    with _Meter("c") as c, _Meter("python") as python:
-        ways: dict[str, Callable[[], float]] = {
-            CPU_OURS_C: lambda: c.measure(cpu.OURS, rows),
-            CPU_OURS_PYTHON: lambda: python.measure(cpu.OURS, rows),
-            CPU_GATHER: lambda: c.measure(cpu.GATHER, rows),
-            CPU_LOOP: lambda: c.measure(cpu.LOOP, rows),
-        }
-        values: dict[str, list[float]] = {way: [] for way in ways}
-        for run in ways.values():
-            run()  # imports, and caches that warm up
-        for number in range(options.rounds):
-            with console.status(f"processor time: round {number + 1} of {options.rounds}"):
-                for name in _turns(list(ways), number):
-                    values[name].append(ways[name]())
-    return Measured(
-        "Look-ups that answer at once: processor time in the Python worker",
-        "µs/row",
-        CPU_OURS_C,
-        values,
-        dict.fromkeys(ways, rows),
-        False,
-    )
-
-
 # -- tables ----------------------------------------------------------------------------------------
 
 
 def _table(measured: Measured) -> Table:
-    table = Table(title=measured.title, title_justify="left")
+    table = Table()
     table.add_column("", no_wrap=True)
     for heading in (
         measured.unit,

@@ -1,8 +1,10 @@
-"""The job itself: read the flights, give each its weather and its plane, write Parquet."""
+"""The job itself: read the flights, give each its weather and its plane, let Parquet appear."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from rstreams_fast.demo.client import OpenSession, fetch_plane, fetch_weather
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["STAGES", "Bounds", "enrich", "read_flights", "write"]
+__all__ = ["STAGES", "Bounds", "appearing", "enrich", "read_flights"]
 
 STAGES = (fetch_weather.__name__, fetch_plane.__name__)
 """The two stages, by the names their figures go by, in the order a row passes them."""
@@ -61,12 +63,16 @@ def enrich(flights: DataFrame, url: str, bounds: Bounds, figures: rs.Figures) ->
     return flights.transform(weather).withColumn("plane", plane("tailnum"))
 
 
-def write(frame: DataFrame, target: Path) -> None:
-    """Write Parquet that appears at ``target`` only when complete, in place of an older one."""
-    partial = target.with_name(f".{target.name}.partial")
+@contextlib.contextmanager
+def appearing(target: Path) -> Iterator[Path]:
+    """Give a path to write to, which becomes ``target`` at the end of the block.
+
+    An older ``target`` is replaced then; if the block fails, it stays, and what was written goes.
+    """
+    partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        frame.write.parquet(str(partial))
+        yield partial
         shutil.rmtree(target, ignore_errors=True)
         partial.rename(target)
     finally:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import traceback
-from types import FrameType
-from typing import Final
 
 from rich.console import Console
 
+from rstreams_fast.demo.background import Interrupted, run_until_done
 from rstreams_fast.demo.errors import (
     EXIT_DIFFERENT,
     EXIT_FAILED,
@@ -18,51 +15,25 @@ from rstreams_fast.demo.errors import (
     DemoError,
 )
 from rstreams_fast.demo.job import STAGES
-from rstreams_fast.demo.progress import LOOK_SECONDS, Display, complain, make_console
+from rstreams_fast.demo.progress import Display, complain, make_console
 from rstreams_fast.demo.report import draw, print_report, write_json
-from rstreams_fast.demo.run import Interrupted, MainJob, Options, Outcome
+from rstreams_fast.demo.run import MainJob, Options, Outcome
 from rstreams_fast.demo.watch import Watch
 
 __all__ = ["run_demo"]
 
-CANCEL_SECONDS: Final = 0.5
-"""How often a job that is to stop is told so again."""
-
 
 def run_demo(options: Options) -> int:
-    """Run the main job and report; return the exit status."""
+    """Run the main job and report; return the exit status. For the main thread."""
     console = make_console()
-    stop = threading.Event()
-
-    def asked_to_stop(_signal: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, asked_to_stop) for number in _STOPPING}
-    try:
-        return _run(options, console, stop)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-_STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
-
-
-def _run(options: Options, console: Console, stop: threading.Event) -> int:
     job = MainJob(options)
     watch = Watch(job.figures, STAGES)
     try:
         with Display(console) as display:
-            job.start()
-            while not job.wait(LOOK_SECONDS) and not stop.is_set():
-                display.update(job, watch)
-            if stop.is_set():
-                display.say("Stopping ...")
-                job.cancel()
-                while not job.wait(CANCEL_SECONDS):
-                    job.cancel()
-            else:
-                display.finish(job)
+            run_until_done(
+                job, lambda: display.update(job, watch), lambda: display.say("Stopping ...")
+            )
+            display.finish(job)
         outcome = job.result()
     except Interrupted:
         console.print("Stopped: nothing is left running, and no file was left.")

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
     from rstreams_fast.demo.run import MainJob
     from rstreams_fast.demo.watch import Stall, Watch
 
-__all__ = ["LOOK_SECONDS", "Display", "complain", "human_bytes", "make_console"]
-
-LOOK_SECONDS: Final = 0.25
-"""How often the figures are looked at."""
+__all__ = ["Display", "complain", "human_bytes", "make_console"]
 
 LINE_SECONDS: Final = 10.0
 """How often a line is printed where there is no bar."""

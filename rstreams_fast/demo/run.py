@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import rstreams_fast.spark as rs
 from rstreams_fast.demo import answers, data, job, proof
+from rstreams_fast.demo.background import Background
 from rstreams_fast.demo.errors import DemoError
 from rstreams_fast.demo.service import Behaviour
 from rstreams_fast.demo.service_process import ServiceProcess
@@ -23,7 +23,7 @@ from rstreams_fast.demo.session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Interrupted", "MainJob", "Options", "Outcome"]
+__all__ = ["MainJob", "Options", "Outcome"]
 
 OUTPUT_NAME: Final = "flights.parquet"
 FLIGHTS_NAME: Final = "flights.csv"
@@ -65,18 +65,15 @@ class Outcome:
     output: Path
 
 
-class Interrupted(Exception):
-    """The job was told to stop."""
+class MainJob(Background[Outcome]):
+    """One run. ``phases``, ``rows`` and ``figures`` may be looked at meanwhile.
 
-
-class MainJob:
-    """One run. ``start`` it, look at ``phase`` and ``figures``, then ask for the ``result``.
-
-    ``cancel`` stops it; ``result`` then raises :class:`Interrupted`, when its processes have ended
-    and its files are removed. Any thread may call any method.
+    When it was cancelled, its processes have ended and its files are removed. ``close`` it after
+    the end.
     """
 
     def __init__(self, options: Options) -> None:
+        super().__init__()
         self.options = options
         self.phases: list[tuple[str, float]] = []
         """What was begun, and when (``time.monotonic``), so far."""
@@ -84,58 +81,19 @@ class MainJob:
         """How many flights there are; 0 until it is known."""
         self._directory = Path(tempfile.mkdtemp(prefix="rstreams-demo-"))
         self.figures = rs.Figures(self._directory / "figures")
-        self._thread = threading.Thread(target=self._run, name="rstreams-demo", daemon=True)
-        self._cancelled = threading.Event()
-        self._spark: SparkSession | None = None
-        self._outcome: Outcome | None = None
-        self._error: BaseException | None = None
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def wait(self, timeout: float) -> bool:
-        """Wait for the end, up to ``timeout`` seconds; return whether it has come."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def cancel(self) -> None:
-        """Stop soon; does not wait. To be repeated: Spark only stops what runs at the moment."""
-        self._cancelled.set()
-        spark = self._spark
-        if spark is not None:
-            with contextlib.suppress(Exception):  # it may be on its way out already
-                spark.sparkContext.cancelAllJobs()
-
-    @property
-    def failed(self) -> bool:
-        """Whether :meth:`result` would raise."""
-        return self._error is not None
-
-    def result(self) -> Outcome:
-        """Return what came out, or raise what went wrong. Only after :meth:`wait` was true."""
-        if self._error is not None:
-            raise self._error
-        assert self._outcome is not None  # noqa: S101 - a thread that has ended left one of the two
-        return self._outcome
 
     def close(self) -> None:
         """Remove the files of the run that are no result."""
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _run(self) -> None:
-        try:
-            self._outcome = self._work(self._directory / LOG_NAME)
-        except BaseException as error:
-            self._error = Interrupted() if self._cancelled.is_set() else error
-
     def _phase(self, name: str) -> None:
-        if self._cancelled.is_set():
-            raise Interrupted
+        self.check()
         self.phases.append((name, time.monotonic()))
 
-    def _work(self, log: Path) -> Outcome:
+    def work(self) -> Outcome:
+        """Run the job from end to end."""
         options, directory = self.options, self._directory
+        log = directory / LOG_NAME
         self._phase("Unpacking the flights, filling the service's database")
         files = data.find_files()
         self.rows = data.write_flights(files, directory / FLIGHTS_NAME, options.rows)
@@ -151,10 +109,7 @@ class MainJob:
                 "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
             }
             spark = stack.enter_context(spark_session(options.master, directory, log, settings))
-            self._spark = spark
-            stack.callback(setattr, self, "_spark", None)
-
-            with self._explained(log):
+            with self.attached(spark), self._explained(log):
                 return self._enrich(spark, service, files)
 
     def _enrich(
@@ -162,20 +117,24 @@ class MainJob:
     ) -> Outcome:
         options = self.options
         target = options.output / OUTPUT_NAME
-        self._phase(ENRICHING)
-        begin = time.monotonic()
-        flights = job.read_flights(spark, self._directory / FLIGHTS_NAME)
-        job.write(job.enrich(flights, service.url, options.bounds, self.figures), target)
-        seconds = time.monotonic() - begin
-        counted = service.stats()
-        service.close()
+        with job.appearing(target) as partial:
+            self._phase(ENRICHING)
+            begin = time.monotonic()
+            flights = job.read_flights(spark, self._directory / FLIGHTS_NAME)
+            enriched = job.enrich(flights, service.url, options.bounds, self.figures)
+            enriched.write.parquet(str(partial))
+            seconds = time.monotonic() - begin
+            counted = service.stats()
+            service.close()
 
-        self._phase("Comparing with a plain SQL join")
-        found = spark.read.parquet(str(target))
-        expected = proof.joined(spark, flights, files)
-        proven = proof.prove(found, expected, target, self.rows)
+            self._phase("Comparing with a plain SQL join")
+            found = spark.read.parquet(str(partial))
+            expected = proof.joined(spark, flights, files)
+            proven = proof.prove(found, expected, partial, self.rows)
 
-        self._phase("Computing the answers")
+            self._phase("Computing the answers")
+            answered = answers.answer(found)
+            self.check()
         return Outcome(
             rows=self.rows,
             tasks=min(spark.sparkContext.defaultParallelism, flights.rdd.getNumPartitions()),
@@ -183,7 +142,7 @@ class MainJob:
             stages={stage: self.figures.totals(stage) for stage in job.STAGES},
             service=counted,
             proof=proven,
-            answers=answers.answer(found),
+            answers=answered,
             output=target,
         )
 
@@ -193,8 +152,7 @@ class MainJob:
         try:
             yield
         except Exception as failed:
-            if self._cancelled.is_set():
-                raise Interrupted from None
+            self.check()  # what Spark says of a job that was cancelled is of no interest
             kept = self.options.output / LOG_NAME
             text = str(failed).strip() or type(failed).__name__
             shutil.copy(log, kept)

@@ -75,6 +75,7 @@ def test_ratios_are_taken_round_by_round(more_is_better: bool, ratio: float) -> 
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_the_whole_comparison_on_a_tiny_sample(start: Start, tmp_path: Path) -> None:
     command = start("demo", "--compare", "--rows=256", "--rounds=1", "--output=out")
     status, out, err = command.finish()
@@ -105,6 +106,7 @@ sys.exit(cli.main())
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_way_with_wrong_results_fails_the_comparison(start: Start) -> None:
     command = start("demo", "--compare", "--rows=64", "--rounds=1", script=WRONG_LOOK_UP)
     status, _, err = command.finish()

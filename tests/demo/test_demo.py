@@ -13,7 +13,7 @@ import pytest
 from rstreams_fast.demo import data
 from tests.demo.conftest import Start
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROWS = 3_000
 PNG = b"\x89PNG\r\n"

@@ -13,7 +13,7 @@ import pytest
 from tests.demo.conftest import ROOT
 from tests.demo.proof_cases import ROWS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
