@@ -1,0 +1,224 @@
+"""``rstreams-fast tck package.module:Factory``: the kit from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import importlib
+import inspect
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from rstreams_fast.tck import runner
+from rstreams_fast.tck.blackbox import SubscriberBlackboxVerification
+from rstreams_fast.tck.processor import IdentityProcessorVerification
+from rstreams_fast.tck.publisher_beyond import PublisherVerification
+from rstreams_fast.tck.runner import (
+    BROKEN,
+    ERROR,
+    KEPT,
+    NOT_APPLICABLE,
+    NOT_MET,
+    UNTESTED,
+    Result,
+)
+from rstreams_fast.tck.verification import Test, Verification, tests_of
+from rstreams_fast.tck.whitebox import SubscriberWhiteboxVerification
+
+__all__ = ["CouldNotRun", "add_arguments", "run", "verifications_of"]
+
+VERIFICATIONS: Final[dict[str, type[Verification]]] = {
+    "publisher": PublisherVerification,
+    "blackbox": SubscriberBlackboxVerification,
+    "whitebox": SubscriberWhiteboxVerification,
+    "processor": IdentityProcessorVerification,
+}
+OUTCOMES: Final = (KEPT, BROKEN, ERROR, NOT_MET, NOT_APPLICABLE, UNTESTED)
+EXIT_KEPT, EXIT_BROKEN, EXIT_COULD_NOT_RUN = 0, 1, 2
+
+DESCRIPTION = (
+    "Runs the test kit on any implementation. TARGET names a class, an instance or a module that "
+    "has one of the hooks: create_publisher(elements), create_subscriber(), "
+    "create_whitebox_subscriber(probe), create_identity_processor(buffer_size). No inheritance is "
+    "needed; settings are attributes of the same names as those of the verifications."
+)
+EPILOG = "Exit status: 0 every rule is kept; 1 a rule is broken; 2 the kit could not run."
+
+
+class CouldNotRun(Exception):
+    """There is nothing to verify; the text says why."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command understands."""
+    parser.description = DESCRIPTION
+    parser.epilog = EPILOG
+    parser.add_argument("target", metavar="TARGET", help="package.module:attribute, or a module")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help=(
+            f"one of {', '.join(VERIFICATIONS)}; or a test's name, with * and ?; or a rule "
+            "such as 3.9; may be repeated"
+        ),
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here, too")
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="show every test, not only those not kept"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the kit; return the exit status."""
+    try:
+        found = verifications_of(_load(options.target))
+        chosen = _choose(found, options.only)
+    except CouldNotRun as reason:
+        print(f"rstreams-fast tck: {reason}", file=sys.stderr)
+        return EXIT_COULD_NOT_RUN
+    results: dict[str, list[Result]] = {}
+    for kind, (make, tests) in chosen.items():
+        print(f"{kind}: {len(tests)} tests of {options.target}")
+        results[kind] = []
+        for result in runner.run(make, tests):
+            results[kind].append(result)
+            _show(result, verbose=options.verbose)
+    status = _status([result for each in results.values() for result in each])
+    if options.json is not None:
+        report = _report(options.target, results, status)
+        try:
+            options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        except OSError as failed:
+            print(f"rstreams-fast tck: --json: {failed}", file=sys.stderr)
+            return EXIT_COULD_NOT_RUN
+    return status
+
+
+# -- what to verify --------------------------------------------------------------------------------
+
+
+def _load(target: str) -> Any:
+    name, _, attribute = target.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:  # as python -m does
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(name)
+        for part in attribute.split(".") if attribute else ():
+            found = getattr(found, part)
+    except Exception as raised:
+        raise CouldNotRun(f"cannot load {target}: {type(raised).__name__}: {raised}") from raised
+    return found
+
+
+def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
+    """What can be verified of ``target``, by kind: a maker of a fresh verification each.
+
+    ``CouldNotRun`` if it has none of the hooks.
+    """
+    if inspect.isclass(target) and issubclass(target, Verification):
+        for kind, base in reversed(VERIFICATIONS.items()):
+            if issubclass(target, base) and target.is_complete():
+                return {kind: target}
+        raise CouldNotRun(f"{target.__name__} does not define {target.essential_hook}")
+    if inspect.isclass(target):
+        try:
+            target = target()
+        except Exception as raised:
+            raise CouldNotRun(f"{target.__name__}() raised {raised!r}") from raised
+    found: dict[str, Callable[[], Verification]] = {
+        kind: _adapt(base, target)
+        for kind, base in VERIFICATIONS.items()
+        if callable(getattr(target, base.essential_hook, None))
+    }
+    if not found:
+        hooks = ", ".join(base.essential_hook for base in VERIFICATIONS.values())
+        name = getattr(target, "__name__", type(target).__name__)
+        raise CouldNotRun(f"{name} has none of the hooks {hooks}")
+    return found
+
+
+def _adapt(base: type[Verification], target: Any) -> type[Verification]:
+    """A verification that takes its hooks and settings from ``target``."""
+    members: dict[str, Any] = {
+        name: staticmethod(getattr(target, name)) for name in base.hooks if hasattr(target, name)
+    }
+    members.update(
+        {name: value for name in base.settings if _is_setting(value := getattr(target, name, None))}
+    )
+    return type("Adapted", (base,), {**members, "__module__": "adapted"})
+
+
+def _is_setting(value: object) -> bool:
+    """Whether it can be meant as a setting: a module may have a function called ``limit``."""
+    return isinstance(value, bool | int | float)
+
+
+def _choose(
+    found: dict[str, Callable[[], Verification]], only: list[str]
+) -> dict[str, tuple[Callable[[], Verification], list[Test]]]:
+    kinds = [word for word in only if word in VERIFICATIONS]
+    patterns = [word for word in only if word not in VERIFICATIONS]
+    if absent := [kind for kind in kinds if kind not in found]:
+        hooks = ", ".join(VERIFICATIONS[kind].essential_hook for kind in absent)
+        raise CouldNotRun(f"--only {', '.join(absent)}: the target has no {hooks}")
+    chosen = {}
+    for kind, make in found.items():
+        if kinds and kind not in kinds:
+            continue
+        tests = [
+            test
+            for test in tests_of(type(make()))
+            if not patterns or any(_matches(test, pattern) for pattern in patterns)
+        ]
+        if tests:
+            chosen[kind] = (make, tests)
+    if not chosen:
+        raise CouldNotRun(f"--only {', '.join(only)}: no such test")
+    return chosen
+
+
+def _matches(test: Test, pattern: str) -> bool:
+    return test.rule == pattern or fnmatch.fnmatchcase(test.name, pattern)
+
+
+# -- what came of it -------------------------------------------------------------------------------
+
+
+def _show(result: Result, *, verbose: bool) -> None:
+    quiet = (KEPT, UNTESTED, NOT_APPLICABLE)
+    if result.outcome in quiet and not verbose:
+        return
+    print(f"  {result.outcome}: {result.test.name} ({result.seconds:.2f} s)")
+    if result.message and (verbose or result.outcome not in quiet):
+        print("\n".join("    " + line for line in result.message.splitlines()))
+
+
+def _status(results: list[Result]) -> int:
+    counts = Counter(result.outcome for result in results)
+    print(", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome]))
+    if counts[BROKEN]:
+        return EXIT_BROKEN
+    if counts[ERROR]:
+        return EXIT_COULD_NOT_RUN
+    if not counts[KEPT]:
+        print("rstreams-fast tck: nothing was verified", file=sys.stderr)
+        return EXIT_COULD_NOT_RUN
+    return EXIT_KEPT
+
+
+def _report(target: str, results: dict[str, list[Result]], status: int) -> dict[str, Any]:
+    return {
+        "target": target,
+        "exit_status": status,
+        "counts": dict(Counter(each.outcome for kind in results.values() for each in kind)),
+        "verifications": {
+            kind: [result.as_dict() for result in each] for kind, each in results.items()
+        },
+    }

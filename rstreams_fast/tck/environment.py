@@ -1,0 +1,174 @@
+"""The stage of one test: its history, its waiting, its threads, its clean-up."""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rstreams_fast.tck.history import History
+from rstreams_fast.tck.outcome import RuleBroken
+
+if TYPE_CHECKING:
+    from rstreams_fast.tck.loop import LoopThread
+
+__all__ = ["Environment"]
+
+#: While threads race, the interpreter is made to switch between them often (seconds).
+_SWITCH_INTERVAL = 1e-5
+
+
+class Environment:
+    """What a test and its probes share.
+
+    A probe may find a rule broken in any thread. It then *flags* that; the next expectation of the
+    test raises it. Waiting is for events, with ``timeout`` as the deadline; only silence takes
+    time, ``silence`` seconds of it.
+    """
+
+    def __init__(self, *, timeout: float, silence: float, loop: LoopThread | None) -> None:
+        self.timeout = timeout
+        self.silence = silence
+        self.history = History()
+        self.changed = threading.Condition()
+        self.loop = loop
+        self._flagged: list[RuleBroken] = []
+        self._subscribers: list[weakref.ref[Any]] = []
+        self._names: dict[str, int] = {}
+
+    # -- violations --------------------------------------------------------------------------------
+
+    def flag(self, rule: str, expected: str, seen: str) -> None:
+        """Note that a rule is broken. Any thread."""
+        with self.changed:
+            self._flagged.append(RuleBroken(rule, expected, seen))
+            self.changed.notify_all()
+
+    def verify(self) -> None:
+        """Raise the first violation that was flagged."""
+        with self.changed:
+            if self._flagged:
+                raise self._flagged[0]
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def wait(
+        self,
+        condition: Callable[[], object],
+        rule: str,
+        expected: str,
+        seen: Callable[[], str],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Wait until ``condition``, looked at after each signal; else ``rule`` is broken."""
+        end = time.monotonic() + (self.timeout if timeout is None else timeout)
+        with self.changed:
+            while True:
+                self.verify()
+                if condition():
+                    return
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise RuleBroken(rule, expected, seen())
+                self.changed.wait(left)
+
+    def is_quiet(self, noise: Callable[[], object]) -> bool:
+        """Whether ``noise`` stays false for one silence window. Flagged violations are raised."""
+        end = time.monotonic() + self.silence
+        with self.changed:
+            while True:
+                self.verify()
+                if noise():
+                    return False
+                left = end - time.monotonic()
+                if left <= 0:
+                    return True
+                self.changed.wait(left)
+
+    def expect_quiet(
+        self, noise: Callable[[], object], rule: str, expected: str, seen: Callable[[], str]
+    ) -> None:
+        if not self.is_quiet(noise):
+            raise RuleBroken(rule, expected, seen())
+
+    # -- calling the implementation ----------------------------------------------------------------
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call the implementation: here, or on the loop it is bound to."""
+        if self.loop is None or self.loop.is_current():
+            return function(*args)
+        return self.loop.call(function, *args, timeout=self.timeout)
+
+    def name(self, kind: str) -> str:
+        """``kind`` for the first of a kind, ``kind-2`` for the second."""
+        number = self._names[kind] = self._names.get(kind, 0) + 1
+        return kind if number == 1 else f"{kind}-{number}"
+
+    # -- threads -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def frequent_switches(self) -> Iterator[None]:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_INTERVAL)
+        try:
+            yield
+        finally:
+            sys.setswitchinterval(before)
+
+    def start(self, call: Callable[[], object]) -> threading.Event:
+        """Run ``call`` in a free-running thread, one that ``threading`` did not make.
+
+        The event is set when it has ended. What it raises is flagged.
+        """
+        ended = threading.Event()
+
+        def main() -> None:
+            try:
+                call()
+            except Exception as raised:
+                self.flag("1.3", "calls from any thread return normally", f"raised {raised!r}")
+            finally:
+                ended.set()
+                with self.changed:
+                    self.changed.notify_all()
+
+        _thread.start_new_thread(main, ())
+        return ended
+
+    def run_together(self, *calls: Callable[[], object], rule: str) -> None:
+        """Run every call in a thread of its own, all at once, and wait for all."""
+        ready = threading.Barrier(len(calls))
+
+        def together(call: Callable[[], object]) -> Callable[[], object]:
+            def run() -> object:
+                ready.wait(self.timeout)
+                return call()
+
+            return run
+
+        with self.frequent_switches():
+            ended = [self.start(together(call)) for call in calls]
+            self.wait(
+                lambda: all(event.is_set() for event in ended),
+                rule,
+                f"{len(calls)} calls from as many threads return",
+                lambda: f"{sum(not event.is_set() for event in ended)} of them have not",
+            )
+
+    # -- clean-up ----------------------------------------------------------------------------------
+
+    def keep_track(self, subscriber: Any) -> None:
+        """Cancel this subscriber's subscription at the end of the test, if it still exists."""
+        self._subscribers.append(weakref.ref(subscriber))
+
+    def release(self) -> None:
+        for reference in self._subscribers:
+            subscriber = reference()
+            if subscriber is not None:
+                subscriber.give_up()

@@ -1,0 +1,68 @@
+"""An asyncio loop in a thread of its own, for implementations that live on one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+__all__ = ["LoopThread"]
+
+
+class LoopThread:
+    """Runs calls on its loop and waits for what they return, or for what that returns."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="tck-loop", daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def call(self, function: Callable[..., Any], *args: Any, timeout: float) -> Any:
+        """Call on the loop; raises what the call raised, or ``TimeoutError``."""
+        answer: Future[Any] = Future()
+        self._loop.call_soon_threadsafe(self._answer, answer, function, args)
+        try:
+            result = answer.result(timeout)
+        finally:
+            del answer, args  # an exception's frames must not keep a subscriber alive
+        if inspect.iscoroutine(result):
+            return asyncio.run_coroutine_threadsafe(result, self._loop).result(timeout)
+        return result
+
+    @staticmethod
+    def _answer(answer: Future[Any], function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        try:
+            result = function(*args)
+        except Exception as raised:
+            answer.set_exception(raised)
+        else:
+            answer.set_result(result)
+
+    def close(self, timeout: float) -> None:
+        """Cancel what still runs on the loop, then end it."""
+
+        async def finish() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._loop.shutdown_asyncgens()
+
+        ending = finish()
+        try:
+            asyncio.run_coroutine_threadsafe(ending, self._loop).result(timeout)
+        except TimeoutError:
+            return  # something blocks the loop: the test has failed already, the thread is a daemon
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout)
+        self._loop.close()

@@ -1,0 +1,336 @@
+"""Verification of a processor that passes its elements on: a subscriber and a publisher (§4.1)."""
+
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.tck.history import show
+from rstreams_fast.tck.outcome import HookFailed, NotApplicable, RuleBroken
+from rstreams_fast.tck.probes import (
+    HelperPublisher,
+    ProbePublisher,
+    ProbeSubscriber,
+    ProbeSubscription,
+)
+from rstreams_fast.tck.publisher_beyond import PublisherVerification
+from rstreams_fast.tck.subscriber import TestError
+from rstreams_fast.tck.verification import rule
+from rstreams_fast.tck.whitebox import SubscriberWhiteboxVerification, WhiteboxProbe
+
+__all__ = ["IdentityProcessorVerification"]
+
+#: A subscriber that has asked long ago has asked for so many.
+_LONG_AGO = 20
+
+
+class _Upstream:
+    """A processor under test, with a publisher above it that the test plays."""
+
+    def __init__(self, verification: IdentityProcessorVerification) -> None:
+        environment = verification.environment
+        self._verification = verification
+        self.processor = verification._processor()
+        self.subscription = ProbeSubscription(environment)
+        self.publisher = ProbePublisher(environment, self.processor, self.subscription)
+        self.publisher.send_subscription()
+        environment.verify()
+        self._sent = 0
+
+    def downstream(self) -> ProbeSubscriber:
+        return self._verification._subscriber(self.processor)
+
+    def send(self) -> Any:
+        element = self._verification._element(self._sent)
+        self._sent += 1
+        self.publisher.send_next(element)
+        return element
+
+    def expect_demand(self) -> None:
+        """Wait until the processor has asked for more than it was sent."""
+        self._verification.environment.wait(
+            lambda: sum(self.subscription.requests) > self._sent,
+            "2.1",
+            f"a request upstream for element {self._sent + 1}, which downstream waits for"
+            + self._verification._coordination_hint(),
+            self.subscription.seen,
+        )
+
+
+class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVerification):
+    """Verifies a processor: define ``create_identity_processor(buffer_size)`` in a subclass.
+
+    All tests of both sides run on it, and those of a processor as a whole.
+    """
+
+    #: How many elements the processor must be able to hold.
+    buffer_size: int = 16
+    #: How many subscribers the processor serves at once.
+    max_supported_subscribers: int = UNBOUNDED
+    #: Whether it emits only when *all* its subscribers have asked.
+    coordinated_emission: bool = False
+
+    essential_hook = "create_identity_processor"
+    hooks: ClassVar[tuple[str, ...]] = (
+        "create_identity_processor",
+        "create_element",
+        "create_failed_publisher",
+        "create_failing_subscriber",
+    )
+    settings: ClassVar[tuple[str, ...]] = (
+        *PublisherVerification.settings,
+        "buffer_size",
+        "max_supported_subscribers",
+        "coordinated_emission",
+    )
+
+    # -- hooks -------------------------------------------------------------------------------------
+
+    def create_identity_processor(self, buffer_size: int) -> Any:
+        """A new processor that passes elements on unchanged and can hold so many of them."""
+        raise NotImplementedError(
+            "create_identity_processor(buffer_size) is the hook that makes a processor"
+        )
+
+    def create_publisher(self, elements: int) -> Any:
+        """The processor itself, with a correct publisher of so many elements above it."""
+        processor = self._processor()
+        self.environment.call(HelperPublisher(self.create_element, elements).subscribe, processor)
+        return processor
+
+    def create_failing_publisher(self, elements: int) -> Any:
+        """The processor itself, with a publisher above it that fails after so many elements."""
+        processor = self._processor()
+        helper = HelperPublisher(self.create_element, elements, TestError("after some elements"))
+        self.environment.call(helper.subscribe, processor)
+        return processor
+
+    def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
+        """The processor itself, with a subscriber below it that works ``probe``."""
+        processor = self._processor()
+        self.environment.call(processor.subscribe, _Downstream(probe))
+        return processor
+
+    # -- for the tests -----------------------------------------------------------------------------
+
+    def _processor(self) -> Any:
+        processor = self._hook("create_identity_processor", self.buffer_size)
+        if processor is None:
+            raise HookFailed("create_identity_processor returned None")
+        return processor
+
+    def _needs_subscribers(self, count: int) -> None:
+        if count > self.max_supported_subscribers:
+            raise NotApplicable(
+                f"needs {count} subscribers, and max_supported_subscribers is "
+                f"{self.max_supported_subscribers}"
+            )
+
+    def _coordination_hint(self) -> str:
+        if self.coordinated_emission:
+            return ""
+        return " (if it emits only when all its subscribers have asked, set coordinated_emission)"
+
+    def _expect_same(self, subscriber: ProbeSubscriber, sent: Any, number: str) -> None:
+        expected = f"on_next({show(sent)}) at {subscriber.name}" + self._coordination_hint()
+        got = subscriber.expect_element(number, expected)
+        if got is not sent and got != sent:
+            raise RuleBroken(number, expected, f"on_next({show(got)})")
+
+    # -- 4: processor ------------------------------------------------------------------------------
+
+    @rule("1.4")
+    def required_spec104_mustCallOnErrorOnAllItsSubscribersIfItEncountersANonRecoverableError(
+        self,
+    ) -> None:
+        """An error from upstream reaches each of two subscribers, asked or not.
+
+        Look at on_error of the processor: it must go through all its subscribers.
+        """
+        self._needs_subscribers(2)
+        stage = _Upstream(self)
+        first, second = stage.downstream(), stage.downstream()
+        asking = [first, second] if self.coordinated_emission else [first]
+        for subscriber in asking:
+            subscriber.request(1)
+        stage.expect_demand()
+        sent = stage.send()
+        for subscriber in asking:
+            self._expect_same(subscriber, sent, "1.4")
+            subscriber.request(1)
+        error = TestError("from upstream")
+        stage.publisher.send_error(error)
+        for subscriber in (first, second):
+            self._expect_same_error(subscriber, error, "1.4")
+
+    @staticmethod
+    def _expect_same_error(subscriber: ProbeSubscriber, error: BaseException, number: str) -> None:
+        expected = f"on_error({show(error)}) at {subscriber.name}"
+        got = subscriber.expect_error(number, expected)
+        if got is not error:
+            raise RuleBroken(number, expected, f"on_error({show(got)})")
+
+    @rule("4.2")
+    def mustImmediatelyPassOnOnErrorEventsReceivedFromItsUpstreamToItsDownstream(self) -> None:
+        """An error from upstream goes downstream at once, without a request.
+
+        Look at on_error of the processor: it waits for no demand.
+        """
+        stage = _Upstream(self)
+        subscriber = stage.downstream()
+        error = TestError("from upstream")
+        stage.publisher.send_error(error)
+        self._expect_same_error(subscriber, error, "4.2")
+
+    @rule("2.1")
+    def required_mustRequestFromUpstreamForElementsThatHaveBeenRequestedLongAgo(self) -> None:
+        """What one subscriber asked for long ago is still asked for upstream, beside another one.
+
+        Look at how the demands of several subscribers become one demand upstream.
+        """
+        self._needs_subscribers(2)
+        stage = _Upstream(self)
+        first = stage.downstream()
+        first.request(_LONG_AGO)
+        for _ in range(2):
+            stage.expect_demand()
+            self._expect_same(first, stage.send(), "2.1")
+        stage.expect_demand()
+        second = stage.downstream()
+        if self.coordinated_emission:
+            second.expect_silence("1.1", "nothing before its request")
+            second.request(1)
+            sent = stage.send()
+            self._expect_same(first, sent, "2.1")
+        else:
+            sent = stage.send()
+            self._expect_same(first, sent, "2.1")
+            second.expect_silence("1.1", "nothing before its request")
+            second.request(1)
+        self._expect_same(second, sent, "2.1")
+        stage.expect_demand()
+        stage.publisher.send_complete()
+        for subscriber in (first, second):
+            subscriber.expect_completion("1.5", "on_complete after that of upstream")
+
+    @rule("4.1")
+    def beyond_spec401_everyElementMustPassInOrder(self) -> None:
+        """Three times its buffer's worth of elements go through, each once and in order.
+
+        Look at the buffer: where it wraps, and where it is full or empty.
+        """
+        stage = _Upstream(self)
+        subscriber = stage.downstream()
+        total = 3 * self.buffer_size
+        subscriber.request(total)
+        for _ in range(total):
+            stage.expect_demand()
+            self._expect_same(subscriber, stage.send(), "4.1")
+        stage.publisher.send_complete()
+        subscriber.expect_end()
+
+    @rule("4.1")
+    def beyond_spec401_whatIsBufferedMustPassBeforeTheEnd(self) -> None:
+        """What upstream sent before on_complete comes before on_complete, however late it is asked.
+
+        Look at on_complete of the processor: it waits until the buffer is empty.
+        """
+        stage = _Upstream(self)
+        subscriber = stage.downstream()
+        subscriber.request(1)
+        stage.expect_demand()
+        asked = min(sum(stage.subscription.requests), self.buffer_size)
+        sent = [stage.send() for _ in range(asked)]
+        stage.publisher.send_complete()
+        self._expect_same(subscriber, sent[0], "4.1")
+        for element in sent[1:]:
+            subscriber.request(1)
+            self._expect_same(subscriber, element, "4.1")
+        subscriber.expect_end()
+
+    @rule("4.1")
+    def beyond_spec401_failureInMidStreamMustPass(self) -> None:
+        """An error after some elements goes downstream, and nothing follows it.
+
+        Look at on_error of the processor: what it does with elements that are buffered.
+        """
+        stage = _Upstream(self)
+        subscriber = stage.downstream()
+        subscriber.request(3)
+        stage.expect_demand()
+        self._expect_same(subscriber, stage.send(), "4.1")
+        error = TestError("in mid-stream")
+        stage.publisher.send_error(error)
+        self._expect_same_error(subscriber, error, "4.2")
+        subscriber.request(3)
+        subscriber.expect_silence("1.7", "nothing after on_error")
+
+    @rule("4.1")
+    def beyond_optional_spec401_cancelOfTheLastSubscriberShouldCancelUpstream(self) -> None:
+        """When its only subscriber cancels, the processor cancels upstream.
+
+        Look at cancel of the processor's subscriptions. Staying alive may be a choice.
+        """
+        stage = _Upstream(self)
+        subscriber = stage.downstream()
+        subscriber.request(1)
+        stage.expect_demand()
+        subscriber.cancel()
+        stage.subscription.expect_cancel(
+            "4.1", "cancel() upstream after the last cancel downstream"
+        )
+
+    @rule("4.1")
+    def beyond_optional_spec401_demandUpstreamShouldStayWithinTheBuffer(self) -> None:
+        """What is asked of upstream is at most what downstream asked for plus ``buffer_size``.
+
+        Look at request upstream: what nobody has asked for must fit into the buffer.
+        """
+        stage = _Upstream(self)
+        subscriber = stage.downstream()
+        subscriber.request(1)
+        stage.expect_demand()
+        bound = 1 + self.buffer_size
+        self.environment.expect_quiet(
+            lambda: sum(stage.subscription.requests) > bound,
+            "4.1",
+            f"at most {bound} elements asked for upstream",
+            lambda: f"{sum(stage.subscription.requests)} were",
+        )
+
+
+class _Downstream:
+    """A subscriber below a processor: what it hears, the probe hears."""
+
+    def __init__(self, probe: WhiteboxProbe) -> None:
+        self._probe = probe
+        self._has_subscription = False
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if self._has_subscription:
+            subscription.cancel()
+            return
+        self._has_subscription = True
+        self._probe.register_on_subscribe(_SubscriptionPuppet(subscription))
+
+    def on_next(self, element: Any, /) -> None:
+        self._probe.register_on_next(element)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._probe.register_on_error(error)
+
+    def on_complete(self) -> None:
+        self._probe.register_on_complete()
+
+
+class _SubscriptionPuppet:
+    def __init__(self, subscription: Any) -> None:
+        self._subscription = subscription
+
+    def trigger_request(self, n: int, /) -> None:
+        self._subscription.request(n)
+
+    def signal_cancel(self) -> None:
+        self._subscription.cancel()

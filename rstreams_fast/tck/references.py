@@ -1,0 +1,58 @@
+"""Whether an object dies: references that are kept too long."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import types
+import weakref
+from typing import Any
+
+from rstreams_fast.tck.environment import Environment
+from rstreams_fast.tck.outcome import RuleBroken
+
+__all__ = ["expect_collected"]
+
+#: The first pause between two collections, in seconds; each one is twice as long.
+_FIRST_PAUSE = 0.001
+
+
+def expect_collected(
+    environment: Environment,
+    reference: weakref.ref[Any],
+    number: str,
+    expected: str,
+    timeout: float,
+) -> None:
+    """Expect that the referent is collected; ``number`` is the rule that is broken otherwise.
+
+    What is let go of in another thread may take a while, so collections are repeated.
+    """
+    gone = threading.Event()
+    watch = _watch(reference, gone)
+    deadline = time.monotonic() + timeout
+    pause = _FIRST_PAUSE
+    while reference() is not None:
+        gc.collect()
+        if gone.wait(pause):
+            break
+        environment.verify()
+        if time.monotonic() > deadline:
+            raise RuleBroken(number, expected, f"it lives on, kept by {_keepers(reference)}")
+        pause = min(2 * pause, environment.silence)
+    del watch
+
+
+def _watch(reference: weakref.ref[Any], gone: threading.Event) -> object:
+    referent = reference()
+    if referent is None:
+        return None
+    return weakref.ref(referent, lambda _reference: gone.set())
+
+
+def _keepers(reference: weakref.ref[Any]) -> str:
+    here = (types.FrameType, weakref.ref)
+    referrers = gc.get_referrers(reference())
+    names = {type(each).__name__ for each in referrers if not isinstance(each, here)}
+    return ", ".join(sorted(names)) or "a frame, a traceback or C code"
