@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from rstreams_fast.api import Subscriber, Subscription
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import InvalidRequest, InvalidRequestType, NoneSignal, report_dropped
 from rstreams_fast.runtime.executors import Resource, WorkDropped, process_id
+from rstreams_fast.streams.boundary import RingSubscriber
 from rstreams_fast.streams.figures import BoundaryFigures, figures_of
 from rstreams_fast.streams.tuning import BURST, TURN_SECONDS
 
@@ -163,12 +164,17 @@ class Drain(Live):
         "_context",
         "_demand",
         "_failure",
+        "_on_burst",
         "_pid",
         "_resource",
         "_run",
         "_subscriber",
         "_wip",
     )
+
+    #: Whether the caller, where there is no resource, is downstream: then what leaves through the
+    #: call tells it.
+    _asked_from_below: ClassVar[bool] = True
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         self._subscriber: Subscriber[Any] | None = subscriber
@@ -181,6 +187,7 @@ class Drain(Live):
         self._context: Context | None = None if resource is None else copy_context()
         self._pid = process_id()
         self._burst = BURST
+        self._on_burst: Callable[[], None] | None = None
 
     # -- the subscription's face, any thread -----------------------------------------------------
 
@@ -189,7 +196,8 @@ class Drain(Live):
         try:
             before = self._demand.request(n)
         except (InvalidRequest, InvalidRequestType) as refused:
-            self._fail(refused)  # §3.9
+            # §3.9; without the traceback, which would keep this frame and so the subscriber.
+            self._fail(refused.with_traceback(None))
             return
         if before == 0:  # else somebody is about to see it anyway
             self._enter()
@@ -284,10 +292,12 @@ class Drain(Live):
         """Drain one burst. On a resource, slow elements make bursts smaller, so that others get
         turns.
         """
-        if self._resource is None:
-            return run.drain(BURST)
-        started = perf_counter()
+        started = 0.0 if self._resource is None else perf_counter()
         status = run.drain(self._burst)
+        if self._on_burst is not None:
+            self._on_burst()
+        if self._resource is None:
+            return status
         took = perf_counter() - started
         if took > TURN_SECONDS:
             self._burst = max(1, self._burst // 2)
@@ -295,13 +305,27 @@ class Drain(Live):
             self._burst *= 2
         return status
 
+    def _flush(self, run: FusedRun) -> RunStatus:
+        """Deliver what stages hold at the end."""
+        status = run.finish()
+        if self._on_burst is not None:
+            self._on_burst()
+        return status
+
+    def _slot_by_bursts(self, subscriber: Subscriber[Any]) -> Any:
+        """The slot for a run: the ring of the boundary below, if there is one, else ``on_next``."""
+        if isinstance(subscriber, RingSubscriber) and subscriber.ring is not None:
+            self._on_burst = subscriber.on_burst
+            return subscriber.ring
+        return subscriber.on_next
+
     def _abandon(self, leaving: BaseException) -> None:
         """KeyboardInterrupt and its like pass through: cancel upstream, and end for good."""
-        if self._resource is None:
+        if self._resource is None and self._asked_from_below:
             ended = self._demand.cancel()
         else:
-            # They leave through a thread where nobody waits for them, so downstream is told as
-            # well.
+            # They leave through a thread where nobody waits for them, or to upstream, so downstream
+            # is told as well.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
@@ -368,6 +392,7 @@ class Drain(Live):
     def _release(self) -> Subscriber[Any] | None:
         """Let go of everything (§3.13); return the subscriber for its last signal, once."""
         subscriber, self._subscriber = self._subscriber, None
+        self._on_burst = None
         run, self._run = self._run, None
         if run is not None:
             run.clear()

@@ -22,6 +22,8 @@ class Inlet(Drain):
 
     __slots__ = ("_completed", "_upstream")
 
+    _asked_from_below = False
+
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         super().__init__(subscriber, resource)
         self._upstream = Upstream()

@@ -150,7 +150,8 @@ class _RingSubscription(Inlet, RingSubscriber):
         self._ended = False  # nothing more is taken from the ring
         self._queue = SpscRing(self._prefetch)
         self.ring = self._queue
-        self._run = FusedRun(self._queue, program.stages, subscriber.on_next, self._demand)
+        slot = self._slot_by_bursts(subscriber)
+        self._run = FusedRun(self._queue, program.stages, slot, self._demand)
 
     # -- signals from upstream -------------------------------------------------------------------
 
@@ -231,6 +232,7 @@ class _RingSubscription(Inlet, RingSubscriber):
             self._idle_since = perf_counter()
             return False
         if status is RunStatus.ENDED:
+            self._late_error = None  # it came after the elements that were enough
             return self._end(run)
         return self._answer(status, run)
 
@@ -273,7 +275,7 @@ class _RingSubscription(Inlet, RingSubscriber):
         if late is not None:
             self._fail(late)
             return self._settle()
-        status = run.finish()
+        status = self._flush(run)
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def _first_ask(self) -> None:
@@ -383,7 +385,8 @@ class _WeighedSubscription(_RingSubscription):
         return self._arrived - self._gone
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
-        return run.drain(1)  # so that an element's bytes are given back as soon as it is done
+        self._burst = 1  # so that an element's bytes are given back as soon as it is done
+        return super()._burst_on(run)
 
     def _let_go(self) -> None:
         super()._let_go()

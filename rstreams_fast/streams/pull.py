@@ -9,7 +9,6 @@ from typing import Any
 from rstreams_fast.api import Subscriber
 from rstreams_fast.core import MISSING, FusedRun, RunStatus
 from rstreams_fast.runtime.executors import describe_executor, resource
-from rstreams_fast.streams.boundary import RingSubscriber
 from rstreams_fast.streams.drain import Drain, check_subscriber, silent
 from rstreams_fast.streams.origins import Origin, close_source, end_detector
 from rstreams_fast.streams.program import Program
@@ -43,7 +42,7 @@ class PullSegment:
 
 
 class _PullSubscription(Drain):
-    __slots__ = ("_at_end", "_ended", "_on_burst", "_origin", "_program", "_seed", "_source")
+    __slots__ = ("_at_end", "_ended", "_origin", "_program", "_seed", "_source")
 
     def __init__(
         self, subscriber: Subscriber[Any], origin: Origin, program: Program, executor: Any
@@ -55,7 +54,6 @@ class _PullSubscription(Drain):
         self._at_end: Callable[[], bool] | None = None
         self._ended = False
         self._seed = program.seed is not MISSING
-        self._on_burst: Callable[[], None] | None = None
 
     def start(self) -> None:
         if self._introduce():
@@ -75,12 +73,9 @@ class _PullSubscription(Drain):
                 return None
             self._source = source
             self._at_end = end_detector(source)
-        slot: Any = None
-        if isinstance(subscriber, RingSubscriber) and subscriber.ring is not None:
-            slot = subscriber.ring
-            self._on_burst = subscriber.on_burst
-        elif subscriber is not None:
-            slot = subscriber.on_next
+        if subscriber is None:
+            return None
+        slot = self._slot_by_bursts(subscriber)
         if self._seed:
             source = chain((program.seed,), source)
         self._run = run = FusedRun(source, program.stages, slot, self._demand)
@@ -98,8 +93,6 @@ class _PullSubscription(Drain):
         if self._ended:
             return self._finish(run)
         status = self._burst_on(run)
-        if self._on_burst is not None:
-            self._on_burst()
         if status is RunStatus.MORE:
             return True
         if status is RunStatus.IDLE:
@@ -124,9 +117,7 @@ class _PullSubscription(Drain):
         return self._ended
 
     def _finish(self, run: FusedRun) -> bool:
-        status = run.finish()
-        if self._on_burst is not None:
-            self._on_burst()
+        status = self._flush(run)
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def _close(self) -> None:
@@ -137,6 +128,5 @@ class _PullSubscription(Drain):
 
     def _let_go(self) -> None:
         self._origin = None
-        self._on_burst = None
         self._program = Program()
         self._close()

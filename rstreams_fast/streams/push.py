@@ -7,12 +7,12 @@ correct publisher.
 
 from __future__ import annotations
 
-import operator
 from collections import deque
 from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus
+from rstreams_fast.core._common import check_request
 from rstreams_fast.errors import InvalidRequest, InvalidRequestType
 from rstreams_fast.streams.drain import check_subscriber
 from rstreams_fast.streams.inlet import Inlet, subscribe_to
@@ -82,15 +82,17 @@ class PushSubscription(Inlet):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements, and upstream for what they take."""
         try:
+            n = check_request(n)  # one look at it: __index__ may answer differently next time
             before = self._demand.request(n)
         except (InvalidRequest, InvalidRequestType) as refused:
-            self._fail(refused)  # §3.9
+            # §3.9; without the traceback, which would keep this frame and so the subscriber.
+            self._fail(refused.with_traceback(None))
             return
         if before < 0:
             return
         if before == 0 and (self._completed or self._ended or self._seed is not MISSING):
             self._enter()  # what is held back waits for demand
-        self._ask(min(operator.index(n) * self._ratio, UNBOUNDED))
+        self._ask(min(n * self._ratio, UNBOUNDED))
 
     # -- signals from upstream -------------------------------------------------------------------
 

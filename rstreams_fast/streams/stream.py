@@ -274,17 +274,29 @@ class Stream(Publisher[T_co]):
 
         return await ends.to_list_async(self)
 
-    def first(self, default: Any = MISSING) -> T_co:
+    @overload
+    def first(self) -> T_co: ...
+
+    @overload
+    def first(self, default: A) -> T_co | A: ...
+
+    def first(self, default: Any = MISSING) -> Any:
         """Wait for the first element. See :func:`rstreams_fast.streams.ends.first`."""
         from rstreams_fast.streams import ends
 
-        return cast("T_co", ends.first(self, default))
+        return ends.first(self, default)
 
-    async def first_async(self, default: Any = MISSING) -> T_co:
+    @overload
+    async def first_async(self) -> T_co: ...
+
+    @overload
+    async def first_async(self, default: A) -> T_co | A: ...
+
+    async def first_async(self, default: Any = MISSING) -> Any:
         """Await the first element. See :func:`rstreams_fast.streams.ends.first_async`."""
         from rstreams_fast.streams import ends
 
-        return cast("T_co", await ends.first_async(self, default))
+        return await ends.first_async(self, default)
 
     def run(self) -> None:
         """Wait for the end, dropping the elements. See :func:`rstreams_fast.streams.ends.run`."""

@@ -95,7 +95,11 @@ class _Subscription(PushSubscription):
         # One call at a time: it is left before _asking is, so no two threads are in it.
         context = self._context
         if context is not None:
-            context.run(call)
+            try:
+                context.run(call)
+            except BaseException as leaving:  # through a thread where nobody waits for it
+                self._fail(leaving)
+                raise
 
     def _call(self, work: Callable[[], object]) -> None:
         try:

@@ -12,7 +12,6 @@ from rstreams_fast.streams.drain import check_subscriber, silent
 from rstreams_fast.streams.inlet import Inlet, subscribe_to
 from rstreams_fast.streams.origins import close_source, end_detector
 from rstreams_fast.streams.program import Program
-from rstreams_fast.streams.tuning import BURST
 
 __all__ = ["Unbatch", "UnbatchSegment"]
 
@@ -89,7 +88,9 @@ class _UnbatchSubscription(Inlet):
         self._outstanding = False  # asked for and not come yet
         self._ended = False
         self._takes_nothing = program.takes_nothing
-        self._run = FusedRun(self._items, program.stages, subscriber.on_next, self._demand)
+        self._run = FusedRun(
+            self._items, program.stages, self._slot_by_bursts(subscriber), self._demand
+        )
 
     def on_next(self, element: Any, /) -> None:
         """Take the iterable that was asked for."""
@@ -125,7 +126,7 @@ class _UnbatchSubscription(Inlet):
             except Exception as raised:
                 self._fail(raised)
                 return self._settle()
-        status = run.drain(BURST)
+        status = self._burst_on(run)
         if status is RunStatus.MORE:
             return True
         if status is RunStatus.ENDED:
@@ -148,7 +149,7 @@ class _UnbatchSubscription(Inlet):
         self._ended = True
         self._upstream.cancel()  # no effect if it was upstream that ended
         self._close()
-        status = run.finish()
+        status = self._flush(run)
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def _close(self) -> None:
