@@ -201,7 +201,7 @@ class OfficialPublisherTests(Verification):
                 lambda me: me.terminal, "1.3", "10 elements and on_complete, one at a time"
             )
 
-    @rule("1.4")
+    @rule("1.4", strict=True)
     def optional_spec104_mustSignalOnErrorWhenFails(self) -> None:
         """A failed publisher says so by on_error, after on_subscribe, instead of raising.
 

@@ -213,7 +213,7 @@ class PublisherVerification(OfficialPublisherTests):
 
     @rule("1.8")
     def beyond_spec108_cancelRacingWithSignalsMustBeSafe(self) -> None:
-        """Cancel and request from one thread each, while elements flow: no overlap, then silence.
+        """Threads request and cancel while elements flow and end: no overlap, then silence.
 
         Look at the state that request, cancel and the loop share without a lock.
         """
@@ -223,7 +223,7 @@ class PublisherVerification(OfficialPublisherTests):
             subscriber = self._subscriber(self._publisher(10))
             self.environment.run_together(
                 functools.partial(_request_each, subscriber, 1, 1, 1, 1, 1),
-                functools.partial(_request_each, subscriber, 2, 1),
+                functools.partial(_request_each, subscriber, 2, 4),
                 subscriber.cancel,
                 rule="3.5",
             )

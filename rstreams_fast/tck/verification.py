@@ -46,13 +46,14 @@ class Test:
     beyond: bool  #: not in the official kit
     what: str  #: what it checks
     look: str  #: where to look when it fails
+    strict: bool = False  #: optional as to its hook only: with it, a failure is a breach
 
 
-def rule(number: str) -> Callable[[_Method], _Method]:
+def rule(number: str, *, strict: bool = False) -> Callable[[_Method], _Method]:
     """Make a method a test of the rule ``number``. Its name says the kind, its docstring the rest.
 
     The first paragraph of the docstring is what it checks; one that begins with ``Look at`` tells
-    where to look when it fails.
+    where to look when it fails. ``strict`` is for a test that is optional only in that its hook is.
     """
 
     def wrap(method: _Method) -> _Method:
@@ -65,7 +66,7 @@ def rule(number: str) -> Callable[[_Method], _Method]:
         paragraphs = inspect.cleandoc(method.__doc__ or "").split("\n\n")
         plain = [" ".join(paragraph.split()) for paragraph in paragraphs]
         look = next((text for text in plain if text.startswith("Look at ")), "")
-        test = Test(name, number, kind, beyond, plain[0], look.removeprefix("Look at "))
+        test = Test(name, number, kind, beyond, plain[0], look.removeprefix("Look at "), strict)
 
         @functools.wraps(method)
         def run(self: Verification) -> None:
@@ -157,7 +158,7 @@ class Verification:
         if isinstance(raised, RuleBroken):
             raised.test, raised.look = test.name, test.look
             raised.history = str(self.environment.history)
-            if test.kind == OPTIONAL:
+            if test.kind == OPTIONAL and not test.strict:
                 raise OptionalNotMet(raised) from None
         raise raised
 

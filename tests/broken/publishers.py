@@ -1,0 +1,1136 @@
+"""A correct publisher, and what becomes of it when one line at a time is wrong."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
+
+from rstreams_fast.api import UNBOUNDED
+from tests.broken.registry import Group
+
+publishers = Group()
+breaks = publishers.breaks
+
+
+class CorrectSubscription:
+    """One lock; whoever finds the drain taken leaves its work to it."""
+
+    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
+        self.subscriber = subscriber
+        self.source = source
+        self.lock = threading.Lock()
+        self.demand = 0
+        self.refused: Exception | None = None
+        self.draining = True  # until on_subscribe has returned
+
+    def start(self) -> None:
+        self.call(self.subscriber.on_subscribe, self)
+        self.drain()
+
+    # -- the subscription's face --
+
+    def request(self, n: Any, /) -> None:
+        if self.take(n):
+            self.drain()
+
+    def cancel(self) -> None:
+        self.subscriber = None
+
+    # -- what stands behind it --
+
+    def take(self, n: Any) -> bool:
+        """Note the request; True if the caller now holds the drain."""
+        with self.lock:
+            if self.subscriber is None:
+                return False
+            refused = self.check(n)
+            if refused is None:
+                self.demand = self.add(n)
+            else:
+                self.refused = self.refused or refused
+            held, self.draining = self.draining, True
+            return not held
+
+    def check(self, n: Any) -> Exception | None:
+        if isinstance(n, bool) or not isinstance(n, int):
+            return TypeError(f"§3.9: n must be an int, is {type(n).__name__}")
+        return ValueError(f"§3.9: n must be at least 1, is {n}") if n < 1 else None
+
+    def add(self, n: int) -> int:
+        return min(self.demand + n, UNBOUNDED)
+
+    def drain(self) -> None:
+        while (signal := self.next_signal()) is not None:
+            self.call(*signal)
+
+    def next_signal(self) -> tuple[Any, ...] | None:
+        with self.lock:
+            subscriber = self.subscriber
+            if subscriber is None:
+                self.draining = False
+                return None
+            if self.refused is not None:
+                return self.ends(subscriber.on_error, self.refused)
+            if not self.demand:
+                self.draining = False
+                return None
+            try:
+                element = next(self.source)
+            except StopIteration:
+                return self.ends(subscriber.on_complete)
+            except Exception as failed:
+                return self.ends(subscriber.on_error, failed)
+            self.demand -= 1
+            return subscriber.on_next, element
+
+    def ends(self, *signal: Any) -> tuple[Any, ...]:
+        self.subscriber = None
+        return signal
+
+    def call(self, method: Callable[..., object], *arguments: Any) -> None:
+        try:
+            method(*arguments)
+        except Exception:
+            self.subscriber = None
+
+
+class CorrectPublisher:
+    """``elements`` numbers, or ``source()``."""
+
+    subscription: ClassVar[type[CorrectSubscription]] = CorrectSubscription
+    #: The hook of the verification that makes it.
+    hook: ClassVar[str] = "create_publisher"
+
+    def __init__(self, elements: int = 0) -> None:
+        self.elements = elements
+
+    def source(self) -> Iterable[Any]:
+        return range(self.elements)
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        if subscriber is None:
+            raise TypeError("§1.9: subscriber is None")
+        if not hasattr(subscriber, "on_subscribe"):
+            raise TypeError("§1.9: that is no subscriber")
+        self.subscription(subscriber, iter(self.source())).start()
+
+
+class CorrectRegistry(CorrectPublisher):
+    """Knows its subscribers, by identity, and takes each once."""
+
+    def __init__(self, elements: int = 0) -> None:
+        super().__init__(elements)
+        self.lock = threading.Lock()
+        self.known: list[Any] = []
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        if subscriber is None or not hasattr(subscriber, "on_subscribe"):
+            raise TypeError("§1.9: that is no subscriber")
+        publisher = self
+
+        class Subscription(CorrectSubscription):
+            def cancel(self) -> None:
+                publisher.forget(self.subscriber)
+                super().cancel()
+
+            def ends(self, *signal: Any) -> tuple[Any, ...]:
+                publisher.forget(self.subscriber)
+                return super().ends(*signal)
+
+        with self.lock:
+            if any(known is subscriber for known in self.known):
+                raise RuntimeError("§1.10: the same subscriber twice")
+            self.known.append(subscriber)
+        Subscription(subscriber, iter(self.source())).start()
+
+    def forget(self, subscriber: Any) -> None:
+        with self.lock:
+            self.known = [known for known in self.known if known is not subscriber]
+
+
+class CorrectFailed(CorrectPublisher):
+    """Has failed before anybody came."""
+
+    hook = "create_failed_publisher"
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        subscription = CorrectSubscription(subscriber, iter(()))
+        subscriber.on_subscribe(subscription)
+        subscription.cancel()
+        subscriber.on_error(RuntimeError("failed before"))
+
+
+class CorrectFailing(CorrectPublisher):
+    """Fails after its elements."""
+
+    hook = "create_failing_publisher"
+
+    def source(self) -> Iterator[Any]:
+        yield from range(self.elements)
+        raise RuntimeError("failed in mid-stream")
+
+
+def with_subscription(subscription: type[CorrectSubscription]) -> type[CorrectPublisher]:
+    """A publisher whose subscriptions are these; named after them."""
+    return type(subscription.__name__, (CorrectPublisher,), {"subscription": subscription})
+
+
+def subscription_breaks(rule: str, test: str, says: str) -> Callable[[Any], Any]:
+    def register(subscription: Any) -> Any:
+        breaks(rule, test, says)(with_subscription(subscription))
+        return subscription
+
+    return register
+
+
+# -- 1.1 -------------------------------------------------------------------------------------------
+
+SPEC101 = "required_spec101_subscriptionRequestMustResultInTheCorrectNumberOfProducedElements"
+
+
+@subscription_breaks("1.1", SPEC101, "at most 1 elements, as requested")
+class OneTooMany(CorrectSubscription):
+    def add(self, n: int) -> int:
+        return super().add(n) + 1
+
+
+@subscription_breaks("1.1", SPEC101, "at most 0 elements, as requested")
+class OneBeforeAnyRequest(CorrectSubscription):
+    def start(self) -> None:
+        self.demand = 1
+        super().start()
+
+
+@subscription_breaks("1.1", SPEC101, "element 2")
+class IgnoresDemand(CorrectSubscription):
+    def add(self, n: int) -> int:
+        return UNBOUNDED
+
+
+@breaks("1.1", SPEC101, "an element after request(1)")
+class GivesNothing(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        if subscriber is None:
+            raise TypeError
+        subscriber.on_subscribe(CorrectSubscription(subscriber, iter(())))
+
+
+@subscription_breaks(
+    "1.1", "beyond_spec101_aLongStreamMustKeepCountAndOrder", "at most 777 elements"
+)
+class CountsWrongLate(CorrectSubscription):
+    emitted = 0
+
+    def next_signal(self) -> tuple[Any, ...] | None:
+        self.emitted += 1
+        if self.emitted == 700:
+            self.demand += 1
+        return super().next_signal()
+
+
+# -- 1.2, 1.5 --------------------------------------------------------------------------------------
+
+SPEC102 = "required_spec102_maySignalLessThanRequestedAndTerminateSubscription"
+SPEC105 = "required_spec105_mustSignalOnCompleteWhenFiniteStreamTerminates"
+
+
+@subscription_breaks("1.2", SPEC102, "on_complete after the third and last element")
+class EndsOnlyWithoutDemand(CorrectSubscription):
+    def ends(self, *signal: Any) -> tuple[Any, ...]:
+        if self.demand and self.refused is None:
+            return (lambda: setattr(self, "subscriber", None),)
+        return super().ends(*signal)
+
+
+@subscription_breaks("1.5", SPEC105, "on_complete after the last element")
+class NeverCompletes(CorrectSubscription):
+    def ends(self, *signal: Any) -> tuple[Any, ...]:
+        super().ends()
+        return (lambda: None,)
+
+
+@breaks("1.5", "required_createPublisher3MustProduceAStreamOfExactly3Elements", "element 3 of 3")
+class OneTooFew(CorrectPublisher):
+    def source(self) -> Iterable[Any]:
+        return range(self.elements - 1)
+
+
+@breaks(
+    "1.5", "required_createPublisher1MustProduceAStreamOfExactly1Element", "seen:     on_next(1)"
+)
+class OneMoreThanItSays(CorrectPublisher):
+    def source(self) -> Iterable[Any]:
+        return range(self.elements + 1)
+
+
+@breaks(
+    "1.5",
+    "optional_spec105_emptyStreamMustTerminateBySignallingOnComplete",
+    "on_complete of an empty stream",
+)
+class EmptyNeverCompletes(CorrectPublisher):
+    def source(self) -> Iterator[Any]:
+        if not self.elements:
+            yield from itertools.count()
+        yield from range(self.elements)
+
+
+@breaks(
+    "1.9",
+    "optional_spec105_emptyStreamMustTerminateBySignallingOnComplete",
+    "on_subscribe before any other signal",
+)
+class EmptyCompletesWithoutSubscription(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        if not self.elements:
+            subscriber.on_complete()
+
+
+# -- 1.3 -------------------------------------------------------------------------------------------
+
+
+@breaks("1.3", "stochastic_spec103_mustSignalOnMethodsSequentially", "while another thread is")
+class EmitsFromThreads(CorrectPublisher):
+    """Two threads call on_next, and the first one stays in it until the second has come."""
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        started: list[threading.Thread] = []
+
+        class Subscription:
+            def request(self, n: int, /) -> None:
+                both = threading.Barrier(2)
+
+                def emit() -> None:
+                    both.wait(1)
+                    for _ in range(20):
+                        subscriber.on_next(1)
+
+                if not started:
+                    started.extend(threading.Thread(target=emit) for _ in range(2))
+                    for thread in started:
+                        thread.start()
+
+            def cancel(self) -> None:
+                pass
+
+        subscriber.on_subscribe(Subscription())
+
+
+@subscription_breaks(
+    "1.3",
+    "beyond_spec103_signalsMustNotOverlapWhenAnotherThreadRequests",
+    "on_next(1) while another thread is inside on_next(0)",
+)
+class WhoeverRequestsEmits(CorrectSubscription):
+    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
+        super().__init__(subscriber, source)
+        self.owner = 0
+
+    def request(self, n: Any, /) -> None:
+        mine = self.take(n)
+        if mine or self.owner not in (0, threading.get_ident()):
+            self.drain()
+
+    def call(self, method: Callable[..., object], *arguments: Any) -> None:
+        self.owner = threading.get_ident()
+        super().call(method, *arguments)
+        self.owner = 0
+
+
+# -- 1.4 -------------------------------------------------------------------------------------------
+
+SPEC104 = "optional_spec104_mustSignalOnErrorWhenFails"
+MAY_REJECT = (
+    "required_spec109_mayRejectCallsToSubscribeIfPublisherIsUnableOrUnwillingToServeThem"
+    "RejectionMustTriggerOnErrorAfterOnSubscribe"
+)
+
+
+@breaks("1.4", SPEC104, "raised RuntimeError('failed before')")
+class FailedRaises(CorrectFailed):
+    def subscribe(self, subscriber: Any, /) -> None:
+        raise RuntimeError("failed before")
+
+
+@breaks("1.9", MAY_REJECT, "on_error of the failed publisher")
+class FailedIsSilent(CorrectFailed):
+    def subscribe(self, subscriber: Any, /) -> None:
+        subscriber.on_subscribe(CorrectSubscription(subscriber, iter(())))
+
+
+@breaks("1.9", MAY_REJECT, "on_subscribe before any other signal")
+class FailedForgetsOnSubscribe(CorrectFailed):
+    def subscribe(self, subscriber: Any, /) -> None:
+        subscriber.on_error(RuntimeError("failed before"))
+
+
+MIDWAY = "beyond_spec104_aFailureAfterSomeElementsMustBeSignalled"
+
+
+@breaks("1.4", MIDWAY, "on_error, since the source failed")
+class TakesFailureForTheEnd(CorrectFailing):
+    def source(self) -> Iterator[Any]:
+        try:
+            yield from super().source()
+        except RuntimeError:
+            return
+
+
+class RaisesFailure(CorrectSubscription):
+    def ends(self, *signal: Any) -> tuple[Any, ...]:
+        self.subscriber = None
+        if len(signal) > 1:
+            raise signal[1]
+        return signal
+
+
+@breaks("1.4", MIDWAY, "raised RuntimeError('failed in mid-stream')")
+class FailureLeavesRequest(CorrectFailing):
+    subscription = RaisesFailure
+
+
+# -- 1.6, 1.7 --------------------------------------------------------------------------------------
+
+
+class StillChecks(CorrectSubscription):
+    """Answers invalid requests in any state."""
+
+    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
+        super().__init__(subscriber, source)
+        self.first = subscriber
+
+    def request(self, n: Any, /) -> None:
+        refused = self.check(n)
+        if refused is not None and self.subscriber is None:
+            self.first.on_error(refused)
+        super().request(n)
+
+
+subscription_breaks(
+    "1.6",
+    "beyond_spec106_afterTheEndRequestAndCancelMustBeNops",
+    "nothing after on_complete()",
+)(StillChecks)
+subscription_breaks(
+    "3.6",
+    "beyond_spec306_afterCancelInvalidRequestsMustBeNops",
+    "nothing after on_error(",
+)(StillChecks)
+
+
+@subscription_breaks(
+    "1.7",
+    "required_spec107_mustNotEmitFurtherSignalsOnceOnCompleteHasBeenSignalled",
+    "nothing after on_complete()",
+)
+class ServesOnAfterTheEnd(CorrectSubscription):
+    def ends(self, *signal: Any) -> tuple[Any, ...]:
+        self.source = itertools.count()
+        self.demand = 0
+        return signal
+
+
+@subscription_breaks("1.7", SPEC105, "on_complete() came after it")
+class CompletesTwice(CorrectSubscription):
+    def ends(self, *signal: Any) -> tuple[Any, ...]:
+        method = signal[0]
+        super().ends()
+        return (lambda: (method(*signal[1:]), method(*signal[1:])),)
+
+
+@subscription_breaks(
+    "1.7", "beyond_spec107_nothingMustFollowOnErrorOfAnInvalidRequest", "nothing after on_error("
+)
+class LivesOnAfterOnError(CorrectSubscription):
+    def next_signal(self) -> tuple[Any, ...] | None:
+        refused, self.refused = self.refused, None
+        if refused is not None and self.subscriber is not None:
+            return self.subscriber.on_error, refused
+        return super().next_signal()
+
+
+@breaks(
+    "1.7", "beyond_spec107_nothingMustFollowOnErrorOfAFailedPublisher", "nothing after on_error("
+)
+class FailedFailsAgain(CorrectFailed):
+    def subscribe(self, subscriber: Any, /) -> None:
+        subscription = CorrectSubscription(subscriber, iter(()))
+        subscriber.on_subscribe(subscription)
+        subscriber.on_error(RuntimeError("failed before"))
+        subscription.drain()
+
+
+# -- 1.8, 3.12 -------------------------------------------------------------------------------------
+
+
+@subscription_breaks(
+    "1.8",
+    "beyond_spec108_cancelFromWithinOnNextMustStopTheElements",
+    "at most 0 elements after a cancel from within on_next",
+)
+class TenMoreAfterCancel(CorrectSubscription):
+    left = 10
+
+    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
+        super().__init__(subscriber, source)
+        self.cancelled: Any = None
+
+    def cancel(self) -> None:
+        if self.subscriber is not None:
+            self.cancelled = self.subscriber
+        super().cancel()
+
+    def next_signal(self) -> tuple[Any, ...] | None:
+        if self.cancelled is not None and self.demand and self.left:
+            self.left -= 1
+            return self.cancelled.on_next, next(self.source)
+        self.cancelled = None
+        return super().next_signal()
+
+
+@subscription_breaks(
+    "1.8",
+    "beyond_spec108_cancelFromWithinOnSubscribeMustPreventAllSignals",
+    "nothing after a cancel from within on_subscribe",
+)
+class DeafInOnSubscribe(CorrectSubscription):
+    started = False
+
+    def start(self) -> None:
+        self.subscriber.on_subscribe(self)
+        self.started = True
+        self.drain()
+
+    def cancel(self) -> None:
+        if self.started:
+            super().cancel()
+
+
+@subscription_breaks(
+    "1.8", "beyond_spec108_cancelRacingWithSignalsMustBeSafe", "cancel() returns normally"
+)
+class CancelUsesWhatTheEndClears(CorrectSubscription):
+    def cancel(self) -> None:
+        if self.subscriber is not None:
+            time.sleep(0.002)
+            self.subscriber.on_subscribe  # noqa: B018 - AttributeError, if the end came meanwhile
+        super().cancel()
+
+
+@breaks(
+    "3.12",
+    "required_spec312_cancelMustMakeThePublisherToEventuallyStopSignaling",
+    "as requested",
+)
+class RunsAway(CorrectPublisher):
+    """A thread that emits, whatever is asked or cancelled, until its elements end."""
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        class Subscription:
+            started = False
+
+            def request(self, n: int, /) -> None:
+                if not self.started:
+                    self.started = True
+                    threading.Thread(target=emit).start()
+
+            def cancel(self) -> None:
+                pass
+
+        def emit() -> None:
+            for n in range(40):
+                subscriber.on_next(n)
+
+        subscriber.on_subscribe(Subscription())
+
+
+@subscription_breaks(
+    "3.12",
+    "beyond_spec312_requestAndCancelMustWorkFromFreeRunningThreads",
+    "an element for a request from any thread",
+)
+class HearsItsOwnThreadOnly(CorrectSubscription):
+    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
+        super().__init__(subscriber, source)
+        self.thread = threading.current_thread()
+
+    def request(self, n: Any, /) -> None:
+        if threading.current_thread() is self.thread:
+            super().request(n)
+
+
+# -- 1.9, 1.10, 1.11, 2.12 -------------------------------------------------------------------------
+
+ON_SUBSCRIBE = "required_spec109_mustIssueOnSubscribeForNonNullSubscriber"
+
+
+@breaks(
+    "1.9",
+    "required_spec109_subscribeThrowNPEOnNullSubscriber",
+    "subscribe(None) raises TypeError",
+)
+class TakesNone(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        if subscriber is not None:
+            super().subscribe(subscriber)
+
+
+@breaks(
+    "1.9",
+    "required_spec109_subscribeThrowNPEOnNullSubscriber",
+    "raised AttributeError",
+)
+class StumblesOverNone(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        self.subscription(subscriber, iter(self.source())).start()
+
+
+@breaks("1.9", ON_SUBSCRIBE, "expected: on_subscribe")
+class SaysNothing(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        pass
+
+
+@breaks("1.9", ON_SUBSCRIBE, "on_complete()")
+class CompletesFirst(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        subscriber.on_complete()
+
+
+@breaks("1.9", ON_SUBSCRIBE, "on_next(1337)")
+class EmitsFirst(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        subscriber.on_next(1337)
+
+
+@breaks("1.9", ON_SUBSCRIBE, "on_error(RuntimeError('first'))")
+class FailsFirst(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        subscriber.on_error(RuntimeError("first"))
+
+
+@breaks("1.9", ON_SUBSCRIBE, "subscribe returns normally")
+class SubscribeRaises(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        raise OSError("no connection")
+
+
+@breaks(
+    "1.9",
+    "beyond_optional_spec109_subscribeShouldRefuseWhatIsNoSubscriber",
+    "TypeError for object()",
+)
+class TakesAnything(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        if hasattr(subscriber, "on_subscribe"):
+            super().subscribe(subscriber)
+
+
+@breaks("1.9", "beyond_spec109_subscribingFromManyThreadsMustServeEachOnce", "on_subscribe")
+class ServesOneAtATime(CorrectPublisher):
+    """Keeps the newcomer in an attribute, where another newcomer replaces it."""
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        self.newcomer = subscriber
+        time.sleep(0.02)
+        super().subscribe(self.newcomer)
+
+
+TWICE = "beyond_optional_spec110_theSameSubscriberTwiceShouldBeRejected"
+
+
+@breaks("1.10", TWICE, "a second on_subscribe")
+class RegistryWithAGap(CorrectRegistry):
+    def subscribe(self, subscriber: Any, /) -> None:
+        if any(known is subscriber for known in self.known):
+            raise RuntimeError("§1.10: the same subscriber twice")
+        time.sleep(0.02)
+        self.known.append(subscriber)
+        CorrectSubscription(subscriber, iter(self.source())).start()
+
+
+@breaks("2.12", ON_SUBSCRIBE, "a second on_subscribe")
+class SubscribesTwice(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        super().subscribe(subscriber)
+        super().subscribe(subscriber)
+
+
+@breaks("2.12", "beyond_spec212_aSubscriberWithHostileEqualityMustBeServed", "_Raised('hash')")
+class RegistryByHash(CorrectPublisher):
+    def __init__(self, elements: int = 0) -> None:
+        super().__init__(elements)
+        self.known: set[Any] = set()
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        self.known.add(subscriber)
+        super().subscribe(subscriber)
+
+
+class AsksForTruth(CorrectPublisher):
+    def subscribe(self, subscriber: Any, /) -> None:
+        if not subscriber:
+            raise TypeError("§1.9: subscriber is None")
+        super().subscribe(subscriber)
+
+
+breaks("2.12", "beyond_spec212_aSubscriberWithHostileEqualityMustBeServed", "_Raised('bool')")(
+    AsksForTruth
+)
+
+
+class OneSource(CorrectPublisher):
+    """All subscribers draw from one source."""
+
+    def __init__(self, elements: int = 0) -> None:
+        super().__init__(elements)
+        self.shared = iter(range(elements))
+
+    def source(self) -> Iterable[Any]:
+        return self.shared
+
+
+MULTICAST = (
+    "optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfIts"
+    "SubscribersWhenRequesting"
+)
+breaks("1.11", MULTICAST + "OneByOne", "§1.11")(OneSource)
+breaks("1.11", MULTICAST + "ManyUpfront", "on_complete()")(OneSource)
+breaks("1.11", MULTICAST + "ManyUpfrontAndCompleteAsExpected", "on_complete()")(OneSource)
+
+
+@breaks("1.11", MULTICAST + "ManyUpfront", "the same elements as subscriber")
+class EachInAnotherOrder(CorrectPublisher):
+    turn = 0
+
+    def source(self) -> Iterable[Any]:
+        self.turn += 1
+        return [*range(self.turn, self.elements), *range(self.turn)][: self.elements]
+
+
+class OnlyOne(CorrectPublisher):
+    """Rejects a second subscriber, properly."""
+
+    taken = False
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        if self.taken:
+            CorrectFailed().subscribe(subscriber)
+        else:
+            self.taken = True
+            super().subscribe(subscriber)
+
+
+breaks("1.11", "optional_spec111_maySupportMultiSubscribe", "no signal before a request")(OnlyOne)
+breaks(
+    "1.11",
+    "optional_spec111_registeredSubscribersMustReceiveOnNextOrOnCompleteSignals",
+    "an element or on_complete for each",
+)(OnlyOne)
+
+
+# -- 2.13 ------------------------------------------------------------------------------------------
+
+
+class PassesOn(CorrectSubscription):
+    """What the subscriber raises leaves through whoever called."""
+
+    def call(self, method: Callable[..., object], *arguments: Any) -> None:
+        method(*arguments)
+
+
+def passes_on(signal: str, caller: str, says: str) -> None:
+    name = f"beyond_spec213_what{signal}RaisesMustNotLeave{caller}"
+    subscription_breaks("2.13", name, says)(PassesOn)
+
+
+passes_on("OnNext", "Request", "request(3) returns normally")
+passes_on("OnSubscribe", "Subscribe", "subscribe returns normally")
+passes_on("OnComplete", "Request", "request(2) returns normally")
+passes_on("OnError", "Request", "request(-1) returns normally")
+
+
+@subscription_breaks(
+    "2.13",
+    "beyond_spec213_whatOnNextRaisesMustNotLeaveRequest",
+    "the subscription counts as cancelled",
+)
+class GoesOnAfterOnNextRaised(CorrectSubscription):
+    def call(self, method: Callable[..., object], *arguments: Any) -> None:
+        subscriber = self.subscriber
+        super().call(method, *arguments)
+        self.subscriber = subscriber
+
+
+@breaks("2.13", "beyond_spec101_aLongStreamMustKeepCountAndOrder", "element 501 is None")
+class NoneInMidStream(CorrectPublisher):
+    def source(self) -> Iterator[Any]:
+        yield from range(500)
+        yield None
+        yield from range(501, self.elements)
+
+
+# -- 3.2, 3.3 --------------------------------------------------------------------------------------
+
+SPEC302 = "required_spec302_mustAllowSynchronousRequestCallsFromOnNextAndOnSubscribe"
+SPEC303 = "required_spec303_mustNotAllowUnboundedRecursion"
+
+
+@subscription_breaks("3.2", SPEC302, "every call returns within 1.5 s")
+class HoldsALockWhileSignalling(CorrectSubscription):
+    def call(self, method: Callable[..., object], *arguments: Any) -> None:
+        with self.lock:
+            super().call(method, *arguments)
+
+
+@subscription_breaks("3.2", SPEC302, "6 elements, all asked for from within signals")
+class DeafWhileSignalling(CorrectSubscription):
+    def request(self, n: Any, /) -> None:
+        if not self.draining:
+            super().request(n)
+
+
+class Recursive(CorrectSubscription):
+    """Emits from within request, whoever emits already."""
+
+    patience = 0
+
+    def request(self, n: Any, /) -> None:
+        self.take(n)
+        if self.patience:
+            self.patience -= 1
+        else:
+            self.drain()
+
+    def drain(self) -> None:
+        if self.patience >= 0:
+            super().drain()
+
+
+subscription_breaks("3.3", SPEC303, "on_next at most 1 deep in itself")(Recursive)
+
+
+@subscription_breaks(
+    "3.3",
+    "beyond_spec303_recursionMustStayBoundedOverALongStream",
+    "on_next at most 1 deep in itself",
+)
+class RecursiveLate(CorrectSubscription):
+    requests = 0
+
+    def request(self, n: Any, /) -> None:
+        self.requests += 1
+        if self.take(n) or self.requests > 600:
+            self.drain()
+
+
+# -- 3.4, 3.5, 3.6, 3.7 ----------------------------------------------------------------------------
+
+
+@subscription_breaks("3.4", "beyond_optional_spec304_requestShouldReturnSoon", "within 50 ms")
+class SlowRequest(CorrectSubscription):
+    def request(self, n: Any, /) -> None:
+        time.sleep(0.08)
+        super().request(n)
+
+
+@subscription_breaks("3.5", "beyond_spec305_cancelMustReturnSoon", "cancel() within 50 ms")
+class SlowCancel(CorrectSubscription):
+    def cancel(self) -> None:
+        time.sleep(0.08)
+        super().cancel()
+
+
+@subscription_breaks(
+    "3.5", "beyond_spec305_cancelFromManyThreadsMustBeSafe", "cancel() returns normally"
+)
+class CancelIsForOne(CorrectSubscription):
+    cancelling = False
+
+    def cancel(self) -> None:
+        if self.cancelling:
+            raise RuntimeError("cancel is already running")
+        self.cancelling = True
+        super().cancel()
+        time.sleep(0.02)
+        self.cancelling = False
+
+
+@subscription_breaks(
+    "3.6",
+    "required_spec306_afterSubscriptionIsCancelledRequestMustBeNops",
+    "nothing for requests after cancel",
+)
+class IgnoresCancel(CorrectSubscription):
+    def cancel(self) -> None:
+        pass
+
+
+@subscription_breaks(
+    "3.7",
+    "required_spec307_afterSubscriptionIsCancelledAdditionalCancelationsMustBeNops",
+    "nothing for three cancels",
+)
+class CompletesOnCancel(CorrectSubscription):
+    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
+        super().__init__(subscriber, source)
+        self.first = subscriber
+
+    def cancel(self) -> None:
+        if self.subscriber is None and self.first is not None:
+            first, self.first = self.first, None
+            first.on_complete()
+        super().cancel()
+
+
+# -- 3.8 -------------------------------------------------------------------------------------------
+
+
+@subscription_breaks("3.8", SPEC101, "3 elements after request(1), request(2)")
+class DelaysItsDemandAway(CorrectSubscription):
+    """Forgets what was asked while the drain was busy."""
+
+    seen = 0
+
+    def add(self, n: int) -> int:
+        self.seen += 1
+        return self.demand if self.seen == 2 else super().add(n)
+
+
+@subscription_breaks(
+    "3.8", "beyond_spec308_demandFromSeveralThreadsMustAddUp", "200 elements, as requested"
+)
+class LosesDemandWhenBusy(CorrectSubscription):
+    """Two requests at once: the second finds the first one at work, and is dropped."""
+
+    busy = False
+
+    def request(self, n: Any, /) -> None:
+        if self.busy:
+            return
+        self.busy = True
+        time.sleep(0.0002)
+        super().request(n)
+        self.busy = False
+
+
+# -- 3.9 -------------------------------------------------------------------------------------------
+
+ZERO = "required_spec309_requestZeroMustSignalIllegalArgumentException"
+NEGATIVE = "required_spec309_requestNegativeNumberMustSignalIllegalArgumentException"
+MESSAGE = (
+    "optional_spec309_requestNegativeNumberMaySignalIllegalArgumentExceptionWithSpecificMessage"
+)
+
+
+@subscription_breaks("3.9", ZERO, "on_error(ValueError) for request(0)")
+class IgnoresZero(CorrectSubscription):
+    def request(self, n: Any, /) -> None:
+        if n != 0:
+            super().request(n)
+
+
+@subscription_breaks("3.9", NEGATIVE, "on_error(ValueError) for request(-")
+class IgnoresNegative(CorrectSubscription):
+    def request(self, n: Any, /) -> None:
+        if n >= 0:
+            super().request(n)
+
+
+@subscription_breaks("3.9", MESSAGE, "a message with one of")
+class SaysLittle(CorrectSubscription):
+    def check(self, n: Any) -> Exception | None:
+        return None if super().check(n) is None else ValueError("wrong")
+
+
+@subscription_breaks("3.9", ZERO, "on_error(KeyError('n'))")
+class SignalsAnotherError(CorrectSubscription):
+    def check(self, n: Any) -> Exception | None:
+        return None if super().check(n) is None else KeyError("n")
+
+
+@subscription_breaks(
+    "3.9",
+    "beyond_spec309_anInvalidRequestFromWithinOnNextMustBeSignalledAfterIt",
+    "on_error after on_next has returned",
+)
+class ErrorOvertakesOnNext(CorrectSubscription):
+    def request(self, n: Any, /) -> None:
+        refused = self.check(n)
+        if refused is not None and self.subscriber is not None:
+            subscriber, self.subscriber = self.subscriber, None
+            subscriber.on_error(refused)
+        super().request(n)
+
+
+class OnlyComparesWithOne(CorrectSubscription):
+    """Never asks whether n is an int at all."""
+
+    def check(self, n: Any) -> Exception | None:
+        return ValueError(f"§3.9: n must be at least 1, is {n}") if n < 1 else None
+
+
+def wrong_type(name: str, says: str, broken: Any = OnlyComparesWithOne) -> None:
+    test = f"beyond_spec309_requestOf{name}MustSignalATypeError"
+    subscription_breaks("3.9", test, says)(broken)
+
+
+wrong_type("True", "at most 0 elements, as requested")
+wrong_type("AFloat", "at most 0 elements, as requested")
+wrong_type("AString", "request('1') returns normally")
+wrong_type("None", "request(None) returns normally")
+
+
+# -- 3.13 ------------------------------------------------------------------------------------------
+
+
+class KeepsAll(CorrectPublisher):
+    """Never forgets a subscriber."""
+
+    def __init__(self, elements: int = 0) -> None:
+        super().__init__(elements)
+        self.known: list[Any] = []
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        self.known.append(subscriber)
+        super().subscribe(subscriber)
+
+
+DROPPED = "required_spec313_cancelMustMakeThePublisherEventuallyDropAllReferencesToTheSubscriber"
+breaks("3.13", DROPPED, "let go of after cancel")(KeepsAll)
+for _after, _says in (
+    ("WithoutAnyRequest", "a cancel without request"),
+    ("AfterTheEnd", "let go of after on_complete"),
+    ("AfterAnError", "let go of after on_error"),
+):
+    breaks("3.13", f"beyond_spec313_theSubscriberMustBeLetGoOf{_after}", _says)(KeepsAll)
+
+
+@subscription_breaks(
+    "3.13",
+    "beyond_spec313_theCancelledSubscriptionMustNotKeepTheSubscriber",
+    "while its subscription is kept",
+)
+class CancelSetsAFlagOnly(CorrectSubscription):
+    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
+        super().__init__(subscriber, source)
+        self.first = subscriber
+
+
+@subscription_breaks(
+    "3.13",
+    "beyond_optional_spec313_theErrorShouldNotKeepTheSubscriber",
+    "while its error is kept",
+)
+class ErrorWithFrames(CorrectSubscription):
+    def request(self, n: Any, /) -> None:
+        subscriber = self.subscriber
+        try:
+            refused = self.check(n)
+            if refused is not None:
+                raise refused
+        except Exception as error:
+            self.subscriber = None
+            if subscriber is not None:
+                subscriber.on_error(error)
+        else:
+            super().request(n)
+
+
+# -- 3.15, 3.16, 3.17 ------------------------------------------------------------------------------
+
+
+@subscription_breaks(
+    "3.15",
+    "required_spec307_afterSubscriptionIsCancelledAdditionalCancelationsMustBeNops",
+    "cancel() returns normally",
+)
+class SecondCancelRaises(CorrectSubscription):
+    def cancel(self) -> None:
+        if self.subscriber is None:
+            raise RuntimeError("cancelled already")
+        super().cancel()
+
+
+@subscription_breaks("3.16", ZERO, "request(0) returns normally")
+class RequestRaises(CorrectSubscription):
+    def request(self, n: Any, /) -> None:
+        if n < 1:
+            raise ValueError("§3.9: n must be at least 1")
+        super().request(n)
+
+
+PENDING = "required_spec317_mustSupportAPendingElementCountUpToLongMaxValue"
+CUMULATIVE = "required_spec317_mustSupportACumulativePendingElementCountUpToLongMaxValue"
+ABOVE = "required_spec317_mustNotSignalOnErrorWhenPendingAboveLongMaxValue"
+
+
+@subscription_breaks("3.17", PENDING, "3 elements (element 1)")
+class Has32Bits(CorrectSubscription):
+    def add(self, n: int) -> int:
+        total = (self.demand + n) & 0xFFFFFFFF
+        return 0 if total >= 2**31 else total
+
+
+@subscription_breaks("3.17", CUMULATIVE, "3 elements (element 2)")
+class KeepsOnlyTheLastRequest(CorrectSubscription):
+    """Starts late, at the third request, and has forgotten the others by then."""
+
+    requests = 0
+
+    def add(self, n: int) -> int:
+        self.requests += 1
+        return n
+
+    def drain(self) -> None:
+        if self.requests in (1, 2):
+            self.draining = False
+        else:
+            super().drain()
+
+
+@subscription_breaks("3.17", ABOVE, "no on_error for too much demand")
+class TooMuchIsAnError(CorrectSubscription):
+    def check(self, n: Any) -> Exception | None:
+        refused = super().check(n)
+        if refused is None and self.demand + n > UNBOUNDED:
+            return OverflowError("too much demand")
+        return refused
+
+
+class PacksIntoALong(CorrectSubscription):
+    """As ``struct.pack`` or a C call does: OverflowError for what does not fit."""
+
+    def request(self, n: Any, /) -> None:
+        if isinstance(n, int):
+            n.to_bytes(8, "little", signed=True)
+        super().request(n)
+
+
+subscription_breaks(
+    "3.17",
+    "beyond_spec317_aRequestOf2To63MustCountAsUnbounded",
+    "request(9223372036854775808) returns normally",
+)(PacksIntoALong)
+subscription_breaks(
+    "3.17",
+    "beyond_spec317_aRequestOf2To64MustCountAsUnbounded",
+    "request(18446744073709551616) returns normally",
+)(PacksIntoALong)
+
+
+@subscription_breaks(
+    "3.17", "beyond_spec317_manySmallRequestsMustAddUp", "1200 elements for 1200 requests"
+)
+class TiresOfRequests(CorrectSubscription):
+    """Fails at the 1000th request."""
+
+    requests = 0
+
+    def request(self, n: Any, /) -> None:
+        self.requests += 1
+        if self.requests < 1000:
+            super().request(n)
