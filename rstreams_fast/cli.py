@@ -20,15 +20,16 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    options = _parser().parse_args(argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    options = _parser(uses_tck="tck" in arguments).parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     return command(options)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(*, uses_tck: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rstreams-fast",
-        description="Reactive Streams for Python: the demo, and what is installed.",
+        description="Reactive Streams for Python: the demo, the test kit, and what is installed.",
     )
     parser.add_argument("--version", action="version", version=rstreams_fast.__version__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -39,6 +40,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_DEMO_EPILOG,
     )
     _add_demo(demo)
+    tck = commands.add_parser("tck", help="the test kit: does an implementation keep the rules?")
+    if uses_tck:  # what it understands comes with the kit, which nobody else needs
+        from rstreams_fast.tck.command import add_arguments, run
+
+        add_arguments(tck)
+        tck.set_defaults(command=run)
     info = commands.add_parser(
         "info", help="say what is installed, which backend is in use, which bounds hold"
     )

@@ -7,9 +7,11 @@ import fnmatch
 import importlib
 import inspect
 import json
+import logging
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,9 +88,10 @@ def run(options: argparse.Namespace) -> int:
     for kind, (make, tests) in chosen.items():
         print(f"{kind}: {len(tests)} tests of {options.target}")
         results[kind] = []
-        for result in runner.run(make, tests):
-            results[kind].append(result)
-            _show(result, verbose=options.verbose)
+        with _quiet_logging():
+            for result in runner.run(make, tests):
+                results[kind].append(result)
+                _show(result, verbose=options.verbose)
     status = _status([result for each in results.values() for result in each])
     if options.json is not None:
         report = _report(options.target, results, status)
@@ -98,6 +101,17 @@ def run(options: argparse.Namespace) -> int:
             print(f"rstreams-fast tck: --json: {failed}", file=sys.stderr)
             return EXIT_COULD_NOT_RUN
     return status
+
+
+@contextmanager
+def _quiet_logging() -> Iterator[None]:
+    """Keep what implementations log off the screen, unless logging was set up: errors are meant."""
+    handler = logging.NullHandler()
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 # -- what to verify --------------------------------------------------------------------------------
