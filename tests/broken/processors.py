@@ -1,0 +1,406 @@
+"""A correct processor, and what becomes of it when one line at a time is wrong."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast.api import UNBOUNDED
+from tests.broken.registry import Group
+
+processors = Group()
+breaks = processors.breaks
+
+Call = Callable[[], object]
+
+
+class CorrectProcessor:
+    """Each subscriber has a queue of at most ``size``; the slowest gates, the fastest asks.
+
+    One lock guards all state. Calls are made without it, those upstream one at a time.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.lock = threading.Lock()
+        self.upstream: Any = None
+        self.outstanding = 0  # asked for upstream, and not yet come
+        self.calling_upstream = False
+        self.terminal: tuple[Any, ...] | None = None
+        self.cancelled = False
+        self.had_subscribers = False
+        self.downstreams: list[Downstream] = []
+
+    # -- the publisher's side --
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        if subscriber is None or not hasattr(subscriber, "on_subscribe"):
+            raise TypeError("§1.9: that is no subscriber")
+        downstream = self.make_downstream(subscriber)
+        with self.lock:
+            if self.terminal is None:
+                self.had_subscribers = True
+                self.downstreams.append(downstream)
+        downstream.start()
+
+    def make_downstream(self, subscriber: Any) -> Downstream:
+        return Downstream(self, subscriber)
+
+    # -- the subscriber's side --
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if subscription is None:
+            raise TypeError("§2.13: subscription is None")
+        with self.lock:
+            refused = self.upstream is not None
+            if not refused:
+                self.upstream = subscription
+        if refused:
+            subscription.cancel()
+        else:
+            self.call_upstream()
+
+    def on_next(self, element: Any, /) -> None:
+        if element is None:
+            raise TypeError("§2.13: element is None")
+        with self.lock:
+            if self.terminal is not None or self.cancelled:
+                return  # §2.8
+            self.outstanding -= 1
+            downstreams = list(self.downstreams)
+            for downstream in downstreams:
+                self.put(downstream, element)
+        self.spread(downstreams)
+
+    def put(self, downstream: Downstream, element: Any) -> None:
+        downstream.queue.append(element)
+
+    def on_error(self, error: BaseException, /) -> None:
+        if error is None:
+            raise TypeError("§2.13: error is None")
+        self.end("on_error", error)
+
+    def on_complete(self) -> None:
+        self.end("on_complete")
+
+    def end(self, *terminal: Any) -> None:
+        with self.lock:
+            if self.terminal is not None:
+                return
+            self.terminal = terminal
+            self.upstream = self.upstream and _GONE
+            downstreams, self.downstreams = self.downstreams, []
+        self.spread(downstreams)
+
+    def spread(self, downstreams: list[Downstream]) -> None:
+        for downstream in downstreams:
+            downstream.drain()
+        self.call_upstream()
+
+    # -- upstream, one call at a time (§2.7) --
+
+    def call_upstream(self) -> None:
+        with self.lock:
+            if self.calling_upstream:
+                return
+            self.calling_upstream = True
+        while (call := self.next_call_upstream()) is not None:
+            call()
+
+    def next_call_upstream(self) -> Call | None:
+        with self.lock:
+            call = None
+            if self.upstream is not None and self.terminal is None and not self.cancelled:
+                if self.had_subscribers and not self.downstreams:
+                    call = self.give_up()
+                elif not self.outstanding and self.is_wanted():
+                    self.outstanding += self.portion()
+                    call = functools.partial(self.upstream.request, self.portion())
+            if call is None:
+                self.calling_upstream = False
+            return call
+
+    def give_up(self) -> Call | None:
+        self.cancelled = True
+        call: Call = self.upstream.cancel
+        self.upstream = _GONE
+        return call
+
+    def is_wanted(self) -> bool:
+        asked = any(each.demand > len(each.queue) for each in self.downstreams)
+        return asked and all(len(each.queue) < self.size for each in self.downstreams)
+
+    def portion(self) -> int:
+        return 1
+
+    def forget(self, downstream: Downstream) -> None:
+        with self.lock:
+            if downstream in self.downstreams:
+                self.downstreams.remove(downstream)
+        self.call_upstream()
+
+
+class _Gone:
+    """Stands where the upstream was, so that a second one is still refused."""
+
+
+_GONE: Any = _Gone()
+
+
+class Downstream:
+    """The subscription of one subscriber; whoever finds the drain taken leaves its work to it."""
+
+    def __init__(self, processor: CorrectProcessor, subscriber: Any) -> None:
+        self.processor = processor
+        self.subscriber = subscriber
+        self.queue: deque[Any] = deque()
+        self.demand = 0
+        self.refused: Exception | None = None
+        self.draining = True  # until on_subscribe has returned
+
+    def start(self) -> None:
+        self.call(self.subscriber.on_subscribe, self)
+        with self.processor.lock:
+            self.draining = False
+        self.drain()
+
+    def request(self, n: Any, /) -> None:
+        with self.processor.lock:
+            if self.subscriber is None:
+                return
+            if isinstance(n, bool) or not isinstance(n, int):
+                self.refused = self.refused or TypeError(f"§3.9: {type(n).__name__} is no count")
+            elif n < 1:
+                self.refused = self.refused or ValueError(f"§3.9: n must be at least 1, is {n}")
+            else:
+                self.demand = min(self.demand + n, UNBOUNDED)
+        self.drain()
+        self.processor.call_upstream()
+
+    def cancel(self) -> None:
+        with self.processor.lock:
+            self.subscriber = None
+            self.queue.clear()
+        self.processor.forget(self)
+
+    def drain(self) -> None:
+        with self.processor.lock:
+            if self.draining:
+                return
+            self.draining = True
+        while (signal := self.next_signal()) is not None:
+            self.call(*signal)
+
+    def next_signal(self) -> tuple[Any, ...] | None:
+        with self.processor.lock:
+            subscriber, terminal = self.subscriber, self.processor.terminal
+            if subscriber is not None:
+                if self.refused is not None:
+                    return self.ends(self.fail, subscriber, self.refused)
+                if terminal is not None and (terminal[0] == "on_error" or not self.queue):
+                    return self.terminate(subscriber, terminal)
+                if self.queue and self.demand:
+                    self.demand -= 1
+                    return subscriber.on_next, self.queue.popleft()
+            self.draining = False
+            return None
+
+    def terminate(self, subscriber: Any, terminal: tuple[Any, ...]) -> tuple[Any, ...]:
+        return self.ends(getattr(subscriber, terminal[0]), *terminal[1:])
+
+    def fail(self, subscriber: Any, refused: Exception) -> None:
+        self.processor.forget(self)
+        subscriber.on_error(refused)
+
+    def ends(self, *signal: Any) -> tuple[Any, ...]:
+        self.subscriber = None
+        self.queue.clear()
+        return signal
+
+    def call(self, method: Callable[..., object], *arguments: Any) -> None:
+        try:
+            method(*arguments)
+        except Exception:
+            self.cancel()
+
+
+# -- 1.4, 4.2 --------------------------------------------------------------------------------------
+
+AT_ONCE = "mustImmediatelyPassOnOnErrorEventsReceivedFromItsUpstreamToItsDownstream"
+TO_ALL = "required_spec104_mustCallOnErrorOnAllItsSubscribersIfItEncountersANonRecoverableError"
+
+
+@breaks("4.2", AT_ONCE, "on_error(TestError('from upstream')) at subscriber")
+class SwallowsErrors(CorrectProcessor):
+    def on_error(self, error: BaseException, /) -> None:
+        if error is None:
+            raise TypeError
+
+
+@breaks("4.2", AT_ONCE, "seen:     on_complete()")
+class TakesAnErrorForTheEnd(CorrectProcessor):
+    def on_error(self, error: BaseException, /) -> None:
+        self.on_complete()
+
+
+@breaks("4.2", AT_ONCE, "on_error(ValueError('wrapped'))")
+class WrapsErrors(CorrectProcessor):
+    def end(self, *terminal: Any) -> None:
+        super().end(*terminal[:1], *(ValueError("wrapped") for _ in terminal[1:]))
+
+
+class OnlyWithDemand(Downstream):
+    def next_signal(self) -> tuple[Any, ...] | None:
+        if not self.demand and self.refused is None:
+            self.draining = False
+            return None
+        return super().next_signal()
+
+
+@breaks("4.2", AT_ONCE, "on_error(TestError('from upstream')) at subscriber")
+class ErrorsWaitForDemand(CorrectProcessor):
+    def make_downstream(self, subscriber: Any) -> Downstream:
+        return OnlyWithDemand(self, subscriber)
+
+
+@breaks("1.4", TO_ALL, "at subscriber-2")
+class ErrorsGoToTheFirstOnly(CorrectProcessor):
+    def end(self, *terminal: Any) -> None:
+        with self.lock:
+            del self.downstreams[1:]
+        super().end(*terminal)
+
+
+@breaks("1.4", "beyond_spec104_aFailureAfterSomeElementsMustBeSignalled", "no end")
+@breaks("4.1", "beyond_spec401_failureInMidStreamMustPass", "on_error(TestError('in mid-stream'))")
+class SwallowsLateErrors(SwallowsErrors):
+    pass
+
+
+# -- 2.1, 2.5, 2.6, 2.7 as a subscriber ------------------------------------------------------------
+
+
+@breaks(
+    "2.1",
+    "required_mustRequestFromUpstreamForElementsThatHaveBeenRequestedLongAgo",
+    "a request upstream for element 2",
+)
+class ForgetsOldDemand(CorrectProcessor):
+    asked = 0
+
+    def is_wanted(self) -> bool:
+        self.asked += super().is_wanted()
+        return self.asked == 1 and super().is_wanted()
+
+
+@breaks("2.6", "required_exerciseWhiteboxHappyPath", "cancel() when the puppet cancels")
+@breaks(
+    "4.1",
+    "beyond_optional_spec401_cancelOfTheLastSubscriberShouldCancelUpstream",
+    "cancel() upstream after the last cancel downstream",
+)
+class NeverCancelsUpstream(CorrectProcessor):
+    def give_up(self) -> Call | None:
+        return None
+
+
+@breaks(
+    "2.5",
+    "required_spec205_mustCallSubscriptionCancelIfItAlreadyHasAnSubscriptionAndReceives"
+    "AnotherOnSubscribeSignal",
+    "cancel() of a second subscription",
+)
+class TakesASecondUpstream(CorrectProcessor):
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if subscription is None:
+            raise TypeError
+        self.upstream = subscription
+        self.call_upstream()
+
+
+@breaks(
+    "4.1",
+    "beyond_optional_spec401_demandUpstreamShouldStayWithinTheBuffer",
+    "at most 17 elements asked for upstream",
+)
+class AsksForAll(CorrectProcessor):
+    def portion(self) -> int:
+        return UNBOUNDED
+
+
+# -- 4.1 -------------------------------------------------------------------------------------------
+
+EVERY = "beyond_spec401_everyElementMustPassInOrder"
+
+
+@breaks("4.1", EVERY, "on_next(1) at subscriber")
+class DropsEverySecond(CorrectProcessor):
+    count = 0
+
+    def put(self, downstream: Downstream, element: Any) -> None:
+        self.count += 1
+        if self.count % 2:
+            super().put(downstream, element)
+
+
+@breaks("4.1", EVERY, "seen:     on_next('0')")
+class ChangesElements(CorrectProcessor):
+    def put(self, downstream: Downstream, element: Any) -> None:
+        super().put(downstream, str(element))
+
+
+@breaks("4.1", EVERY, "on_next(1) at subscriber")
+class RepeatsTheFirst(CorrectProcessor):
+    first: Any = None
+
+    def put(self, downstream: Downstream, element: Any) -> None:
+        self.first = element if self.first is None else self.first
+        super().put(downstream, self.first)
+
+
+@breaks("4.1", "beyond_spec401_whatIsBufferedMustPassBeforeTheEnd", "on_next(1) at subscriber")
+class TheEndOvertakes(CorrectProcessor):
+    """Asks for a bufferful, and forgets it when upstream ends."""
+
+    def portion(self) -> int:
+        return self.size
+
+    def end(self, *terminal: Any) -> None:
+        for downstream in self.downstreams:
+            downstream.queue.clear()
+        super().end(*terminal)
+
+
+@breaks("4.1", "required_spec105_mustSignalOnCompleteWhenFiniteStreamTerminates", "on_complete")
+class SwallowsTheEnd(CorrectProcessor):
+    def on_complete(self) -> None:
+        pass
+
+
+@breaks(
+    "4.1",
+    "required_spec213_onNext_mustThrowNullPointerExceptionWhenParametersAreNull",
+    "on_next(None) raises TypeError",
+)
+class PassesNoneOn(CorrectProcessor):
+    def on_next(self, element: Any, /) -> None:
+        super().on_next(0 if element is None else element)
+
+
+class KeepsLocked(Downstream):
+    def call(self, method: Callable[..., object], *arguments: Any) -> None:
+        with self.processor.lock:
+            method(*arguments)
+
+
+@breaks(
+    "4.1",
+    "required_spec302_mustAllowSynchronousRequestCallsFromOnNextAndOnSubscribe",
+    "every call returns",
+)
+class SignalsUnderItsLock(CorrectProcessor):
+    def make_downstream(self, subscriber: Any) -> Downstream:
+        return KeepsLocked(self, subscriber)

@@ -1,0 +1,521 @@
+"""Correct subscribers, and what becomes of them when one line at a time is wrong."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.broken.registry import Group
+
+blackbox = Group()
+whitebox = Group()
+
+
+class CorrectSubscriber:
+    """Asks for two elements at a time; one lock orders all it does."""
+
+    portion = 2
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.subscription: Any = None
+        self.over = False
+        self.left = 0
+        self.taken: list[Any] = []
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if subscription is None:
+            raise TypeError("§2.13: subscription is None")
+        with self.lock:
+            if self.subscription is not None or self.over:
+                subscription.cancel()
+                return
+            self.subscription = subscription
+            self.begin()
+
+    def begin(self) -> None:
+        self.ask(self.portion)
+
+    def ask(self, n: int) -> None:
+        with self.lock:
+            if self.subscription is not None:
+                self.left += n
+                self.subscription.request(n)
+
+    def on_next(self, element: Any, /) -> None:
+        if element is None:
+            raise TypeError("§2.13: element is None")
+        with self.lock:
+            if self.subscription is None:
+                return  # §2.8
+            try:
+                self.work(element)
+            except Exception:
+                self.stop()  # §2.13
+                return
+            self.left -= 1
+            if not self.left:
+                self.renew()
+
+    def work(self, element: Any) -> None:
+        self.taken.append(element)
+
+    def renew(self) -> None:
+        self.ask(self.portion)
+
+    def on_error(self, error: BaseException, /) -> None:
+        if error is None:
+            raise TypeError("§2.13: error is None")
+        self.end()
+
+    def on_complete(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        with self.lock:
+            self.subscription = None
+            self.over = True
+
+    def stop(self) -> None:
+        with self.lock:
+            subscription = self.subscription
+            self.end()
+            if subscription is not None:
+                subscription.cancel()
+
+
+class CorrectFailing(CorrectSubscriber):
+    """Its work fails at the first element."""
+
+    hook = "create_failing_subscriber"
+
+    def work(self, element: Any) -> None:
+        raise ValueError("the work failed")
+
+
+class CorrectWhitebox(CorrectSubscriber):
+    """Asks when its puppet is pulled, and tells the probe what it does."""
+
+    def __init__(self, probe: Any) -> None:
+        super().__init__()
+        self.probe = probe
+
+    def begin(self) -> None:
+        self.probe.register_on_subscribe(self)
+
+    def renew(self) -> None:
+        """The puppet asks."""
+
+    def work(self, element: Any) -> None:
+        self.probe.register_on_next(element)
+
+    def on_error(self, error: BaseException, /) -> None:
+        super().on_error(error)
+        self.probe.register_on_error(error)
+
+    def on_complete(self) -> None:
+        super().on_complete()
+        self.probe.register_on_complete()
+
+    # -- the puppet --
+
+    def trigger_request(self, n: int, /) -> None:
+        self.ask(n)
+
+    def signal_cancel(self) -> None:
+        self.stop()
+
+
+# -- 2.1, 3.9 --------------------------------------------------------------------------------------
+
+BLACK201 = "required_spec201_blackbox_mustSignalDemandViaSubscriptionRequest"
+
+
+@blackbox.breaks("2.1", BLACK201, "expected: a request(n)")
+class NeverAsks(CorrectSubscriber):
+    def begin(self) -> None:
+        pass
+
+
+@blackbox.breaks(
+    "2.1",
+    "beyond_spec201_demandMustGoOnAsLongAsElementsCome",
+    "a request(n) after 2 elements",
+)
+class AsksOnce(CorrectSubscriber):
+    def renew(self) -> None:
+        pass
+
+
+@blackbox.breaks("3.9", BLACK201, "request(0)")
+class AsksForZero(CorrectSubscriber):
+    portion = 0
+
+
+@blackbox.breaks("3.9", BLACK201, "request(True)")
+class AsksForTrue(CorrectSubscriber):
+    portion = True
+
+
+# -- 2.3, 2.4 --------------------------------------------------------------------------------------
+
+BLACK203 = "required_spec203_blackbox_mustNotCallMethodsOnSubscriptionOrPublisherIn"
+WHITE203 = "required_spec203_mustNotCallMethodsOnSubscriptionOrPublisherIn"
+
+
+def in_terminal(base: type, signal: str, call: Callable[[Any], object]) -> type:
+    """``base``, but its ``signal`` calls the subscription."""
+
+    def terminal(self: Any, *arguments: Any) -> None:
+        if self.subscription is not None:
+            call(self.subscription)
+        getattr(base, signal)(self, *arguments)
+
+    return type(f"Calls{signal}", (base,), {signal: terminal})
+
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "request(1)": lambda subscription: subscription.request(1),
+    "cancel()": lambda subscription: subscription.cancel(),
+}
+for _signal, _name in (("on_complete", "OnComplete"), ("on_error", "OnError")):
+    for _text, _call in CALLS.items():
+        _says = f"{_text} from within {_signal}"
+        blackbox.breaks("2.3", BLACK203 + _name, _says)(
+            in_terminal(CorrectSubscriber, _signal, _call)
+        )
+        whitebox.breaks("2.3", WHITE203 + _name, _says)(
+            in_terminal(CorrectWhitebox, _signal, _call)
+        )
+
+
+class AsksAfterTheEnd(CorrectWhitebox):
+    def end(self) -> None:
+        pass
+
+
+whitebox.breaks(
+    "2.4", "beyond_spec204_nothingMustBeRequestedAfterOnComplete", "no request after on_complete"
+)(AsksAfterTheEnd)
+whitebox.breaks(
+    "2.4", "beyond_spec204_nothingMustBeRequestedAfterOnError", "no request after on_error"
+)(AsksAfterTheEnd)
+
+
+@blackbox.breaks(
+    "2.4", "beyond_spec204_nothingMustBeRequestedAfterOnComplete", "no request after on_complete"
+)
+class AsksFromATimer(CorrectSubscriber):
+    """A timer asks for more, and nobody stops it at the end."""
+
+    def begin(self) -> None:
+        super().begin()
+        subscription = self.subscription
+
+        def tick() -> None:
+            for _ in range(20):
+                time.sleep(0.02)
+                with self.lock:
+                    subscription.request(1)
+
+        threading.Thread(target=tick).start()
+
+
+@blackbox.breaks(
+    "2.4",
+    "beyond_optional_spec204_theSubscriptionShouldBeLetGoOfAfterTheEnd",
+    "the subscription is let go of after on_complete",
+)
+class KeepsItsSubscription(CorrectSubscriber):
+    def end(self) -> None:
+        self.kept = self.subscription
+        super().end()
+
+
+# -- 2.5 -------------------------------------------------------------------------------------------
+
+BLACK205 = (
+    "required_spec205_blackbox_mustCallSubscriptionCancelIfItAlreadyHasAnSubscriptionAnd"
+    "ReceivesAnotherOnSubscribeSignal"
+)
+WHITE205 = BLACK205.replace("blackbox_", "")
+FIRST205 = "beyond_spec205_theFirstSubscriptionMustSurviveASecondOne"
+RACE205 = "beyond_spec205_ofSubscriptionsFromTwoThreadsOneMustBeCancelled"
+
+
+class TakesTheSecondToo(CorrectSubscriber):
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if subscription is None:
+            raise TypeError
+        self.subscription = subscription
+        self.begin()
+
+
+blackbox.breaks("2.5", BLACK205, "cancel() of a second subscription")(TakesTheSecondToo)
+
+
+@blackbox.breaks("2.5", BLACK205, "cancel() of a second subscription")
+class AsksTheSecondFirst(CorrectSubscriber):
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if self.subscription is not None:
+            subscription.request(1)
+        super().on_subscribe(subscription)
+
+
+@blackbox.breaks("2.5", FIRST205, "the first one was")
+class ReplacesTheFirst(CorrectSubscriber):
+    def on_subscribe(self, subscription: Any, /) -> None:
+        first = self.subscription
+        super().on_subscribe(subscription)
+        if first is not None:
+            first.cancel()
+
+
+class LooksThenTakes(CorrectSubscriber):
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if subscription is None:
+            raise TypeError
+        if self.subscription is not None or self.over:
+            subscription.cancel()
+            return
+        time.sleep(0.005)
+        self.subscription = subscription
+        self.begin()
+
+
+blackbox.breaks("2.5", RACE205, "none was cancelled")(LooksThenTakes)
+
+
+@whitebox.breaks("2.5", WHITE205, "register_on_subscribe was called again")
+class RegistersTwice(CorrectWhitebox):
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if self.subscription is not None:
+            self.probe.register_on_subscribe(self)
+        super().on_subscribe(subscription)
+
+
+# -- 2.6, 2.7, 2.8 ---------------------------------------------------------------------------------
+
+
+class StopsSilently:
+    def stop(self) -> None:
+        self.end()  # type: ignore[attr-defined]
+
+
+STOPPING = "beyond_spec206_stoppingMustCancelTheSubscription"
+blackbox.breaks("2.6", STOPPING, "cancel() of a subscription no longer wanted")(
+    type("StopsSilently", (StopsSilently, CorrectSubscriber), {})
+)
+whitebox.breaks("2.6", STOPPING, "cancel() of a subscription no longer wanted")(
+    type("StopsSilently", (StopsSilently, CorrectWhitebox), {})
+)
+whitebox.breaks("2.6", "required_exerciseWhiteboxHappyPath", "cancel() when the puppet cancels")(
+    type("StopsSilently", (StopsSilently, CorrectWhitebox), {})
+)
+
+OVERLAP = "beyond_spec207_callsOnTheSubscriptionMustNotOverlap"
+
+
+class AsksFromTwoThreads(CorrectSubscriber):
+    """``request`` comes from on_next and from a thread of its own, without a lock."""
+
+    def begin(self) -> None:
+        subscription = self.subscription
+        helper = threading.Thread(target=lambda: subscription.request(2))
+        helper.start()
+        subscription.request(2)
+        self.left = 4
+
+
+blackbox.breaks("2.7", OVERLAP, "while another thread is inside request(2)")(AsksFromTwoThreads)
+
+AFTER_CANCEL = "beyond_spec208_elementsAndTheEndMustBeBorneAfterCancel"
+
+
+class UsesWhatCancelCleared:
+    def on_next(self, element: Any, /) -> None:
+        if element is None:
+            raise TypeError
+        self.subscription.request(1)  # type: ignore[attr-defined]
+
+
+blackbox.breaks("2.8", AFTER_CANCEL, "on_next(0) returns normally")(
+    type("UsesWhatCancelCleared", (UsesWhatCancelCleared, CorrectSubscriber), {})
+)
+whitebox.breaks(
+    "2.8",
+    "required_spec208_mustBePreparedToReceiveOnNextSignalsAfterHavingCalledSubscriptionCancel",
+    "on_next(0) returns normally",
+)(type("UsesWhatCancelCleared", (UsesWhatCancelCleared, CorrectWhitebox), {}))
+
+
+@blackbox.breaks(
+    "2.8", "beyond_spec208_signalsRacingWithCancelMustBeBorne", "on_next(0) returns normally"
+)
+class LooksThenUses(CorrectSubscriber):
+    def on_next(self, element: Any, /) -> None:
+        if element is None:
+            raise TypeError
+        if self.subscription is not None:
+            time.sleep(0.003)
+            self.subscription.request(1)
+
+
+# -- 2.9, 2.10, 2.11 -------------------------------------------------------------------------------
+
+WITHOUT = "WithoutPrecedingRequestCall"
+WITH = "WithPrecedingRequestCall"
+BLACK209 = "required_spec209_blackbox_mustBePreparedToReceiveAnOnCompleteSignal"
+BLACK210 = "required_spec210_blackbox_mustBePreparedToReceiveAnOnErrorSignal"
+WHITE209 = BLACK209.replace("blackbox_", "")
+WHITE210 = BLACK210.replace("blackbox_", "")
+
+blackbox.breaks("2.9", BLACK209 + WITH, "a request(n) for its first elements")(NeverAsks)
+blackbox.breaks("2.10", BLACK210 + WITH, "a request(n) for its first elements")(NeverAsks)
+
+
+class EndsNeedAnElement:
+    """Looks at the last element when the stream ends."""
+
+    def end(self) -> None:
+        if not self.taken:  # type: ignore[attr-defined]
+            raise IndexError("list index out of range")
+        super().end()  # type: ignore[misc]
+
+
+needing_black = type("EndsNeedAnElement", (EndsNeedAnElement, CorrectSubscriber), {})
+needing_white = type("EndsNeedAnElement", (EndsNeedAnElement, CorrectWhitebox), {})
+for _how in (WITH, WITHOUT):
+    blackbox.breaks("2.9", BLACK209 + _how, "on_complete() returns normally")(needing_black)
+    blackbox.breaks("2.10", BLACK210 + _how, "on_error(TestError(")(needing_black)
+    whitebox.breaks("2.9", WHITE209 + _how, "on_complete() returns normally")(needing_white)
+    whitebox.breaks("2.10", WHITE210 + _how, "on_error(TestError(")(needing_white)
+blackbox.breaks(
+    "2.9", "beyond_spec209_onCompleteMustBeBorneWithinSubscribe", "on_complete() returns normally"
+)(needing_black)
+blackbox.breaks("2.10", "beyond_spec210_onErrorMustBeBorneWithinSubscribe", "on_error(TestError(")(
+    needing_black
+)
+
+
+class TellsNoEnd(CorrectWhitebox):
+    on_error = CorrectSubscriber.on_error
+    on_complete = CorrectSubscriber.on_complete
+
+
+whitebox.breaks("2.9", WHITE209 + WITHOUT, "the subscriber processes on_complete")(TellsNoEnd)
+whitebox.breaks("2.10", WHITE210 + WITHOUT, "the subscriber processes on_error")(TellsNoEnd)
+
+ORDER = "beyond_spec211_signalsFromFreeRunningThreadsMustBeSeenInOrder"
+
+
+@blackbox.breaks("2.11", ORDER, "AttributeError")
+class KeepsStateInAThread(CorrectSubscriber):
+    def begin(self) -> None:
+        self.local = threading.local()
+        self.local.count = 0
+        super().begin()
+
+    def on_next(self, element: Any, /) -> None:
+        if element is None:
+            raise TypeError
+        self.local.count += 1
+        super().on_next(element)
+
+
+@whitebox.breaks("2.11", ORDER, "the subscriber processes on_next(0)")
+class HandsOverInPairsTheWrongWay(CorrectWhitebox):
+    def work(self, element: Any) -> None:
+        self.taken.append(element)
+        if len(self.taken) == 2:
+            for each in reversed(self.taken):
+                self.probe.register_on_next(each)
+            self.taken.clear()
+
+
+# -- 2.13, 3.8 -------------------------------------------------------------------------------------
+
+NONE = "_mustThrowNullPointerExceptionWhenParametersAreNull"
+
+
+def takes_none(base: type, method: str) -> type:
+    """``base``, but ``method(None)`` returns."""
+
+    def take(self: Any, value: Any, /) -> None:
+        if value is not None:
+            getattr(base, method)(self, value)
+
+    return type(f"TakesNone_{method}", (base,), {method: take})
+
+
+for _method, _name in (
+    ("on_subscribe", "onSubscribe"),
+    ("on_next", "onNext"),
+    ("on_error", "onError"),
+):
+    _says = f"{_method}(None) raises TypeError"
+    blackbox.breaks("2.13", f"required_spec213_blackbox_{_name}{NONE}", _says)(
+        takes_none(CorrectSubscriber, _method)
+    )
+    whitebox.breaks("2.13", f"required_spec213_{_name}{NONE}", _says)(
+        takes_none(CorrectWhitebox, _method)
+    )
+
+
+@blackbox.breaks(
+    "2.13", "beyond_spec213_elementsWithHostileEqualityMustBeBorne", "_Raised(\"an element's own"
+)
+class ComparesElements(CorrectSubscriber):
+    def on_next(self, element: Any, /) -> None:
+        if element is None or element == -1:
+            raise TypeError
+        super().on_next(element)
+
+
+FAILURE = "beyond_spec213_aFailureOfItsOwnMustCancelAndNotRaise"
+
+
+@blackbox.breaks("2.13", FAILURE, "it raised ValueError('the work failed')")
+class FailureLeavesOnNext(CorrectFailing):
+    def on_next(self, element: Any, /) -> None:
+        self.work(element)
+
+
+@blackbox.breaks("2.13", FAILURE, "cancel() after the failure")
+class FailureIsSwallowed(CorrectFailing):
+    def on_next(self, element: Any, /) -> None:
+        with self.lock:
+            self.ask(1)
+
+
+@whitebox.breaks(
+    "3.8",
+    "required_spec308_requestMustRegisterGivenNumberElementsToBeProduced",
+    "a request for the second element",
+)
+class AsksForOneOnly(CorrectWhitebox):
+    def trigger_request(self, n: int, /) -> None:
+        if not self.left:
+            self.ask(1)
+
+
+@whitebox.breaks(
+    "2.1",
+    "required_spec201_mustSignalDemandViaSubscriptionRequest",
+    "a request(n)",
+)
+class PuppetDoesNothing(CorrectWhitebox):
+    def trigger_request(self, n: int, /) -> None:
+        pass
+
+
+@whitebox.breaks(
+    "2.1",
+    "required_spec201_mustSignalDemandViaSubscriptionRequest",
+    "the subscriber calls probe.register_on_subscribe(puppet)",
+)
+class NeverRegisters(CorrectWhitebox):
+    def begin(self) -> None:
+        pass
