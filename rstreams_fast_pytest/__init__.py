@@ -48,7 +48,7 @@ class VerificationClass(pytest.Class):
         return name != "test_is_collected_by_the_plugin" and super().funcnamefilter(name)
 
     def _kit_tests(self) -> set[str]:
-        return {test.name for test in _kit().tests_of(self.obj)}
+        return {test.name for test in _kit().list_tests(self.obj)}
 
 
 def pytest_pycollect_makeitem(

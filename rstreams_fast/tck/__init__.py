@@ -17,7 +17,7 @@ from rstreams_fast.tck.outcome import (
 )
 from rstreams_fast.tck.processor import IdentityProcessorVerification
 from rstreams_fast.tck.publisher_beyond import PublisherVerification
-from rstreams_fast.tck.verification import Test, Verification, rule, tests_of
+from rstreams_fast.tck.verification import Test, Verification, list_tests, rule
 from rstreams_fast.tck.whitebox import Puppet, SubscriberWhiteboxVerification, WhiteboxProbe
 
 __all__ = [
@@ -34,6 +34,6 @@ __all__ = [
     "Untested",
     "Verification",
     "WhiteboxProbe",
+    "list_tests",
     "rule",
-    "tests_of",
 ]

@@ -27,9 +27,11 @@ class _BlackboxStage(Stage):
     def trigger_request(self, n: int) -> None:  # noqa: ARG002
         self._verification._hook("trigger_request", self.subscriber)
 
-    def cancel(self) -> None:
+    def needs_cancel(self) -> None:
         if not self._verification._has("trigger_cancel"):
             raise NotApplicable("there is no trigger_cancel")
+
+    def cancel(self) -> None:
         self._verification._hook("trigger_cancel", self.subscriber)
 
 

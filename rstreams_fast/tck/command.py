@@ -28,7 +28,7 @@ from rstreams_fast.tck.runner import (
     UNTESTED,
     Result,
 )
-from rstreams_fast.tck.verification import Test, Verification, tests_of
+from rstreams_fast.tck.verification import Test, Verification, list_tests
 from rstreams_fast.tck.whitebox import SubscriberWhiteboxVerification
 
 __all__ = ["CouldNotRun", "add_arguments", "run", "verifications_of"]
@@ -188,7 +188,7 @@ def _choose(
             continue
         tests = [
             test
-            for test in tests_of(type(make()))
+            for test in list_tests(type(make()))
             if not patterns or any(_matches(test, pattern) for pattern in patterns)
         ]
         if tests:

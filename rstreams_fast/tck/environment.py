@@ -121,10 +121,10 @@ class Environment:
         finally:
             sys.setswitchinterval(before)
 
-    def start(self, call: Callable[[], object]) -> threading.Event:
+    def start(self, call: Callable[[], object], rule: str) -> threading.Event:
         """Run ``call`` in a free-running thread, one that ``threading`` did not make.
 
-        The event is set when it has ended. What it raises is flagged.
+        The event is set when it has ended. That it raises breaks ``rule``.
         """
         ended = threading.Event()
 
@@ -132,7 +132,7 @@ class Environment:
             try:
                 call()
             except Exception as raised:
-                self.flag("1.3", "calls from any thread return normally", f"raised {raised!r}")
+                self.flag(rule, "calls from any thread return normally", f"raised {raised!r}")
             finally:
                 ended.set()
                 with self.changed:
@@ -153,7 +153,7 @@ class Environment:
             return run
 
         with self.frequent_switches():
-            ended = [self.start(together(call)) for call in calls]
+            ended = [self.start(together(call), rule) for call in calls]
             self.wait(
                 lambda: all(event.is_set() for event in ended),
                 rule,

@@ -26,7 +26,7 @@ class RuleBroken(AssertionError):
             f"  seen:     {self.seen}",
         ]
         if self.look:
-            lines.append(f"  look at:  {self.look}")
+            lines.append(f"  look:     {self.look}")
         if self.test:
             lines.append(f"  test:     {self.test}")
         if self.history:

@@ -86,7 +86,7 @@ class PublisherVerification(OfficialPublisherTests):
 
         def react(me: ProbeSubscriber, _element: Any) -> None:
             if me.received == 1:
-                ended = environment.start(lambda: me.request(1))
+                ended = environment.start(lambda: me.request(1), "3.16")
                 with environment.changed:
                     environment.changed.wait_for(
                         lambda: ended.is_set() or me.received > 1, environment.silence
@@ -532,7 +532,7 @@ class PublisherVerification(OfficialPublisherTests):
         subscriber.expect_silence("3.12", "nothing after a cancel from any thread")
 
     def _in_free_running_thread(self, call: Callable[[], object]) -> None:
-        ended = self.environment.start(call)
+        ended = self.environment.start(call, "3.12")
         self.environment.wait(
             ended.is_set, "3.4", "the call returns", lambda: "it has not returned"
         )

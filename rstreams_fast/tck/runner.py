@@ -14,7 +14,7 @@ from rstreams_fast.tck.outcome import (
     RuleBroken,
     Untested,
 )
-from rstreams_fast.tck.verification import Test, Verification, tests_of
+from rstreams_fast.tck.verification import Test, Verification, list_tests
 
 __all__ = ["BROKEN", "ERROR", "KEPT", "NOT_APPLICABLE", "NOT_MET", "UNTESTED", "Result", "run"]
 
@@ -46,7 +46,7 @@ class Result:
 
 def run(make: Callable[[], Verification], tests: list[Test] | None = None) -> Iterator[Result]:
     """Run every test, or ``tests``, each on a verification of its own made by ``make``."""
-    for test in tests_of(type(make())) if tests is None else tests:
+    for test in list_tests(type(make())) if tests is None else tests:
         start = time.perf_counter()
         outcome, message = _run_one(make(), test)
         yield Result(test, outcome, message, time.perf_counter() - start)

@@ -39,8 +39,11 @@ class Stage:
         """Make the subscriber ask for more, if it needs to be made to."""
         raise NotImplementedError
 
+    def needs_cancel(self) -> None:
+        """``NotApplicable`` if the kit has no means to make the subscriber cancel."""
+
     def cancel(self) -> None:
-        """Make the subscriber cancel; ``NotApplicable`` if the kit has no means to."""
+        """Make the subscriber cancel."""
         raise NotImplementedError
 
     def forget(self) -> None:
@@ -252,6 +255,7 @@ class SubscriberTests(Verification):
         Look at every way in which the subscriber may lose interest.
         """
         stage = self._stage()
+        stage.needs_cancel()
         self._asked(stage)
         stage.cancel()
         stage.subscription.expect_cancel("2.6", "cancel() of a subscription no longer wanted")
@@ -276,6 +280,7 @@ class SubscriberTests(Verification):
         Look at what cancel clears and on_next then uses.
         """
         stage = self._stage()
+        stage.needs_cancel()
         self._asked(stage, 3)
         stage.cancel()
         stage.subscription.expect_cancel("2.6", "cancel()")
@@ -292,6 +297,7 @@ class SubscriberTests(Verification):
         self._needs_threads()
         for _ in range(_RACES):
             stage = self._stage()
+            stage.needs_cancel()
             self._asked(stage, 3)
 
             def signal(stage: Stage = stage) -> None:
@@ -341,7 +347,7 @@ class SubscriberTests(Verification):
         stage.expect_delivered(sent, "2.11")
 
     def _in_free_running_thread(self, call: Callable[[], object]) -> None:
-        ended = self.environment.start(call)
+        ended = self.environment.start(call, "2.11")
         self.environment.wait(
             ended.is_set, "2.13", "the signal returns", lambda: "it has not returned"
         )

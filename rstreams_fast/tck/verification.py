@@ -22,7 +22,7 @@ from rstreams_fast.tck.outcome import (
     Untested,
 )
 
-__all__ = ["Test", "Verification", "rule", "tests_of"]
+__all__ = ["Test", "Verification", "list_tests", "rule"]
 
 #: How the names of tests begin, and what follows when one fails. ``beyond`` marks the tests that
 #: the official kit does not have; all others bear its names.
@@ -52,7 +52,7 @@ class Test:
 def rule(number: str, *, strict: bool = False) -> Callable[[_Method], _Method]:
     """Make a method a test of the rule ``number``. Its name says the kind, its docstring the rest.
 
-    The first paragraph of the docstring is what it checks; one that begins with ``Look at`` tells
+    The first paragraph of the docstring is what it checks; one that begins with ``Look`` tells
     where to look when it fails. ``strict`` is for a test that is optional only in that its hook is.
     """
 
@@ -65,8 +65,8 @@ def rule(number: str, *, strict: bool = False) -> Callable[[_Method], _Method]:
             kind = REQUIRED
         paragraphs = inspect.cleandoc(method.__doc__ or "").split("\n\n")
         plain = [" ".join(paragraph.split()) for paragraph in paragraphs]
-        look = next((text for text in plain if text.startswith("Look at ")), "")
-        test = Test(name, number, kind, beyond, plain[0], look.removeprefix("Look at "), strict)
+        look = next((text for text in plain if text.startswith("Look ")), "")
+        test = Test(name, number, kind, beyond, plain[0], look.removeprefix("Look "), strict)
 
         @functools.wraps(method)
         def run(self: Verification) -> None:
@@ -79,7 +79,7 @@ def rule(number: str, *, strict: bool = False) -> Callable[[_Method], _Method]:
     return wrap
 
 
-def tests_of(verification: type[Verification]) -> list[Test]:
+def list_tests(verification: type[Verification]) -> list[Test]:
     """The tests of a verification: by rule, the official kit's first."""
     found: dict[str, Test] = {}
     for base in reversed(verification.__mro__):

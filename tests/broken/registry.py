@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from rstreams_fast.tck import Verification
 from rstreams_fast.tck.runner import Result, run
-from rstreams_fast.tck.verification import tests_of
+from rstreams_fast.tck.verification import list_tests
 
 T = TypeVar("T", bound=type)
 
@@ -54,6 +54,6 @@ class Group:
 def judge(verification: type[Verification], case: Case, **members: Any) -> Result:
     """Run the case's test on the verification with these hooks added."""
     impatient = type("Impatient", (verification,), {**IMPATIENT, **members})
-    (test,) = [test for test in tests_of(verification) if test.name == case.test]
+    (test,) = [test for test in list_tests(verification) if test.name == case.test]
     (result,) = run(impatient, [test])
     return result

@@ -1,0 +1,94 @@
+"""The pytest plugin, in pytest processes of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SUITE = """
+import rstreams_fast as rf
+from rstreams_fast.tck import PublisherVerification  # itself not collected
+
+class OfRange(PublisherVerification):
+    silence = 0.01
+
+    def create_publisher(self, elements):
+        return rf.range_(elements)
+
+    def test_of_ones_own(self):
+        pass
+
+class TestCountsWrong(PublisherVerification):
+    def create_publisher(self, elements):
+        return rf.range_(elements + 1)
+
+class _Private(OfRange):
+    pass
+"""
+SPEC101 = "required_spec101_subscriptionRequestMustResultInTheCorrectNumberOfProducedElements"
+CREATE1 = "required_createPublisher1MustProduceAStreamOfExactly1Element"
+
+
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "test_suite.py").write_text(SUITE)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_verifications_are_collected_under_the_kits_names(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "--collect-only", "-q")
+    assert f"test_suite.py::OfRange::{SPEC101}" in done.stdout
+    assert "test_suite.py::OfRange::test_of_ones_own" in done.stdout
+    assert "test_suite.py::TestCountsWrong::" in done.stdout
+    assert "PublisherVerification::" not in done.stdout
+    assert "_Private" not in done.stdout
+    assert "test_is_collected_by_the_plugin" not in done.stdout
+
+
+def test_each_outcome_has_its_word(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "-k", "OfRange", "-q")
+    assert done.returncode == 0, done.stdout
+    assert "1 optional: not met" in done.stdout.splitlines()[-1]
+    assert "7 untested" in done.stdout.splitlines()[-1]
+    assert "4 not applicable" in done.stdout.splitlines()[-1]
+    assert "beyond_optional_spec110_theSameSubscriberTwiceShouldBeRejected (OfRange)" in done.stdout
+    verbose = run_pytest(tmp_path, "-k", "OfRange and (untested or spec110)", "-v")
+    assert "OPTIONAL: NOT MET" in verbose.stdout
+    assert "UNTESTED" in verbose.stdout
+    assert "untested: No single test" in verbose.stdout
+
+
+def test_a_broken_rule_fails_with_the_kits_message(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "-k", f"TestCountsWrong and {CREATE1}", "-q")
+    assert done.returncode == 1
+    assert "§1.5 broken: a finite stream that succeeds ends with on_complete" in done.stdout
+    assert "expected: on_complete after the last element" in done.stdout
+    assert "subscriber.on_next(1)" in done.stdout
+    assert "publisher.py" not in done.stdout  # no frame of the kit
+
+
+def test_without_the_plugin_the_class_fails_loudly(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, "-q", "-p", "no:rstreams_fast", "-k", "TestCountsWrong")
+    assert done.returncode == 1
+    assert "run pytest with -p rstreams_fast_pytest" in done.stdout
+
+
+def test_the_plugin_alone_does_not_import_the_package() -> None:
+    code = "import sys, rstreams_fast_pytest; print('rstreams_fast' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_the_plugin_is_an_entry_point(pytestconfig: pytest.Config) -> None:
+    assert pytestconfig.pluginmanager.has_plugin("rstreams_fast")
