@@ -20,7 +20,7 @@ from rstreams_fast.tck.subscriber import TestError
 from rstreams_fast.tck.verification import rule
 from rstreams_fast.tck.whitebox import SubscriberWhiteboxVerification, WhiteboxProbe
 
-__all__ = ["IdentityProcessorVerification"]
+__all__ = ["Downstream", "IdentityProcessorVerification"]
 
 #: A subscriber that has asked long ago has asked for so many.
 _LONG_AGO = 20
@@ -110,7 +110,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
         """The processor itself, with a subscriber below it that works ``probe``."""
         processor = self._processor()
-        self.environment.call(processor.subscribe, _Downstream(probe))
+        self.environment.call(processor.subscribe, Downstream(probe))
         return processor
 
     # -- for the tests -----------------------------------------------------------------------------
@@ -301,7 +301,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         )
 
 
-class _Downstream:
+class Downstream:
     """A subscriber below a processor: what it hears, the probe hears."""
 
     def __init__(self, probe: WhiteboxProbe) -> None:

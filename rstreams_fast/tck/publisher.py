@@ -340,12 +340,11 @@ class OfficialPublisherTests(Verification):
         subscribers = [self._subscriber(publisher) for _ in range(2)]
         for subscriber in subscribers:
             subscriber.request(1)
+        expected = "an element or on_complete for each of two subscribers"
         for subscriber in subscribers:
-            subscriber.wait_until(
-                lambda me: me.received or me.terminal == ("on_complete",),
-                "1.11",
-                "an element or on_complete for each of two subscribers",
-            )
+            subscriber.wait_until(lambda me: me.received or me.terminal, "1.11", expected)
+            if not subscriber.received and subscriber.terminal != ("on_complete",):
+                raise RuleBroken("1.11", expected, show(subscriber.terminal))
 
     @rule("1.11")
     def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingOneByOne(  # noqa: E501
