@@ -144,8 +144,9 @@ class SpscRing:
     """A bounded first-in first-out buffer between one producer and one consumer.
 
     The producer's calls are ``offer``, ``offer_many``, ``put``; the consumer's ``poll``,
-    ``poll_many``, ``get``. Two calls that overlap on one side raise ``OverlappingCalls``; which
-    thread makes them does not matter. ``close``, ``closed`` and ``len`` are anybody's.
+    ``poll_many``, ``get``, ``arm``, ``disarm``. Two calls that overlap on one side raise
+    ``OverlappingCalls``; which thread makes them does not matter. ``close``, ``closed`` and ``len``
+    are anybody's.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -156,6 +157,7 @@ class SpscRing:
         self._consuming = threading.Lock()
         self._closed = False
         self._error: BaseException | None = None
+        self._waker: Callable[[], object] | None = None
         self._creator = os.getpid()
 
     @property
@@ -205,7 +207,10 @@ class SpscRing:
                 check_element(element)
             self._items.extend(fitting)
             self._changed.notify_all()
-            return len(fitting)
+            waker = self._take_waker() if fitting else None
+        if waker is not None:
+            waker()
+        return len(fitting)
 
     def put(self, element: Any, timeout: float | None = None) -> None:
         """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
@@ -220,6 +225,9 @@ class SpscRing:
                 raise RingClosed("put on a closed ring")
             self._items.append(element)
             self._changed.notify_all()
+            waker = self._take_waker()
+        if waker is not None:
+            waker()
 
     def poll(self) -> Any | None:
         """Take the oldest element out; ``None`` when empty, closed or not."""
@@ -242,6 +250,7 @@ class SpscRing:
         """
         timeout = check_timeout(timeout)
         with self._side(self._consuming, "consumer"), self._changed:
+            self._waker = None
             if not self._wait_for(lambda: self._items or self._closed, timeout):
                 raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
             if not self._items:
@@ -249,6 +258,26 @@ class SpscRing:
             element = self._items.popleft()
             self._changed.notify_all()
             return element
+
+    def arm(self, waker: Callable[[], object], /) -> bool:
+        """Have ``waker()`` called, once, by whoever next puts an element in, or closes the ring.
+
+        The consumer's way to wait without a thread. ``False`` if there is an element, or the ring
+        is closed: look again. What the waker raises leaves through the call that put the element
+        in. ``get`` disarms.
+        """
+        check_same_process(self, self._creator)
+        with self._side(self._consuming, "consumer"), self._changed:
+            self._waker = None if self._items or self._closed else waker
+            return self._waker is not None
+
+    def disarm(self) -> None:
+        """Forget the waker; it may be about to be called by another thread all the same."""
+        self._waker = None
+
+    def _take_waker(self) -> Callable[[], object] | None:
+        waker, self._waker = self._waker, None
+        return waker
 
     def _wait_for(self, condition: Callable[[], object], timeout: float | None) -> bool:
         if condition():
@@ -261,9 +290,13 @@ class SpscRing:
         if error is not None and not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
         with self._changed:
-            if not self._closed:
-                self._closed, self._error = True, error
-                self._changed.notify_all()
+            if self._closed:
+                return
+            self._closed, self._error = True, error
+            self._changed.notify_all()
+            waker = self._take_waker()
+        if waker is not None:
+            waker()
 
     def __repr__(self) -> str:
         state = " closed" if self._closed else ""

@@ -91,10 +91,14 @@ class _Inlet(RingSubscriber, Live):
             self._end_by(
                 DemandExceeded(f"§1.1: more than the {self._prefetch} requested elements came")
             )
-        self.bell.ring()
 
     def on_burst(self) -> None:
-        self.bell.ring()
+        """Nothing: the ring itself rings the bell, at the first element."""
+
+    def arm(self) -> bool:
+        """Have the bell rung by the next element; false if it need not be waited for."""
+        ring = self.ring
+        return ring is not None and not self.ended and ring.arm(self.bell.ring)
 
     def on_error(self, error: BaseException, /) -> None:
         check_error(error)
@@ -325,7 +329,7 @@ class Iteration(Live, Generic[T]):
         event = new_event()
         inlet.bell.arm(event.release)
         try:
-            if not inlet.ended and not inlet.ring:
+            if inlet.arm():
                 acquire(event)
         finally:
             inlet.bell.disarm()
@@ -338,7 +342,7 @@ class Iteration(Live, Generic[T]):
         future: asyncio.Future[None] = loop.create_future()
         inlet.bell.arm(partial(_wake, loop, future, inlet))
         try:
-            if not inlet.ended and not inlet.ring:
+            if inlet.arm():
                 await future
         finally:
             inlet.bell.disarm()

@@ -272,7 +272,11 @@ class _MapAsyncSubscription(Drain, RingSubscriber):
         if self._owed >= self._replenish:
             owed, self._owed = self._owed, 0
             self._ask(owed)
-        return delivered > 0 or called > 0
+        if delivered or called:
+            return True
+        # A source that waits in mid-burst keeps nothing back: its next element wakes us.
+        queue = self._queue
+        return queue is not None and len(queue) == 0 and not queue.arm(self._enter)
 
     def _open(self) -> CallWindow | None:
         options = self._options
@@ -386,7 +390,9 @@ class _MapAsyncSubscription(Drain, RingSubscriber):
 
     def _let_go(self) -> None:
         self._options = None
-        self._queue = self.ring = None
+        queue, self._queue, self.ring = self._queue, None, None
+        if queue is not None:
+            queue.disarm()
         self._backlog = []
         window, self._window = self._window, None
         if window is None:

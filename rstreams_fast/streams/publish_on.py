@@ -25,7 +25,12 @@ from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, SpscRing
 from rstreams_fast.core._common import as_int, check_capacity, check_count, describe_callable
 from rstreams_fast.errors import DemandExceeded, OverlappingCalls
-from rstreams_fast.runtime.executors import check_executor, describe_executor, resource
+from rstreams_fast.runtime.executors import (
+    CALLER,
+    check_executor,
+    describe_executor,
+    resource,
+)
 from rstreams_fast.streams.boundary import RingSubscriber
 from rstreams_fast.streams.drain import check_subscriber
 from rstreams_fast.streams.figures import BoundaryFigures
@@ -111,6 +116,7 @@ class RingSegment:
 class _RingSubscription(Inlet, RingSubscriber):
     __slots__ = (
         "_acknowledged",
+        "_at_once",
         "_budget",
         "_delay_error",
         "_ended",
@@ -150,6 +156,9 @@ class _RingSubscription(Inlet, RingSubscriber):
         self._ended = False  # nothing more is taken from the ring
         self._queue = SpscRing(self._prefetch)
         self.ring = self._queue
+        # The first element in an empty ring wakes the drain: a source that waits in the middle of
+        # a burst keeps nothing back. A drain on the caller has to wait for the burst's end.
+        self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._queue, program.stages, slot, self._demand)
 
@@ -179,7 +188,7 @@ class _RingSubscription(Inlet, RingSubscriber):
             self._fail(overlap)  # §1.3
             return
         if accepted:
-            self._enter()
+            self.on_burst()
         else:
             self._fail(DemandExceeded("§1.1: more elements came than had been asked for"))
 
@@ -187,8 +196,9 @@ class _RingSubscription(Inlet, RingSubscriber):
         return self._queue.offer(element)
 
     def on_burst(self) -> None:
-        """See what a run has put in the ring."""
-        self._enter()
+        """See what was put in the ring."""
+        if not self._at_once:
+            self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
         """Overtake the elements in the ring, unless ``delay_error``."""
@@ -230,7 +240,8 @@ class _RingSubscription(Inlet, RingSubscriber):
                 return self._end(run)
             self._idle_for_demand = status is RunStatus.IDLE
             self._idle_since = perf_counter()
-            return False
+            # Without demand nobody need be woken by an element; a request does it.
+            return not self._idle_for_demand and self._at_once and not self._queue.arm(self._enter)
         if status is RunStatus.ENDED:
             self._late_error = None  # it came after the elements that were enough
             return self._end(run)
@@ -297,6 +308,7 @@ class _RingSubscription(Inlet, RingSubscriber):
     def _let_go(self) -> None:
         self._late_error = None
         self.ring = None
+        self._queue.disarm()
         self._queue = SpscRing(1)
 
 

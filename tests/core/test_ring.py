@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -486,3 +487,97 @@ def test_len_is_anybodys(core: Any) -> None:
         ring.poll_many(4)
     stop.set()
     thread.result()
+
+
+@pytest.mark.parametrize("put_in", ["offer", "offer_many", "put", "close"])
+def test_an_armed_consumer_is_woken_once(core: Any, put_in: str) -> None:
+    ring = core.SpscRing(4)
+    woken: list[int] = []
+    assert ring.arm(lambda: woken.append(len(ring)))
+    calls: dict[str, Callable[[], Any]] = {
+        "offer": lambda: ring.offer("x"),
+        "offer_many": lambda: ring.offer_many(["x"]),
+        "put": lambda: ring.put("x"),
+        "close": ring.close,
+    }
+    calls[put_in]()
+    assert woken == [0 if put_in == "close" else 1]  # after the element is there
+    if put_in != "close":
+        ring.offer("y")
+        ring.close()
+    assert len(woken) == 1
+
+
+def test_arming_is_refused_when_there_is_nothing_to_wait_for(core: Any) -> None:
+    ring = core.SpscRing(2)
+    ring.offer("x")
+    assert ring.arm(pytest.fail) is False
+    ring.poll()
+    ring.close()
+    assert ring.arm(pytest.fail) is False
+
+
+def test_a_disarmed_waker_is_not_called_and_not_kept(core: Any) -> None:
+    class Waker:
+        def __call__(self) -> None:
+            pytest.fail("it was disarmed")
+
+    ring = core.SpscRing(2)
+    waker = Waker()
+    gone = weakref.ref(waker)
+    assert ring.arm(waker)
+    del waker
+    ring.disarm()
+    assert gone() is None
+    ring.offer("x")
+    assert ring.get(timeout=DEADLINE) == "x"
+
+
+def test_get_disarms_and_parks_as_ever(core: Any) -> None:
+    ring = core.SpscRing(2)
+    assert ring.arm(lambda: pytest.fail("get took its place"))
+    consumer = start_thread(lambda: ring.get(timeout=DEADLINE))
+    deadline = time.monotonic() + DEADLINE
+    while not _is_consuming(ring):
+        assert time.monotonic() < deadline, "the consumer never came"
+    ring.offer("x")
+    assert consumer.result() == "x"
+
+
+def _is_consuming(ring: Any) -> bool:
+    try:
+        ring.poll_many(0)
+    except OverlappingCalls:
+        return True
+    return False
+
+
+def test_what_a_waker_raises_leaves_through_the_offer(core: Any) -> None:
+    def waker() -> None:
+        raise Problem
+
+    ring = core.SpscRing(2)
+    assert ring.arm(waker)
+    with pytest.raises(Problem):
+        ring.offer("x")
+    assert ring.poll() == "x"
+
+
+def test_no_wake_is_lost_between_a_producer_and_an_armed_consumer(core: Any) -> None:
+    ring = core.SpscRing(3)
+    total = 20_000
+    taken: list[int] = []
+
+    def produce() -> None:
+        for i in range(total):
+            ring.put(i, timeout=DEADLINE)
+
+    def consume() -> None:
+        while len(taken) < total:
+            bell = threading.Event()
+            if ring.arm(bell.set):
+                assert bell.wait(DEADLINE), f"woken no more after {len(taken)}"
+            taken.extend(ring.poll_many(3))
+
+    run_threads([produce, consume], timeout=60)
+    assert taken == list(range(total))

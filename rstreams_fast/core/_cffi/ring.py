@@ -51,8 +51,9 @@ class SpscRing:
     """A bounded first-in first-out buffer between one producer and one consumer.
 
     The producer's calls are ``offer``, ``offer_many``, ``put``; the consumer's ``poll``,
-    ``poll_many``, ``get``. Two calls that overlap on one side raise ``OverlappingCalls``; which
-    thread makes them does not matter. ``close``, ``closed`` and ``len`` are anybody's.
+    ``poll_many``, ``get``, ``arm``, ``disarm``. Two calls that overlap on one side raise
+    ``OverlappingCalls``; which thread makes them does not matter. ``close``, ``closed`` and ``len``
+    are anybody's.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -64,6 +65,7 @@ class SpscRing:
         self._put_at: Any = ffi.new("uint64_t *")
         self._take_at: Any = ffi.new("uint64_t *")
         self._data = _Event()
+        self._waker: Callable[[], object] | None = None
         self._room = _Event()
         self._closing = threading.Lock()
         self._error: BaseException | None = None
@@ -142,7 +144,7 @@ class SpscRing:
 
     def _end_put(self, count: int) -> None:
         if lib.rsf_glue_end_put(self._ring, count):
-            self._data.wake()
+            self._wake_consumer()
 
     def _fill(self, at: int, elements: list[Any] | tuple[Any, ...]) -> int:
         slots = self._slots
@@ -203,6 +205,7 @@ class SpscRing:
         ready = self._begin_take(1)
         done = 0
         try:
+            self._waker = None
             if not ready:
                 self._wait_for_data(timeout)
             element = self._empty_one()
@@ -210,6 +213,35 @@ class SpscRing:
         finally:
             self._end_take(done)
         return element
+
+    def arm(self, waker: Callable[[], object], /) -> bool:
+        """Have ``waker()`` called, once, by whoever next puts an element in, or closes the ring.
+
+        The consumer's way to wait without a thread. ``False`` if there is an element, or the ring
+        is closed: look again. What the waker raises leaves through the call that put the element
+        in. ``get`` disarms.
+        """
+        check_same_process(self, self._creator)
+        self._begin_take(0)
+        try:
+            self._waker = waker  # before the flag that it is there for
+            armed: bool = lib.rsf_ring_prepare_wait_consumer(self._ring)
+            if not armed:
+                self._waker = None
+            return armed
+        finally:
+            self._end_take(0)
+
+    def disarm(self) -> None:
+        """Forget the waker; it may be about to be called by another thread all the same."""
+        self._waker = None
+
+    def _wake_consumer(self) -> None:
+        waker, self._waker = self._waker, None
+        if waker is None:
+            self._data.wake()
+        else:
+            waker()
 
     def _begin_take(self, count: int) -> int:
         ready = lib.rsf_glue_begin_take(self._ring, count, self._take_at)
@@ -259,7 +291,7 @@ class SpscRing:
             self._error = error
             lib.rsf_ring_close(self._ring)
         if lib.rsf_ring_take_waiting_consumer(self._ring):
-            self._data.wake()
+            self._wake_consumer()
         if lib.rsf_ring_take_waiting_producer(self._ring):
             self._room.wake()
 

@@ -29,10 +29,11 @@ cdef class SpscRing:
     cdef PyThread_type_lock consumer_event
     cdef PyThread_type_lock producer_event
     cdef object error
+    cdef object waker  # called, once, in place of the consumer's event
     cdef long creator
     cdef object __weakref__
 
-    cdef void wake_consumer(self) noexcept
+    cdef int wake_consumer(self) except -1
     cdef void wake_producer(self) noexcept
     cdef Py_ssize_t _offer_many(self, object elements, Py_ssize_t first) except -1
     cdef object _deadline(self, object timeout, object deadline)

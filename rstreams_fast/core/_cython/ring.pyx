@@ -112,8 +112,9 @@ cdef class SpscRing:
     """A bounded first-in first-out buffer between one producer and one consumer.
 
     The producer's calls are ``offer``, ``offer_many``, ``put``; the consumer's ``poll``,
-    ``poll_many``, ``get``. Two calls that overlap on one side raise ``OverlappingCalls``; which
-    thread makes them does not matter. ``close``, ``closed`` and ``len`` are anybody's.
+    ``poll_many``, ``get``, ``arm``, ``disarm``. Two calls that overlap on one side raise
+    ``OverlappingCalls``; which thread makes them does not matter. ``close``, ``closed`` and ``len``
+    are anybody's.
     """
 
     def __cinit__(self, capacity):
@@ -275,6 +276,7 @@ cdef class SpscRing:
             refuse_overlap("consumer")
         try:
             deadline = None
+            self.waker = None
             while rsf_ring_peek(&self.ring, 1, &index) == 0:
                 if rsf_ring_is_drained(&self.ring):
                     raise self.error or RingClosed("the ring is closed and empty")
@@ -294,6 +296,27 @@ cdef class SpscRing:
         if rsfpy_take_waiting_producer(&self.ring):
             self.wake_producer()
         return _stolen(element)
+
+    def arm(self, waker, /):
+        """Have ``waker()`` called, once, by whoever next puts an element in, or closes the ring.
+
+        The consumer's way to wait without a thread. ``False`` if there is an element, or the ring
+        is closed: look again. What the waker raises leaves through the call that put the element
+        in. ``get`` disarms.
+        """
+        check_same_process(self, self.creator)
+        if not rsfpy_enter_consumer(&self.ring):
+            refuse_overlap("consumer")
+        self.waker = waker  # before the flag that it is there for
+        armed = rsf_ring_prepare_wait_consumer(&self.ring)
+        rsf_ring_leave_consumer(&self.ring)
+        if not armed:
+            self.waker = None
+        return armed
+
+    def disarm(self):
+        """Forget the waker; it may be about to be called by another thread all the same."""
+        self.waker = None
 
     # -- anybody ---------------------------------------------------------------------------------
 
@@ -320,8 +343,14 @@ cdef class SpscRing:
 
     # -- parking ---------------------------------------------------------------------------------
 
-    cdef void wake_consumer(self) noexcept:
-        PyThread_release_lock(self.consumer_event)
+    cdef int wake_consumer(self) except -1:
+        waker = self.waker
+        if waker is None:
+            PyThread_release_lock(self.consumer_event)
+        else:
+            self.waker = None
+            waker()
+        return 0
 
     cdef void wake_producer(self) noexcept:
         PyThread_release_lock(self.producer_event)
