@@ -5,6 +5,7 @@ Both judge while they record: what breaks a rule whatever the test is about, the
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -255,16 +256,22 @@ class ProbeSubscriber:
         self.expect_completion("1.5", "on_complete after the last element")
 
     def wait_until(self, condition: Callable[[Any], object], rule: str, expected: str) -> None:
-        """Wait for a state of this subscriber, whatever has been read."""
-        self._environment.wait(
-            lambda: condition(self),
-            rule,
-            expected,
-            lambda: (
-                f"{self.received} elements, "
-                + (_text(self.terminal) if self.terminal else "no end")
-            ),
-        )
+        """Wait for a state of this subscriber, whatever has been read.
+
+        The deadline is for the next signal, not for all: a long stream may take its time.
+        """
+        while not condition(self):
+            before = len(self.signals)
+            self._environment.wait(
+                functools.partial(self._is_there, condition, before), rule, expected, self._state
+            )
+        self._environment.verify()
+
+    def _is_there(self, condition: Callable[[Any], object], before: int) -> object:
+        return condition(self) or len(self.signals) > before
+
+    def _state(self) -> str:
+        return f"{self.received} elements, {_text(self.terminal) if self.terminal else 'no end'}"
 
 
 class ProbeSubscription:
