@@ -43,6 +43,7 @@ def examples() -> list[Example]:
     return [
         Example(page, number, code)
         for page in PAGES
+        if page.name != "tck.md"  # whose examples are files of one project: tests/tck/test_docs.py
         for number, code in enumerate(FENCE.findall(page.read_text(encoding="utf-8")), 1)
     ]
 

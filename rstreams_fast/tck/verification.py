@@ -128,7 +128,7 @@ class Verification:
         """Fail under a pytest that would otherwise find no test in this class and say nothing."""
         raise RuntimeError(
             "the pytest plugin of rstreams_fast is not loaded, so that no test of "
-            f"{type(self).__name__} is collected: run pytest with -p rstreams_fast_pytest"
+            f"{type(self).__name__} is collected: run pytest with -p rstreams_fast.tck.plugin"
         )
 
     @classmethod

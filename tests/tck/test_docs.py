@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "tck.md"
+PLUGIN = "rstreams_fast.tck.plugin"
 PROMISED = "§3.3 broken: request and on_next do not call each other to an unbounded depth"
 
 
@@ -35,14 +36,14 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_correct_examples_pass(examples: Path) -> None:
-    done = run(examples, "pytest", "-q", "test_collector.py", "test_ticker.py")
+    done = run(examples, "pytest", "-p", PLUGIN, "-q", "test_collector.py", "test_ticker.py")
     assert done.returncode == 0, done.stdout
     assert re.search(r"^\d+ passed", done.stdout.splitlines()[-1])
 
 
 def test_the_first_example_breaks_what_the_page_says(examples: Path) -> None:
     only = ("-k", "spec303_must or spec309_requestZero or createPublisher3")
-    done = run(examples, "pytest", "-q", "test_countdown.py", *only)
+    done = run(examples, "pytest", "-p", PLUGIN, "-q", "test_countdown.py", *only)
     assert done.returncode == 1, done.stdout
     assert PROMISED in done.stdout
     assert "seen:     2 deep at element 2" in done.stdout

@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
+PLUGIN = "rstreams_fast.tck.plugin"
 SUITE = """
 import rstreams_fast as rf
 from rstreams_fast.tck import PublisherVerification  # itself not collected
@@ -35,7 +34,7 @@ CREATE1 = "required_createPublisher1MustProduceAStreamOfExactly1Element"
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_suite.py").write_text(SUITE)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -77,18 +76,20 @@ def test_a_broken_rule_fails_with_the_kits_message(tmp_path: Path) -> None:
 
 
 def test_without_the_plugin_the_class_fails_loudly(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, "-q", "-p", "no:rstreams_fast", "-k", "TestCountsWrong")
+    done = run_pytest(tmp_path, "-q", "-p", "no:rstreams_fast.tck.plugin", "-k", "TestCountsWrong")
     assert done.returncode == 1
-    assert "run pytest with -p rstreams_fast_pytest" in done.stdout
+    assert "run pytest with -p rstreams_fast.tck.plugin" in done.stdout
 
 
-def test_the_plugin_alone_does_not_import_the_package() -> None:
-    code = "import sys, rstreams_fast_pytest; print('rstreams_fast' in sys.modules)"
+def test_a_conftest_may_ask_for_the_plugin(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["rstreams_fast.tck.plugin"]\n')
+    (tmp_path / "test_suite.py").write_text(SUITE)
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-    assert done.stdout.strip() == "False"
-
-
-def test_the_plugin_is_an_entry_point(pytestconfig: pytest.Config) -> None:
-    assert pytestconfig.pluginmanager.has_plugin("rstreams_fast")
+    assert f"test_suite.py::OfRange::{SPEC101}" in done.stdout

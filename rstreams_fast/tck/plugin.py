@@ -1,21 +1,20 @@
 """The pytest plugin of ``rstreams_fast.tck``: collects the kit's tests and words their outcomes.
 
-It is a package beside ``rstreams_fast`` so that pytest, which loads plugins before anything else,
-does not import ``rstreams_fast`` with it: that would cost each run of pytest in this environment
-some time, come before coverage is measured, and before a test suite has chosen a backend. Unless a
-test module imports the kit, nothing here does anything.
+A test suite asks for it, in its top ``conftest.py`` or on the command line, since a plugin that
+pytest finds by itself would import ``rstreams_fast`` in every run in its environment, before
+coverage is measured and before a suite has chosen a backend::
+
+    pytest_plugins = ["rstreams_fast.tck.plugin"]  # or: pytest -p rstreams_fast.tck.plugin
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from rstreams_fast import tck
+from rstreams_fast import tck
 
 __all__ = ["VerificationClass"]
 
@@ -33,11 +32,6 @@ _BRIEF = 3
 _OUTCOME = "rstreams_tck_outcome"
 
 
-def _kit() -> Any:
-    """The kit, if something has imported it: without it there is nothing to do."""
-    return sys.modules.get("rstreams_fast.tck")
-
-
 class VerificationClass(pytest.Class):
     """A verification: its tests have the kit's names, which do not begin with ``test``."""
 
@@ -48,17 +42,15 @@ class VerificationClass(pytest.Class):
         return name != "test_is_collected_by_the_plugin" and super().funcnamefilter(name)
 
     def _kit_tests(self) -> set[str]:
-        return {test.name for test in _kit().list_tests(self.obj)}
+        return {test.name for test in tck.list_tests(self.obj)}
 
 
 def pytest_pycollect_makeitem(
     collector: pytest.Module | pytest.Class, name: str, obj: object
 ) -> pytest.Class | None:
-    kit = _kit()
-    if kit is None or not isinstance(obj, type) or not issubclass(obj, kit.Verification):
+    if not isinstance(obj, type) or not issubclass(obj, tck.Verification):
         return None
-    verification: type[tck.Verification] = obj
-    is_base = not verification.is_complete() or not getattr(obj, "__test__", True)
+    is_base = not obj.is_complete() or not getattr(obj, "__test__", True)
     if is_base or name.startswith("_") or isinstance(collector, VerificationClass):
         return None
     made: pytest.Class = VerificationClass.from_parent(collector, name=name, obj=obj)
@@ -70,14 +62,13 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, Any]:
     report: Any = yield
-    kit = _kit()
-    if kit is None or call.excinfo is None or call.when != "call":
+    if call.excinfo is None or call.when != "call":
         return report
     error = call.excinfo.value
-    if isinstance(error, kit.RuleBroken):
+    if isinstance(error, tck.RuleBroken):
         report.longrepr = str(error)  # the history says more than the kit's own frames
         return report
-    outcome = _outcome(kit, error)
+    outcome = _outcome(error)
     if outcome is not None:
         path, line, _ = item.location
         text = str(error) if outcome == NOT_MET else f"{outcome}: {error}"
@@ -87,12 +78,12 @@ def pytest_runtest_makereport(
     return report
 
 
-def _outcome(kit: Any, error: BaseException) -> str | None:
-    if isinstance(error, kit.OptionalNotMet):
+def _outcome(error: BaseException) -> str | None:
+    if isinstance(error, tck.OptionalNotMet):
         return NOT_MET
-    if isinstance(error, kit.Untested):
+    if isinstance(error, tck.Untested):
         return UNTESTED
-    return NOT_APPLICABLE if isinstance(error, kit.NotApplicable) else None
+    return NOT_APPLICABLE if isinstance(error, tck.NotApplicable) else None
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
