@@ -36,6 +36,7 @@ __all__ = [
     "check_subscriber",
     "check_timeout",
     "describe_callable",
+    "let_others_run",
     "none_returned",
     "refuse_pickle",
     "sleeps",
@@ -184,6 +185,15 @@ def sleeps(timeout: float | None) -> Iterator[float]:
     while (left := until - time.monotonic()) > 0:
         yield min(sleep, left, threading.TIMEOUT_MAX)
         sleep *= SLEEP_GROWTH
+
+
+def let_others_run() -> None:
+    """Do nothing, in Python: where a function starts, the interpreter looks around.
+
+    It hands the GIL to a thread that asks for it, and raises what was sent to this one. To release
+    the GIL from C and take it again is no substitute: who waits for it is woken, comes too late,
+    and begins a new switch interval, at whose end alone it may insist.
+    """
 
 
 def check_same_process(owner: object, creator: int) -> None:

@@ -48,6 +48,7 @@ from rstreams_fast.core._common import (
     check_count,
     check_element,
     check_program,
+    let_others_run,
     none_returned,
     refuse_pickle,
 )
@@ -73,8 +74,6 @@ cdef extern from "Python.h":
     Py_ssize_t PyList_GET_SIZE_ptr "PyList_GET_SIZE"(PyObject *)
     void Py_INCREF_ptr "Py_INCREF"(PyObject *)
     void Py_DECREF_ptr "Py_DECREF"(PyObject *)
-    void *PyEval_SaveThread()
-    void PyEval_RestoreThread(void *)
 
 
 cdef extern from *:
@@ -475,7 +474,6 @@ cdef class FusedRun:
 
     cdef int _look_around(self) except -1:
         # What the interpreter does between two instructions, and C callables never let it do.
-        cdef void *state
         cdef double now = monotonic()
         cdef double since = now - self.last_look
         if since > SLOW_LOOK:
@@ -487,8 +485,7 @@ cdef class FusedRun:
         PyErr_CheckSignals()
         if now - self.last_rest >= SWITCH_INTERVAL:
             self.last_rest = now
-            state = PyEval_SaveThread()
-            PyEval_RestoreThread(state)
+            let_others_run()
         return 0
 
     cdef int _deliver(self, PyObject *element) except -1:
