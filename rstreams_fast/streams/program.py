@@ -74,6 +74,8 @@ class Program:
                 budget = min(budget, stage[1])
             elif stage[0] == "batch":
                 budget = _times(budget, stage[1])
+            elif stage[0] == "reduce":
+                budget = UNBOUNDED  # it needs all, however few are taken below it
         return budget
 
 

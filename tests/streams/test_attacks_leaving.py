@@ -1,0 +1,103 @@
+"""What leaves through a thread where nobody waits for it, and what comes after the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, NoReturn
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import DEADLINE
+from tests.rules.probes import Recorder
+
+
+class Leaving(BaseException):
+    """Like ``SystemExit``: no ``Exception``."""
+
+
+def leave(_element: object = None) -> NoReturn:
+    raise Leaving
+
+
+async def numbers() -> AsyncIterator[int]:
+    yield 1
+
+
+async def same(element: int) -> int:
+    return element
+
+
+#: Streams that have a segment without a resource of its own on somebody else's thread.
+BUILDS: dict[str, Callable[[], rsf.Stream[Any]]] = {
+    "push on a worker": lambda: rsf.range_(5).publish_on().do_on_cancel(lambda: None).map(leave),
+    "unbatch on a worker": lambda: rsf.range_(5).batch(2).publish_on().unbatch().map(leave),
+    "push on a loop": lambda: rsf.from_async_iterable(numbers).map(leave),
+    "push below calls": lambda: rsf.range_(5).map_async(same).map(leave),
+    "pull asked on a worker": lambda: (
+        rsf.from_callable(leave).do_on_cancel(lambda: None).subscribe_on()
+    ),
+}
+
+
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_downstream_learns_what_left_through_another_thread(
+    build: Callable[[], rsf.Stream[Any]],
+) -> None:
+    recorder = Recorder(request=rsf.UNBOUNDED)
+    build().publish_on().subscribe(recorder)
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, Leaving)
+
+
+def test_a_late_error_is_none_for_whom_the_elements_before_it_are_enough() -> None:
+    failed = threading.Event()
+
+    def source() -> Iterator[int]:
+        yield from range(5)
+        failed.set()
+        raise ValueError("late")
+
+    stream = rsf.from_iterable(source()).publish_on(delay_error=True)
+    recorder = Recorder()
+    stream.take_while(lambda x: x < 3).subscribe(recorder)
+    assert failed.wait(DEADLINE)
+    recorder.subscription.request(9)
+    recorder.wait_terminal()
+    assert recorder.error is None
+    assert recorder.elements == [0, 1, 2]
+
+
+class Steps:
+    """An integer that is another one each time it is asked."""
+
+    def __init__(self, *answers: int) -> None:
+        self._answers = iter(answers)
+
+    def __index__(self) -> int:
+        return next(self._answers)
+
+
+def test_a_request_is_looked_at_once() -> None:
+    recorder = Recorder()
+    rsf.from_publisher(Foreign()).subscribe(recorder)
+    recorder.subscription.request(Steps(3))
+    assert recorder.elements == [0, 1, 2]
+
+
+class Foreign:
+    """A publisher that is no stream."""
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        rsf.range_(10).subscribe(subscriber)
+
+
+@pytest.mark.parametrize("taken", [1, 5])
+def test_a_reduction_gets_all_elements_however_few_are_taken_of_it(taken: int) -> None:
+    recorder = Recorder(request=rsf.UNBOUNDED)
+    stream = rsf.from_publisher(Foreign()).reduce(lambda a, b: a + b)
+    stream.take(taken).subscribe(recorder)
+    assert recorder.elements == [45]
+    assert recorder.terminal == ("on_complete",)
