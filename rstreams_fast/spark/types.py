@@ -114,7 +114,12 @@ def keys_of(array: pa.Array) -> list[Any]:
             return [None if i is None else values[i] for i in encoded.indices.to_pylist()]
         return [values[i] for i in encoded.indices.to_pylist()]
     if pa.types.is_nested(kind):
-        return list(array.to_pylist(maps_as_pydicts="strict"))
+        try:
+            return list(array.to_pylist(maps_as_pydicts="strict"))
+        except TypeError as unhashable:
+            raise TypeError(
+                f"a key column of {kind} has map keys that are no keys of a dict ({unhashable})"
+            ) from unhashable
     return list(array.to_pylist())
 
 
@@ -197,7 +202,7 @@ class Columns:
 
         kind, rule = self.types[index], self._rules[index]
         try:
-            return pa.array(values if rule is None else rule.many(values), kind)
+            return _array_of(values if rule is None else rule.many(values), kind)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as refused:
             raise self._mismatch(index, values, key_at, refused) from refused
 
@@ -210,7 +215,7 @@ class Columns:
         where, why = "", refused
         for row, value in enumerate(values):
             try:
-                pa.array([value] if rule is None else rule.many([value]), kind)
+                _array_of([value] if rule is None else rule.many([value]), kind)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as culprit:
                 where = f" for {key_at(row)}: {type(value).__name__} {shorten(value)}"
                 why = culprit
@@ -219,6 +224,14 @@ class Columns:
             f"column {self.names[index]!r} is declared {kind}, which the result{where} "
             f"cannot become ({why})"
         )
+
+
+def _array_of(values: Any, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    if pa.types.is_float32(kind):  # straight from Python, Arrow makes infinity of a large number
+        return _cast_safely(pa.array(values, pa.float64()), kind)
+    return pa.array(values, kind)
 
 
 class _Rule(NamedTuple):
@@ -382,18 +395,12 @@ def _cast(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
     kind = field.type
     if array.type == kind:
         return array
-    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(array.type):
-        if (kind.tz is None) != (array.type.tz is None):
-            raise TypeError(
-                f"{label} gave the column {field.name!r} as {array.type}, declared is {kind}: "
-                "one has a time zone, the other has none (timestamp or timestamp_ntz?)"
-            )
-    elif _family(kind) != _family(array.type) and not pa.types.is_null(array.type):
+    if why := _difference(array.type, kind, field.name):
         raise TypeError(
-            f"{label} gave the column {field.name!r} as {array.type}, declared is {kind}"
+            f"{label} gave the column {field.name!r} as {array.type}, declared is {kind}: {why}"
         )
     try:
-        return array.cast(kind, safe=True)
+        return _cast_safely(array, kind)
     except (pa.ArrowException, TypeError, ValueError) as refused:
         raise TypeError(
             f"{label} gave the column {field.name!r} as {array.type}, which cannot become the "
@@ -401,7 +408,55 @@ def _cast(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
         ) from refused
 
 
+def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast, and refuse what Arrow's own checks let pass: a number too large for a float."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cast_array = array.cast(kind, safe=True)
+    if pa.types.is_floating(kind) and pa.types.is_floating(array.type):
+        infinite = pc.is_inf(cast_array)
+        if not infinite.equals(pc.is_inf(array)):
+            raise ValueError(f"a finite number is too large for {kind}")
+    return cast_array
+
+
+def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | None:
+    """Say why a cast, though Arrow may make it, would not say the same thing; ``None``: it would.
+
+    Arrow casts structs by filling in, and leaving out, whatever fields they do not share.
+    """
+    import pyarrow as pa
+
+    is_ = pa.types
+    if given == declared or is_.is_null(given):
+        return None
+    if _family(given) != _family(declared):
+        return f"{path} is {given} instead of {declared}"
+    if is_.is_timestamp(declared):
+        if (given.tz is None) != (declared.tz is None):
+            return f"{path}: one has a time zone, the other has none (timestamp or timestamp_ntz?)"
+    elif is_.is_struct(declared):
+        own = [given.field(i).name for i in range(given.num_fields)]
+        names = [declared.field(i).name for i in range(declared.num_fields)]
+        if sorted(own) != sorted(names):
+            return f"{path} has the fields {', '.join(own)} instead of {', '.join(names)}"
+        parts = [(given.field(n).type, declared.field(n).type, f"{path}.{n}") for n in names]
+        return _first_difference(parts)
+    elif is_.is_map(declared):
+        keys = (given.key_type, declared.key_type, f"{path}.key")
+        return _first_difference([keys, (given.item_type, declared.item_type, f"{path}.value")])
+    elif _family(declared) == _LIST:
+        return _difference(given.value_type, declared.value_type, f"{path}.element")
+    return None
+
+
+def _first_difference(parts: list[tuple[pa.DataType, pa.DataType, str]]) -> str | None:
+    return next(filter(None, (_difference(*part) for part in parts)), None)
+
+
 _TEXT: Final = "text"
+_LIST: Final = "list"
 
 
 def _family(kind: pa.DataType) -> str:
@@ -418,7 +473,7 @@ def _family(kind: pa.DataType) -> str:
             is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind),
         ),
         ("number", is_.is_integer(kind) or is_.is_floating(kind) or is_.is_decimal(kind)),
-        ("list", is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind)),
+        (_LIST, is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind)),
         ("date", is_.is_date(kind)),
         ("time", is_.is_time(kind)),
     )
@@ -433,7 +488,7 @@ def _first_refused(array: pa.Array, kind: pa.DataType) -> str:
 
     for row in range(len(array)):
         try:
-            array.slice(row, 1).cast(kind, safe=True)
+            _cast_safely(array.slice(row, 1), kind)
         except (pa.ArrowException, TypeError, ValueError):
             return f" at row {row} of the batch: {shorten(array[row].as_py())}"
     return ""
