@@ -50,6 +50,9 @@ def test_downstream_learns_what_left_through_another_thread(
     build().publish_on().subscribe(recorder)
     recorder.wait_terminal()
     assert isinstance(recorder.error, Leaving)
+    for thread in threading.enumerate():  # what it says when it ends belongs to this test
+        if thread.name.startswith("rstreams-fast"):
+            thread.join(DEADLINE)
 
 
 def test_a_late_error_is_none_for_whom_the_elements_before_it_are_enough() -> None:
