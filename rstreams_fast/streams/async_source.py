@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 from rstreams_fast.api import Subscriber
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.core._common import describe_callable
+from rstreams_fast.core._eager import retrieve
 from rstreams_fast.errors import AlreadySubscribed, NoneSignal, report_dropped
 from rstreams_fast.runtime.executors import Resource, WorkDropped
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, loop_resource
@@ -132,6 +133,7 @@ class _Pulling(Drain):
             if demand > 0 or (demand < 0 and self._must_close()):
                 iterable, self._iterable = self._iterable, None
                 self._task = asyncio.get_running_loop().create_task(self._run_task(iterable))
+                self._task.add_done_callback(retrieve)  # what leaves it was signalled before
         elif self._parked is not None:
             if not self._parked.done():
                 self._parked.set_result(None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NoReturn
@@ -104,3 +106,12 @@ def test_a_reduction_gets_all_elements_however_few_are_taken_of_it(taken: int) -
     stream.take(taken).subscribe(recorder)
     assert recorder.elements == [45]
     assert recorder.terminal == ("on_complete",)
+
+
+def test_what_leaves_an_asynchronous_source_is_known_and_not_reported_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(Leaving):
+        asyncio.run(rsf.from_async_iterable(numbers).map(leave).run_async())
+    gc.collect()
+    assert caplog.records == []
