@@ -118,7 +118,12 @@ class Worker:
         thread = threading.Thread(
             target=_work_off, args=(self._mailbox,), name=self._name, daemon=False
         )
-        thread.start()
+        try:
+            thread.start()
+        except BaseException:  # KeyboardInterrupt, say, when it runs already: send it home
+            self._closed = True
+            self._mailbox.put(None)
+            raise
         self._thread = thread
         _workers.add(self)
 

@@ -98,8 +98,12 @@ class LoopThread:
         thread = threading.Thread(target=_run, args=(loop,), name=self._name, daemon=False)
         try:
             thread.start()
-        except BaseException:
+        except Exception:  # there is no thread to be had
             loop.close()
+            raise
+        except BaseException:  # KeyboardInterrupt, say, when it runs already: it closes the loop
+            self._closed = True
+            _stop(loop)
             raise
         weakref.finalize(self, _stop, loop).atexit = False
         _threads.add(self)
