@@ -45,7 +45,7 @@
 
 #if defined(RSF_MODEL)
 
-#include RSF_MODEL /* the checker in tests/model: the same accessors, simulated */
+#include RSF_MODEL /* tests/machine: the same accessors, simulated */
 
 #elif defined(RSF_COMPILER_GNU)
 

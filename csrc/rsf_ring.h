@@ -9,6 +9,13 @@
  *       write slots first .. first+n-1              read slots first .. first+n-1
  *       rsf_ring_commit(r, n)                       rsf_ring_release(r, n)
  *
+ * What was reserved may be committed by parts, each visible at once, and what was peeked released by
+ * parts (commit_to, release_to): one by one with a look at the other side for each hundred or so.
+ * The lines of slots come from the other side's cache: a producer that fetches them ahead for
+ * writing (rsf_prefetch_write) hides most of what a hand-over costs. It may fetch any slots, also
+ * those that are not free yet, for fetching changes nothing. A consumer fetches what it peeked
+ * (rsf_prefetch_read) if that is a burst; with a few it would only disturb the producer there.
+ *
  * Indices run freely through all 64 bits and wrap round; `tail - head` is the number of elements
  * whether they have wrapped or not. rsf_ring_slot() masks an index into storage, whose size is the
  * power of two that rsf_ring_slots() says. The bound is exactly `capacity` all the same.
@@ -79,9 +86,8 @@ typedef struct rsf_ring {
     uint32_t closed;
     uint8_t pad_cold[RSF_CACHE_LINE];
 
-    /* The producer's: `tail` and the flags are read by others, `cached_head` by nobody. */
+    /* The producer's, which others read. */
     uint64_t tail;
-    uint64_t cached_head; /* a head seen earlier; the true one is the same or further on */
     uint32_t producer_inside;
     /* Here and not on the consumer's line: the producer takes it after every burst, while the
      * consumer sets it only when it has nothing better to do than to park. */
@@ -90,18 +96,30 @@ typedef struct rsf_ring {
 
     /* The consumer's, mirrored. */
     uint64_t head;
-    uint64_t cached_tail; /* a tail seen earlier; the true one is the same or further on */
     uint32_t consumer_inside;
     uint32_t producer_waiting;
     uint8_t pad_consumer[RSF_CACHE_LINE];
+
+    /* Each side's alone. Beside `tail` and `head` the other side's looks at these would take them
+     * away from their owner, too. */
+    uint64_t cached_head; /* a head seen earlier; the true one is the same or further on */
+    uint8_t pad_cached_head[RSF_CACHE_LINE];
+    uint64_t cached_tail; /* a tail seen earlier; the true one is the same or further on */
+    uint8_t pad_cached_tail[RSF_CACHE_LINE];
 } rsf_ring;
 
 RSF_STATIC_ASSERT(offsetof(rsf_ring, tail) - offsetof(rsf_ring, closed) >= RSF_CACHE_LINE,
                   "cold fields and the producer's are a cache line apart");
 RSF_STATIC_ASSERT(offsetof(rsf_ring, head) - offsetof(rsf_ring, consumer_waiting) >= RSF_CACHE_LINE,
                   "the producer's fields and the consumer's are a cache line apart");
-RSF_STATIC_ASSERT(sizeof(rsf_ring) - offsetof(rsf_ring, producer_waiting) >= RSF_CACHE_LINE,
-                  "the consumer's fields and whatever follows the ring are a cache line apart");
+RSF_STATIC_ASSERT(offsetof(rsf_ring, cached_head) - offsetof(rsf_ring, producer_waiting) >=
+                      RSF_CACHE_LINE,
+                  "the consumer's fields and the producer's own are a cache line apart");
+RSF_STATIC_ASSERT(offsetof(rsf_ring, cached_tail) - offsetof(rsf_ring, cached_head) >=
+                      RSF_CACHE_LINE,
+                  "the producer's own and the consumer's own are a cache line apart");
+RSF_STATIC_ASSERT(sizeof(rsf_ring) - offsetof(rsf_ring, cached_tail) >= RSF_CACHE_LINE,
+                  "the consumer's own and whatever follows the ring are a cache line apart");
 
 /*
  * Before any other thread knows the ring. Returns false, and leaves the ring alone, unless
@@ -113,10 +131,14 @@ rsf_ring_init(rsf_ring *ring, uint64_t capacity)
     if (capacity < 1 || capacity > RSF_RING_MAX_CAPACITY) {
         return false;
     }
-    *ring = (rsf_ring){
-        .capacity = capacity,
-        .mask = rsf__power_of_two_at_least(capacity) - 1,
-    };
+    /* Field by field: a whole-struct assignment is a memset, which model checkers do not follow. */
+    ring->capacity = capacity;
+    ring->mask = rsf__power_of_two_at_least(capacity) - 1;
+    ring->closed = 0;
+    ring->tail = ring->cached_head = 0;
+    ring->producer_inside = ring->consumer_waiting = 0;
+    ring->head = ring->cached_tail = 0;
+    ring->consumer_inside = ring->producer_waiting = 0;
     return true;
 }
 
@@ -162,13 +184,22 @@ rsf_ring_reserve(rsf_ring *ring, uint64_t max, uint64_t *first)
     return free < max ? free : max;
 }
 
+/*
+ * Producer only; wait-free. Publishes the reserved slots before index `end`; those after it stay
+ * reserved. Pre: between what is published and what reserve said.
+ */
+static inline void
+rsf_ring_commit_to(rsf_ring *ring, uint64_t end)
+{
+    rsf_store(u64, RSF_RING_ORDER_COMMIT, &ring->tail, end); /* R1 */
+}
+
 /* Producer only; wait-free. Publishes the first n reserved slots. Pre: n <= what reserve said. */
 static inline void
 rsf_ring_commit(rsf_ring *ring, uint64_t n)
 {
-    /* Relaxed load: only the producer writes tail, and this is the producer. */
-    uint64_t tail = rsf_load_rlx_u64(&ring->tail);
-    rsf_store(u64, RSF_RING_ORDER_COMMIT, &ring->tail, tail + n); /* R1 */
+    /* Relaxed: only the producer writes tail, and this is the producer. */
+    rsf_ring_commit_to(ring, rsf_load_rlx_u64(&ring->tail) + n);
 }
 
 /*
@@ -189,13 +220,22 @@ rsf_ring_peek(rsf_ring *ring, uint64_t max, uint64_t *first)
     return ready < max ? ready : max;
 }
 
+/*
+ * Consumer only; wait-free. Gives back the peeked slots before index `end`; those after it stay
+ * peeked. Pre: between what is given back and what peek said.
+ */
+static inline void
+rsf_ring_release_to(rsf_ring *ring, uint64_t end)
+{
+    rsf_store(u64, RSF_RING_ORDER_RELEASE, &ring->head, end); /* R2 */
+}
+
 /* Consumer only; wait-free. Gives back the first n peeked slots. Pre: n <= what peek said. */
 static inline void
 rsf_ring_release(rsf_ring *ring, uint64_t n)
 {
-    /* Relaxed load: only the consumer writes head, and this is the consumer. */
-    uint64_t head = rsf_load_rlx_u64(&ring->head);
-    rsf_store(u64, RSF_RING_ORDER_RELEASE, &ring->head, head + n); /* R2 */
+    /* Relaxed: only the consumer writes head, and this is the consumer. */
+    rsf_ring_release_to(ring, rsf_load_rlx_u64(&ring->head) + n);
 }
 
 /*

@@ -19,11 +19,16 @@ rsf_serial_init(rsf_serial *serial, rsf_serial_cell *cells, uint64_t capacity)
     for (uint64_t slot = 0; slot < slots; slot++) {
         cells[slot].sequence = 0; /* unused: no published element has sequence 0 */
     }
-    *serial = (rsf_serial){
-        .cells = cells,
-        .capacity = capacity,
-        .mask = slots - 1,
-    };
+    /* Field by field: a whole-struct assignment is a memset, which model checkers do not follow. */
+    serial->cells = cells;
+    serial->capacity = capacity;
+    serial->mask = slots - 1;
+    serial->terminal = RSF_SERIAL_NONE;
+    serial->cancelled = 0;
+    serial->tail = 0;
+    serial->wip = 0;
+    serial->waiting = 0;
+    serial->head = serial->seen = 0;
     return true;
 }
 

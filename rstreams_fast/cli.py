@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
 import platform
 import shutil
@@ -68,8 +69,10 @@ _DEMO_EPILOG = (
 def _at_least(least: float, kind: type[int | float]) -> Callable[[str], int | float]:
     def parse(text: str) -> int | float:
         value = kind(text)
-        if not value >= least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, is {text}")
+        if not least <= value < math.inf:
+            raise argparse.ArgumentTypeError(
+                f"must be {'finite' if value == math.inf else f'at least {least}'}, is {text}"
+            )
         return value
 
     parse.__name__ = kind.__name__  # argparse's word for it when the text is no number

@@ -23,10 +23,12 @@ __all__ = [
     "NoneSignal",
     "OverlappingCalls",
     "RingClosed",
+    "ShutDown",
     "StageReturnedNone",
     "on_dropped_error",
     "report_dropped",
     "report_unraisable",
+    "shown",
 ]
 
 
@@ -42,6 +44,16 @@ class OverlappingCalls(RuntimeError):
     """Two calls were made on the same side of a single-producer single-consumer ring at once."""
 
 
+def shown(value: object) -> str:
+    """``repr(value)``, for a text that must not fail: a number may have too many digits for it."""
+    try:
+        return repr(value)
+    except Exception:
+        if isinstance(value, int):
+            return f"{'-' if value < 0 else ''}<an int of {value.bit_length()} bits>"
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
 class DemandExceeded(RuntimeError):
     """More elements were delivered than had been requested (§1.1)."""
 
@@ -54,11 +66,15 @@ class AlreadySubscribed(RuntimeError):
     """The same subscriber was subscribed twice (§1.10, §2.12), or a one-shot source was reused."""
 
 
+class ShutDown(RuntimeError):
+    """The publisher shut down when its last subscriber cancelled (§3.14)."""
+
+
 class InvalidRequest(ValueError):
     """``request(n)`` was called with ``n <= 0`` (§3.9)."""
 
     def __init__(self, n: object) -> None:
-        super().__init__(f"§3.9: request(n) needs n >= 1, got {n!r}")
+        super().__init__(f"§3.9: request(n) needs n >= 1, got {shown(n)}")
 
 
 class InvalidRequestType(TypeError):
@@ -128,7 +144,9 @@ def _unraisable_type() -> Callable[[tuple[object, ...]], Any]:
             gc.collect()
     finally:
         sys.unraisablehook = previous
-    return type(seen[0]) if seen else _Unraisable
+    kind = type(seen[0]) if seen else _Unraisable
+    seen.clear()  # the error in it keeps every frame from here down, by itself and its context
+    return kind
 
 
 class _Unraisable:

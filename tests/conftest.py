@@ -1,11 +1,15 @@
-"""What the whole suite shares: the environment Spark runs in, Java's absence, leaked threads."""
+"""What the whole suite shares: the environment Spark runs in, Java's absence, leaked
+threads, errors that nobody could take.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterator
@@ -45,12 +49,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def pytest_collection_finish() -> None:
+    """Thousands of tests are a lot to look through, in vain, for each that runs the collector."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """On a free-threaded build nothing may have turned the GIL on meanwhile."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED") and getattr(sys, "_is_gil_enabled")():  # noqa: B009
+        pytest.exit("something that was imported has turned the GIL on", returncode=1)
+
+
 @pytest.fixture
 def no_leaked_threads() -> Iterator[None]:
     """Fails the test if a thread it started outlives it."""
     before = set(threading.enumerate())
     yield
     deadline = time.monotonic() + DEADLINE
-    for thread in set(threading.enumerate()) - before:
-        thread.join(max(0.0, deadline - time.monotonic()))
-        assert not thread.is_alive(), f"the test left thread {thread.name!r} running"
+    while left := set(threading.enumerate()) - before:
+        thread = left.pop()
+        assert time.monotonic() < deadline, f"the test left thread {thread.name!r} running"
+        try:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        except RuntimeError:  # it is being started just now, by one that is not over yet
+            time.sleep(0.001)
+
+
+@pytest.fixture
+def dropped() -> Iterator[list[BaseException]]:
+    """The errors that nobody could take."""
+    from rstreams_fast.errors import on_dropped_error
+
+    seen: list[BaseException] = []
+    previous = on_dropped_error(seen.append)
+    yield seen
+    on_dropped_error(previous)

@@ -6,15 +6,19 @@ event does not come.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 #: Seconds a test waits for something that must happen. Generous: only a broken build uses it up.
 DEADLINE = 20.0
+#: Seconds after which a waiting test looks up.
+STEP = 0.05
 
 
 class TestThread(threading.Thread, Generic[T]):
@@ -93,8 +97,25 @@ def wait_for(
     event: threading.Event, what: str = "the awaited event", *, timeout: float = DEADLINE
 ) -> None:
     """Wait until ``event`` is set; fail, naming ``what``, when it is not set in time."""
-    if not event.wait(timeout):
-        raise AssertionError(f"{what} did not happen within {timeout} s")
+    # In steps: without a GIL an object that another thread lets go of waits, to be freed, for the
+    # thread that made it, and that may be this one.
+    deadline = time.monotonic() + timeout
+    while not event.wait(min(STEP, timeout)):
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{what} did not happen within {timeout} s")
+
+
+def wait_gone(gone: weakref.ref[Any], what: str = "it", *, timeout: float = DEADLINE) -> None:
+    """Wait until nothing keeps what ``gone`` refers to; garbage in cycles does not."""
+    deadline = time.monotonic() + timeout
+    while True:
+        gc.collect()
+        if gone() is None:
+            return
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{what} is kept, after {timeout} s still")
+        # Without a GIL a collection stops all threads: one that lets go must find time for it.
+        time.sleep(STEP / 5)
 
 
 class Counted:

@@ -4,12 +4,14 @@ Each mutant is the C core with exactly one thing broken: a memory order weakened
 or one line of the source replaced. Its program is built and run until it fails; a mutant that
 survives every run fails this check.
 
-Weakened orders meet two judges. On the simulated machine of ``tests/model`` each of them fails,
-from the same seed every time. ThreadSanitizer, on real threads, sees those that leave plain memory
-unprotected; the others (the sequentially consistent accesses S8 of the ring, the exchanges of
-the waiting flags, the acquire half of the serializer's leave and the release half of its enter) are
-not listed for it: x86 executes the weaker order as the strong one, and a mutant that is caught by
-luck proves nothing.
+Weakened orders meet two judges. On the simulated machine of ``tests/machine`` each of them fails in
+one of the closed programs of ``tests/model``, from the same seed every time. ThreadSanitizer, on
+real threads, sees those that leave plain memory unprotected; the others (the sequentially
+consistent accesses S8 of the ring, the exchanges of the waiting flags, the acquire half of the
+serializer's leave and the release half of its enter) are not listed for it: x86 executes the weaker
+order as the strong one, and a mutant that is caught by luck proves nothing.
+
+With ``--fuzz``, what one thread can see has to be found by the fuzzers of ``tests/fuzz`` instead.
 """
 # ruff: noqa: INP001  (a script, not part of a package)
 
@@ -21,18 +23,20 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 CSRC = Path(__file__).resolve().parent.parent
 RUNS = 20  # of a stress program; nearly all mutants are caught in the first, the others soon after
 SECONDS = "1"
+MODEL_RUNS = "200000"  # of a closed program on the simulated machine
+FUZZ_SECONDS = 60
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-pthread", "-DHANG_SECONDS=2"]
 
 
 @dataclass(frozen=True)
 class Mutant:
-    program: str
+    program: str  # or "model_" and a primitive, for all its closed programs
     define: str = ""  # MACRO=order
     file: str = ""
     old: str = ""  # occurs in `file` exactly once
@@ -42,6 +46,10 @@ class Mutant:
     @property
     def modelled(self) -> bool:
         return self.program.startswith("model")
+
+    @property
+    def fuzzed(self) -> bool:
+        return self.program.startswith("fuzz")
 
     @property
     def name(self) -> str:
@@ -85,6 +93,7 @@ MUTANTS = [
         *("PUBLISH_TERMINAL=rlx", "TERMINAL=rlx", "CANCEL=rlx", "IS_CANCELLED=rlx"),
         *("PARK=acq", "PARK=rel"),
     ),
+    *modelled("model_baton", "RSF_BATON_ORDER_", "CALL=acq", "CALL=rlx", "TAKE=rel", "TAKE=rlx"),
     # The demand counter.
     weakened("stress_demand", "RSF_DEMAND_ORDER_CHANGE"),
     weakened("stress_demand", "RSF_DEMAND_ORDER_CHANGE", "acq"),
@@ -118,6 +127,17 @@ MUTANTS = [
         "rsf_ring.h",
         "uint64_t free = ring->capacity - (tail - ring->cached_head);",
         "uint64_t free = rsf_ring_slots(ring) - (tail - ring->cached_head);",
+    ),
+    replaced("validate_ring", "rsf_records.h", "given + (size_t)(piece * size)", "given"),
+    replaced(
+        "validate_ring", "rsf_records.h", "taken + (size_t)(piece * size), slots", "taken, slots"
+    ),
+    *(
+        replaced("validate_ring", "rsf_ring.h", f"&ring->{index}, end); /* {label} */", wrong)
+        for index, label, wrong in (
+            ("tail", "R1", "&ring->tail, ring->cached_head + ring->capacity);"),
+            ("head", "R2", "&ring->head, ring->cached_tail);"),
+        )
     ),
     replaced("stress_ring", "rsf_ring.h", "return free < max ? free : max;", "return max;"),
     replaced("stress_ring", "rsf_ring.h", "return ready < max ? ready : max;", "return max;"),
@@ -237,11 +257,58 @@ MUTANTS = [
         "return rsf_exchange(u32, RSF_SERIAL_ORDER_PARK, &serial->waiting, 0) != 0; /* R7 */",
         "return false && serial->waiting;",
     ),
+    # The baton.
+    weakened("stress_baton", "RSF_BATON_ORDER_CALL"),
+    weakened("stress_baton", "RSF_BATON_ORDER_CALL", "acq"),
+    weakened("stress_baton", "RSF_BATON_ORDER_TAKE"),
+    weakened("stress_baton", "RSF_BATON_ORDER_TAKE", "rel"),
+    *(
+        replaced(f"{judge}_baton", "rsf_baton.h", old, new)
+        for judge, old, new in (
+            # One call is told to wake, and the sleeper's only; prepare_sleep looks; take forgets.
+            ("validate", " && (before & RSF__BATON_CALLED) == 0;", ";"),
+            ("stress", " && (before & RSF__BATON_CALLED) == 0;", ";"),
+            ("stress", "return (before & RSF__BATON_ASLEEP) != 0", "return false"),
+            ("validate", "return (before & RSF__BATON_CALLED) == 0;", "return before == before;"),
+            ("validate", "&baton->state, 0); /* A1 */", "&baton->state, RSF__BATON_ASLEEP);"),
+            ("validate", "& RSF__BATON_HERE) != 0;", "& RSF__BATON_CALLED) != 0;"),
+            # A call changes the word though it was called already; no change tears the chain.
+            (
+                "model",
+                "uint32_t before = rsf_fetch_or(u32, RSF_BATON_ORDER_CALL, &baton->state, how);",
+                (
+                    "uint32_t before = rsf_load_acq_u32(&baton->state); if ((before & how) == 0)"
+                    " before = rsf_fetch_or(u32, RSF_BATON_ORDER_CALL, &baton->state, how);"
+                ),
+            ),
+            (
+                "model",
+                "uint32_t before = rsf_fetch_or(u32, RSF_BATON_ORDER_CALL, &baton->state, how);",
+                (
+                    "uint32_t before = rsf_load_acq_u32(&baton->state);"
+                    " rsf_store_rel_u32(&baton->state, before | how);"
+                ),
+            ),
+            (
+                "model",
+                "rsf_fetch_or_rlx_u32(&baton->state, RSF__BATON_ASLEEP);",
+                (
+                    "rsf_load_acq_u32(&baton->state);"
+                    " rsf_store_rel_u32(&baton->state, before | RSF__BATON_ASLEEP);"
+                ),
+            ),
+            (
+                "model",
+                "(void)rsf_exchange(u32, RSF_BATON_ORDER_TAKE, &baton->state, 0);",
+                "rsf_store_rel_u32(&baton->state, 0);",
+            ),
+        )
+    ),
 ]
 
 
-def build(mutant: Mutant, number: int, cc: str, directory: Path) -> Path:
-    """A copy of the core with the one change, and the program built from it."""
+def build(mutant: Mutant, number: int, cc: str, directory: Path) -> list[Path]:
+    """A copy of the core with the one change, and the programs built from it."""
     tree = directory / f"{number:02d}"
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(CSRC, tree, ignore=shutil.ignore_patterns("build"))
@@ -254,25 +321,34 @@ def build(mutant: Mutant, number: int, cc: str, directory: Path) -> Path:
         path.write_text(squeezed.replace(squeeze(mutant.old)[0], mutant.new))
     elif mutant.define.partition("=")[0] not in (tree / header(mutant)).read_text():
         raise SystemExit(f"{mutant.name}: there is no such macro")
-    binary = tree / "mutant"
     command = [cc, *FLAGS, f"-I{tree}"]
     if mutant.define:
         command.append(f"-D{mutant.define}")
     if mutant.tsan:
         command.append("-fsanitize=thread")
-    sources = [tree / "rsf_serial.c"]
+    tests = tree / "tests"
     if mutant.modelled:
-        models = tree / "tests" / "model"
-        command += ['-DRSF_MODEL="model.h"', f"-I{models}"]
-        sources += [models / f"{mutant.program}.c", models / "model.c"]
+        command += ['-DRSF_MODEL="machine.h"', f"-I{tests / 'machine'}"]
+        programs = sorted((tests / "model").glob(f"{primitive(mutant)}_*.c"))
+        also = [tests / "machine" / "machine.c"]
+    elif mutant.fuzzed:
+        command += ["-fsanitize=fuzzer"]
+        programs, also = [tests / "fuzz" / f"{mutant.program}.c"], []
     else:
-        sources.append(tree / "tests" / f"{mutant.program}.c")
-    subprocess.run([*command, *map(str, sources), "-o", str(binary)], check=True)
-    return binary
+        programs = [tests / f"{mutant.program}.c"]
+        also = [tree / "rsf_serial.c"]
+    binaries = [program.with_suffix("") for program in programs]
+    for program, binary in zip(programs, binaries, strict=True):
+        subprocess.run([*command, str(program), *map(str, also), "-o", str(binary)], check=True)
+    return binaries
+
+
+def primitive(mutant: Mutant) -> str:
+    return mutant.program.partition("_")[2]
 
 
 def header(mutant: Mutant) -> str:
-    return f"rsf_{mutant.program.partition('_')[2]}.h"
+    return f"rsf_{primitive(mutant)}.h"
 
 
 def squeeze(text: str, wanted: str = "") -> tuple[str, int]:
@@ -296,22 +372,31 @@ def squeeze(text: str, wanted: str = "") -> tuple[str, int]:
 def first_line_of_interest(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip("= \n")]
     for line in lines:
-        if line.startswith(("SUMMARY", "WARNING: ThreadSanitizer")):
+        if line.startswith(("SUMMARY: Thread", "WARNING: ThreadSanitizer")) or "not hold" in line:
             return line
     return lines[0] if lines else "(no output)"
 
 
-def hunt(mutant: Mutant, binary: Path) -> str | None:
+def hunt(mutant: Mutant, binaries: list[Path]) -> str | None:
     """How the mutant was caught, or None if it survived every run."""
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
-    # A model does the same in every run, and counts its own.
-    command = [str(binary)] if mutant.modelled else [str(binary), SECONDS]
-    for run in range(1, 2 if mutant.modelled else RUNS + 1):
-        result = subprocess.run(
-            command, check=False, capture_output=True, text=True, env=environment
-        )
-        if result.returncode != 0:
-            return f"run {run}: {first_line_of_interest(result.stderr)}"
+    for binary in binaries:
+        # A closed program and a fuzzer count their own runs.
+        for run in range(1, 2 if mutant.modelled or mutant.fuzzed else RUNS + 1):
+            arguments = [MODEL_RUNS if mutant.modelled else SECONDS]
+            if mutant.fuzzed:
+                arguments = ["-seed=1", f"-max_total_time={FUZZ_SECONDS}", "-verbosity=0"]
+            result = subprocess.run(
+                [str(binary), *arguments],
+                check=False,
+                cwd=binary.parent,
+                capture_output=True,
+                text=True,
+                env=environment,
+            )
+            if result.returncode != 0:
+                where = binary.name if mutant.modelled else f"run {run}"
+                return f"{where}: {first_line_of_interest(result.stderr)}"
     return None
 
 
@@ -320,12 +405,20 @@ def main() -> int:
     parser.add_argument("--cc", default="gcc")
     parser.add_argument("--build", type=Path, default=CSRC / "build" / "mutants")
     parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument("--fuzz", action="store_true", help="the fuzzers' mutants")
     arguments = parser.parse_args()
-    mutants = [mutant for mutant in MUTANTS if arguments.only in mutant.name]
+    mutants = MUTANTS
+    if arguments.fuzz:
+        mutants = [
+            replace(mutant, program=f"fuzz_{primitive(mutant)}")
+            for mutant in MUTANTS
+            if mutant.program.startswith("validate")
+        ]
+    mutants = [mutant for mutant in mutants if arguments.only in mutant.name]
 
     def one(number: int) -> bool:
         mutant = mutants[number]
-        caught = hunt(mutant, build(mutant, number, arguments.cc, arguments.build))
+        caught = hunt(mutant, build(mutant, number, arguments.cc, arguments.build.resolve()))
         print(f"  {'caught  ' if caught else 'SURVIVED'}  {mutant.name}", flush=True)
         if caught:
             print(f"              {caught}", flush=True)

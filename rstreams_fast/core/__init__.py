@@ -19,10 +19,12 @@ __all__ = [
     "CANCELLED",
     "MISSING",
     "TERMINATED",
+    "Baton",
     "CallWindow",
     "DemandCounter",
     "Emission",
     "FusedRun",
+    "RecordRing",
     "RunStatus",
     "SignalSerializer",
     "SpscRing",
@@ -43,6 +45,8 @@ if backend not in BACKENDS:
 
 if TYPE_CHECKING:
     from rstreams_fast.core._python import DemandCounter, FusedRun, SignalSerializer, SpscRing
+    from rstreams_fast.core._python_baton import Baton
+    from rstreams_fast.core._python_records import RecordRing
     from rstreams_fast.core._python_window import CallWindow
 else:
     _module = {"c": "_cython", "cffi": "_cffi", "python": "_python"}[backend]
@@ -54,8 +58,10 @@ else:
             "'pip install .' (needs a C compiler and the Python headers), "
             "or ask for another one with RSTREAMS_FAST_BACKEND=cffi or =python"
         ) from missing
+    Baton = _chosen.Baton
     DemandCounter = _chosen.DemandCounter
     FusedRun = _chosen.FusedRun
+    RecordRing = _chosen.RecordRing
     SignalSerializer = _chosen.SignalSerializer
     SpscRing = _chosen.SpscRing
 

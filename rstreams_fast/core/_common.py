@@ -15,8 +15,11 @@ from rstreams_fast.errors import (
     InvalidRequest,
     InvalidRequestType,
     NoneSignal,
+    OverlappingCalls,
     StageReturnedNone,
     report_dropped,
+    report_unraisable,
+    shown,
 )
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "Emission",
     "RunStatus",
     "cancel_quietly",
+    "check_bool",
     "check_capacity",
     "check_count",
     "check_element",
@@ -38,8 +42,10 @@ __all__ = [
     "describe_callable",
     "let_others_run",
     "none_returned",
+    "refuse_overlap",
     "refuse_pickle",
     "sleeps",
+    "wake_quietly",
 ]
 
 CANCELLED: Final = -1
@@ -143,15 +149,22 @@ def check_count(name: str, value: object, minimum: int = 0) -> int:
     if count is None:
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if count < minimum:
-        raise ValueError(f"{name} must be >= {minimum}, got {count}")
+        raise ValueError(f"{name} must be >= {minimum}, got {shown(count)}")
     return count
+
+
+def check_bool(name: str, value: object) -> bool:
+    """Return the argument ``name``, a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, got {type(value).__name__}")
+    return value
 
 
 def check_capacity(name: str, value: object) -> int:
     """Return the capacity argument ``name``, 1 to 2**31 elements."""
     capacity = check_count(name, value, 1)
     if capacity > MAX_CAPACITY:
-        raise ValueError(f"{name} must be <= 2**31, got {capacity}")
+        raise ValueError(f"{name} must be <= 2**31, got {shown(capacity)}")
     return capacity
 
 
@@ -162,9 +175,22 @@ def check_timeout(timeout: object) -> float | None:
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise TypeError(f"timeout must be a number of seconds, got {type(timeout).__name__}")
     if not timeout >= 0:
-        raise ValueError(f"timeout must be >= 0 seconds, got {timeout}")
+        raise ValueError(f"timeout must be >= 0 seconds, got {shown(timeout)}")
     # What the system cannot wait for is as good as for ever.
     return float(timeout) if timeout <= threading.TIMEOUT_MAX else None
+
+
+LONGEST_SPIN: Final = 0.001
+"""Seconds that a thread may look for work without doing any. Parking takes a few per cent of it."""
+
+
+def check_spin(spin: object) -> float:
+    """Return for how many seconds to spin."""
+    if isinstance(spin, bool) or not isinstance(spin, int | float):
+        raise TypeError(f"spin must be a number of seconds, got {type(spin).__name__}")
+    if not 0 <= spin <= LONGEST_SPIN:
+        raise ValueError(f"spin must be 0 to {LONGEST_SPIN} seconds, got {shown(spin)}")
+    return float(spin)
 
 
 FIRST_SLEEP: Final = 0.02
@@ -205,6 +231,11 @@ def check_same_process(owner: object, creator: int) -> None:
         )
 
 
+def refuse_overlap(ring: object, side: str) -> NoReturn:
+    """Refuse a second call on one side of a ring while the first goes on."""
+    raise OverlappingCalls(f"two calls overlap on the {side} side of this {type(ring).__name__}")
+
+
 def refuse_pickle(owner: object) -> NoReturn:
     """Refuse to copy or pickle a live object."""
     raise TypeError(f"a {type(owner).__name__} is a live object: it cannot be pickled or copied")
@@ -233,6 +264,16 @@ def cancel_quietly(subscription: Any) -> None:
         subscription.cancel()
     except Exception as raised:
         report_dropped(raised, "§3.15: cancel() raised")
+
+
+def wake_quietly(waker: Callable[[], object]) -> None:
+    """Call the waker of a producer. What it raises must not get in the way of who took elements
+    out: these would be lost.
+    """
+    try:
+        waker()
+    except Exception as raised:
+        report_unraisable(raised, "the waker of a ring's producer", waker)
 
 
 def check_element(element: object) -> None:

@@ -32,9 +32,12 @@ from rstreams_fast.core._common import (
     check_subscriber,
     check_timeout,
     none_returned,
+    refuse_overlap,
     refuse_pickle,
     sleeps,
+    wake_quietly,
 )
+from rstreams_fast.core._python_baton import Baton
 from rstreams_fast.errors import (
     BufferOverflow,
     DemandExceeded,
@@ -46,9 +49,18 @@ from rstreams_fast.errors import (
 )
 
 if TYPE_CHECKING:
+    from rstreams_fast.core._python_records import RecordRing
     from rstreams_fast.core._python_window import CallWindow
 
-__all__ = ["CallWindow", "DemandCounter", "FusedRun", "SignalSerializer", "SpscRing"]
+__all__ = [
+    "Baton",
+    "CallWindow",
+    "DemandCounter",
+    "FusedRun",
+    "RecordRing",
+    "SignalSerializer",
+    "SpscRing",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -57,6 +69,10 @@ def __getattr__(name: str) -> Any:
         from rstreams_fast.core._python_window import CallWindow
 
         return CallWindow
+    if name == "RecordRing":  # it stands on this module
+        from rstreams_fast.core._python_records import RecordRing
+
+        return RecordRing
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -75,10 +91,13 @@ class DemandCounter:
         Saturates at ``UNBOUNDED``, and stays there (§3.17). ``n <= 0`` is a ``ValueError``, a
         non-int a ``TypeError``; both change nothing (§3.9).
         """
+        if self._value < 0:
+            return self._value
+        n = check_request(n)  # before the lock is taken: __index__ may use this counter, too
         with self._lock:
             before = self._value
             if before >= 0:
-                self._value = min(before + check_request(n), UNBOUNDED)
+                self._value = min(before + n, UNBOUNDED)
             return before
 
     def fulfil(self, n: int = 1, /) -> int:
@@ -140,24 +159,71 @@ class DemandCounter:
         refuse_pickle(self)
 
 
-class SpscRing:
-    """A bounded first-in first-out buffer between one producer and one consumer.
+class Putting:
+    """One call in the producer's side of a ring, for a ``with inside, inside``.
 
-    The producer's calls are ``offer``, ``offer_many``, ``put``; the consumer's ``poll``,
-    ``poll_many``, ``get``, ``arm``, ``disarm``. Two calls that overlap on one side raise
-    ``OverlappingCalls``; which thread makes them does not matter. ``close``, ``closed`` and ``len``
-    are anybody's.
+    ``done`` is to say how many were put in; so that who waits for them is woken, on the way out.
+    An interrupt may come before the first step of an ``__exit__``. The side is left by the inner
+    one, and by the outer one what the inner one did not come to.
     """
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = check_capacity("capacity", capacity)
-        self._items: deque[Any] = deque()
-        self._changed = threading.Condition(threading.Lock())
-        self._producing = threading.Lock()
-        self._consuming = threading.Lock()
+    __slots__ = ("_leaving", "_left", "_ring", "_surrounded", "done")
+
+    side = "producer"
+
+    def __init__(self, ring: BoundedRing) -> None:
+        self._ring = ring
+        self._surrounded = self._leaving = self._left = False
+        self.done = 0
+
+    def __enter__(self) -> None:
+        if self._surrounded and self._ring._inside.setdefault(self.side, self) is not self:
+            refuse_overlap(self._ring, self.side)
+        self._surrounded = True
+
+    def __exit__(self, *raised: object) -> None:
+        if self._left:
+            return
+        self._leaving = self._leaving or self._ring._inside.get(self.side) is self
+        if self._leaving:
+            if self._ring._inside.get(self.side) is self:
+                del self._ring._inside[self.side]
+            if self.done:
+                self._wake()
+        self._left = True
+
+    def _wake(self) -> None:
+        self._ring._wake_consumer()
+
+
+class Taking(Putting):
+    """The same in the consumer's side."""
+
+    __slots__ = ()
+
+    side = "consumer"
+
+    def _wake(self) -> None:
+        self._ring._wake_producer()
+
+
+class BoundedRing:
+    """What rings have in common: two sides, one call on each at a time; closing; waiting."""
+
+    _capacity: int
+
+    def __init__(self) -> None:
+        # Reentrant, for the collector may run anything anywhere, and so disarm. To be entered as
+        # it is: an interrupt may come within the condition's own __enter__.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._inside: dict[str, Putting] = {}  # by side
         self._closed = False
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
+        self._producer_waker: Callable[[], object] | None = None
+        self._data_awaited = False  # by a coroutine, whose waker is nobody else's to forget
+        self._room_awaited = False
         self._creator = os.getpid()
 
     @property
@@ -171,16 +237,175 @@ class SpscRing:
         return self._closed
 
     def __len__(self) -> int:
-        return len(self._items)
+        raise NotImplementedError
 
-    @contextmanager
-    def _side(self, side: threading.Lock, name: str) -> Iterator[None]:
-        if not side.acquire(blocking=False):
-            raise OverlappingCalls(f"two calls overlap on the {name} side of an SpscRing")
+    # -- sides -----------------------------------------------------------------------------------
+
+    def _check_open(self, call: str) -> None:
+        if self._closed:
+            raise RingClosed(f"{call} on a closed ring")
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def arm(self, waker: Callable[[], object], /) -> bool:
+        """Have ``waker()`` called, once, by whoever next puts an element in, or closes the ring.
+
+        The consumer's way to wait without a thread. ``False`` if there is an element, or the ring
+        is closed: look again. What the waker raises leaves through the call that put the element
+        in. ``get`` disarms.
+        """
+        check_same_process(self, self._creator)
+        inside = Taking(self)
+        with inside, inside, self._lock:
+            self._waker = None if self._has_data() else waker
+            return self._waker is not None
+
+    def disarm(self) -> None:
+        """Forget the waker that ``arm`` was given, if any. Another thread may be about to call it
+        all the same.
+        """
+        with self._lock:
+            if not self._data_awaited:
+                self._waker = None
+
+    def arm_producer(self, waker: Callable[[], object], /) -> bool:
+        """Have ``waker()`` called, once, by whoever next takes an element out, or closes the ring.
+
+        The producer's way to wait without a thread. ``False`` if there is room, or the ring is
+        closed: look again. What the waker raises goes to ``sys.unraisablehook``, for it must not
+        keep elements from who took them out. ``put`` disarms.
+        """
+        check_same_process(self, self._creator)
+        inside = Putting(self)
+        with inside, inside, self._lock:
+            self._producer_waker = None if self._has_room() else waker
+            return self._producer_waker is not None
+
+    def disarm_producer(self) -> None:
+        """Forget the producer's waker. See ``disarm``."""
+        with self._lock:
+            if not self._room_awaited:
+                self._producer_waker = None
+
+    def _has_data(self) -> bool:
+        return len(self) > 0 or self._closed
+
+    def _has_room(self) -> bool:
+        return len(self) < self._capacity or self._closed
+
+    def _wait_for_data(self, timeout: float | None) -> None:
+        """Wait, inside the consumer's side and with the lock, for an element; raise at the end."""
+        self._waker = None
+        if not self._wait_for(self._has_data, timeout):
+            raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
+        self._check_data()
+
+    def _wait_for_room(self, call: str, timeout: float | None) -> None:
+        """Wait, inside the producer's side and with the lock, for room."""
+        self._producer_waker = None
+        if not self._wait_for(self._has_room, timeout):
+            raise TimeoutError(f"the ring stayed full for {timeout} seconds")
+        self._check_open(call)
+
+    def _check_data(self) -> None:
+        if len(self) == 0:
+            raise self._error or RingClosed("the ring is closed and empty")
+
+    async def _await_data(self) -> None:
+        """The same as ``_wait_for_data``, without the lock, in a coroutine."""
+        from rstreams_fast.core._awaiting import new_bell
+
+        self._waker = None
+        while True:
+            future, bell = new_bell()
+            with self._lock:
+                if self._has_data():
+                    self._check_data()
+                    return
+                check_same_process(self, self._creator)
+                self._waker, self._data_awaited = bell, True
+            try:
+                await future
+            finally:
+                self._waker, self._data_awaited = None, False
+
+    async def _await_room(self, call: str) -> None:
+        from rstreams_fast.core._awaiting import new_bell
+
+        self._producer_waker = None
+        while True:
+            future, bell = new_bell()
+            with self._lock:
+                if self._has_room():
+                    self._check_open(call)
+                    return
+                check_same_process(self, self._creator)
+                self._producer_waker, self._room_awaited = bell, True
+            try:
+                await future
+            finally:
+                self._producer_waker, self._room_awaited = None, False
+
+    def _wait_for(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        if condition():
+            return True
+        check_same_process(self, self._creator)
+        return any(self._changed.wait_for(condition, sleep) for sleep in sleeps(timeout))
+
+    def _wake_consumer(self) -> None:
+        """Without the lock, after elements were put in."""
+        with self._lock:  # or a waker that came between the look and the clearing would be lost
+            waker, self._waker = self._waker, None
+        if waker is not None:
+            waker()
+
+    def _wake_producer(self) -> None:
+        """Without the lock, after elements were taken out."""
+        with self._lock:
+            waker, self._producer_waker = self._producer_waker, None
+        if waker is not None:
+            wake_quietly(waker)
+
+    # -- anybody ---------------------------------------------------------------------------------
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Let nothing more in. The first call counts; ``get`` raises ``error`` at the end."""
+        if error is not None and not isinstance(error, BaseException):
+            raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
+        with self._lock:
+            if self._closed:
+                return
+            self._closed, self._error = True, error
+            self._changed.notify_all()
         try:
-            yield
+            self._wake_consumer()
         finally:
-            side.release()
+            self._wake_producer()
+
+    def __repr__(self) -> str:
+        state = " closed" if self._closed else ""
+        return f"<{type(self).__name__} {len(self)}/{self._capacity}{state}>"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle(self)
+
+
+class SpscRing(BoundedRing):
+    """A bounded first-in first-out buffer between one producer and one consumer.
+
+    The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput``, ``arm_producer``; the
+    consumer's ``poll``, ``poll_many``, ``get``, ``aget``, ``arm``. Two calls that overlap on one
+    side raise ``OverlappingCalls``; which thread makes them does not matter, and who waits is
+    inside. ``close``, ``closed`` and ``len`` are anybody's.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self._capacity = check_capacity("capacity", capacity)
+        self._items: deque[Any] = deque()
+
+    def __len__(self) -> int:
+        return len(self._items)
 
     def offer(self, element: Any, /) -> bool:
         """Put ``element`` in; ``False`` when full. ``RingClosed`` when closed."""
@@ -197,37 +422,47 @@ class SpscRing:
         return self._offer(elements[check_count("start", start) :])
 
     def _offer(self, elements: list[Any] | tuple[Any, ...]) -> int:
-        with self._side(self._producing, "producer"), self._changed:
-            if self._closed:
-                raise RingClosed("offer on a closed ring")
+        inside = Putting(self)
+        with inside, inside, self._lock:
+            self._check_open("offer")
             fitting = elements[: self._capacity - len(self._items)]
             if not fitting:
                 check_element(elements[0] if elements else ...)
             for element in fitting:
                 check_element(element)
-            self._items.extend(fitting)
             self._changed.notify_all()
-            waker = self._take_waker() if fitting else None
-        if waker is not None:
-            waker()
+            inside.done = len(fitting)
+            self._items.extend(fitting)
         return len(fitting)
 
     def put(self, element: Any, timeout: float | None = None) -> None:
         """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
         check_element(element)
         timeout = check_timeout(timeout)
-        with self._side(self._producing, "producer"), self._changed:
-            if not self._wait_for(
-                lambda: self._closed or len(self._items) < self._capacity, timeout
-            ):
-                raise TimeoutError(f"the ring stayed full for {timeout} seconds")
-            if self._closed:
-                raise RingClosed("put on a closed ring")
-            self._items.append(element)
-            self._changed.notify_all()
-            waker = self._take_waker()
-        if waker is not None:
-            waker()
+        inside = Putting(self)
+        with inside, inside, self._lock:
+            self._check_open("put")
+            self._wait_for_room("put", timeout)
+            self._put_one(inside, element)
+
+    async def aput(self, element: Any) -> None:
+        """Put ``element`` in, awaiting room.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled, the
+        element has not been put in.
+        """
+        check_element(element)
+        inside = Putting(self)
+        with inside, inside:
+            await self._await_room("aput")
+            with self._lock:
+                self._check_open("aput")
+                self._put_one(inside, element)
+
+    def _put_one(self, inside: Putting, element: Any) -> None:
+        self._changed.notify_all()
+        inside.done = 1
+        self._items.append(element)
 
     def poll(self) -> Any | None:
         """Take the oldest element out; ``None`` when empty, closed or not."""
@@ -237,10 +472,13 @@ class SpscRing:
     def poll_many(self, max: int, /) -> list[Any]:
         """Take up to ``max`` elements out, oldest first."""
         count = check_count("max", max)
-        with self._side(self._consuming, "consumer"), self._changed:
-            taken = [self._items.popleft() for _ in range(min(count, len(self._items)))]
+        inside = Taking(self)
+        taken: list[Any] = []
+        with inside, inside, self._lock:
             self._changed.notify_all()
-            return taken
+            inside.done = min(count, len(self._items))
+            taken += [self._items.popleft() for _ in range(inside.done)]
+        return taken
 
     def get(self, timeout: float | None = None) -> Any:
         """Take the oldest element out, waiting for one.
@@ -249,61 +487,27 @@ class SpscRing:
         ``close``, else ``RingClosed``.
         """
         timeout = check_timeout(timeout)
-        with self._side(self._consuming, "consumer"), self._changed:
-            self._waker = None
-            if not self._wait_for(lambda: self._items or self._closed, timeout):
-                raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
-            if not self._items:
-                raise self._error or RingClosed("the ring is closed and empty")
-            element = self._items.popleft()
-            self._changed.notify_all()
-            return element
+        inside = Taking(self)
+        with inside, inside, self._lock:
+            self._wait_for_data(timeout)
+            return self._take_one(inside)
 
-    def arm(self, waker: Callable[[], object], /) -> bool:
-        """Have ``waker()`` called, once, by whoever next puts an element in, or closes the ring.
+    async def aget(self) -> Any:
+        """Take the oldest element out, awaiting one. At the end it raises what ``get`` does.
 
-        The consumer's way to wait without a thread. ``False`` if there is an element, or the ring
-        is closed: look again. What the waker raises leaves through the call that put the element
-        in. ``get`` disarms.
+        The other side may be in another thread or loop. When the awaiting task is cancelled,
+        nothing has been taken out.
         """
-        check_same_process(self, self._creator)
-        with self._side(self._consuming, "consumer"), self._changed:
-            self._waker = None if self._items or self._closed else waker
-            return self._waker is not None
+        inside = Taking(self)
+        with inside, inside:
+            await self._await_data()
+            with self._lock:
+                return self._take_one(inside)
 
-    def disarm(self) -> None:
-        """Forget the waker; it may be about to be called by another thread all the same."""
-        self._waker = None
-
-    def _take_waker(self) -> Callable[[], object] | None:
-        waker, self._waker = self._waker, None
-        return waker
-
-    def _wait_for(self, condition: Callable[[], object], timeout: float | None) -> bool:
-        if condition():
-            return True
-        check_same_process(self, self._creator)
-        return any(self._changed.wait_for(condition, sleep) for sleep in sleeps(timeout))
-
-    def close(self, error: BaseException | None = None) -> None:
-        """Let nothing more in. The first call counts; ``get`` raises ``error`` at the end."""
-        if error is not None and not isinstance(error, BaseException):
-            raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
-        with self._changed:
-            if self._closed:
-                return
-            self._closed, self._error = True, error
-            self._changed.notify_all()
-            waker = self._take_waker()
-        if waker is not None:
-            waker()
-
-    def __repr__(self) -> str:
-        state = " closed" if self._closed else ""
-        return f"<SpscRing {len(self)}/{self._capacity}{state}>"
-
-    def __reduce__(self) -> NoReturn:
-        refuse_pickle(self)
+    def _take_one(self, inside: Putting) -> Any:
+        self._changed.notify_all()
+        inside.done = 1
+        return self._items.popleft()
 
 
 class SignalSerializer:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from itertools import islice
 from typing import Any, NoReturn
 
 from rstreams_fast.core import _eager
@@ -14,7 +16,7 @@ from rstreams_fast.core._common import (
     describe_callable,
     refuse_pickle,
 )
-from rstreams_fast.core._python import DemandCounter
+from rstreams_fast.core._python import DemandCounter, SpscRing
 
 __all__ = ["CallWindow"]
 
@@ -78,6 +80,7 @@ class CallWindow:
         self._tasks: dict[asyncio.Task[Any], _Call] = {}
         self._notified = False
         self._cancelled = False
+        self._submitting = False
         self.failure: tuple[Any, BaseException] | None = None
         """The item whose call failed first, and its exception."""
         self.max_running = 0
@@ -86,6 +89,13 @@ class CallWindow:
         """The most places held at once."""
         self.started = 0
         """How many calls were started."""
+
+    #: What `submit_from` and `take_into` take.
+    _ring_type: type[Any] = SpscRing
+
+    def _check_ring(self, ring: object) -> None:
+        if not isinstance(ring, self._ring_type):
+            raise TypeError(f"ring must be an SpscRing, got {type(ring).__name__}")
 
     @property
     def concurrency(self) -> int:
@@ -132,19 +142,46 @@ class CallWindow:
         if not isinstance(items, list | tuple):
             raise TypeError(f"items must be a list or tuple, got {type(items).__name__}")
         index = start = check_count("start", start)
-        if asyncio._get_running_loop() is not self._loop:
-            raise RuntimeError("submit_many must be called by the thread of the running loop")
-        if asyncio.current_task(self._loop) is not None:
-            raise RuntimeError("submit_many must be called outside of tasks and of calls")
-        while (
-            index < len(items)
-            and self.failure is None
-            and not self._cancelled
-            and self._pending < self._capacity
-            and self._submit(items[index])
-        ):
-            index += 1
+        with self._submitting_by("submit_many"):
+            while index < len(items) and self._has_room() and self._submit(items[index]):
+                index += 1
         return max(index - start, 0)
+
+    def submit_from(self, ring: Any, max: int, /) -> int:
+        """Start calls for up to ``max`` elements of ``ring``, which leave it one by one, while
+        there is room; return how many.
+        """
+        wanted = check_count("max", max)
+        self._check_ring(ring)
+        count = 0
+        with self._submitting_by("submit_from"):
+            while count < wanted and self._has_room() and self._permits.pending > 0:
+                item = ring.poll()
+                if item is None:
+                    break
+                count += 1
+                if self._cancelled:  # by whoever waited for room in the ring
+                    break
+                self._submit(item)
+        return count
+
+    def take_into(self, ring: Any, max: int, /) -> int:
+        """Move up to ``max`` results into ``ring``, as many as fit, and none from a ``None`` on;
+        return how many.
+        """
+        wanted = check_count("max", max)
+        self._check_ring(ring)
+        ring.offer_many(())  # refuses, if it is closed
+        results = []
+        for call in islice(self._places, min(wanted, ring.capacity - len(ring))):
+            if not call.done or call.result is None:
+                break
+            results.append(call.result)
+        for _ in results:
+            self._places.popleft()
+        self._pending -= len(results)
+        ring.offer_many(results)
+        return len(results)
 
     def take(self, max: int, /) -> list[Any]:
         """Take up to ``max`` results out."""
@@ -164,6 +201,21 @@ class CallWindow:
             self._in_flight.clear()
         for task in list(self._tasks):
             task.cancel()
+
+    @contextlib.contextmanager
+    def _submitting_by(self, call: str) -> Generator[None, None, None]:
+        if asyncio._get_running_loop() is not self._loop:
+            raise RuntimeError(f"{call} must be called by the thread of the running loop")
+        if self._submitting or asyncio.current_task(self._loop) is not None:
+            raise RuntimeError(f"{call} must be called outside of tasks and of calls")
+        self._submitting = True
+        try:
+            yield
+        finally:
+            self._submitting = False
+
+    def _has_room(self) -> bool:
+        return self.failure is None and not self._cancelled and self._pending < self._capacity
 
     def _submit(self, item: Any) -> bool:
         call = _Call(item)

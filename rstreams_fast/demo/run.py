@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -128,7 +129,7 @@ class MainJob(Background[Outcome]):
             service.close()
 
             self._phase("Comparing with a plain SQL join")
-            found = spark.read.parquet(str(partial))
+            found = spark.read.parquet(_no_pattern(partial))
             expected = proof.joined(spark, flights, files)
             proven = proof.prove(found, expected, partial, self.rows)
 
@@ -159,6 +160,11 @@ class MainJob(Background[Outcome]):
             raise DemoError(f"the job failed: {text}\nSpark's log: {kept}") from failed
 
 
+def _no_pattern(path: Path) -> str:
+    # Spark reads a path as a pattern, and writes it as it is.
+    return re.sub(r"[\\*?{}\[\]]", r"\\\g<0>", str(path))
+
+
 ENRICHING: Final = "Enriching"
 
 
@@ -168,6 +174,8 @@ def _made(directory: Path) -> Iterator[None]:
     existed = directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass  # it can be written to: better known now than at the end of the job
     except OSError as failed:
         raise DemoError(f"--output {directory}: {failed.strerror}") from None
     try:

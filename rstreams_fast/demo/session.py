@@ -69,7 +69,7 @@ def spark_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile={logging.as_uri()} "
-            f"-Djava.io.tmpdir={directory} -XX:-UsePerfData -Duser.timezone=UTC"
+            f"{_quoted(f'-Djava.io.tmpdir={directory}')} -XX:-UsePerfData -Duser.timezone=UTC"
         ),
         **settings,
     }
@@ -90,6 +90,12 @@ def spark_session(
         with contextlib.suppress(Exception):  # its JVM may be gone already
             spark.stop()
         _end_jvm(pyspark.SparkContext)
+
+
+def _quoted(option: str) -> str:
+    # Spark splits the options at spaces, as a shell would; a directory's name may have some.
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 @contextlib.contextmanager

@@ -16,8 +16,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from rstreams_fast.core import Baton
+from rstreams_fast.core._common import check_spin
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,19 +30,39 @@ if TYPE_CHECKING:
 __all__ = [
     "CALLER",
     "Resource",
+    "SpinningWorker",
+    "Trampoline",
     "Work",
     "WorkDropped",
     "check_executor",
     "describe_executor",
     "process_id",
     "resource",
+    "spinning",
 ]
 
 CALLER: Final = "caller"
 """In place of an executor: whoever signals or requests does the work, one piece at a time."""
 
-process_id = os.getpid
-"""What a live object remembers and compares: in the child of a fork its threads are missing."""
+_process_id = os.getpid()
+
+
+def _note_process_id() -> None:
+    global _process_id  # noqa: PLW0603
+    _process_id = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_process_id)
+
+
+def process_id() -> int:
+    """What a live object remembers and compares: in the child of a fork its threads are missing.
+
+    ``os.getpid()`` without its system call, which would cost each subscription more than the rest.
+    """
+    return _process_id
+
 
 Work = Callable[[], object]
 WhenDropped = Callable[[BaseException], object]
@@ -70,13 +95,60 @@ _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 _exit_hook = threading.Lock()
 
 
-def _work_off(mailbox: SimpleQueue[Work | None]) -> None:
+class _Turns(threading.local):
+    """Of a thread that is a spinning worker: its own baton, and whose turn it is when it waits."""
+
+    own: Baton | None = None
+    owed: Baton | None = None
+
+
+_turns = _Turns()
+_Mailbox = SimpleQueue["Work | None"]
+
+
+def _post(mailbox: _Mailbox, baton: Baton | None, work: Work | None) -> None:
+    """Leave work, or ``None`` for the end, for a worker that waits at ``baton``, if it has one.
+
+    A worker that spins would see the call at once, and then wait for the GIL, the slow way, until
+    the caller lets it go. If that is a spinning worker too, it soon will, and gives then.
+    """
+    mailbox.put(work)
+    if baton is None:
+        return
+    turns = _turns
+    if turns.own is None or turns.own is baton:
+        baton.give()
+        return
+    baton.announce()
+    owed, turns.owed = turns.owed, baton
+    if owed is not None and owed is not baton:
+        owed.give()
+
+
+def _work_off(take: Callable[[], Work | None]) -> None:
     # Knows the mailbox only, so that an abandoned worker can be collected, which stops this.
-    while (work := mailbox.get()) is not None:
+    while (work := take()) is not None:
         try:
             work()
         finally:
             del work
+
+
+def _work_off_spinning(mailbox: _Mailbox, baton: Baton) -> None:
+    turns = _turns
+    turns.own = baton
+
+    def take() -> Work | None:
+        while mailbox.empty():
+            owed, turns.owed = turns.owed, None
+            baton.wait(owed)
+        return mailbox.get()
+
+    try:
+        _work_off(take)
+    finally:
+        if turns.owed is not None:
+            turns.owed.give()
 
 
 def _close_workers() -> None:
@@ -94,45 +166,65 @@ def _close_workers_at_exit() -> None:
 
 
 class Worker:
-    """One thread, started by the first piece of work, that ends when it is closed or collected."""
+    """One thread, started by the first piece of work, that ends when it is closed or collected.
 
-    def __init__(self, name: str) -> None:
+    It looks ``spin`` seconds for its next piece of work before it sleeps.
+    """
+
+    def __init__(self, name: str, spin: float = 0.0) -> None:
         self._name = f"{name}-{next(_numbers)}"
-        self._mailbox: SimpleQueue[Work | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._mailbox: _Mailbox = SimpleQueue()
+        self._baton = Baton(spin) if spin else None
+        # Reentrant, for the collector may run anything anywhere, and a thread is made under it.
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
+        self._starting = False
         self._closed = False
-        weakref.finalize(self, self._mailbox.put, None).atexit = False
+        self._pid = process_id()
+        weakref.finalize(self, _post, self._mailbox, self._baton, None).atexit = False
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
         """Queue ``work`` for the thread."""
         with self._lock:
             if self._closed:
                 raise WorkDropped(f"the worker {self._name} is closed")
-            if self._thread is None:
+            if self._thread is None and not self._starting:
                 self._start()
-            self._mailbox.put(work)
+                if self._closed:
+                    raise WorkDropped(f"the worker {self._name} was closed while it was started")
+            _post(self._mailbox, self._baton, work)
 
     def _start(self) -> None:
+        self._starting = True
+        try:
+            self._start_thread()
+        finally:
+            self._starting = False
+
+    def _start_thread(self) -> None:
         _close_workers_at_exit()
-        thread = threading.Thread(
-            target=_work_off, args=(self._mailbox,), name=self._name, daemon=False
+        run = (
+            partial(_work_off, self._mailbox.get)
+            if self._baton is None
+            else partial(_work_off_spinning, self._mailbox, self._baton)
         )
+        thread = threading.Thread(target=run, name=self._name, daemon=False)
         try:
             thread.start()
         except BaseException:  # KeyboardInterrupt, say, when it runs already: send it home
-            self._closed = True
-            self._mailbox.put(None)
+            self.close()
             raise
         self._thread = thread
         _workers.add(self)
 
     def close(self) -> None:
         """Let the thread end after what it has been given."""
+        if self._pid != process_id():
+            return  # it was left behind in the parent, and the lock may be held for ever
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._mailbox.put(None)
+                _post(self._mailbox, self._baton, None)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread's end; ``False`` on time-out, or when called by the thread itself."""
@@ -148,26 +240,38 @@ class Worker:
 # -- somebody else's executor ----------------------------------------------------------------------
 
 
-class _Trampoline(threading.local):
+class Trampoline(threading.local):
     """Work that was handed to the thread that is at work already: it waits, instead of nesting."""
 
     def __init__(self) -> None:
         self.queue: deque[Work] | None = None
 
-    def run(self, work: Work) -> None:
+    def run(self, work: Work, /) -> None:
+        """Do ``work``, and what it hands over meanwhile; or leave it to the call that is doing so.
+
+        What is raised leaves when all is done: the rest belongs to others.
+        """
         if self.queue is not None:
             self.queue.append(work)
             return
         self.queue = queue = deque((work,))
         del work
+        leaving: BaseException | None = None
         try:
             while queue:
-                queue.popleft()()
+                try:
+                    while queue:
+                        queue.popleft()()
+                except BaseException as raised:
+                    leaving = raised if leaving is None else leaving
+            if leaving is not None:
+                raise leaving
         finally:
             self.queue = None
+            del leaving  # the traceback keeps this frame
 
 
-_trampoline = _Trampoline()
+_trampoline = Trampoline()
 
 
 class _OnExecutor:
@@ -246,9 +350,33 @@ class _OnLoop:
 # -- choosing --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class SpinningWorker:
+    """In place of an executor: a worker of one's own that spins, so many seconds, before it
+    sleeps.
+    """
+
+    spin: float
+
+
+def spinning(executor: Any, spin: object) -> Any:
+    """Return ``executor``, or what stands for a worker of one's own that spins, if it is to."""
+    seconds = check_spin(spin)
+    if seconds == 0:
+        return executor
+    if executor is not None:
+        raise ValueError(
+            "spin is for a worker thread of one's own: with an executor, leave it out, "
+            f"got executor={describe_executor(executor)} and spin={spin}"
+        )
+    return SpinningWorker(seconds)
+
+
 def check_executor(executor: object) -> None:
     """Refuse, with a ``TypeError``, what drains cannot run on."""
-    if executor is None or (isinstance(executor, str) and executor == CALLER):
+    if executor is None or isinstance(executor, SpinningWorker):
+        return
+    if isinstance(executor, str) and executor == CALLER:
         return
     if isinstance(executor, Executor):
         # Drains share memory with their stream. The classes are looked up, not imported: if the
@@ -276,6 +404,8 @@ def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
     check_executor(executor)
     if executor is None:
         return Worker(name)
+    if isinstance(executor, SpinningWorker):
+        return Worker(name, executor.spin)
     if isinstance(executor, str):
         return _OnCaller()
     if isinstance(executor, Executor):
@@ -287,6 +417,8 @@ def describe_executor(executor: Any) -> str:
     """Name the resource in a few words."""
     if executor is None:
         return "own worker thread"
+    if isinstance(executor, SpinningWorker):
+        return f"own worker thread, spinning {executor.spin * 1e6:g} us"
     if isinstance(executor, str):
         return "caller"
     if isinstance(executor, Executor):

@@ -1,9 +1,10 @@
 """Event loops as resources: the loop that runs here, somebody's loop, or a private one.
 
 A private loop has a thread of its own, started by the first piece of work, that ends when it is
-closed or when nobody holds it any more. On its way out it cancels the tasks left on the loop, and
-waits for them, for asynchronous generators and for the default executor, so that nothing outlives
-it.
+closed or when nobody holds it any more. Who subscribes where such a loop runs takes it for the
+running one, and so gets a share in it: it is closed by the last who holds it. On its way out it
+cancels the tasks left on the loop, and waits for them, for asynchronous generators and for the
+default executor, so that nothing outlives it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ __all__ = ["HeldLoop", "LoopThread", "check_loop", "describe_loop", "loop_resour
 _numbers = itertools.count(1)
 _threads: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 _exit_hook = threading.Lock()
+_here = threading.local()  # .private: a weak reference to the private loop that runs in this thread
 
 
 def check_loop(loop: object) -> None:
@@ -47,9 +49,19 @@ def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource
         loop = running_loop()
         if loop is None:
             return LoopThread(name)
+        private = _private_here(loop)
+        if private is not None:
+            return private.share() or LoopThread(name)
     if loop.is_closed():
         raise WorkDropped("the event loop is closed")
     return resource(loop)
+
+
+def _private_here(loop: asyncio.AbstractEventLoop) -> LoopThread | None:
+    """Return whose ``loop`` is, which runs in this thread, if it is a private one."""
+    reference: weakref.ref[LoopThread] | None = getattr(_here, "private", None)
+    private = None if reference is None else reference()
+    return private if private is not None and private.is_of(loop) else None
 
 
 class HeldLoop:
@@ -80,6 +92,8 @@ class LoopThread:
         # Reentrant, for the collector may run anything anywhere.
         self._lock = threading.RLock()
         self._closed = False
+        self._given_up = False  # by who made it; shares may be left
+        self._shares = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_loop: Resource | None = None
         self._thread: threading.Thread | None = None
@@ -95,7 +109,9 @@ class LoopThread:
     def _start(self) -> Resource:
         _close_at_exit()
         loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=_run, args=(loop,), name=self._name, daemon=False)
+        thread = threading.Thread(
+            target=_run, args=(loop, weakref.ref(self)), name=self._name, daemon=False
+        )
         try:
             thread.start()
         except Exception:  # there is no thread to be had
@@ -111,8 +127,36 @@ class LoopThread:
         self._on_loop = on_loop = resource(loop)
         return on_loop
 
+    def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether it is this ``loop`` that it runs."""
+        return self._loop is loop
+
+    def share(self) -> Resource | None:
+        """Another holder of the loop; ``None`` if it is closed."""
+        with self._lock:
+            if self._closed:
+                return None
+            self._shares += 1
+        return _Share(self)
+
+    def give_back(self) -> None:
+        """One who shares it has no more work there."""
+        with self._lock:
+            self._shares -= 1
+            if self._given_up and not self._shares:
+                self.end()
+
     def close(self) -> None:
-        """Let the thread end, after the work it was given. Never blocks."""
+        """Let the thread end, after the work it was given, and that of those who share the loop.
+        Never blocks.
+        """
+        with self._lock:
+            self._given_up = True
+            if not self._shares:
+                self.end()
+
+    def end(self) -> None:
+        """Let the thread end, whoever shares the loop."""
         with self._lock:
             self._closed = True
             loop = self._loop
@@ -130,6 +174,29 @@ class LoopThread:
         return True
 
 
+class _Share:
+    """A private loop, for one who came to it while it ran."""
+
+    def __init__(self, private: LoopThread) -> None:
+        self._private = private
+        self._lock = threading.RLock()
+        self._given_back = False
+
+    def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
+        """Run ``work`` soon, as a callback of the loop."""
+        self._private.execute(work, when_dropped)
+
+    def close(self) -> None:
+        """Give it back, once; when it is collected at the latest."""
+        with self._lock:
+            given_back, self._given_back = self._given_back, True
+        if not given_back:
+            self._private.give_back()
+
+    def __del__(self) -> None:
+        self.close()
+
+
 def _stop(loop: asyncio.AbstractEventLoop) -> None:
     with contextlib.suppress(RuntimeError):  # closed already
         loop.call_soon_threadsafe(_let_end, loop)
@@ -140,8 +207,9 @@ def _let_end(loop: asyncio.AbstractEventLoop) -> None:
     loop.call_soon(loop.stop)
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    # Knows the loop only, so that an abandoned LoopThread can be collected, which stops this.
+def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[LoopThread]) -> None:
+    # Holds the loop only, so that an abandoned LoopThread can be collected, which stops this.
+    _here.private = private
     leaving: BaseException | None = None
     try:
         loop.run_forever()
@@ -192,4 +260,4 @@ def _close_at_exit() -> None:
 
 def _close_all() -> None:
     for thread in list(_threads):
-        thread.close()
+        thread.end()

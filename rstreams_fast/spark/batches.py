@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.calls import Resource
+from rstreams_fast.spark.frames import FrameMap
 from rstreams_fast.spark.hold import Reading, describe_reading
 from rstreams_fast.spark.loop import REPORT_SECONDS, LoopStage
 from rstreams_fast.spark.options import (
     DEFAULT_BUFFER_BYTES,
+    MOST_CALLS,
     check_positive_int,
     is_async,
-    label_of,
 )
 from rstreams_fast.spark.partition import Partition
-from rstreams_fast.spark.types import conform, resolve_schema
+from rstreams_fast.spark.types import conform
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from rstreams_fast.spark.figures import Figures
@@ -64,7 +63,7 @@ def map_batches(
     return MapBatches(fn, schema, concurrency, max_buffer_bytes, figures)
 
 
-class MapBatches:
+class MapBatches(FrameMap):
     """A function from frame to frame; see :func:`map_batches`. Immutable."""
 
     def __init__(
@@ -78,28 +77,15 @@ class MapBatches:
         if not callable(fn):
             raise TypeError(f"fn must be callable, got {type(fn).__name__}")
         self.fn = fn
-        self.concurrency = check_positive_int("concurrency", concurrency)
-        self.max_buffer_bytes = check_positive_int("max_buffer_bytes", max_buffer_bytes)
-        self.figures = figures
+        self.concurrency = check_positive_int("concurrency", concurrency, MOST_CALLS)
         self.is_async = is_async(fn)
-        self.label = label_of(fn)
-        self.key = uuid.uuid4().hex[:12]
-        self._schema = schema
+        super().__init__(fn, schema, max_buffer_bytes, figures)
 
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """Return the frame of what ``fn`` makes of the batches of ``frame``."""
-        declared, _ = resolve_schema(self._schema, "schema")
-        return frame.mapInArrow(self.as_map_fn(), declared)
-
-    def as_map_fn(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
-        """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
-        _, schema = resolve_schema(self._schema, "schema")
-        spec = self
-
-        def run(batches: Iterable[Any]) -> Iterator[Any]:
-            return _run(spec, schema, iter(batches))
-
-        return run
+    def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
+        """Return what ``fn`` makes of the batches, in their order."""
+        partition.counters.concurrency = self.concurrency
+        kind = _BatchesOnLoop if self.is_async else _BatchesOnThreads
+        return kind(self, schema, partition).outputs(held)
 
     def describe(self) -> str:
         """Return what runs in a partition, and its bounds, for people."""
@@ -122,29 +108,6 @@ class MapBatches:
         return f"<map_batches {self.label}>"
 
 
-def _run(spec: MapBatches, schema: pa.Schema, upstream: Iterator[Any]) -> Iterator[Any]:
-    first = next(upstream, None)
-    if first is None:
-        return
-    partition = Partition(
-        upstream,
-        _count_rows,
-        label=spec.label,
-        key=spec.key,
-        max_buffer_bytes=spec.max_buffer_bytes,
-        figures=spec.figures,
-    )
-    partition.counters.concurrency = spec.concurrency
-    kind = _BatchesOnLoop if spec.is_async else _BatchesOnThreads
-    held = [first]
-    del first, upstream
-    yield from kind(spec, schema, partition).outputs(held)
-
-
-def _count_rows(batch: Any) -> int:
-    return int(batch.num_rows)
-
-
 def _pieces(result: Any, schema: pa.Schema, label: str) -> Iterator[Any]:
     """Return the batches that a call gave, as declared; empty ones say nothing."""
     import pyarrow as pa
@@ -164,11 +127,8 @@ def _pieces(result: Any, schema: pa.Schema, label: str) -> Iterator[Any]:
             yield piece
 
 
-def _note(error: BaseException, label: str, first_row: int, rows: int) -> None:
-    error.add_note(
-        f"rstreams_fast: raised by {label} for the batch of rows {first_row} to "
-        f"{first_row + rows - 1} of the partition"
-    )
+def _name_of(first_row: int, rows: int) -> str:
+    return f"the batch of rows {first_row} to {first_row + rows - 1} of the partition"
 
 
 # -- a sync function: threads ----------------------------------------------------------------------
@@ -182,6 +142,8 @@ class _Job:
         self.reading = reading
         self.first_row = first_row
         self.out = SpscRing(OUTPUTS_AHEAD)
+        self.failure: BaseException | None = None
+        """Why ``out`` was closed. Not raised by ``out`` itself: it may be a ``TimeoutError``."""
 
 
 class _BatchesOnThreads:
@@ -222,6 +184,8 @@ class _BatchesOnThreads:
                     piece = None
                     counters.waiting_downstream += time.monotonic() - begin
                     self._writer.write_if_due()
+                if job.failure is not None:
+                    raise job.failure
                 self._partition.budget.give_back(job.reading)
             if self._reader.error is not None:
                 raise self._reader.error
@@ -319,11 +283,13 @@ class _BatchesOnThreads:
         except BaseException as raised:
             failure = raised
         if failure is not None:
-            _note(failure, spec.label, job.first_row, rows)
+            where = _name_of(job.first_row, rows)
+            failure.add_note(f"rstreams_fast: raised by {spec.label} for {where}")
+            job.failure = failure
         with self._lock:
             self._counters.running -= 1
             self._in_work.discard(job)
-        job.out.close(failure)
+        job.out.close()
 
 
 # -- an async function: the loop -------------------------------------------------------------------
@@ -393,9 +359,8 @@ class _BatchesOnLoop(LoopStage):
     def check_end(self) -> None:
         pass  # a call may give any number of rows
 
-    def call_failed(self, item: Any, error: BaseException) -> BaseException:
-        _note(error, self._spec.label, item.first_row, item.reading.rows)
-        return error
+    def name_of(self, item: Any) -> str:
+        return _name_of(item.first_row, item.reading.rows)
 
 
 class _Item:

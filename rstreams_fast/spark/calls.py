@@ -6,6 +6,7 @@ Everything here runs on the stage's loop, except the user's sync function itself
 from __future__ import annotations
 
 import asyncio
+import inspect
 import queue
 import types
 from collections import OrderedDict, deque
@@ -190,7 +191,7 @@ class ThreadedCalls:
             failure: BaseException | None = None
             try:
                 result = self._fn(*args)
-                if asyncio.iscoroutine(result):
+                if inspect.iscoroutine(result):
                     result.close()
                     raise TypeError(
                         f"{self._label} returned a coroutine; make it 'async def' itself, "

@@ -119,7 +119,8 @@ class Figures:
         return sorted(found, key=lambda figures: (figures.started, figures.partition))
 
     def totals(self, stage: str | None = None) -> StageFigures:
-        """Sum up the latest attempt of every partition, of one ``stage`` (its name) or of all.
+        """Sum up one attempt of every partition, of one ``stage`` (its name) or of all: the one
+        that is done, else the latest.
 
         ``state`` is ``failed`` if one of them failed, else ``running`` if one does, else
         ``stopped`` if one was, else ``done``: with another value than ``done`` the sum is a
@@ -130,7 +131,7 @@ class Figures:
             if stage is not None and figures.stage != stage:
                 continue
             place = (figures.key, figures.spark_stage, figures.partition)
-            if place not in latest or latest[place].attempt <= figures.attempt:
+            if place not in latest or _weight(latest[place]) <= _weight(figures):
                 latest[place] = figures
         return _sum(list(latest.values()), stage)
 
@@ -150,6 +151,11 @@ class Figures:
 
     def __repr__(self) -> str:
         return f"Figures({self.path!r})"
+
+
+def _weight(figures: StageFigures) -> tuple[bool, int]:
+    # Of a speculative copy and its original one is done; the other, killed, stays "running".
+    return figures.state == "done", figures.attempt
 
 
 def _sum(parts: list[StageFigures], stage: str | None) -> StageFigures:

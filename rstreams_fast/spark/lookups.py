@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rstreams_fast.spark.frames import MapFunction, check_frame, map_in_arrow
 from rstreams_fast.spark.hold import describe_reading
 from rstreams_fast.spark.loop import OUTPUT_BATCHES
 from rstreams_fast.spark.options import (
@@ -13,6 +14,7 @@ from rstreams_fast.spark.options import (
     DEFAULT_CONCURRENCY,
     CallOptions,
     Retry,
+    column_names,
 )
 from rstreams_fast.spark.rows import SUB_BATCH_ROWS, Layout, run_rows
 from rstreams_fast.spark.types import resolve_schema, resolve_type
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from rstreams_fast.spark.figures import Figures
 
 __all__ = ["Enrich", "Lookup", "enrich", "lookup"]
-
-MapFunction = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 def lookup(
@@ -118,10 +118,11 @@ def enrich(
     long"))``.
 
     ``fn`` gets the values of the columns ``on`` and returns the value of the one ``output``
-    column, or for several a tuple in their order or a dict with exactly their names; ``None``
-    makes all of them null. All columns of the frame are kept. ``ordered``: rows keep their order
-    within a partition; without it they leave as their calls finish. Everything else as in
-    :func:`lookup`.
+    column, or for several a tuple in their order, or a dict, a ``Row`` or a named tuple with
+    exactly their names; ``None`` makes all of them null, which they can always be. All columns
+    of the frame are kept.
+    ``ordered``: rows keep their order within a partition; without it they leave as their calls
+    finish. Everything else as in :func:`lookup`.
     """
     options = CallOptions(
         fn,
@@ -137,8 +138,8 @@ def enrich(
         max_buffer_bytes,
         figures,
     )
-    keys = (on,) if isinstance(on, str) else tuple(on)
-    if not keys or not all(isinstance(name, str) for name in keys):
+    keys = column_names("on", on)
+    if not keys:
         raise TypeError(f"on must name at least one column, got {on!r}")
     return Enrich(options, keys, output)
 
@@ -171,8 +172,8 @@ class Lookup:
         It appends the column ``name`` to the batches; the keys are the columns ``on``, or all.
         """
         _, kind = resolve_type(self._returns, "returns")
-        keys = (on,) if isinstance(on, str) else tuple(on)
-        return _map_function(self._options, Layout(keys, (name,), (kind,)), self._key)
+        layout = Layout(column_names("on", on), (name,), (kind,))
+        return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
         """Return what runs in a partition, and its bounds, for people."""
@@ -193,7 +194,8 @@ class Enrich:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Return ``frame`` with the output columns."""
-        from pyspark.sql.types import StructType
+        check_frame(frame, repr(self))
+        from pyspark.sql.types import StructField, StructType
 
         declared, schema = resolve_schema(self._output, "output")
         before = frame.schema
@@ -206,9 +208,12 @@ class Enrich:
             tuple(schema.names),
             tuple(schema.types),
         )
-        return frame.mapInArrow(
+        # A key that is null, or a call, may make any of them null: Spark must know.
+        added = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
+        return map_in_arrow(
+            frame,
             _map_function(self._options, layout, self._key),
-            StructType([*before.fields, *declared.fields]),
+            StructType([*before.fields, *added]),
         )
 
     def as_map_fn(self) -> MapFunction:

@@ -123,8 +123,8 @@ class LoopStage(ABC):
         """Say whether there are results that ``flush`` would let leave."""
 
     @abstractmethod
-    def call_failed(self, item: Any, error: BaseException) -> BaseException:
-        """Return the exception that the task is to fail with, which names the key."""
+    def name_of(self, item: Any) -> str:
+        """Say what a call was made for, in words for a failure's note."""
 
     def close_calls(self) -> None:  # noqa: B027 - most have nothing to close
         """Start no call any more."""
@@ -234,7 +234,12 @@ class LoopStage(ABC):
         closing.add_done_callback(self._closed)
 
     def _closed(self, closing: asyncio.Task[None]) -> None:
-        if not closing.cancelled() and (failure := closing.exception()) is not None:
+        if closing.cancelled():
+            if not self._stopping:
+                self._set_failure(
+                    RuntimeError("using: the context manager was cancelled while it closed")
+                )
+        elif (failure := closing.exception()) is not None:
             failure.add_note("rstreams_fast: raised by the context manager given by 'using'")
             self._set_failure(failure)
         self.loop.stop()
@@ -295,7 +300,7 @@ class LoopStage(ABC):
                 self._hand_over()
             if window.failure is not None:
                 self._account(window)
-                self._fail(self.call_failed(*window.failure))
+                self._fail(self._call_failed(*window.failure))
                 return
             submitted = self.submit(window)
             done += taken + submitted
@@ -306,6 +311,15 @@ class LoopStage(ABC):
                 break
         self._account(window)
         self._look_ahead(window)
+
+    def _call_failed(self, item: Any, error: BaseException) -> BaseException:
+        label = self.counters.stage
+        if isinstance(error, asyncio.CancelledError):  # which would look like our own
+            cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
+            cancelled.__cause__ = error
+            error = cancelled
+        error.add_note(f"rstreams_fast: raised by {label} for {self.name_of(item)}")
+        return error
 
     def _look_ahead(self, window: CallWindow) -> None:
         """After a step: flush what would wait for nothing; see the end."""

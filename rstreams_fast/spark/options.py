@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,10 +15,14 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_BUFFER_BYTES",
     "DEFAULT_CONCURRENCY",
+    "MOST_BYTES",
+    "MOST_CALLS",
     "CallOptions",
     "Retry",
     "check_choice",
+    "check_figures",
     "check_positive_int",
+    "column_names",
     "is_async",
     "label_of",
 ]
@@ -35,12 +40,21 @@ MAX_DEFAULT_PENDING: Final = 65_536
 """What the default number of places never exceeds, unless ``concurrency`` itself does."""
 
 
-def check_positive_int(name: str, value: object) -> int:
-    """Return the argument ``name``, an int >= 1."""
+MOST_CALLS: Final = 2**31
+"""More places than this no window has."""
+
+MOST_BYTES: Final = 2**63 - 1
+"""What a byte budget can count."""
+
+
+def check_positive_int(name: str, value: object, most: int | None = None) -> int:
+    """Return the argument ``name``, an int >= 1 and <= ``most``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, got {type(value).__name__}")
     if value < 1:
         raise ValueError(f"{name} must be >= 1, got {value}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be <= {most}, got {value}")
     return value
 
 
@@ -67,21 +81,42 @@ def check_flag(name: str, value: object) -> bool:
     return value
 
 
+def check_figures(figures: object) -> Figures | None:
+    """Return the argument ``figures``, a ``Figures`` or ``None``."""
+    from rstreams_fast.spark.figures import Figures
+
+    if figures is not None and not isinstance(figures, Figures):
+        raise TypeError(f"figures must be a Figures, got {type(figures).__name__}")
+    return figures
+
+
+def column_names(name: str, value: object) -> tuple[str, ...]:
+    """Return the argument ``name``, one column's name or several."""
+    names = (value,) if isinstance(value, str) else value
+    if isinstance(names, Iterable) and not isinstance(names, bytes):
+        names = tuple(names)
+        if all(isinstance(column, str) for column in names):
+            return names
+    raise TypeError(f"{name} must be a column's name or several, got {value!r}")
+
+
 def is_async(fn: Callable[..., Any]) -> bool:
     """Say whether ``fn`` gives coroutines; partials and callable objects are looked into."""
-    inner: Any = fn
-    while hasattr(inner, "func"):
-        inner = inner.func
+    inner = _unwrapped(fn)
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
         getattr(inner, "__call__", None)  # noqa: B004 - it is looked into, not tested for
     )
 
 
+def _unwrapped(fn: Any) -> Any:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return fn
+
+
 def label_of(fn: Callable[..., Any]) -> str:
     """Name a user's function for messages and figures."""
-    inner: Any = fn
-    while hasattr(inner, "func"):
-        inner = inner.func
+    inner = _unwrapped(fn)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return str(name).rsplit("<locals>.", 1)[-1]
 
@@ -114,7 +149,10 @@ class Retry:
                 raise ValueError(f"Retry({name}) must be >= {least}, got {value}")
         if self.jitter > 1:
             raise ValueError(f"Retry(jitter) must be <= 1, got {self.jitter}")
-        on = (self.on,) if isinstance(self.on, type) else tuple(self.on)
+        on: Any = (self.on,) if isinstance(self.on, type) else self.on
+        if not isinstance(on, Iterable):
+            raise TypeError(f"Retry(on) must be exception types, got {on!r}")
+        on = tuple(on)
         for kind in on:
             if not (isinstance(kind, type) and issubclass(kind, Exception)):
                 raise TypeError(f"Retry(on) must be exception types, got {kind!r}")
@@ -156,14 +194,14 @@ class CallOptions:
                 "using must be a factory of a context manager, "
                 f"got {type(self.using).__name__}, which cannot be called"
             )
-        check_positive_int("concurrency", self.concurrency)
-        check_positive_int("max_buffer_bytes", self.max_buffer_bytes)
+        check_positive_int("concurrency", self.concurrency, MOST_CALLS)
+        check_positive_int("max_buffer_bytes", self.max_buffer_bytes, MOST_BYTES)
         check_flag("ordered", self.ordered)
         check_flag("dedupe", self.dedupe)
         check_choice("on_null", self.on_null, ("skip", "call"))
         check_choice("on_failure", self.on_failure, ("raise", "null"))
         if self.max_pending_rows is not None:
-            check_positive_int("max_pending_rows", self.max_pending_rows)
+            check_positive_int("max_pending_rows", self.max_pending_rows, MOST_CALLS)
             if self.max_pending_rows < self.concurrency:
                 raise ValueError(
                     f"max_pending_rows={self.max_pending_rows} is less than "
@@ -171,6 +209,7 @@ class CallOptions:
                 )
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise TypeError(f"retry must be a Retry, got {type(self.retry).__name__}")
+        check_figures(self.figures)
         object.__setattr__(self, "is_async", is_async(self.fn))
         object.__setattr__(self, "label", label_of(self.fn))
         if self.timeout is not None:

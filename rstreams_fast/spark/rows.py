@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from abc import abstractmethod
 from collections import deque
@@ -280,15 +279,8 @@ class _RowStage(LoopStage):
         """Return the key of a window's item."""
         return item
 
-    def call_failed(self, item: Any, error: BaseException) -> BaseException:
-        label = self.options.label
-        if isinstance(error, asyncio.CancelledError):  # which would look like our own
-            cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
-            cancelled.__cause__ = error
-            error = cancelled
-        key = self.layout.key_text(self.key_of(item))
-        error.add_note(f"rstreams_fast: raised by {label} for {key}")
-        return error
+    def name_of(self, item: Any) -> str:
+        return self.layout.key_text(self.key_of(item))
 
 
 class _Awaiting:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import AlreadySubscribed, RingClosed
+from rstreams_fast.spark.frames import FrameMap
 from rstreams_fast.spark.hold import describe_reading
-from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, check_positive_int, label_of
+from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES
 from rstreams_fast.spark.partition import Partition
-from rstreams_fast.spark.types import conform, resolve_schema
+from rstreams_fast.spark.types import conform
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from rstreams_fast.api import Subscriber
@@ -57,7 +56,7 @@ def stage(
     return Stage(build, schema, max_buffer_bytes, figures)
 
 
-class Stage:
+class Stage(FrameMap):
     """A function from frame to frame; see :func:`stage`. Immutable."""
 
     def __init__(
@@ -70,26 +69,32 @@ class Stage:
         if not callable(build):
             raise TypeError(f"build must be callable, got {type(build).__name__}")
         self.build = build
-        self.max_buffer_bytes = check_positive_int("max_buffer_bytes", max_buffer_bytes)
-        self.figures = figures
-        self.label = label_of(build)
-        self.key = uuid.uuid4().hex[:12]
-        self._schema = schema
+        super().__init__(build, schema, max_buffer_bytes, figures)
 
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """Return the frame of what the stream makes of the batches of ``frame``."""
-        declared, _ = resolve_schema(self._schema, "schema")
-        return frame.mapInArrow(self.as_map_fn(), declared)
+    def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
+        """Yield what the stream makes of the batches."""
+        from rstreams_fast import from_publisher
 
-    def as_map_fn(self) -> Callable[[Iterable[Any]], Iterator[Any]]:
-        """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
-        _, schema = resolve_schema(self._schema, "schema")
-        spec = self
-
-        def run(batches: Iterable[Any]) -> Iterator[Any]:
-            return _run(spec, schema, iter(batches))
-
-        return run
+        counters = partition.counters
+        partition.reader.patience = PATIENCE_SECONDS
+        source = _Source(partition)
+        with partition.at_work(held, source.cancel):
+            stream = _check_stream(self.build(from_publisher(source)), self.label)
+            with stream.iterate(prefetch=BATCHES_AHEAD) as batches:
+                begin = time.monotonic()
+                for batch in batches:
+                    piece = conform(batch, schema, self.label)
+                    del batch
+                    now = time.monotonic()
+                    counters.waiting_function += max(0.0, now - begin - source.take_waited())
+                    counters.rows_out += piece.num_rows
+                    counters.batches_out += 1
+                    partition.writer.write_if_due()
+                    if piece.num_rows:
+                        yield piece
+                    del piece
+                    begin = time.monotonic()
+                    counters.waiting_downstream += begin - now
 
     def describe(self) -> str:
         """Return what runs in a partition, and its bounds, for people."""
@@ -116,44 +121,6 @@ def _check_stream(built: Any, label: str) -> Stream[Any]:
     if not isinstance(built, Stream):
         raise TypeError(f"build: {label} must return a Stream, got {type(built).__name__}")
     return built
-
-
-def _run(spec: Stage, schema: pa.Schema, upstream: Iterator[Any]) -> Iterator[Any]:
-    from rstreams_fast import from_publisher
-
-    first = next(upstream, None)
-    if first is None:
-        return
-    partition = Partition(
-        upstream,
-        lambda batch: int(batch.num_rows),
-        label=spec.label,
-        key=spec.key,
-        max_buffer_bytes=spec.max_buffer_bytes,
-        figures=spec.figures,
-    )
-    counters = partition.counters
-    partition.reader.patience = PATIENCE_SECONDS
-    held = [first]
-    del first, upstream
-    source = _Source(partition)
-    with partition.at_work(held, source.cancel):
-        stream = _check_stream(spec.build(from_publisher(source)), spec.label)
-        with stream.iterate(prefetch=BATCHES_AHEAD) as batches:
-            begin = time.monotonic()
-            for batch in batches:
-                piece = conform(batch, schema, spec.label)
-                del batch
-                now = time.monotonic()
-                counters.waiting_function += max(0.0, now - begin - source.take_waited())
-                counters.rows_out += piece.num_rows
-                counters.batches_out += 1
-                partition.writer.write_if_due()
-                if piece.num_rows:
-                    yield piece
-                del piece
-                begin = time.monotonic()
-                counters.waiting_downstream += begin - now
 
 
 class _Source:

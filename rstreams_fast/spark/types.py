@@ -103,9 +103,18 @@ def _parse_ddl(ddl: str, what: str) -> DataType:
 
 def keys_of(array: pa.Array) -> list[Any]:
     """Return the values of ``array`` as Python objects, in bulk."""
+    kind = array.type
+    try:
+        return _listed(array, kind)
+    except (OverflowError, ValueError) as refused:
+        raise ValueError(
+            f"a key column of {kind} has a value that Python cannot hold ({refused})"
+        ) from refused
+
+
+def _listed(array: pa.Array, kind: pa.DataType) -> list[Any]:
     import pyarrow as pa
 
-    kind = array.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         # Making a datetime with a zone costs microseconds, and timestamps repeat.
         encoded = array.dictionary_encode()
@@ -129,8 +138,8 @@ def keys_of(array: pa.Array) -> list[Any]:
 class Columns:
     """The declared output columns; turns a list of results into one Arrow array per column.
 
-    With one column a result is its value; with several it is a tuple in their order, a dict with
-    exactly their names, or ``None``, which makes all of them null.
+    With one column a result is its value; with several it is a tuple in their order, a dict, a
+    ``Row`` or a named tuple with exactly their names, or ``None``, which makes all of them null.
     """
 
     def __init__(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> None:
@@ -173,6 +182,8 @@ class Columns:
         if row is None:
             return self._nulls
         names = ", ".join(self.names)
+        if own := _own_names(row):
+            row = dict(zip(own, row, strict=True))
         if isinstance(row, dict):
             if row.keys() == self._known:
                 return tuple(row[name] for name in self.names)
@@ -251,6 +262,7 @@ class _Rule(NamedTuple):
 
 
 _NO_PLAIN: Final[frozenset[type]] = frozenset()
+_LISTS: Final[frozenset[type]] = frozenset({list, tuple, type(None)})
 
 
 def _rule(kind: pa.DataType) -> _Rule | None:
@@ -274,7 +286,8 @@ def _rule(kind: pa.DataType) -> _Rule | None:
         return _Rule(_NO_PLAIN, _map_converter(kind))
     if is_.is_list(kind) or is_.is_large_list(kind):
         element = _rule(kind.value_type)
-        return None if element is None else _Rule(_NO_PLAIN, element.many)
+        plain = _LISTS if element is None else _NO_PLAIN
+        return _Rule(plain, _list_converter(element))
     return None
 
 
@@ -315,6 +328,23 @@ def _without_zone(value: Any) -> Any:
     return value
 
 
+def _list_converter(element: _Rule | None) -> Converter:
+    def convert(value: Any) -> Any:
+        if isinstance(value, str | bytes | bytearray | memoryview | dict):
+            # Arrow would take its characters, bytes or keys for the elements.
+            raise TypeError(f"{type(value).__name__} is no list")
+        return value if element is None else element.many(value)
+
+    return convert
+
+
+def _own_names(value: Any) -> Sequence[str] | None:
+    # A Row made with names, or a named tuple: their order is their own.
+    if isinstance(value, tuple) and type(value) is not tuple:
+        return getattr(value, "__fields__", None) or getattr(value, "_fields", None)
+    return None
+
+
 def _struct_converter(kind: pa.StructType) -> Converter:
     names = [kind.field(i).name for i in range(kind.num_fields)]
     rules = [_rule(kind.field(i).type) for i in range(kind.num_fields)]
@@ -322,7 +352,7 @@ def _struct_converter(kind: pa.StructType) -> Converter:
 
     def convert(value: Any) -> dict[str, Any]:
         if isinstance(value, tuple):  # a Row, a named tuple, a plain one
-            own = getattr(value, "__fields__", None) or getattr(value, "_fields", None) or names
+            own = _own_names(value) or names
             if len(own) != len(value) or len(value) != len(names):
                 raise ValueError(f"{len(value)} values for the {len(names)} fields of {kind}")
             value = dict(zip(own, value, strict=True))
@@ -371,6 +401,7 @@ def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
             f"{shorten(batch)}"
         )
     if batch.schema.equals(schema, check_metadata=False):
+        _check_nulls(batch, label)
         return batch
     names = batch.schema.names
     if sorted(names) != sorted(schema.names):
@@ -386,7 +417,21 @@ def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
             f"{', '.join(schema.names)} ({'; '.join(parts)})"
         )
     arrays = [_cast(batch.column(field.name), field, label) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    conformed = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    _check_nulls(conformed, label)
+    return conformed
+
+
+def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
+    import pyarrow.compute as pc
+
+    for field, array in zip(batch.schema, batch.columns, strict=True):
+        if not field.nullable and array.null_count:
+            row = pc.index(array.is_null(), True).as_py()
+            raise ValueError(
+                f"{label} gave the column {field.name!r}, which is declared NOT NULL, "
+                f"a null at row {row} of the batch"
+            )
 
 
 def _cast(array: pa.Array, field: pa.Field, label: str) -> pa.Array:

@@ -11,14 +11,17 @@ from typing import Any, Protocol
 
 from rstreams_fast.api import Publisher
 from rstreams_fast.core import MISSING
+from rstreams_fast.runtime.executors import Trampoline
 from rstreams_fast.streams.boundary import Boundary
 from rstreams_fast.streams.origins import Origin
 from rstreams_fast.streams.peek import Peek
-from rstreams_fast.streams.program import Need, Program
+from rstreams_fast.streams.program import EVERYTHING, Need, Program
 from rstreams_fast.streams.publish_on import PublishOn, RingSegment
 from rstreams_fast.streams.pull import PullSegment
 from rstreams_fast.streams.push import PushSegment
+from rstreams_fast.streams.stack_break import StackBreak
 from rstreams_fast.streams.subscribe_on import SubscribeOn
+from rstreams_fast.streams.tuning import STACK_BREAK_EVERY
 from rstreams_fast.streams.unbatch import Unbatch, UnbatchSegment
 
 __all__ = ["Foreign", "Part", "Run", "Source", "Stage", "assemble", "needs"]
@@ -36,11 +39,14 @@ Part = Stage | Boundary
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A publisher as a source. ``trusted``: it is ours, and needs no guard against broken rules."""
+    """A publisher as a source. ``trusted``: it is ours, and needs no guard against broken rules.
+    ``inside``: what it combines, for ``describe``.
+    """
 
     publisher: Publisher[Any]
     name: str
     trusted: bool
+    inside: tuple[Publisher[Any], ...] = ()
 
     def describe(self) -> str:
         """Name the source in one line."""
@@ -71,13 +77,15 @@ class Run:
 def needs(parts: tuple[Part, ...]) -> list[Need]:
     """For each part: how many elements what is below it can make use of."""
     below: list[Need] = []
-    need = Need()
+    need = EVERYTHING
     for part in reversed(parts):
         below.append(need)
         if isinstance(part, Stage):
             need = need.before(part.op)
-        elif not isinstance(part, PublishOn | SubscribeOn | Peek):
-            need = Need()
+        elif not isinstance(part, PublishOn | SubscribeOn | Peek) or not getattr(
+            part, "one_to_one", True
+        ):
+            need = EVERYTHING
     below.reverse()
     return below
 
@@ -89,7 +97,7 @@ class _Joint:
         self.source: Source = source
         self.executor: Any = ...
         self.boundary: PublishOn | Unbatch | None = None
-        self.need = Need()
+        self.need = EVERYTHING
         self.above = source.describe()
         self.stages: list[tuple[Any, ...]] = []
         self.seed: Any = MISSING
@@ -117,9 +125,29 @@ class _Joint:
         return segment  # type: ignore[no-any-return]
 
 
+class _Stack:
+    """Counts publishers that stand on each other, and breaks the stack of their calls."""
+
+    def __init__(self, runs: list[Run]) -> None:
+        self._runs = runs
+        self._height = 0
+        self._trampoline: Trampoline | None = None
+
+    def add(self, publisher: Publisher[Any]) -> Publisher[Any]:
+        """Return ``publisher``, or, if it is one too many, a break above it."""
+        self._height += 1
+        if self._height % STACK_BREAK_EVERY:
+            return publisher
+        if self._trampoline is None:
+            self._trampoline = Trampoline()
+        self._runs.append(Run(StackBreak.describe(), None, ""))
+        return StackBreak(publisher, self._trampoline)
+
+
 def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], list[Run]]:
     """Return the publisher for ``parts`` above ``source``, and the runs it is made of."""
     runs: list[Run] = []
+    stack = _Stack(runs)
     joint = _Joint(source)
     for part, need in zip(parts, needs(parts), strict=True):
         if isinstance(part, Stage):
@@ -127,20 +155,22 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
             if op[0] == "scan" and op[2] is not MISSING:
                 # The seed comes out first: it goes in before all elements, to an unseeded scan.
                 if joint.stages or joint.boundary is not None or joint.seed is not MISSING:
-                    joint = _Joint(Foreign(joint.close(runs), "the run above", trusted=True))
+                    upstream = stack.add(joint.close(runs))
+                    joint = _Joint(Foreign(upstream, "the run above", trusted=True))
                 joint.seed = op[2]
                 op = ("scan", op[1], MISSING)
             joint.stages.append(op)
         elif isinstance(part, SubscribeOn) and joint.pulled and joint.executor is ...:
             joint.executor = part.executor
         elif isinstance(part, PublishOn | Unbatch):
-            upstream = joint.close(runs, guarded=True)
+            upstream = stack.add(joint.close(runs, guarded=True))
             joint = _Joint(Foreign(upstream, part.describe(), trusted=True))
             joint.boundary = part
             joint.need = need
             if isinstance(part, PublishOn):
                 joint.above = part.describe_within(need)
         else:
-            upstream = joint.close(runs)
+            guarded = getattr(part, "guards", False)  # it trusts nobody itself
+            upstream = stack.add(joint.close(runs, guarded=guarded))
             joint = _Joint(Foreign(part.attach(upstream), part.describe(), trusted=True))
     return joint.close(runs), runs

@@ -68,6 +68,12 @@ class AsyncIterableSource(Generic[T]):
         self._iterable: AsyncIterable[T] | Callable[[], AsyncIterable[T]] | None = iterable
         self._taken = DemandCounter()  # terminated by the subscriber of a one-shot iterator
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_taken": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _taken=DemandCounter())
+
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
         """Subscribe; elements are awaited when the subscriber asks for them."""
         check_subscriber(subscriber)
@@ -134,6 +140,9 @@ class _Pulling(Drain):
                 iterable, self._iterable = self._iterable, None
                 self._task = asyncio.get_running_loop().create_task(self._run_task(iterable))
                 self._task.add_done_callback(retrieve)  # what leaves it was signalled before
+                # A stream may be forgotten while its task waits for demand. That is no failure:
+                # the task is closed, or cancelled by whoever is collected with it.
+                self._task._log_destroy_pending = False  # type: ignore[attr-defined]
         elif self._parked is not None:
             if not self._parked.done():
                 self._parked.set_result(None)

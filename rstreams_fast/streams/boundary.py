@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 from rstreams_fast.api import Publisher
 from rstreams_fast.core import SpscRing
 
-__all__ = ["Boundary", "RingSubscriber"]
+__all__ = ["Boundary", "ListSubscriber", "RingSubscriber"]
 
 
 @runtime_checkable
@@ -38,4 +38,19 @@ class RingSubscriber:
 
     def on_burst(self) -> None:
         """Notice that elements were put in the ring."""
+        raise NotImplementedError
+
+
+class ListSubscriber:
+    """The same where there is no bound: a run of ours appends to ``burst``.
+
+    Its bursts are short, as on a resource: what the subscriber makes of slow elements is not late.
+    """
+
+    __slots__ = ()
+
+    burst: list[Any]
+
+    def on_burst(self) -> None:
+        """Notice that elements were appended, and take them out."""
         raise NotImplementedError

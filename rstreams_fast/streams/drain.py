@@ -6,6 +6,9 @@ looks, and *enters*: work in progress (WIP) goes up by one. Only who takes it fr
 the others leave at once, as the drain looks again until it has seen all that entered. So signals
 never overlap (§1.3), a request from within ``on_next`` never nests (§3.3), and nobody waits.
 
+A ``RecursionError`` of the calls from one subscriber to the next leaves as ``KeyboardInterrupt``
+does, through the call it happened in: where the stack is full nobody can be told.
+
 How a stream ends is decided by its demand counter: the one call of ``cancel()`` or ``terminate()``
 that returns true says it. Whoever wins by an error leaves it in ``_failure`` and enters.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from threading import get_ident
 from time import perf_counter
 from typing import Any, ClassVar, NoReturn
 
@@ -21,11 +25,20 @@ from rstreams_fast.api import Subscriber, Subscription
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import InvalidRequest, InvalidRequestType, NoneSignal, report_dropped
 from rstreams_fast.runtime.executors import Resource, WorkDropped, process_id
-from rstreams_fast.streams.boundary import RingSubscriber
-from rstreams_fast.streams.figures import BoundaryFigures, figures_of
-from rstreams_fast.streams.tuning import BURST, TURN_SECONDS
+from rstreams_fast.streams.boundary import ListSubscriber, RingSubscriber
+from rstreams_fast.streams.figures import BoundaryFigures, figures_above, figures_further_up
+from rstreams_fast.streams.tuning import BURST, CALLER_BURST, TURN_SECONDS
 
-__all__ = ["Drain", "Live", "Upstream", "check_subscriber", "forked", "refuse", "silent"]
+__all__ = [
+    "Drain",
+    "Live",
+    "Upstream",
+    "cancel_silently",
+    "check_subscriber",
+    "forked",
+    "refuse",
+    "silent",
+]
 
 _SIGNALS = ("on_subscribe", "on_next", "on_error", "on_complete")
 
@@ -62,11 +75,25 @@ def forked() -> WorkDropped:
 
 
 def silent(call: Callable[..., object], *args: Any) -> None:
-    """Make a call that must return normally (§2.13, §3.15), and make known when it does not."""
+    """Make a call that must return normally (§2.13, §3.15), and make known when it does not.
+
+    ``RecursionError`` is nobody's fault, and leaves: there is no room here to tell anybody.
+    """
     try:
         call(*args)
+    except RecursionError:
+        raise
     except Exception as raised:
         report_dropped(raised, f"{getattr(call, '__qualname__', call)!s} must return normally")
+
+
+def cancel_silently(subscription: Subscription) -> None:
+    """The same for ``cancel()`` of what may not even have it: what came as a subscription."""
+    silent(_cancel, subscription)
+
+
+def _cancel(subscription: Subscription) -> None:
+    subscription.cancel()
 
 
 class _Refused(Live):
@@ -94,10 +121,12 @@ def refuse(subscriber: Subscriber[Any], error: BaseException) -> None:
 class Upstream(Live):
     """The subscription that a subscriber of ours holds: one only, cancelled at most once.
 
-    ``attach`` and ``cancel`` are for any thread, ``request`` for one at a time (§2.7).
+    ``attach`` and ``cancel`` are for any thread, ``request`` for one at a time (§2.7). A cancel
+    while another thread is in ``request`` of a subscription that is none of ours is left to that
+    thread: when it comes back, or when it brings an element that nobody wants (``unwanted``).
     """
 
-    __slots__ = ("_attached", "_latch", "_met", "_subscription")
+    __slots__ = ("_asker", "_attached", "_calls", "_latch", "_met", "_subscription")
 
     def __init__(self) -> None:
         self._attached = DemandCounter()  # terminated by the first who attaches
@@ -105,35 +134,65 @@ class Upstream(Live):
             DemandCounter()
         )  # cancelled by us or terminated by upstream, whichever is first
         self._met = DemandCounter()  # the second of attach and cancel does the cancelling
+        # WIP of calls on a subscription that is none of ours, which may not bear two at once.
+        self._calls: DemandCounter | None = None
+        self._asker = 0  # the thread that is in its request
         self._subscription: Subscription | None = None
 
     def attach(self, subscription: Subscription) -> bool:
-        """Keep the first subscription; cancel any other (§2.5)."""
+        """Keep the first subscription, unless this is over already; cancel any other (§2.5).
+
+        Whether it was the first.
+        """
         if subscription is None:
             raise NoneSignal("§2.13: subscription is None")
-        if self._attached.terminate():
+        first = self._attached.terminate()
+        if first:
+            if not isinstance(subscription, Live):
+                self._calls = DemandCounter()
             self._subscription = subscription
             if self._met.request(1) == 0:
                 return True
             self._subscription = None
-        silent(subscription.cancel)
-        return False
+        cancel_silently(subscription)
+        return first
 
     def request(self, n: int) -> None:
-        """Ask for more, unless it is over."""
+        """Ask for more (§2.1), unless it is over."""
         subscription = self._subscription
-        if subscription is not None and self._latch.value >= 0:
+        if subscription is None or self._latch.value < 0:
+            return
+        calls = self._calls
+        if calls is None or self._asker == get_ident():
             subscription.request(n)
+        elif calls.request(1) == 0:  # else it is being cancelled
+            self._asker = get_ident()
+            try:
+                subscription.request(n)
+            finally:
+                self._asker = 0
+                if calls.fulfil(1) != 0:
+                    self._cancel_attached()
 
     def cancel(self) -> None:
         """Cancel, unless that was done or upstream ended by itself (§2.4)."""
         if self._latch.cancel() and self._met.request(1) > 0:
-            subscription, self._subscription = self._subscription, None
-            if subscription is not None:
-                silent(subscription.cancel)
+            calls = self._calls
+            if calls is None or calls.request(1) == 0 or self._asker == get_ident():
+                self._cancel_attached()
+
+    def unwanted(self) -> None:
+        """Note an element that came after the end: its thread may be the one left to cancel."""
+        if self._asker == get_ident() and self._latch.value < 0:
+            self._cancel_attached()
+
+    def _cancel_attached(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            cancel_silently(subscription)
 
     def ended(self) -> bool:
-        """Note a terminal signal; ``False`` if it was over before (§1.7)."""
+        """Note a terminal signal, and call nothing (§2.3); ``False`` if it was over (§1.7)."""
         first = self._latch.terminate()
         self._subscription = None
         return first
@@ -144,7 +203,11 @@ class Upstream(Live):
 
     def figures(self) -> tuple[BoundaryFigures, ...]:
         """The figures of the boundaries above; of a foreign publisher there are none."""
-        return figures_of(self._subscription)
+        return figures_above(self._subscription)
+
+    def figures_further_up(self) -> tuple[BoundaryFigures, ...]:
+        """The same, where a long chain is to be looked through piece by piece."""
+        return figures_further_up(self._subscription)
 
     @property
     def over(self) -> bool:
@@ -164,6 +227,7 @@ class Drain(Live):
         "_context",
         "_demand",
         "_failure",
+        "_grows",
         "_on_burst",
         "_pid",
         "_resource",
@@ -179,14 +243,17 @@ class Drain(Live):
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
         self._subscriber: Subscriber[Any] | None = subscriber
         self._demand = DemandCounter()
-        # Held from the start: nothing is signalled until on_subscribe has returned.
+        # Held from the start: nothing is signalled until on_subscribe has returned, which may
+        # request already (§3.2).
         self._wip = DemandCounter(1)
         self._run: FusedRun | None = None
         self._failure: BaseException | None = None
         self._resource = resource
         self._context: Context | None = None if resource is None else copy_context()
         self._pid = process_id()
-        self._burst = BURST
+        # Elements may be slow: on a resource, that others share, bursts grow from one.
+        self._grows = resource is not None
+        self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
 
     # -- the subscription's face, any thread -----------------------------------------------------
@@ -195,15 +262,14 @@ class Drain(Live):
         """Ask for ``n`` more elements (§3.8)."""
         try:
             before = self._demand.request(n)
-        except (InvalidRequest, InvalidRequestType) as refused:
-            # §3.9; without the traceback, which would keep this frame and so the subscriber.
-            self._fail(refused.with_traceback(None))
+        except Exception as refused:
+            self._bad_request(refused)
             return
-        if before == 0:  # else somebody is about to see it anyway
+        if before == 0:  # else somebody is about to see it anyway (§3.3), and nobody waits (§3.4)
             self._enter()
 
     def cancel(self) -> None:
-        """Stop, and forget the subscriber (§3.12, §3.13)."""
+        """Stop (§1.8, §3.12), and forget the subscriber (§3.13)."""
         if self._demand.cancel():
             self._stop()
             self._enter()
@@ -289,14 +355,12 @@ class Drain(Live):
         raise NotImplementedError
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
-        """Drain one burst. On a resource, slow elements make bursts smaller, so that others get
-        turns.
-        """
-        started = 0.0 if self._resource is None else perf_counter()
+        """Drain one burst. Where somebody waits for its end, slow elements make it smaller."""
+        started = perf_counter() if self._grows else 0.0
         status = run.drain(self._burst)
         if self._on_burst is not None:
             self._on_burst()
-        if self._resource is None:
+        if not self._grows:
             return status
         took = perf_counter() - started
         if took > TURN_SECONDS:
@@ -313,10 +377,17 @@ class Drain(Live):
         return status
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any]) -> Any:
-        """The slot for a run: the ring of the boundary below, if there is one, else ``on_next``."""
+        """The slot for a run: the ring or the list of a subscriber of ours, else ``on_next``."""
         if isinstance(subscriber, RingSubscriber) and subscriber.ring is not None:
             self._on_burst = subscriber.on_burst
             return subscriber.ring
+        if isinstance(subscriber, ListSubscriber):
+            self._on_burst = subscriber.on_burst
+            self._grows = True
+            self._burst = 1
+            return subscriber.burst.append
+        if self._resource is None:
+            self._burst = CALLER_BURST
         return subscriber.on_next
 
     def _abandon(self, leaving: BaseException) -> None:
@@ -332,6 +403,9 @@ class Drain(Live):
         if ended:
             self._stop()
         self._wind_up()
+        if not ended and self._resource is not None and isinstance(leaving, RecursionError):
+            # Nobody can be told any more, and an executor may keep what leaves to itself.
+            report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _wind_up(self) -> None:
         """Leave a drain that can do nothing but let go."""
@@ -352,19 +426,38 @@ class Drain(Live):
                 self._fail(error)
         elif status is RunStatus.SLOT_FAILED:
             error = run.error
-            if self._demand.cancel():
-                self._stop()
-            self._settle()
-            if error is not None:
-                report_dropped(error, "§2.13: on_next raised")
+            if isinstance(error, RecursionError):
+                raise error
+            self._give_up(error)
             return False
-        elif status is RunStatus.DONE and self._demand.terminate():
-            self._stop()
-            subscriber = self._release()
-            if subscriber is not None:
-                silent(subscriber.on_complete)
-            return False
+        elif status is RunStatus.DONE:
+            return self._complete()
         return self._settle()
+
+    def _complete(self) -> bool:
+        """Signal ``on_complete``, unless it is over; false, as there is nothing more to do."""
+        if not self._demand.terminate():
+            return self._settle()
+        self._stop()
+        subscriber = self._release()
+        if subscriber is not None:
+            silent(subscriber.on_complete)  # §1.5
+        return False
+
+    def _give_up(self, raised: BaseException | None) -> None:
+        """Act on an ``on_next`` that raised, as if the subscriber had cancelled (§2.13)."""
+        if self._demand.cancel():
+            self._stop()
+        self._settle()
+        if raised is not None:
+            report_dropped(raised, "§2.13: on_next raised")
+
+    def _bad_request(self, refused: Exception) -> None:
+        """End with what is wrong with a request (§3.9), or what a number raised that was asked what
+        it is.
+        """
+        # Without the traceback, which would keep the caller's frame and so the subscriber.
+        self._fail(refused.with_traceback(None))
 
     def _fail(self, error: BaseException) -> None:
         """End with ``error``. Any thread; the drain signals it."""
@@ -383,7 +476,7 @@ class Drain(Live):
         if failure is not None:
             subscriber = self._release()
             if subscriber is not None:
-                silent(subscriber.on_error, failure)
+                silent(subscriber.on_error, failure)  # §1.4
         elif self._demand.cancelled:
             self._release()
         # else: whoever terminated has not left the error yet, and enters when it has.
@@ -411,23 +504,20 @@ class Drain(Live):
         """Drop, or close, what the subclass holds."""
 
     def _introduce(self) -> bool:
-        """Signal ``on_subscribe``; false if the subscriber raised and so cancelled itself
-        (§2.13).
+        """Signal ``on_subscribe``, once (§2.12); false if the subscriber raised and so cancelled
+        itself (§2.13).
         """
         subscriber = self._subscriber
         if subscriber is None:
             return False
         try:
             subscriber.on_subscribe(self)
-        except Exception as raised:
+        except BaseException as raised:
             if self._demand.cancel():
                 self._stop()
             self._release()
+            if isinstance(raised, RecursionError) or not isinstance(raised, Exception):
+                raise
             report_dropped(raised, "§2.13: on_subscribe raised")
             return False
-        except BaseException:
-            if self._demand.cancel():
-                self._stop()
-            self._release()
-            raise
         return True

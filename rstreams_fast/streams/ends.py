@@ -10,9 +10,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
 
-from rstreams_fast.api import UNBOUNDED, Publisher, Subscription
+from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.core import MISSING, DemandCounter
 from rstreams_fast.core._common import _Missing, check_count, check_timeout, describe_callable
 from rstreams_fast.errors import NoneSignal, report_dropped
@@ -20,8 +20,8 @@ from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.parking import acquire, new_event, refuse_in_loop, running_loop
 from rstreams_fast.streams.drain import Live
 from rstreams_fast.streams.inlets import (
+    End,
     Failure,
-    SerialUpstream,
     check_error,
     check_publisher,
     failure_of,
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     import asyncio
 
 __all__ = [
+    "ForEach",
     "Run",
+    "check_functions",
+    "drive",
     "first",
     "first_async",
     "for_each",
@@ -61,10 +64,10 @@ class Run(Live):
 
     __slots__ = ("_claimed", "_done", "_end", "_failure", "_lock", "_pid", "_seen", "_waiting")
 
-    def __init__(self, end: _End[Any]) -> None:
+    def __init__(self, end: _RunEnd[Any]) -> None:
         # Reentrant, for the collector may run anything anywhere.
         self._lock = threading.RLock()
-        self._end: _End[Any] | None = end
+        self._end: _RunEnd[Any] | None = end
         self._claimed = DemandCounter()  # terminated by whoever decides how this ends
         self._done = False
         self._seen = False
@@ -210,25 +213,14 @@ def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
         return
 
 
-class _End(Live, Generic[T]):
-    """A subscriber that asks for ``demand`` at first, and whose outcome is a :class:`Run`."""
+class _RunEnd(End, Generic[T]):
+    """A subscriber whose outcome is a :class:`Run`."""
 
-    __slots__ = ("_demand", "run", "upstream")
+    __slots__ = ("run",)
 
     def __init__(self, demand: int) -> None:
-        self.upstream = SerialUpstream()
+        super().__init__(demand)
         self.run = Run(self)
-        self._demand = demand
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        if self.upstream.attach(subscription):
-            self.ask(self._demand)
-
-    def ask(self, n: int) -> None:
-        try:
-            self.upstream.ask(n)
-        except Exception as raised:  # §3.16 says that it must not
-            self.fail(raised)
 
     def on_error(self, error: BaseException, /) -> None:
         check_error(error)
@@ -261,7 +253,9 @@ class _End(Live, Generic[T]):
         """Take no element any more, and drop what belongs to the user."""
 
 
-class _ForEach(_End[T]):
+class ForEach(_RunEnd[T]):
+    """Functions, as a subscriber that asks for ``prefetch`` elements ahead."""
+
     __slots__ = ("_consumed", "_on_complete", "_on_error", "_on_next", "_replenish")
 
     def __init__(
@@ -279,14 +273,18 @@ class _ForEach(_End[T]):
         # Unbounded: there is nothing to count.
         self._replenish = replenish_at(prefetch) if prefetch < UNBOUNDED else 0
 
+    #: Whether ``on_next`` may say ``False`` for "no more".
+    _false_is_enough: ClassVar[bool] = False
+
     def on_next(self, element: T, /) -> None:
         if element is None:
             raise NoneSignal("§2.13: None is not an element")
         on_next = self._on_next
         if on_next is None:  # §2.8
+            self.upstream.unwanted()
             return
         try:
-            on_next(element)
+            more = on_next(element)
         except Exception as raised:
             del element, on_next  # the traceback keeps this frame (§3.13)
             self.fail(raised)
@@ -299,11 +297,20 @@ class _ForEach(_End[T]):
             self.leave(leaving)
             raise
         else:
-            if self._replenish:
+            if more is False and self._false_is_enough:
+                self._enough()
+            elif self._replenish:
                 self._consumed += 1
                 if self._consumed == self._replenish:
                     self._consumed = 0
                     self.ask(self._replenish)
+
+    def _enough(self) -> None:
+        """Nothing more is wanted: the end, though upstream would go on."""
+        self.upstream.cancel()
+        if self.run.claim():
+            self.let_go()
+            self.run.settle(None)
 
     def leave(self, leaving: BaseException) -> None:
         """``KeyboardInterrupt`` and its like are on their way out: end without a callback."""
@@ -337,7 +344,7 @@ class _ForEach(_End[T]):
         self._on_next = self._on_error = self._on_complete = None
 
 
-class _ToList(_End[T]):
+class _ToList(_RunEnd[T]):
     __slots__ = ("_append", "elements")
 
     def __init__(self) -> None:
@@ -349,7 +356,9 @@ class _ToList(_End[T]):
         if element is None:
             raise NoneSignal("§2.13: None is not an element")
         append = self._append
-        if append is not None:
+        if append is None:
+            self.upstream.unwanted()
+        else:
             append(element)
 
     def let_go(self) -> None:
@@ -361,7 +370,7 @@ class _ToList(_End[T]):
         super().finish(error)
 
 
-class _TrustingToList(_End[T]):
+class _TrustingToList(_RunEnd[T]):
     """For a publisher of ours, which sends no ``None``: the list takes the elements itself."""
 
     __slots__ = ("elements", "on_next")
@@ -372,7 +381,7 @@ class _TrustingToList(_End[T]):
         self.on_next = self.elements.append  # type: ignore[method-assign]
 
 
-class _First(_End[T]):
+class _First(_RunEnd[T]):
     __slots__ = ("element",)
 
     def __init__(self) -> None:
@@ -386,9 +395,11 @@ class _First(_End[T]):
             self.element = element
             self.upstream.cancel()
             self.run.settle(None)
+        else:
+            self.upstream.unwanted()
 
 
-class _Drop(_End[T]):
+class _Drop(_RunEnd[T]):
     __slots__ = ()
 
     def __init__(self) -> None:
@@ -397,9 +408,10 @@ class _Drop(_End[T]):
     def on_next(self, element: T, /) -> None:
         if element is None:
             raise NoneSignal("§2.13: None is not an element")
+        self.upstream.unwanted()  # if it is over
 
 
-def _drive(publisher: Publisher[T], end: _End[T]) -> None:
+def drive(publisher: Publisher[T], end: _RunEnd[T]) -> None:
     """Subscribe and wait for the end, on this thread. For ends that are this call's own."""
     outcome = end.run
     try:
@@ -411,6 +423,20 @@ def _drive(publisher: Publisher[T], end: _End[T]) -> None:
     finally:
         # A traceback keeps this frame, which must not keep the subscriber (§3.13).
         del end, outcome
+
+
+def check_functions(**functions: object) -> None:
+    """Refuse what cannot be called on signals; all but the first function may be ``None``."""
+    needed = True
+    for name, function in functions.items():
+        if not callable(function) and (function is not None or needed):
+            raise TypeError(f"{name} must be callable, got {type(function).__name__}")
+        if is_coroutine_function(function):
+            raise TypeError(
+                f"{name} is a coroutine function, whose coroutines nobody would await; "
+                "make the calls with map_async, and end with run() or run_async()"
+            )
+        needed = False
 
 
 def for_each(
@@ -432,20 +458,9 @@ def for_each(
     ``KeyboardInterrupt`` and its like leave through the call they happened in.
     """
     check_publisher(publisher)
-    for name, function in (
-        ("on_next", on_next),
-        ("on_error", on_error),
-        ("on_complete", on_complete),
-    ):
-        if not callable(function) and (function is not None or name == "on_next"):
-            raise TypeError(f"{name} must be callable, got {type(function).__name__}")
-        if is_coroutine_function(function):
-            raise TypeError(
-                f"{name} is a coroutine function, whose coroutines nobody would await; "
-                "make the calls with map_async, and end with run() or run_async()"
-            )
+    check_functions(on_next=on_next, on_error=on_error, on_complete=on_complete)
     prefetch = min(check_count("prefetch", prefetch, 1), UNBOUNDED)
-    end = _ForEach(on_next, on_error, on_complete, prefetch)
+    end = ForEach(on_next, on_error, on_complete, prefetch)
     outcome = end.run
     try:
         subscribe(publisher, end)
@@ -462,7 +477,7 @@ def run(publisher: Publisher[Any]) -> None:
     """
     check_publisher(publisher)
     refuse_in_loop("run()", "use 'await run_async()' there")
-    _drive(publisher, _Drop())
+    drive(publisher, _Drop())
 
 
 def to_list(publisher: Publisher[T]) -> list[T]:
@@ -475,7 +490,7 @@ def to_list(publisher: Publisher[T]) -> list[T]:
     end: _ToList[T] | _TrustingToList[T]
     end = _TrustingToList() if isinstance(publisher, Stream) else _ToList()
     try:
-        _drive(publisher, end)
+        drive(publisher, end)
         return end.elements
     finally:
         del end
@@ -495,7 +510,7 @@ def first(publisher: Publisher[T], default: Any = MISSING) -> Any:
     refuse_in_loop("first()", "use 'await first_async()' there")
     end: _First[T] = _First()
     try:
-        _drive(publisher, end)
+        drive(publisher, end)
         return _or_default(end.element, default)
     finally:
         del end

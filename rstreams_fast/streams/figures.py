@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from time import perf_counter
+from typing import Any, cast
 
-__all__ = ["BoundaryFigures", "figures_of"]
+from rstreams_fast.core import DemandCounter
+
+__all__ = ["BoundaryFigures", "Waits", "figures_above", "figures_further_up", "figures_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,73 @@ class BoundaryFigures:
     """Seconds there was demand, but nothing to deliver."""
     waited_for_demand: float
     """Seconds something was, or might have been, there to be delivered, but was not asked for."""
+    dropped: int = 0
+    """Elements that were not delivered, as an overflow strategy would have it."""
+
+
+class Waits:
+    """Whom a drain waits for, and for how long: kept by its holder, readable by any thread."""
+
+    __slots__ = ("_demand", "_for_demand", "_since", "_upstream")
+
+    def __init__(self) -> None:
+        self._since = 0.0  # when the drain found nothing to do, and why
+        self._for_demand = True
+        self._upstream = self._demand = 0.0
+
+    def begin(self, *, for_demand: bool) -> None:
+        """The drain has nothing to do: nothing is asked for, or nothing is there."""
+        self._for_demand = for_demand
+        self._since = perf_counter()
+
+    def end(self) -> None:
+        """The drain works again."""
+        since, self._since = self._since, 0.0
+        if since and self._for_demand:
+            self._demand += perf_counter() - since
+        elif since:
+            self._upstream += perf_counter() - since
+
+    def seconds(self, *, going_on: bool) -> tuple[float, float]:
+        """Return how long upstream was waited for, and demand; up to now, if it goes on."""
+        since, for_demand = self._since, self._for_demand
+        waiting = perf_counter() - since if since and going_on else 0.0
+        return (
+            self._upstream + (0.0 if for_demand else waiting),
+            self._demand + (waiting if for_demand else 0.0),
+        )
+
+    def figures(
+        self,
+        demand: DemandCounter,
+        *,
+        name: str,
+        held: int,
+        max_held: int,
+        held_bytes: int | None = None,
+        dropped: int = 0,
+    ) -> BoundaryFigures:
+        """Return the figures of the boundary whose drain this is about."""
+        for_upstream, for_demand = self.seconds(going_on=demand.value >= 0)
+        return BoundaryFigures(
+            name=name,
+            held=held,
+            max_held=max_held,
+            held_bytes=held_bytes,
+            demand=demand.pending,
+            waited_for_upstream=for_upstream,
+            waited_for_demand=for_demand,
+            dropped=dropped,
+        )
+
+
+class _Further:
+    """In place of the figures from here upwards: where to ask for them."""
+
+    __slots__ = ("subscription",)
+
+    def __init__(self, subscription: Any) -> None:
+        self.subscription = subscription
 
 
 def figures_of(subscription: Any) -> tuple[BoundaryFigures, ...]:
@@ -34,5 +104,23 @@ def figures_of(subscription: Any) -> tuple[BoundaryFigures, ...]:
     ``subscription`` is what ``on_subscribe`` was given. Any thread, any time; one that is none of
     ours, or has ended, has none.
     """
+    found: list[BoundaryFigures] = []
+    left: list[Any] = [_Further(subscription)]
+    while left:
+        one = left.pop()
+        if isinstance(one, _Further):
+            left.extend(reversed(figures_above(one.subscription)))
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def figures_above(subscription: Any) -> tuple[BoundaryFigures, ...]:
+    """The same for a ``figures`` method, whose caller is ``figures_of`` in the end."""
     figures = getattr(subscription, "figures", None)
     return tuple(figures()) if callable(figures) else ()
+
+
+def figures_further_up(subscription: Any) -> tuple[BoundaryFigures, ...]:
+    """The same, but asked for later, so that along a long chain the calls do not nest."""
+    return (cast("BoundaryFigures", _Further(subscription)),)

@@ -1,4 +1,4 @@
-"""A drain below a publisher: subscriber to upstream and subscription to downstream in one.
+"""A drain below a publisher: subscriber to upstream, publisher to downstream in one (§4.1).
 
 It trusts nobody. What upstream does against the rules ends the stream with an error, or has no
 effect; a subscriber never sees it.
@@ -6,15 +6,18 @@ effect; a subscriber never sees it.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.errors import NoneSignal
 from rstreams_fast.runtime.executors import Resource
-from rstreams_fast.streams.drain import Drain, Upstream
+from rstreams_fast.streams.drain import Drain, Upstream, check_subscriber
 from rstreams_fast.streams.figures import BoundaryFigures
 
-__all__ = ["Inlet", "subscribe_to"]
+__all__ = ["Below", "Inlet", "subscribe_to"]
+
+A = TypeVar("A")
 
 
 class Inlet(Drain):
@@ -39,14 +42,13 @@ class Inlet(Drain):
         raise NotImplementedError
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on at once: it overtakes what waits for demand."""
+        """Pass the error on at once (§4.2), asked for or not (§2.10)."""
         self._check_error(error)
         self._upstream.ended()
         self._fail(error)
-        self._introduce_late()
 
     def on_complete(self) -> None:
-        """Complete after what has come before."""
+        """Complete after what has come before, asked for or not (§2.9)."""
         if self._upstream.ended():
             self._completed = True
             self._enter()
@@ -60,8 +62,14 @@ class Inlet(Drain):
         if self._introduce():
             self._go()
 
+    def _fail(self, error: BaseException) -> None:
+        super()._fail(error)
+        self._introduce_late()
+
     def _introduce_late(self) -> None:
-        """A publisher that ends without ``on_subscribe``: signal that first (§1.9)."""
+        """A publisher that ends, or breaks a rule, without ``on_subscribe``: signal that first
+        (§1.9).
+        """
         if self._upstream.never_attached():
             self._begin()
 
@@ -71,6 +79,16 @@ class Inlet(Drain):
             error = NoneSignal("§2.13: the publisher signalled on_next(None)")
             self._fail(error)
             raise error
+
+    def _takes(self, element: Any) -> bool:
+        """Whether ``element``, which is checked, comes before the end; after it none does
+        (§2.8).
+        """
+        self._check_element(element)
+        takes = not self._completed and self._demand.value >= 0
+        if not takes:
+            self._upstream.unwanted()
+        return takes
 
     def _check_error(self, error: Any) -> None:
         if not isinstance(error, BaseException):
@@ -85,6 +103,8 @@ class Inlet(Drain):
         """Ask upstream for more; one thread at a time (§2.7)."""
         try:
             self._upstream.request(n)
+        except RecursionError:
+            raise
         except Exception as raised:
             self._fail(raised)  # §3.16
 
@@ -96,5 +116,26 @@ def subscribe_to(upstream: Publisher[Any], subscriber: Inlet) -> None:
     """Subscribe one of ours to a publisher that may raise instead of signalling (§1.9)."""
     try:
         upstream.subscribe(subscriber)
+    except RecursionError:  # to where the stack has room again
+        raise
     except Exception as raised:
         subscriber.on_error(raised)
+
+
+class Below(Generic[A]):
+    """A publisher: an inlet below ``upstream``, made anew for each subscriber.
+
+    ``make(subscriber, argument)`` returns it.
+    """
+
+    def __init__(
+        self, upstream: Publisher[Any], make: Callable[[Subscriber[Any], A], Inlet], argument: A
+    ) -> None:
+        self._upstream = upstream
+        self._make = make
+        self._argument = argument
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Subscribe to upstream on behalf of ``subscriber``."""
+        check_subscriber(subscriber)
+        subscribe_to(self._upstream, self._make(subscriber, self._argument))

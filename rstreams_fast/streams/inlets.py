@@ -7,12 +7,13 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
-from rstreams_fast.errors import NoneSignal
-from rstreams_fast.streams.drain import Upstream
+from rstreams_fast.core._common import check_error
+from rstreams_fast.streams.drain import Live, Upstream
 
 __all__ = [
+    "End",
     "Failure",
     "SerialUpstream",
     "check_error",
@@ -53,18 +54,36 @@ class SerialUpstream(Upstream):
                 return
 
 
+class End(Live):
+    """The upper side of a subscriber that passes nothing on: it asks for ``demand`` at first."""
+
+    __slots__ = ("_demand", "upstream")
+
+    def __init__(self, demand: int) -> None:
+        self.upstream = SerialUpstream()
+        self._demand = demand
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, cancel any other (§2.5), and ask (§2.1)."""
+        if self.upstream.attach(subscription):
+            self.ask(self._demand)
+
+    def ask(self, n: int) -> None:
+        """Ask for ``n`` more elements. Any thread."""
+        try:
+            self.upstream.ask(n)
+        except Exception as raised:  # §3.16 says that it must not
+            self.fail(raised)
+
+    def fail(self, error: BaseException) -> None:
+        """End from this side: upstream is cancelled (§2.6)."""
+        raise NotImplementedError
+
+
 def check_publisher(publisher: object) -> None:
     """Refuse what has no ``subscribe``."""
     if not callable(getattr(publisher, "subscribe", None)):
         raise TypeError(f"publisher must have a method subscribe, got {type(publisher).__name__}")
-
-
-def check_error(error: object) -> None:
-    """Refuse, in an ``on_error``, what is no exception (§2.13)."""
-    if error is None:
-        raise NoneSignal("§2.13: error is None")
-    if not isinstance(error, BaseException):
-        raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
 
 
 def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
-from rstreams_fast.api import Publisher, Subscription
+from rstreams_fast.api import Publisher
 from rstreams_fast.core import MISSING, SpscRing
 from rstreams_fast.core._common import _Missing, check_capacity
 from rstreams_fast.errors import (
@@ -30,8 +31,8 @@ from rstreams_fast.runtime.parking import Doorbell, acquire, new_event, refuse_i
 from rstreams_fast.streams.boundary import RingSubscriber
 from rstreams_fast.streams.drain import Live
 from rstreams_fast.streams.inlets import (
+    End,
     Failure,
-    SerialUpstream,
     check_error,
     check_publisher,
     failure_of,
@@ -50,47 +51,35 @@ __all__ = ["Iteration", "iterate"]
 T = TypeVar("T")
 
 
-class _Inlet(RingSubscriber, Live):
+class _Inlet(RingSubscriber, End):
     """Upstream's side: puts elements into the ring and rings the bell."""
 
-    __slots__ = ("_offer", "_prefetch", "bell", "ended", "failure", "ring", "upstream")
+    __slots__ = ("_offer", "bell", "ended", "failure", "ring")
 
     def __init__(self, prefetch: int) -> None:
-        self.upstream = SerialUpstream()
+        super().__init__(prefetch)
         self.bell = Doorbell()
         self.ended = False
         """No element comes any more; what is in the ring may be taken out."""
         self.failure: Failure | None = None
         """Why it ended, with the traceback that the error came with."""
-        self._prefetch = prefetch
         self.ring: SpscRing | None = SpscRing(prefetch)
         self._offer: Callable[[Any], bool] | None = self.ring.offer
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        if self.upstream.attach(subscription):
-            self.ask(self._prefetch)
-
-    def ask(self, n: int) -> None:
-        try:
-            self.upstream.ask(n)
-        except Exception as raised:  # §3.16 says that it must not
-            self._end_by(raised)
 
     def on_next(self, element: Any, /) -> None:
         if element is None:
             raise NoneSignal("§2.13: None is not an element")
         offer = self._offer
         if offer is None:  # §2.8
+            self.upstream.unwanted()
             return
         try:
             accepted = offer(element)
         except OverlappingCalls as overlap:
-            self._end_by(overlap)
+            self.fail(overlap)
             return
         if not accepted:
-            self._end_by(
-                DemandExceeded(f"§1.1: more than the {self._prefetch} requested elements came")
-            )
+            self.fail(DemandExceeded(f"§1.1: more than the {self._demand} requested elements came"))
 
     def on_burst(self) -> None:
         """Nothing: the ring itself rings the bell, at the first element."""
@@ -111,7 +100,7 @@ class _Inlet(RingSubscriber, Live):
         if self.upstream.ended():
             self._end(None)
 
-    def _end_by(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Upstream broke a rule: leave it."""
         if not self.upstream.over:
             self.upstream.cancel()
@@ -213,7 +202,11 @@ class Iteration(Live, Generic[T]):
     def _refill(self) -> T:
         self._enter()
         try:
-            element = self._next_element()
+            element: T | Literal[_Missing.MISSING] = MISSING
+            with suppress(IndexError):  # another consumer may have refilled it meanwhile
+                element = self._burst.pop()
+            if element is MISSING:
+                element = self._next_element()
         except BaseException:
             self.close()
             raise
@@ -358,6 +351,8 @@ class Iteration(Live, Generic[T]):
         inlet = self._inlet
         failure = None if inlet is None else inlet.failure
         self.close()
+        if failure is not None and isinstance(failure[0], StopIteration | StopAsyncIteration):
+            return failure_of(_not_the_end(failure[0]))
         return failure
 
     def _finish_async(self) -> Failure | None:
@@ -401,6 +396,13 @@ class Iteration(Live, Generic[T]):
         inlet = self._inlet
         if inlet is not None:
             inlet.leave()
+
+
+def _not_the_end(error: BaseException) -> RuntimeError:
+    # A loop would take it for the end of the elements; generators do the same (PEP 479).
+    failure = RuntimeError(f"the stream failed with {type(error).__name__}")
+    failure.__cause__ = error
+    return failure
 
 
 def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None], inlet: _Inlet) -> None:

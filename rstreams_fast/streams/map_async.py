@@ -14,29 +14,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from threading import get_ident
 from typing import Any
 
-from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import CallWindow, SpscRing
-from rstreams_fast.core._common import check_capacity, check_count, describe_callable
-from rstreams_fast.errors import (
-    BufferOverflow,
-    DemandExceeded,
-    NoneSignal,
-    OverlappingCalls,
-    StageReturnedNone,
-    report_dropped,
-)
+from rstreams_fast.core._common import check_bool, check_capacity, check_count, describe_callable
+from rstreams_fast.errors import StageReturnedNone, report_dropped
 from rstreams_fast.runtime.executors import Resource, WorkDropped
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
 from rstreams_fast.streams.boundary import RingSubscriber
-from rstreams_fast.streams.drain import Drain, Upstream, check_subscriber, refuse, silent
-from rstreams_fast.streams.inlets import (
-    check_error,
-    is_coroutine_function,
-    not_a_cancellation,
-    subscribe,
-)
+from rstreams_fast.streams.drain import check_subscriber, refuse
+from rstreams_fast.streams.figures import BoundaryFigures, Waits
+from rstreams_fast.streams.inlet import subscribe_to
+from rstreams_fast.streams.inlets import is_coroutine_function, not_a_cancellation
+from rstreams_fast.streams.ring_inlet import RingInlet
 from rstreams_fast.streams.tuning import BURST, replenish_at
 
 __all__ = ["MapAsync"]
@@ -83,11 +75,9 @@ class MapAsync:
                 f"map_async(fn): {describe_callable(fn)} is an asynchronous generator function, "
                 "which gives many elements for one; fn must return one, by 'return'"
             )
-        if not isinstance(ordered, bool):
-            raise TypeError(f"ordered must be a bool, got {type(ordered).__name__}")
         self.fn = fn if is_coroutine_function(fn) else _Awaited(fn)
         self.name = describe_callable(fn)
-        self.ordered = ordered
+        self.ordered = check_bool("ordered", ordered)
         concurrency = check_count("concurrency", concurrency, 1)
         if prefetch is None:
             prefetch = concurrency * PREFETCH_PER_CALL
@@ -141,96 +131,65 @@ class _MapAsyncSegment:
         except WorkDropped as closed:
             refuse(subscriber, closed)
             return
-        subscribe(self._upstream, _MapAsyncSubscription(subscriber, self._options, on_loop))
+        subscribe_to(self._upstream, _MapAsyncSubscription(subscriber, self._options, on_loop))
 
 
-class _MapAsyncSubscription(Drain, RingSubscriber):
+class _MapAsyncSubscription(RingInlet):
     """Everything but signals from upstream and the subscription's face happens on the loop."""
 
     __slots__ = (
-        "_backlog",
+        "_asking",
         "_ending",
         "_loop",
         "_options",
         "_owed",
-        "_queue",
         "_replenish",
         "_stopped",
-        "_upstream",
+        "_waits",
         "_window",
-        "ring",
     )
 
     def __init__(self, subscriber: Subscriber[Any], options: MapAsync, on_loop: Resource) -> None:
         self._loop = HeldLoop(on_loop)
-        super().__init__(subscriber, self._loop)
+        super().__init__(subscriber, self._loop, delay_error=False)
         self._options: MapAsync | None = options
-        self._upstream = Upstream()
-        self._queue: SpscRing | None = SpscRing(options.prefetch)
-        self.ring = self._queue
-        self._backlog: list[Any] = []  # taken from the ring, not yet called for
+        self._queue = self.ring = SpscRing(options.prefetch)
         self._window: CallWindow | None = None
         self._ending: CallWindow | None = None  # cancelled; its calls end in their own time
         self._owed = options.prefetch  # places given back, or never used, and not yet asked for
         # Never so late that calls run dry while upstream has not been asked.
         spare = options.prefetch - options.concurrency
         self._replenish = max(1, min(replenish_at(options.prefetch), spare))
+        self._asking = 0  # the thread in which upstream is being asked, by the drain
         self._stopped = False
+        self._waits = Waits()
 
     # -- signals from upstream -------------------------------------------------------------------
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, and pass ourselves on."""
-        if self._upstream.attach(subscription):
-            self._begin()
 
     def _begin(self) -> None:
         # The drain is held until the subscriber knows us.
         if self._introduce() and self._wip.fulfil(1) != 0:
             self._go()
 
-    def on_next(self, element: Any, /) -> None:
-        """Put the element in the ring."""
-        if element is None:
-            raise NoneSignal("§2.13: None is not an element")
-        queue = self._queue
-        if queue is None or self._stopped:  # §2.8
-            return
-        try:
-            accepted = queue.offer(element)
-        except OverlappingCalls as overlap:
-            self._fail(overlap)
-            return
-        if accepted:
-            self._enter()
-        else:
-            self._fail(
-                DemandExceeded(f"§1.1: more elements came than the {queue.capacity} asked for")
-            )
+    def figures(self) -> tuple[BoundaryFigures, ...]:
+        """What is in flight here and waited for, then the figures of the boundaries above."""
+        options, queue, window = self._options, self._queue, self._window
+        above = super().figures()
+        if options is None:
+            return above
+        waiting = 0 if window is None else window.pending  # calls, and results not asked for yet
+        mine = self._waits.figures(
+            self._demand,
+            name=options.describe(),
+            held=min(len(queue) + waiting, options.prefetch),
+            max_held=options.prefetch,
+        )
+        return (mine, *above)
 
     def on_burst(self) -> None:
-        """See what a run has put in the ring."""
-        self._enter()
-
-    def on_error(self, error: BaseException, /) -> None:
-        """Overtake the elements and calls in flight (§4.2)."""
-        check_error(error)
-        if self._upstream.ended():
-            self._fail(error)
-        else:
-            report_dropped(error, "an error after the end of the stream")
-        self._begin_late()
-
-    def on_complete(self) -> None:
-        """Complete after the elements in flight."""
-        if self._upstream.ended():
+        """See what was put in the ring; what upstream sends while it is asked, the drain sees."""
+        if self._asking != get_ident():
             self._enter()
-        self._begin_late()
-
-    def _begin_late(self) -> None:
-        # Upstream failed without a subscription (§1.9); the subscriber still gets one.
-        if self._upstream.never_attached():
-            self._begin()
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -256,6 +215,7 @@ class _MapAsyncSubscription(Drain, RingSubscriber):
             window = self._open()
             if window is None:
                 return self._settle()
+        self._waits.end()
         complete = self._upstream.over  # read before the ring: then an empty one is the end
         most = min(demand, BURST)
         delivered = self._deliver(window, most) if most and window.pending else 0
@@ -263,20 +223,23 @@ class _MapAsyncSubscription(Drain, RingSubscriber):
             return self._settle()
         if window.failure is not None and (delivered < most or most == 0):
             return self._call_failed(window)
-        called = self._call(window)
-        if self._stopped:
-            return self._settle()
-        if complete and not window.pending and not self._backlog and not self._queue:
-            return self._complete()
+        # Before the calls: what a synchronous upstream sends now, they take at once.
         self._owed += delivered
         if self._owed >= self._replenish:
             owed, self._owed = self._owed, 0
-            self._ask(owed)
+            self._asking = get_ident()
+            self._request(owed)
+            self._asking = 0
+        called = window.submit_from(self._queue, BURST)
+        if self._stopped:
+            return self._settle()
+        if complete and not window.pending and not self._queue:
+            return self._complete()
         if delivered or called:
             return True
         # A source that waits in mid-burst keeps nothing back: its next element wakes us.
-        queue = self._queue
-        return queue is not None and len(queue) == 0 and not queue.arm(self._enter)
+        self._waits.begin(for_demand=demand == 0)
+        return len(self._queue) == 0 and not self._queue.arm(self.on_burst)
 
     def _open(self) -> CallWindow | None:
         options = self._options
@@ -303,62 +266,30 @@ class _MapAsyncSubscription(Drain, RingSubscriber):
         subscriber = self._subscriber
         if subscriber is None:
             return 0
-        results = window.take(most)
         delivered = 0
+        ring = result = None
         try:
-            if self._put(subscriber, results):
-                delivered = len(results)
-            else:
-                for result in results:
-                    if result is None:
-                        self._fail(self._none_returned())
-                        break
-                    delivered += 1
-                    subscriber.on_next(result)
-                    if self._stopped:
-                        break
+            if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
+                delivered = window.take_into(ring, most)  # all but what does not belong there
+                if delivered:
+                    subscriber.on_burst()
+            for result in window.take(most - delivered) if delivered < most else ():
+                if result is None:
+                    self._fail(self._none_returned())
+                if self._stopped:
+                    break
+                delivered += 1
+                subscriber.on_next(result)
         except Exception as raised:
             if self._demand.cancel():
                 self._stop()
             report_dropped(raised, "§2.13: on_next raised")
         finally:
-            result = None
-            del results, subscriber  # a traceback keeps this frame (§3.13)
+            ring = result = None
+            del subscriber  # a traceback keeps this frame (§3.13)
         if delivered:
             self._demand.fulfil(delivered)
         return delivered
-
-    @staticmethod
-    def _put(subscriber: Subscriber[Any], results: list[Any]) -> bool:
-        """Hand all results to a subscriber of ours at once, if it has a ring for them."""
-        if not isinstance(subscriber, RingSubscriber) or (ring := subscriber.ring) is None:
-            return False
-        try:
-            if ring.offer_many(results) < len(results):
-                raise BufferOverflow("the ring below map_async is smaller than its demand")
-        except NoneSignal:  # nothing was put in: find it
-            return False
-        subscriber.on_burst()
-        return True
-
-    def _call(self, window: CallWindow) -> int:
-        """Start calls for what has come, while there is room for them; say for how many."""
-        called = 0
-        while called < BURST and (queue := self._queue) is not None:
-            if not self._backlog:
-                self._backlog = queue.poll_many(BURST)
-            taken = window.submit_many(self._backlog)
-            if taken == 0:
-                break
-            del self._backlog[:taken]
-            called += taken
-        return called
-
-    def _ask(self, n: int) -> None:
-        try:
-            self._upstream.request(n)
-        except Exception as raised:  # §3.16 says that it must not
-            self._fail(raised)
 
     def _none_returned(self) -> StageReturnedNone:
         name = "the function" if self._options is None else self._options.name
@@ -373,27 +304,16 @@ class _MapAsyncSubscription(Drain, RingSubscriber):
             self._fail(not_a_cancellation(error, name))
         return self._settle()
 
-    def _complete(self) -> bool:
-        if self._demand.terminate():
-            self._stop()
-            subscriber = self._release()
-            if subscriber is not None:
-                silent(subscriber.on_complete)
-        return False
-
     def _stop(self) -> None:
         self._stopped = True
-        self._upstream.cancel()
+        super()._stop()
         window = self._window
         if window is not None:
             window.permits.cancel()  # from any thread: no call starts any more
 
     def _let_go(self) -> None:
+        super()._let_go()
         self._options = None
-        queue, self._queue, self.ring = self._queue, None, None
-        if queue is not None:
-            queue.disarm()
-        self._backlog = []
         window, self._window = self._window, None
         if window is None:
             self._loop.let_end()

@@ -5,12 +5,20 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from operator import length_hint
 from typing import Any, Final, Protocol
 
 from rstreams_fast.core._common import describe_callable
 from rstreams_fast.errors import AlreadySubscribed, StageReturnedNone
 
-__all__ = ["CallOnce", "IterableOrigin", "Origin", "close_source", "end_detector"]
+__all__ = [
+    "CallOnce",
+    "CountedIterator",
+    "IterableOrigin",
+    "Origin",
+    "at_end",
+    "close_source",
+]
 
 
 class Origin(Protocol):
@@ -49,7 +57,14 @@ class IterableOrigin:
         return (type(self), (self._iterable, self._name))
 
 
-class _Call(Iterator[Any]):
+class CountedIterator(Iterator[Any]):
+    """An iterator whose ``__length_hint__`` is exact, so that 0 is its end."""
+
+    def __length_hint__(self) -> int:
+        raise NotImplementedError
+
+
+class _Call(CountedIterator):
     """An iterator over the one result of a call that is made when it is asked for."""
 
     def __init__(self, fn: Callable[[], Any]) -> None:
@@ -88,35 +103,26 @@ class CallOnce:
 _SEQUENCES: Final[tuple[Any, ...]] = (
     range(0), range(2**70), [], (), "", "\u20ac", b"", bytearray()
 )  # fmt: skip
-_EXACT: Final = {type(iter(one)) for one in _SEQUENCES} | {type(reversed([])), _Call}
+_EXACT: Final[set[type]] = {type(iter(one)) for one in _SEQUENCES} | {type(reversed([]))}
 
 # Iterators that hide a change of their container behind a hint of 0: the end has to be looked at.
 _CHANGING: Final[tuple[Any, ...]] = ({}, {}.values(), {}.items(), set(), deque())
 _PROBED: Final = {type(iter(one)) for one in _CHANGING}
 
 
-def end_detector(iterator: Iterator[Any]) -> Callable[[], bool] | None:
-    """Return a function that tells whether ``iterator`` has ended, without taking an element.
+def at_end(iterator: Iterator[Any]) -> bool:
+    """Tell whether ``iterator`` has ended, as far as that can be known without taking an element.
 
-    ``None`` when that cannot be known. The function may raise what the iterator raises at its end.
+    May raise what the iterator raises at its end.
     """
     kind = type(iterator)
-    if kind not in _EXACT and kind not in _PROBED:
-        return None
-    remaining: Callable[[], int] | None = getattr(iterator, "__length_hint__", None)
-    if remaining is None:
-        return None
-    if kind in _EXACT:
-        return lambda: remaining() == 0
-
-    def probe() -> bool:
-        if remaining() != 0:
-            return False
-        for _ in iterator:  # raises if the container was changed; else there is nothing
-            break
-        return True
-
-    return probe
+    if kind in _EXACT or isinstance(iterator, CountedIterator):
+        return length_hint(iterator, 1) == 0
+    if kind not in _PROBED or length_hint(iterator, 1) != 0:
+        return False
+    for _ in iterator:  # raises if the container was changed; else there is nothing
+        break
+    return True
 
 
 def close_source(iterator: Iterator[Any]) -> None:

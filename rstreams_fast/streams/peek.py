@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.core import DemandCounter
 from rstreams_fast.core._common import describe_callable
 from rstreams_fast.errors import report_unraisable
 from rstreams_fast.streams.drain import Live, check_subscriber
-from rstreams_fast.streams.figures import BoundaryFigures, figures_of
+from rstreams_fast.streams.figures import BoundaryFigures, figures_above
 
 __all__ = ["Peek"]
 
@@ -56,13 +57,14 @@ class _Peeked:
 class _PeekSubscription(Live):
     """Passes every signal on. Upstream is a segment of ours, so they come serially and in order."""
 
-    __slots__ = ("_on_next", "_peek", "_subscriber", "_subscription")
+    __slots__ = ("_cancelled", "_on_next", "_peek", "_subscriber", "_subscription")
 
     def __init__(self, subscriber: Subscriber[Any], peek: Peek) -> None:
         self._subscriber: Subscriber[Any] | None = subscriber
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._peek = peek
         self._subscription: Subscription | None = None
+        self._cancelled = DemandCounter()  # by the first of the threads that do
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self._subscription = subscription
@@ -79,7 +81,9 @@ class _PeekSubscription(Live):
         if on_next is not None:
             try:
                 on_next(element)
-            except BaseException:
+            except RecursionError:  # upstream may tell us, where the stack has room again
+                raise
+            except Exception:
                 self._release()
                 raise
 
@@ -102,14 +106,14 @@ class _PeekSubscription(Live):
             subscription.request(n)
 
     def cancel(self) -> None:
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
+        subscription = self._subscription
+        if subscription is not None and self._cancelled.cancel():
             self._peek.tell("on_cancel")
             self._release()
             subscription.cancel()
 
     def figures(self) -> tuple[BoundaryFigures, ...]:
-        return figures_of(self._subscription)
+        return figures_above(self._subscription)
 
     def _release(self) -> Subscriber[Any] | None:
         subscriber, self._subscriber = self._subscriber, None

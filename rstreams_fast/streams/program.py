@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING
 from rstreams_fast.core._common import describe_callable
+from rstreams_fast.errors import shown
+from rstreams_fast.streams.distinct import Distinct
 
-__all__ = ["Need", "Program", "describe_stage"]
+__all__ = ["EVERYTHING", "Need", "Program", "describe_stage"]
 
 _DROPPING = frozenset({"filter", "map_not_none"})
 
@@ -37,10 +39,14 @@ class Need:
                 min(self.total + stage[1], UNBOUNDED), min(self.at_once + stage[1], UNBOUNDED)
             )
         if name in _DROPPING:
-            return Need(UNBOUNDED, self.at_once)
+            return self if self.total == UNBOUNDED else Need(UNBOUNDED, self.at_once)
         if name == "reduce":
-            return Need()
+            return EVERYTHING
         return self
+
+
+EVERYTHING: Final = Need()
+"""As many as come: what whoever is subscribed can make use of."""
 
 
 def _times(a: int, b: int) -> int:
@@ -55,6 +61,13 @@ class Program:
 
     stages: tuple[tuple[Any, ...], ...] = ()
     seed: Any = MISSING
+
+    def for_subscriber(self) -> tuple[tuple[Any, ...], ...]:
+        """The stages for one more run: a predicate that remembers is one of its own."""
+        return tuple(
+            (stage[0], stage[1].predicate()) if isinstance(stage[1], Distinct) else stage
+            for stage in self.stages
+        )
 
     @property
     def takes_nothing(self) -> bool:
@@ -76,13 +89,25 @@ class Program:
                 budget = _times(budget, stage[1])
             elif stage[0] == "reduce":
                 budget = UNBOUNDED  # it needs all, however few are taken below it
-        return budget
+        return self._without_seed(budget)
+
+    def most(self) -> int:
+        """How many elements may be asked of the source in all, whatever is dropped."""
+        need = EVERYTHING
+        for stage in reversed(self.stages):
+            need = need.before(stage)
+        return self._without_seed(need.total)
+
+    def _without_seed(self, n: int) -> int:
+        return n if n == UNBOUNDED or self.seed is MISSING else max(n - 1, 0)
 
 
 def describe_stage(stage: tuple[Any, ...]) -> str:
     """Write a stage as it was composed."""
     name, argument, *seed = stage
-    shown = describe_callable(argument) if callable(argument) else repr(argument)
+    if isinstance(argument, Distinct):
+        return argument.describe()
+    text = describe_callable(argument) if callable(argument) else shown(argument)
     if seed and seed[0] is not MISSING:
-        shown += f", {seed[0]!r}"
-    return f"{name}({shown})"
+        text += f", {shown(seed[0])}"
+    return f"{name}({text})"

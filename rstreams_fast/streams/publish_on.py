@@ -17,34 +17,33 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, SpscRing
-from rstreams_fast.core._common import as_int, check_capacity, check_count, describe_callable
-from rstreams_fast.errors import DemandExceeded, OverlappingCalls
+from rstreams_fast.core._common import check_bool, check_capacity, describe_callable
+from rstreams_fast.errors import DemandExceeded, shown
 from rstreams_fast.runtime.executors import (
     CALLER,
     check_executor,
     describe_executor,
     resource,
 )
-from rstreams_fast.streams.boundary import RingSubscriber
-from rstreams_fast.streams.drain import check_subscriber
-from rstreams_fast.streams.figures import BoundaryFigures
-from rstreams_fast.streams.inlet import Inlet, subscribe_to
+from rstreams_fast.streams.drain import check_subscriber, refuse
+from rstreams_fast.streams.figures import BoundaryFigures, Waits
+from rstreams_fast.streams.inlet import subscribe_to
 from rstreams_fast.streams.program import Need, Program
+from rstreams_fast.streams.ring_inlet import RingInlet
 from rstreams_fast.streams.tuning import replenish_at
+from rstreams_fast.streams.weighing import Weigher, check_weigher, weigh
 
-__all__ = ["PublishOn", "RingSegment"]
-
-Weigher = Callable[[Any], int]
+__all__ = ["PublishOn", "RingSegment", "RingSubscription"]
 
 
 class PublishOn:
     """The arguments of ``Stream.publish_on``, checked."""
+
+    one_to_one = True  # each element that leaves is one that has come
 
     def __init__(
         self,
@@ -57,15 +56,14 @@ class PublishOn:
         check_executor(executor)
         self.executor = executor
         self.prefetch = check_capacity("prefetch", prefetch)
-        if (max_bytes is None) != (weigher is None):
-            raise ValueError("max_bytes and weigher must be given together")
-        if weigher is not None and not callable(weigher):
-            raise TypeError(f"weigher must be callable, got {type(weigher).__name__}")
-        self.max_bytes = None if max_bytes is None else check_count("max_bytes", max_bytes, 1)
+        self.max_bytes = check_weigher(max_bytes, weigher)
         self.weigher = weigher
-        if not isinstance(delay_error, bool):
-            raise TypeError(f"delay_error must be a bool, got {type(delay_error).__name__}")
-        self.delay_error = delay_error
+        self.delay_error = check_bool("delay_error", delay_error)
+
+    @property
+    def subscription_type(self) -> type[RingSubscription]:
+        """What carries it out."""
+        return RingSubscription if self.max_bytes is None else _WeighedSubscription
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return the boundary alone, without stages below it."""
@@ -81,7 +79,7 @@ class PublishOn:
         bound = f"at most {prefetch} elements"
         if self.max_bytes is not None and self.weigher is not None:
             bound += (
-                f" and {self.max_bytes} bytes + one element, "
+                f" and {shown(self.max_bytes)} bytes + one element, "
                 f"weighed by {describe_callable(self.weigher)}"
             )
         late = ", errors after elements" if self.delay_error else ""
@@ -102,8 +100,12 @@ class RingSegment:
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Subscribe to upstream on behalf of ``subscriber``; ask for nothing on this thread."""
         check_subscriber(subscriber)
-        kind = _RingSubscription if self._options.max_bytes is None else _WeighedSubscription
-        subscription = kind(subscriber, self._options, self._program, self._need)
+        kind = self._options.subscription_type
+        try:
+            subscription = kind(subscriber, self._options, self._program, self._need)
+        except MemoryError as error:  # of the buffer, which may be as large as one likes
+            refuse(subscriber, error)
+            return
         subscribe_to(self._upstream, subscription)
         subscription.start()
 
@@ -113,54 +115,51 @@ class RingSegment:
         return describe_executor(self._options.executor)
 
 
-class _RingSubscription(Inlet, RingSubscriber):
+class RingSubscription(RingInlet):
+    """The ring, and the drain below it. ``start`` is to be called once, see there."""
+
     __slots__ = (
         "_acknowledged",
         "_at_once",
         "_budget",
-        "_delay_error",
         "_ended",
-        "_idle_for_demand",
-        "_idle_since",
-        "_late_error",
         "_name",
         "_prefetch",
-        "_queue",
         "_ready",
         "_replenish_at",
         "_started",
         "_takes_nothing",
-        "_waited_for_demand",
-        "_waited_for_upstream",
-        "ring",
+        "_waits",
     )
 
     def __init__(
         self, subscriber: Subscriber[Any], options: PublishOn, program: Program, need: Need
     ) -> None:
-        super().__init__(subscriber, resource(options.executor))
+        super().__init__(subscriber, resource(options.executor), delay_error=options.delay_error)
         self._prefetch = min(options.prefetch, max(need.at_once, 1))
         self._replenish_at = replenish_at(self._prefetch)
         self._budget = need.total
         self._acknowledged = 0  # elements consumed for which others have been asked
-        self._delay_error = options.delay_error
-        self._late_error: BaseException | None = None
         self._started = False
         self._ready = DemandCounter()
         self._takes_nothing = program.takes_nothing
         self._name = options.describe_within(need)
-        self._idle_since = 0.0  # when the drain found nothing to do, and why
-        self._idle_for_demand = True
-        self._waited_for_upstream = 0.0
-        self._waited_for_demand = 0.0
+        self._waits = Waits()
         self._ended = False  # nothing more is taken from the ring
-        self._queue = SpscRing(self._prefetch)
+        self._queue = self._new_queue()
         self.ring = self._queue
         # The first element in an empty ring wakes the drain: a source that waits in the middle of
         # a burst keeps nothing back. A drain on the caller has to wait for the burst's end.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
-        self._run = FusedRun(self._queue, program.stages, slot, self._demand)
+        self._run = FusedRun(self._source(), program.for_subscriber(), slot, self._demand)
+
+    def _new_queue(self) -> Any:
+        return SpscRing(self._prefetch)
+
+    def _source(self) -> Any:
+        """What the run takes from."""
+        return self._queue
 
     # -- signals from upstream -------------------------------------------------------------------
 
@@ -177,42 +176,10 @@ class _RingSubscription(Inlet, RingSubscriber):
         if self._ready.request(1) == 1:
             self._go()
 
-    def on_next(self, element: Any, /) -> None:
-        """Put the element in the ring."""
-        self._check_element(element)
-        if self._completed or self._demand.value < 0:
-            return
-        try:
-            accepted = self._accept(element)
-        except OverlappingCalls as overlap:
-            self._fail(overlap)  # §1.3
-            return
-        if accepted:
-            self.on_burst()
-        else:
-            self._fail(DemandExceeded("§1.1: more elements came than had been asked for"))
-
-    def _accept(self, element: Any) -> bool:
-        return self._queue.offer(element)
-
     def on_burst(self) -> None:
-        """See what was put in the ring."""
+        """See what was put in the ring, unless its first element says so itself."""
         if not self._at_once:
             self._enter()
-
-    def on_error(self, error: BaseException, /) -> None:
-        """Overtake the elements in the ring, unless ``delay_error``."""
-        if not self._delay_error:
-            super().on_error(error)
-            return
-        self._check_error(error)
-        if self._upstream.ended():
-            self._late_error = error
-            self._completed = True
-            self._enter()
-            self._introduce_late()
-        else:
-            self._fail(error)
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -229,47 +196,36 @@ class _RingSubscription(Inlet, RingSubscriber):
             if self._takes_nothing:
                 return self._end(run)
             self._first_ask()
-        self._account()
+        self._waits.end()
         completed = self._completed  # read before the ring: then an empty one is the end
         status = self._burst_on(run)
         self._replenish(run)
         if status is RunStatus.MORE:
             return True
         if status is RunStatus.IDLE or status is RunStatus.EXHAUSTED:
-            if completed and len(self._queue) == 0:
+            if completed and self._empty():
                 return self._end(run)
-            self._idle_for_demand = status is RunStatus.IDLE
-            self._idle_since = perf_counter()
+            self._waits.begin(for_demand=status is RunStatus.IDLE)
             # Without demand nobody need be woken by an element; a request does it.
-            return not self._idle_for_demand and self._at_once and not self._queue.arm(self._enter)
+            exhausted = status is RunStatus.EXHAUSTED
+            return exhausted and self._at_once and not self._queue.arm(self._enter)
         if status is RunStatus.ENDED:
             self._late_error = None  # it came after the elements that were enough
             return self._end(run)
         return self._answer(status, run)
 
-    def _account(self) -> None:
-        """The drain works again: whom it had waited for."""
-        since, self._idle_since = self._idle_since, 0.0
-        if since:
-            if self._idle_for_demand:
-                self._waited_for_demand += perf_counter() - since
-            else:
-                self._waited_for_upstream += perf_counter() - since
+    def _empty(self) -> bool:
+        """Whether nothing that has come is left."""
+        return len(self._queue) == 0
 
     def figures(self) -> tuple[BoundaryFigures, ...]:
         """What this boundary holds and waits for, then those above."""
-        since, waiting = self._idle_since, 0.0
-        if since and self._demand.value >= 0:
-            waiting = perf_counter() - since
-        for_demand = self._idle_for_demand
-        mine = BoundaryFigures(
+        mine = self._waits.figures(
+            self._demand,
             name=self._name,
             held=len(self._queue),
             max_held=self._prefetch,
             held_bytes=self._held_bytes(),
-            demand=self._demand.pending,
-            waited_for_upstream=self._waited_for_upstream + (0.0 if for_demand else waiting),
-            waited_for_demand=self._waited_for_demand + (waiting if for_demand else 0.0),
         )
         return (mine, *super().figures())
 
@@ -305,14 +261,8 @@ class _RingSubscription(Inlet, RingSubscriber):
                 self._budget -= n
             self._request(n)
 
-    def _let_go(self) -> None:
-        self._late_error = None
-        self.ring = None
-        self._queue.disarm()
-        self._queue = SpscRing(1)
 
-
-class _WeighedSubscription(_RingSubscription):
+class _WeighedSubscription(RingSubscription):
     """Counts bytes, too: one element is asked for at a time, while fewer than ``max_bytes`` are
     held.
 
@@ -324,6 +274,7 @@ class _WeighedSubscription(_RingSubscription):
     __slots__ = (
         "_arrived",
         "_deciding",
+        "_expected",
         "_gone",
         "_max_bytes",
         "_outstanding",
@@ -342,6 +293,7 @@ class _WeighedSubscription(_RingSubscription):
         self._arrived = 0  # bytes, counted by upstream's thread
         self._gone = 0  # bytes, counted by the drain
         self._outstanding = threading.Lock()
+        self._expected = DemandCounter()  # asked for, and not come yet: one at most
         self._deciding = DemandCounter()  # WIP of asking: on_next may come before request returns
 
     def _accept(self, element: Any) -> bool:
@@ -349,16 +301,14 @@ class _WeighedSubscription(_RingSubscription):
         if weigher is None:
             return True
         try:
-            weight = as_int(weigher(element))
-            if weight is None or weight < 0:
-                raise TypeError(
-                    f"the weigher {describe_callable(weigher)} must return an int >= 0 (bytes)"
-                )
+            self._expected.fulfil(1)
+        except DemandExceeded:
+            return False
+        try:
+            weight = weigh(weigher, element)
         except Exception as raised:
             self._fail(raised)
             return True
-        if not self._outstanding.locked():
-            return False
         self._weights.append(weight)
         self._arrived += weight
         if not self._queue.offer(element):
@@ -377,6 +327,10 @@ class _WeighedSubscription(_RingSubscription):
                 self._outstanding.release()
             if self._deciding.fulfil(1) == 0:
                 return
+
+    def _request(self, n: int) -> None:
+        self._expected.request(n)
+        super()._request(n)
 
     def _first_ask(self) -> None:
         if self._outstanding.acquire(blocking=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -10,7 +10,7 @@ from rstreams_fast.api import Subscriber
 from rstreams_fast.core import MISSING, FusedRun, RunStatus
 from rstreams_fast.runtime.executors import describe_executor, resource
 from rstreams_fast.streams.drain import Drain, check_subscriber, silent
-from rstreams_fast.streams.origins import Origin, close_source, end_detector
+from rstreams_fast.streams.origins import Origin, at_end, close_source
 from rstreams_fast.streams.program import Program
 
 __all__ = ["PullSegment"]
@@ -20,7 +20,7 @@ class PullSegment:
     """Publishes what ``program`` makes of the elements of ``origin``.
 
     ``executor`` is ``...`` for a synchronous publisher, which works on whoever calls ``request`` or
-    ``subscribe`` (§3.10); else all work is done there.
+    ``subscribe`` (§3.10, §3.11); else all work is done there.
     """
 
     def __init__(self, origin: Origin, program: Program, executor: Any = ...) -> None:
@@ -42,7 +42,7 @@ class PullSegment:
 
 
 class _PullSubscription(Drain):
-    __slots__ = ("_at_end", "_ended", "_origin", "_program", "_seed", "_source")
+    __slots__ = ("_ended", "_origin", "_program", "_seed", "_source")
 
     def __init__(
         self, subscriber: Subscriber[Any], origin: Origin, program: Program, executor: Any
@@ -51,7 +51,6 @@ class _PullSubscription(Drain):
         self._origin: Origin | None = origin
         self._program = program
         self._source: Iterator[Any] | None = None
-        self._at_end: Callable[[], bool] | None = None
         self._ended = False
         self._seed = program.seed is not MISSING
 
@@ -59,35 +58,41 @@ class _PullSubscription(Drain):
         if self._introduce():
             self._go()
 
-    def _open(self, origin: Origin) -> FusedRun | None:
-        """Make the run; ``None`` if the origin failed."""
-        program = self._program
-        subscriber = self._subscriber
-        if program.takes_nothing:
-            source: Iterator[Any] = iter(())
-        else:
-            try:
-                source = origin.open()
-            except Exception as raised:
-                self._fail(raised)
-                return None
-            self._source = source
-            self._at_end = end_detector(source)
-        if subscriber is None:
+    def _open(self, origin: Origin) -> bool:
+        """Open the origin, once; false if that failed."""
+        if self._program.takes_nothing:
+            self._source = iter(())
+            return True
+        try:
+            self._source = origin.open()
+        except Exception as raised:
+            self._fail(raised)
+            return False
+        return True
+
+    def _make_run(self) -> FusedRun | None:
+        subscriber, source = self._subscriber, self._source
+        if subscriber is None or source is None:
             return None
+        program = self._program
         slot = self._slot_by_bursts(subscriber)
         if self._seed:
             source = chain((program.seed,), source)
-        self._run = run = FusedRun(source, program.stages, slot, self._demand)
+        self._run = run = FusedRun(source, program.for_subscriber(), slot, self._demand)
         return run
 
     def _work(self) -> bool:
-        if self._demand.value < 0:
+        demand = self._demand.value
+        if demand < 0:
             return self._settle()
         run = self._run
         if run is None:
             origin, self._origin = self._origin, None
-            run = None if origin is None else self._open(origin)
+            if origin is not None and not self._open(origin):
+                return self._settle()
+            if demand == 0 and not self._is_over():
+                return False  # the run is made when there is something to do: many only wait
+            run = self._make_run()
             if run is None:
                 return self._settle()
         if self._ended:
@@ -96,21 +101,22 @@ class _PullSubscription(Drain):
         if status is RunStatus.MORE:
             return True
         if status is RunStatus.IDLE:
-            return self._is_over(run) and self._finish(run)
+            return self._is_over() and self._finish(run)
         if status is RunStatus.EXHAUSTED or status is RunStatus.ENDED:
             self._ended = True
             self._close()
             return self._finish(run)
         return self._answer(status, run)
 
-    def _is_over(self, run: FusedRun) -> bool:
-        """Whether nothing can follow, though nobody asked: completion comes at the earliest
-        moment.
+    def _is_over(self) -> bool:
+        """Whether nothing can follow, though nobody asked, or for less than was asked (§1.2):
+        completion comes at the earliest moment.
         """
-        if self._at_end is None or (self._seed and run.pulled == 0):
+        source, run = self._source, self._run
+        if source is None or (self._seed and (run is None or run.pulled == 0)):
             return False
         try:
-            self._ended = self._at_end()
+            self._ended = at_end(source)
         except Exception as raised:
             self._fail(raised)
             return self._settle()
@@ -122,7 +128,6 @@ class _PullSubscription(Drain):
 
     def _close(self) -> None:
         source, self._source = self._source, None
-        self._at_end = None
         if source is not None:
             silent(close_source, source)
 

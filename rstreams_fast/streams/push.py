@@ -13,15 +13,14 @@ from typing import Any
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus
 from rstreams_fast.core._common import check_request
-from rstreams_fast.errors import InvalidRequest, InvalidRequestType
-from rstreams_fast.streams.drain import check_subscriber
-from rstreams_fast.streams.inlet import Inlet, subscribe_to
+from rstreams_fast.errors import report_dropped
+from rstreams_fast.streams.inlet import Below, Inlet
 from rstreams_fast.streams.program import Program
 
 __all__ = ["PushSegment", "PushSubscription"]
 
 
-class PushSegment:
+class PushSegment(Below[Program]):
     """Publishes what ``program`` makes of the elements of ``upstream``, on the threads these come
     on.
     """
@@ -29,13 +28,7 @@ class PushSegment:
     where = "the threads that upstream signals on"
 
     def __init__(self, upstream: Publisher[Any], program: Program) -> None:
-        self._upstream = upstream
-        self._program = program
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to upstream on behalf of ``subscriber``."""
-        check_subscriber(subscriber)
-        subscribe_to(self._upstream, PushSubscription(subscriber, self._program))
+        super().__init__(upstream, PushSubscription, program)
 
 
 class PushSubscription(Inlet):
@@ -51,6 +44,8 @@ class PushSubscription(Inlet):
         "_budget",
         "_counted",
         "_ended",
+        "_late_error",
+        "_most",
         "_open",
         "_owed",
         "_pending",
@@ -62,12 +57,13 @@ class PushSubscription(Inlet):
 
     def __init__(self, subscriber: Subscriber[Any], program: Program) -> None:
         super().__init__(subscriber, None)
-        run = FusedRun(None, program.stages, subscriber.on_next, self._demand)
+        run = FusedRun(None, program.for_subscriber(), subscriber.on_next, self._demand)
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
         self._unasked = 0 if program.seed is MISSING else 1  # demand that the seed will meet
         self._budget = DemandCounter(program.budget())
+        self._most = program.most()  # to be asked for, now and later, whatever is dropped
         self._counted: DemandCounter | None = DemandCounter() if program.drops else None
         self._owed = 0
         self._pending = DemandCounter()  # to be asked of upstream
@@ -76,6 +72,7 @@ class PushSubscription(Inlet):
         self._backlog: deque[Any] = deque()
         self._open = True  # whether on_next counts
         self._ended = program.takes_nothing
+        self._late_error: BaseException | None = None  # to come after the backlog
 
     # -- the subscription's face -----------------------------------------------------------------
 
@@ -84,9 +81,8 @@ class PushSubscription(Inlet):
         try:
             n = check_request(n)  # one look at it: __index__ may answer differently next time
             before = self._demand.request(n)
-        except (InvalidRequest, InvalidRequestType) as refused:
-            # §3.9; without the traceback, which would keep this frame and so the subscriber.
-            self._fail(refused.with_traceback(None))
+        except Exception as refused:
+            self._bad_request(refused)
             return
         if before < 0:
             return
@@ -102,9 +98,10 @@ class PushSubscription(Inlet):
             self._ask_now()
 
     def on_next(self, element: Any, /) -> None:
-        """Process an element; while somebody else does, leave it to them."""
+        """Process an element; while somebody else does, leave it to them, in its order (§2.11)."""
         self._check_element(element)
         if not self._open:
+            self._upstream.unwanted()
             return
         wip = self._wip
         if wip.request(1) != 0:
@@ -118,25 +115,30 @@ class PushSubscription(Inlet):
         else:
             try:
                 status = run.push(element)
+                if self._counted is not None:
+                    self._count(self._counted, status, run)
+                if status is not RunStatus.MORE and status is not RunStatus.DROPPED:
+                    self._act_on(status, run)
             except BaseException as leaving:
                 self._abandon(leaving)
                 raise
-            if self._counted is not None:
-                self._count(self._counted, status, run)
-            if status is RunStatus.MORE or status is RunStatus.DROPPED:
-                if wip.fulfil(1) == 0:
-                    if self._owed:
-                        self._repay()
-                    return
-            else:
-                self._act_on(status, run)
+            if (status is RunStatus.MORE or status is RunStatus.DROPPED) and wip.fulfil(1) == 0:
+                if self._owed:
+                    self._repay()
+                return
         del element
         self._drain()  # for what came meanwhile
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass the error on at once: it overtakes what waits for demand."""
+        """Pass the error on, after what came before it and waits for no demand."""
+        self._check_error(error)
         self._open = False
-        super().on_error(error)
+        if self._upstream.ended():
+            self._late_error = error
+            self._enter()
+        else:
+            report_dropped(error, "an error after the end of the stream")
+        self._introduce_late()
 
     def on_complete(self) -> None:
         """Complete, after what stages hold has been asked for."""
@@ -169,7 +171,13 @@ class PushSubscription(Inlet):
                 self._count(self._counted, status, run)
             if status is not RunStatus.MORE and status is not RunStatus.DROPPED:
                 return self._act_on(status, run)
-        if self._ended or (self._completed and self._seed is MISSING):
+        if self._ended:
+            return self._act_on(RunStatus.ENDED, run)
+        error, self._late_error = self._late_error, None
+        if error is not None:
+            self._fail(error)
+            return self._settle()
+        if self._completed and self._seed is MISSING:
             return self._act_on(RunStatus.ENDED, run)
         return False
 
@@ -192,6 +200,9 @@ class PushSubscription(Inlet):
         self._open = False
         self._seed = MISSING
         self._backlog.clear()
+        error, self._late_error = self._late_error, None
+        if error is not None:
+            report_dropped(error, "an error after the end of the stream")
 
     # -- asking upstream -------------------------------------------------------------------------
 
@@ -230,9 +241,11 @@ class PushSubscription(Inlet):
             elif n:
                 pending.fulfil(n)
                 n, self._unasked = n - self._unasked, 0
-            n = min(n, budget)
+            n = min(n, budget, self._most)
             if n > 0 and not self._upstream.over:
                 self._budget.fulfil(n)
+                if self._most != UNBOUNDED:
+                    self._most -= n
                 if self._counted is not None:
                     self._counted.request(n)
                 self._request(n)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.errors import NoneSignal
+from rstreams_fast.errors import NoneSignal, shown
 from rstreams_fast.streams.assembly import Foreign
 from rstreams_fast.streams.drain import Live
 from rstreams_fast.streams.origins import CallOnce, IterableOrigin
@@ -32,7 +32,7 @@ T = TypeVar("T")
 def range_(*args: int) -> Stream[int]:
     """The numbers of ``range(*args)``: ``stop``, or ``start, stop`` and perhaps ``step``."""
     numbers = range(*args)
-    return Stream(IterableOrigin(numbers, repr(numbers)))
+    return Stream(IterableOrigin(numbers, shown(numbers)))
 
 
 def from_iterable(iterable: Iterable[T], /) -> Stream[T]:

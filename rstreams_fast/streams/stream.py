@@ -4,33 +4,50 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
 from rstreams_fast.core import MISSING
 from rstreams_fast.core._common import check_count, describe_callable
-from rstreams_fast.streams.assembly import Part, Source, Stage, assemble
+from rstreams_fast.runtime.executors import spinning
+from rstreams_fast.streams.assembly import Foreign, Part, Source, Stage, assemble
 from rstreams_fast.streams.boundary import Boundary
 from rstreams_fast.streams.describe import describe
+from rstreams_fast.streams.distinct import Distinct
 from rstreams_fast.streams.drain import check_subscriber
 from rstreams_fast.streams.peek import Peek
 from rstreams_fast.streams.publish_on import PublishOn
 from rstreams_fast.streams.subscribe_on import SubscribeOn
-from rstreams_fast.streams.tuning import ITERATE_PREFETCH, PREFETCH
+from rstreams_fast.streams.tuning import (
+    FLAT_MAP_CONCURRENCY,
+    INNER_PREFETCH,
+    ITERATE_PREFETCH,
+    MULTICAST_BUFFER,
+    PREFETCH,
+    ROWS,
+    STACK_BREAK_EVERY,
+)
 from rstreams_fast.streams.unbatch import Unbatch
 
 if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Executor
 
+    import numpy as np
+    import pyarrow as pa
+
+    from rstreams_fast.runtime.timers import Timer
     from rstreams_fast.streams.ends import Run
     from rstreams_fast.streams.iteration import Iteration
+    from rstreams_fast.streams.overflow import Overflow
 
 __all__ = ["Stream"]
 
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
 
 def _check_function(operator: str, name: str, fn: object) -> None:
@@ -53,7 +70,8 @@ class Stream(Publisher[T_co]):
     """A publisher with operators.
 
     Immutable: every operator returns a new stream, and any number of subscribers may subscribe to
-    each; every one of them gets elements of its own, from the source on. Nothing runs before that.
+    each; every one of them gets elements of its own, from the source on (§1.11). Nothing runs
+    before that.
 
     Stages without a boundary between them run as one loop, on whoever calls ``subscribe`` or
     ``request`` (§3.10), if the source can be pulled; ``subscribe_on`` and ``publish_on`` name
@@ -67,11 +85,15 @@ class Stream(Publisher[T_co]):
     child of a fork. Subinterpreters are not supported.
     """
 
-    __slots__ = ("_parts", "_source")
+    __slots__ = ("_assembled", "_parts", "_source")
 
     def __init__(self, source: Source, parts: tuple[Part, ...] = ()) -> None:
         self._source = source
         self._parts = parts
+        self._assembled: Publisher[Any] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stream, (self._source, self._parts)
 
     # -- subscribing -----------------------------------------------------------------------------
 
@@ -82,7 +104,12 @@ class Stream(Publisher[T_co]):
         without them; every other failure is an ``on_error`` after ``on_subscribe``.
         """
         check_subscriber(subscriber)
-        assemble(self._source, self._parts)[0].subscribe(subscriber)
+        publisher = self._assembled
+        if publisher is None:
+            publisher, runs = assemble(self._source, self._parts)
+            if len(runs) < STACK_BREAK_EVERY:  # else a trampoline is in it, for one subscriber
+                self._assembled = publisher
+        publisher.subscribe(subscriber)
 
     # -- stages ----------------------------------------------------------------------------------
 
@@ -100,6 +127,16 @@ class Stream(Publisher[T_co]):
         """The elements for which ``predicate(element)`` is true."""
         check_sync("filter", "predicate", predicate)
         return self._stage("filter", predicate)
+
+    def distinct_until_changed(self, key: Callable[[T_co], object] | None = None) -> Stream[T_co]:
+        """The elements that differ from the one before: all of a row of equal ones but the first.
+
+        ``key(element)``, if given, is compared in place of the element. Equal is what is the same
+        object, or else equal by ``==``; what that raises ends the stream.
+        """
+        if key is not None:
+            check_sync("distinct_until_changed", "key", key)
+        return self._stage("filter", Distinct(key))
 
     def take(self, n: int, /) -> Stream[T_co]:
         """The first ``n`` elements; never asks for more. ``take(0)`` asks for nothing."""
@@ -144,13 +181,202 @@ class Stream(Publisher[T_co]):
         _check_seed("reduce", seed)
         return self._stage("reduce", fn, seed)
 
-    def batch(self, n: int, /) -> Stream[list[T_co]]:
-        """Lists of ``n`` elements; the last may be shorter."""
-        return self._stage("batch", check_count("batch(n): n", n, 1))
+    def batch(
+        self,
+        n: int,
+        /,
+        *,
+        seconds: float | None = None,
+        max_bytes: int | None = None,
+        weigher: Callable[[T_co], int] | None = None,
+        timer: Timer | None = None,
+    ) -> Stream[list[T_co]]:
+        """Lists of ``n`` elements; the last may be shorter, and so may others, but none is empty.
+
+        ``seconds``: a batch also leaves that long after its first element has come, at the time of
+        ``timer`` (``None``: that of this process), and then on a worker of its own; if nobody has
+        asked for it, as soon as somebody does. ``max_bytes``: it also leaves when it weighs that
+        much, as ``weigher(element)`` counts, or when the next element would make it weigh more. So
+        only a batch of one element weighs more than ``max_bytes``.
+
+        At most ``n`` elements are asked for or held, and at most ``max_bytes`` plus one element.
+        """
+        if seconds is None and max_bytes is None and weigher is None and timer is None:
+            return self._stage("batch", check_count("batch(n): n", n, 1))
+        from rstreams_fast.streams.timed_batch import TimedBatch
+
+        return self._boundary(TimedBatch(n, seconds, max_bytes, weigher, timer))
 
     def unbatch(self: Stream[Iterable[U]]) -> Stream[U]:
         """The items of elements that are iterables, of which one at a time is held."""
         return self._boundary(Unbatch())
+
+    # -- combining -------------------------------------------------------------------------------
+
+    def merge(
+        self,
+        *others: Publisher[U],
+        prefetch: int = INNER_PREFETCH,
+        delay_error: bool = False,
+    ) -> Stream[T_co | U]:
+        """The elements of this and of ``others``, as they come. See
+        :func:`rstreams_fast.merge`.
+        """
+        from rstreams_fast.streams.merge import merge
+
+        return merge(self, *others, prefetch=prefetch, delay_error=delay_error)
+
+    @overload
+    def zip(
+        self, b: Publisher[U], /, *, prefetch: int = INNER_PREFETCH
+    ) -> Stream[tuple[T_co, U]]: ...
+
+    @overload
+    def zip(
+        self, b: Publisher[U], c: Publisher[A], /, *, prefetch: int = INNER_PREFETCH
+    ) -> Stream[tuple[T_co, U, A]]: ...
+
+    @overload
+    def zip(
+        self,
+        b: Publisher[U],
+        c: Publisher[A],
+        d: Publisher[B],
+        /,
+        *,
+        prefetch: int = INNER_PREFETCH,
+    ) -> Stream[tuple[T_co, U, A, B]]: ...
+
+    @overload
+    def zip(
+        self,
+        b: Publisher[U],
+        c: Publisher[A],
+        d: Publisher[B],
+        e: Publisher[C],
+        /,
+        *,
+        prefetch: int = INNER_PREFETCH,
+    ) -> Stream[tuple[T_co, U, A, B, C]]: ...
+
+    @overload
+    def zip(
+        self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH
+    ) -> Stream[tuple[Any, ...]]: ...
+
+    def zip(self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
+        """Tuples of the elements at the same position in this and in ``others``. See
+        :func:`rstreams_fast.zip_`.
+        """
+        from rstreams_fast.streams.zip import zip_
+
+        return zip_(self, *others, prefetch=prefetch)
+
+    def concat(self, *others: Publisher[U]) -> Stream[T_co | U]:
+        """All elements of this, then those of each of ``others``. See
+        :func:`rstreams_fast.concat`.
+        """
+        from rstreams_fast.streams.concat import concat
+
+        return concat(self, *others)
+
+    def flat_map(
+        self,
+        fn: Callable[[T_co], Publisher[U]],
+        /,
+        *,
+        concurrency: int = FLAT_MAP_CONCURRENCY,
+        prefetch: int = INNER_PREFETCH,
+        delay_error: bool = False,
+    ) -> Stream[U]:
+        """The elements of the publishers ``fn(element)``, as they come.
+
+        At most ``concurrency`` elements are asked for whose publishers are not over, and each of
+        these is asked for at most ``prefetch`` elements ahead; those that have elements waiting
+        take turns. ``fn`` may return any object with ``subscribe``, which need not keep the rules;
+        anything else is a ``TypeError``. For iterables use ``map(fn).unbatch()``.
+
+        An error, of ``fn`` too, ends the stream at once and cancels everything. With
+        ``delay_error`` it comes after everything: see :func:`rstreams_fast.merge`, which also says
+        what a publisher does that waits when it is asked.
+        """
+        from rstreams_fast.streams.flat_map import FlatMap
+
+        check_sync("flat_map", "fn", fn)
+        return self._boundary(FlatMap(fn, concurrency, prefetch, delay_error))
+
+    def concat_map(
+        self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH
+    ) -> Stream[U]:
+        """All elements of the publisher ``fn(element)`` of the first element, then of the next.
+
+        ``fn`` is called when the publisher before is over. At most ``prefetch`` elements wait for
+        that; of the publishers nothing is asked for that was not asked of this. ``fn`` may return
+        any object with ``subscribe``, which need not keep the rules; anything else is a
+        ``TypeError``. For iterables use ``map(fn).unbatch()``. An error, of ``fn`` too, ends the
+        stream at once.
+        """
+        from rstreams_fast.streams.concat import ConcatMap
+
+        check_sync("concat_map", "fn", fn)
+        return self._boundary(ConcatMap(fn, prefetch))
+
+    # -- recovery --------------------------------------------------------------------------------
+
+    def retry(
+        self,
+        times: int = UNBOUNDED,
+        *,
+        when: Callable[[Exception], object] | None = None,
+        delay: float | Callable[[int], float] | None = None,
+        timer: Timer | None = None,
+    ) -> Stream[T_co]:
+        """Subscribe to what is above this again when it has failed, up to ``times`` times.
+
+        What had come before is not taken back: a source that starts anew repeats it. Elements that
+        were asked for and have not come are asked for again. The error after the last retry is
+        passed on, and so is one that ``when(error)`` is false for, or that is no ``Exception``.
+
+        ``delay``: seconds before each retry, or a function that gives them for the number of the
+        retry, 1 for the first. Then a worker of one's own subscribes, at the time of ``timer``
+        (``None``: that of this process), and elements that nobody asks for elsewhere come on it.
+        What ``when`` or ``delay`` raises ends the stream, with the error as its ``__context__``.
+        """
+        from rstreams_fast.streams.retry import Retry
+
+        if when is not None:
+            check_sync("retry", "when", when)
+        return self._boundary(Retry(times, when, delay, timer))
+
+    def on_error_resume(
+        self,
+        fn: Callable[[Any], Publisher[U]],
+        /,
+        *,
+        on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+    ) -> Stream[T_co | U]:
+        """Go on with the publisher ``fn(error)`` when what is above this has failed.
+
+        Only for errors that are instances of ``on``; others are passed on, and so is an error of
+        that publisher itself. It need not keep the rules (see ``from_publisher``). What ``fn``
+        raises ends the stream, with the error as its ``__context__``.
+        """
+        from rstreams_fast.streams.resume import OnErrorResume
+
+        check_sync("on_error_resume", "fn", fn)
+        return self._boundary(OnErrorResume(fn, on))
+
+    def timeout(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
+        """Fail with a ``TimeoutError`` when an element that was asked for does not come in time.
+
+        It must come within ``seconds`` of the request, or of the element before it if that was
+        delivered later; or the end must. While nobody asks, or is at work on an element, the clock
+        stands still. Upstream is cancelled then. The error is signalled on a worker of one's own,
+        at the time of ``timer`` (``None``: that of this process).
+        """
+        from rstreams_fast.streams.timeout import Timeout
+
+        return self._boundary(Timeout(seconds, timer))
 
     # -- observers -------------------------------------------------------------------------------
 
@@ -217,8 +443,9 @@ class Stream(Publisher[T_co]):
         max_bytes: int | None = None,
         weigher: Callable[[T_co], int] | None = None,
         delay_error: bool = False,
+        spin: float = 0.0,
     ) -> Stream[T_co]:
-        """Run what is below this on ``executor``, behind a bounded buffer.
+        """Run what is below this on ``executor``, behind a bounded buffer (§2.2).
 
         ``executor``: a thread-based ``concurrent.futures.Executor``, an asyncio event loop,
         ``"caller"``, or ``None`` for a worker thread that lives as long as the subscription. At
@@ -233,19 +460,136 @@ class Stream(Publisher[T_co]):
 
         An error overtakes the elements in the buffer, unless ``delay_error``. An executor that
         refuses the work cancels upstream and is signalled by ``on_error``.
+
+        ``spin``: for how long a worker thread (``executor=None``) that has nothing to do looks for
+        more before it parks: seconds, 0 to 0.001. With 20e-6 on both sides (see ``subscribe_on``)
+        quick turns are handed over without the system's help, for the time of a processor that is
+        to spare. In pure Python it has no effect.
         """
-        return self._boundary(PublishOn(executor, prefetch, max_bytes, weigher, delay_error))
+        return self._boundary(
+            PublishOn(spinning(executor, spin), prefetch, max_bytes, weigher, delay_error)
+        )
+
+    def publish_records_on(
+        self: Stream[np.ndarray[Any, Any]],
+        dtype: Any,
+        executor: Executor | asyncio.AbstractEventLoop | str | None = None,
+        *,
+        capacity: int = ROWS,
+        chunk: int | None = None,
+        delay_error: bool = False,
+    ) -> Stream[np.ndarray[Any, Any]]:
+        """Run what is below this on ``executor``, behind a bounded buffer of numpy records.
+
+        Elements are arrays of ``dtype``, which are copied into memory for ``capacity`` records
+        that is allocated once; what leaves are new arrays, of as many records as there are, and at
+        most ``chunk`` (``None``: ``capacity``). One array is asked for at a time, when all of the
+        one before is in. So at most ``capacity`` records are held, and one array that does not fit
+        yet; it must not change until the next is asked for.
+
+        ``dtype`` may be a sub-array's, as ``("f4", (3,))``: its records are rows of 3 numbers. An
+        element of another dtype, or Python objects in ``dtype``, are a ``TypeError``. For
+        ``executor`` and ``delay_error`` see ``publish_on``. Needs numpy.
+        """
+        from rstreams_fast.streams.publish_records_on import PublishRecordsOn
+
+        return self._boundary(PublishRecordsOn(dtype, executor, capacity, chunk, delay_error))
 
     def subscribe_on(
-        self, executor: Executor | asyncio.AbstractEventLoop | str | None = None
+        self,
+        executor: Executor | asyncio.AbstractEventLoop | str | None = None,
+        *,
+        spin: float = 0.0,
     ) -> Stream[T_co]:
         """Subscribe to what is above this, and ask it for elements, on ``executor`` (see
-        ``publish_on``).
+        ``publish_on``, also for ``spin``).
 
         ``subscribe`` and ``request`` return at once, and a synchronous source works there. Only
         the one closest to the source matters.
         """
-        return self._boundary(SubscribeOn(executor))
+        return self._boundary(SubscribeOn(spinning(executor, spin)))
+
+    def on_overflow(
+        self,
+        strategy: Overflow,
+        /,
+        *,
+        capacity: int | None = None,
+        on_drop: Callable[[T_co], object] | None = None,
+    ) -> Stream[T_co]:
+        """Ask upstream for everything at once; hold what comes before it is asked for, and do with
+        what finds no room as ``strategy`` says.
+
+        At most ``capacity`` elements are held: 1024, or, for ``Overflow.LATEST``, 1. What is
+        dropped is counted (see ``figures_of``), and ``on_drop(element)`` is called, on the thread
+        that upstream signals on; what that raises goes to ``sys.unraisablehook``. The end, an error
+        too, comes after what is held. A source that is an iterator is run through within
+        ``subscribe``: give it a thread, by ``subscribe_on``, if that takes long.
+        """
+        from rstreams_fast.streams.overflow import OnOverflow
+
+        return self._boundary(OnOverflow(strategy, capacity, on_drop))
+
+    # -- sharing ---------------------------------------------------------------------------------
+
+    def multicast(
+        self,
+        *,
+        buffer_size: int = MULTICAST_BUFFER,
+        slow: Literal["gate", "drop"] = "gate",
+        min_subscribers: int = 1,
+        on_last_cancel: Literal["shut_down", "keep", "restart"] = "shut_down",
+        delay_error: bool = False,
+    ) -> Stream[T_co]:
+        """One subscription to what is above this, shared by all who subscribe below it.
+
+        All get the same elements, and may be ahead of each other by at most ``buffer_size``. One
+        that comes late starts at the oldest element that is still held for another. The source is
+        subscribed to when there are ``min_subscribers``.
+
+        ``slow="gate"``: the source is not asked while the slowest lags by ``buffer_size``;
+        ``"drop"``: the fastest sets the pace, and who lags by more gets a ``BufferOverflow``.
+        ``on_last_cancel``: when the last has cancelled, ``"shut_down"`` cancels the source, and who
+        comes later gets a ``ShutDown`` error; ``"keep"`` leaves it waiting, unasked, for the next;
+        ``"restart"`` cancels it and subscribes to it anew for the next, also after its end. See
+        :class:`MulticastProcessor` for the rest.
+        """
+        from rstreams_fast.streams.hub import HubOptions
+        from rstreams_fast.streams.multicast import Multicast
+
+        options = HubOptions(buffer_size, slow, delay_error)
+        return self._boundary(Multicast(options, min_subscribers, on_last_cancel))
+
+    def share(self, *, buffer_size: int = MULTICAST_BUFFER) -> Stream[T_co]:
+        """``multicast`` that begins with the first subscriber, and anew after the last has left."""
+        return self.multicast(buffer_size=buffer_size, on_last_cancel="restart")
+
+    def replay(
+        self,
+        *,
+        count: int | None = None,
+        max_bytes: int | None = None,
+        weigher: Callable[[T_co], int] | None = None,
+        seconds: float | None = None,
+        buffer_size: int = MULTICAST_BUFFER,
+        slow: Literal["gate", "drop"] = "gate",
+        min_subscribers: int = 1,
+        on_last_cancel: Literal["keep", "shut_down", "restart"] = "keep",
+        delay_error: bool = False,
+        timer: Timer | None = None,
+    ) -> Stream[T_co]:
+        """``multicast`` that keeps elements for subscribers who come late, also after the end.
+
+        Kept are the last ``count`` elements, as many of the last as weigh at most ``max_bytes``
+        together, by ``weigher(element)``, and those of the last ``seconds``: whichever is fewest.
+        At least one must be given. See :class:`ReplayProcessor` for the rest.
+        """
+        from rstreams_fast.streams.hub import HubOptions
+        from rstreams_fast.streams.replay import Replay, ReplayBounds
+
+        bounds = ReplayBounds(count, max_bytes, weigher, seconds, timer)
+        options = HubOptions(buffer_size, slow, delay_error)
+        return self._boundary(Replay(bounds, options, min_subscribers, on_last_cancel))
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -298,6 +642,36 @@ class Stream(Publisher[T_co]):
 
         return await ends.first_async(self, default)
 
+    def to_numpy(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
+        """Wait for one array of all elements. See
+        :func:`rstreams_fast.streams.numeric.to_numpy`.
+        """
+        from rstreams_fast.streams.numeric import to_numpy
+
+        return to_numpy(self, dtype=dtype)
+
+    async def to_numpy_async(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
+        """Await one array of all elements. See
+        :func:`rstreams_fast.streams.numeric.to_numpy_async`.
+        """
+        from rstreams_fast.streams.numeric import to_numpy_async
+
+        return await to_numpy_async(self, dtype=dtype)
+
+    def to_arrow(self, *, schema: pa.Schema | None = None) -> pa.Table:
+        """Wait for one table of all rows. See :func:`rstreams_fast.streams.arrow.to_arrow`."""
+        from rstreams_fast.streams.arrow import to_arrow
+
+        return to_arrow(self, schema=schema)
+
+    async def to_arrow_async(self, *, schema: pa.Schema | None = None) -> pa.Table:
+        """Await one table of all rows. See
+        :func:`rstreams_fast.streams.arrow.to_arrow_async`.
+        """
+        from rstreams_fast.streams.arrow import to_arrow_async
+
+        return await to_arrow_async(self, schema=schema)
+
     def run(self) -> None:
         """Wait for the end, dropping the elements. See :func:`rstreams_fast.streams.ends.run`."""
         from rstreams_fast.streams import ends
@@ -331,7 +705,7 @@ class Stream(Publisher[T_co]):
 
     def describe(self) -> str:
         """Print-ready text: source, boundaries with their bounds, and how each run of stages
-        executes.
+        executes; indented, the same of the streams that a source combines.
         """
         return describe(self._source, self._parts)
 
@@ -339,6 +713,13 @@ class Stream(Publisher[T_co]):
         return f"<Stream of {self._source.describe()}, {len(self._parts)} operators>"
 
     # -- composing -------------------------------------------------------------------------------
+
+    def _publisher_itself(self) -> Publisher[Any] | None:
+        """The publisher that this stream is, without operators on it, if it is one of ours."""
+        source = self._source
+        if self._parts or not isinstance(source, Foreign) or not source.trusted:
+            return None
+        return source.publisher
 
     def _stage(self, *op: Any) -> Stream[Any]:
         return Stream(self._source, (*self._parts, Stage(op)))

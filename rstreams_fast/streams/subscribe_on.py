@@ -107,7 +107,8 @@ class _Subscription(PushSubscription):
                 raise forked()
             self._calls.execute(work, self._fail)
         except Exception as refused:
-            self._fail(refused)
+            if self._demand.value >= 0:  # else it is over, and what would work is closed
+                self._fail(refused)
 
     def _let_go(self) -> None:
         super()._let_go()

@@ -5,9 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "ARRAYS_PREFETCH",
     "BURST",
+    "CALLER_BURST",
+    "DELAYED_ERRORS",
+    "FLAT_MAP_CONCURRENCY",
+    "INNER_PREFETCH",
     "ITERATE_PREFETCH",
+    "MULTICAST_BUFFER",
+    "OVERFLOW_CAPACITY",
     "PREFETCH",
+    "ROWS",
+    "STACK_BREAK_EVERY",
+    "STACK_BREAK_PREFETCH",
     "TURN_SECONDS",
     "replenish_at",
 ]
@@ -18,11 +28,45 @@ PREFETCH: Final = 1024
 ITERATE_PREFETCH: Final = 256
 """Elements that ``for`` and ``async for`` ask for ahead."""
 
+INNER_PREFETCH: Final = 32
+"""Elements that ``merge``, ``zip_``, ``flat_map`` ask each of their publishers for ahead, and
+``concat_map`` the one above it."""
+
+FLAT_MAP_CONCURRENCY: Final = 256
+"""Publishers that ``flat_map`` is subscribed to at once."""
+
+DELAYED_ERRORS: Final = 64
+"""The most errors that are kept until the others are over: any number of publishers may fail."""
+
+OVERFLOW_CAPACITY: Final = 1024
+"""Elements held of a source that does not wait to be asked."""
+
+MULTICAST_BUFFER: Final = 256
+"""Elements by which one subscriber of a multicast may be ahead of another."""
+
+ROWS: Final = 1 << 16
+"""Rows of an array, or records, that are handed on as one element, or held by a boundary."""
+
+ARRAYS_PREFETCH: Final = 8
+"""Arrays that an asynchronous end asks for ahead: each may be large."""
+
 BURST: Final = 256
 """The most source elements that a drain processes before it looks up."""
 
+CALLER_BURST: Final = 4096
+"""The same on the thread of whoever asks, where nobody waits for a turn."""
+
 TURN_SECONDS: Final = 0.001
 """How long a drain keeps a resource before it goes to the back of the queue, bursts permitting."""
+
+DESCRIBED_DEPTH: Final = 8
+"""Combinations within combinations that ``describe`` looks into."""
+
+STACK_BREAK_EVERY: Final = 16
+"""Boundaries whose calls may nest: each takes some ten frames, and the stack has 1000 of them."""
+
+STACK_BREAK_PREFETCH: Final = 64
+"""The most elements held where calls stop nesting."""
 
 
 def replenish_at(prefetch: int) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import FusedRun, RunStatus
 from rstreams_fast.errors import DemandExceeded
-from rstreams_fast.streams.drain import check_subscriber, silent
-from rstreams_fast.streams.inlet import Inlet, subscribe_to
-from rstreams_fast.streams.origins import close_source, end_detector
+from rstreams_fast.streams.drain import silent
+from rstreams_fast.streams.figures import BoundaryFigures, Waits
+from rstreams_fast.streams.inlet import Below, Inlet
+from rstreams_fast.streams.origins import at_end, close_source
 from rstreams_fast.streams.program import Program
 
 __all__ = ["Unbatch", "UnbatchSegment"]
@@ -28,38 +29,35 @@ class Unbatch:
         return "unbatch(): at most 1 iterable"
 
 
-class UnbatchSegment:
+class UnbatchSegment(Below[Program]):
     """Publishes what ``program`` makes of the items of ``upstream``'s elements."""
 
     where = "the threads that upstream signals on, and the caller of request"
 
     def __init__(self, upstream: Publisher[Any], program: Program) -> None:
-        self._upstream = upstream
-        self._program = program
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to upstream on behalf of ``subscriber``."""
-        check_subscriber(subscriber)
-        subscribe_to(self._upstream, _UnbatchSubscription(subscriber, self._program))
+        super().__init__(upstream, _UnbatchSubscription, program)
 
 
 class _Items(Iterator[Any]):
     """The items of the current iterable; stops at its end, and goes on with the next."""
 
-    __slots__ = ("_at_end", "current")
+    __slots__ = ("current",)
 
     def __init__(self) -> None:
         self.current: Iterator[Any] | None = None
-        self._at_end: Callable[[], bool] | None = None
 
     def open(self, iterable: Any) -> None:
         """Go on with the items of ``iterable``."""
         self.current = iter(iterable)
-        self._at_end = end_detector(self.current)
+
+    def close(self) -> Iterator[Any] | None:
+        """Let go of the current iterable; return its iterator."""
+        current, self.current = self.current, None
+        return current
 
     def over(self) -> bool:
         """Whether nothing is left, as far as that is known without asking."""
-        return self.current is None or (self._at_end is not None and self._at_end())
+        return self.current is None or at_end(self.current)
 
     def __next__(self) -> Any:
         current = self.current
@@ -68,7 +66,7 @@ class _Items(Iterator[Any]):
         try:
             return next(current)
         except StopIteration:
-            self.current = None
+            self.close()
             raise
 
 
@@ -79,6 +77,7 @@ class _UnbatchSubscription(Inlet):
         "_next",
         "_outstanding",
         "_takes_nothing",
+        "_waits",
     )
 
     def __init__(self, subscriber: Subscriber[Any], program: Program) -> None:
@@ -88,20 +87,30 @@ class _UnbatchSubscription(Inlet):
         self._outstanding = False  # asked for and not come yet
         self._ended = False
         self._takes_nothing = program.takes_nothing
+        self._waits = Waits()
         self._run = FusedRun(
-            self._items, program.stages, self._slot_by_bursts(subscriber), self._demand
+            self._items, program.for_subscriber(), self._slot_by_bursts(subscriber), self._demand
         )
 
     def on_next(self, element: Any, /) -> None:
         """Take the iterable that was asked for."""
-        self._check_element(element)
-        if self._completed or self._demand.value < 0 or self._ended:
+        if not self._takes(element) or self._ended:
             return
         if not self._outstanding or self._next is not None:
             self._fail(DemandExceeded("§1.1: more elements came than the 1 asked for"))
             return
         self._next = element
         self._enter()
+
+    def figures(self) -> tuple[BoundaryFigures, ...]:
+        """What this boundary holds and waits for, then those above."""
+        mine = self._waits.figures(
+            self._demand,
+            name=Unbatch().describe(),
+            held=int(self._next is not None or self._items.current is not None),
+            max_held=1,
+        )
+        return (mine, *super().figures())
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -113,6 +122,7 @@ class _UnbatchSubscription(Inlet):
             return False
         if self._ended or self._takes_nothing:
             return self._end(run)
+        self._waits.end()
         completed = self._completed  # read before the iterable that came before it
         if self._next is not None:
             element, self._next = self._next, None
@@ -142,7 +152,10 @@ class _UnbatchSubscription(Inlet):
             if status is RunStatus.EXHAUSTED and not self._outstanding and not completed:
                 self._outstanding = True
                 self._request(1)
-            return self._next is not None
+            if self._next is not None:
+                return True
+            self._waits.begin(for_demand=status is RunStatus.IDLE)
+            return False
         return self._answer(status, run)
 
     def _end(self, run: FusedRun) -> bool:
@@ -153,7 +166,7 @@ class _UnbatchSubscription(Inlet):
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def _close(self) -> None:
-        current, self._items.current = self._items.current, None
+        current = self._items.close()
         if current is not None:
             silent(close_source, current)
 

@@ -16,12 +16,26 @@ from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import RuleBroken
 
-__all__ = ["HelperPublisher", "ProbePublisher", "ProbeSubscriber", "ProbeSubscription"]
+__all__ = ["HelperPublisher", "ProbePublisher", "ProbeSubscriber", "ProbeSubscription", "same"]
 
 Signal = tuple[Any, ...]
 
 #: A message shows so many signals; the history has them all.
 _SHOWN = 8
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two elements are the same: the same object, or equal.
+
+    Where ``==`` raises, or gives what is neither true nor false (arrays do), they are compared by
+    their ``repr``.
+    """
+    if one is other:
+        return True
+    try:
+        return bool(one == other)
+    except Exception:
+        return type(one) is type(other) and repr(one) == repr(other)
 
 
 def _text(signal: Signal) -> str:

@@ -14,6 +14,7 @@ from rstreams_fast.tck.probes import (
     ProbePublisher,
     ProbeSubscriber,
     ProbeSubscription,
+    same,
 )
 from rstreams_fast.tck.publisher_beyond import PublisherVerification
 from rstreams_fast.tck.subscriber import TestError
@@ -136,7 +137,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     def _expect_same(self, subscriber: ProbeSubscriber, sent: Any, number: str) -> None:
         expected = f"on_next({show(sent)}) at {subscriber.name}" + self._coordination_hint()
         got = subscriber.expect_element(number, expected)
-        if got is not sent and got != sent:
+        if not same(got, sent):
             raise RuleBroken(number, expected, f"on_next({show(got)})")
 
     # -- 4: processor ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import HookFailed, NotApplicable, RuleBroken
-from rstreams_fast.tck.probes import ProbeSubscriber
+from rstreams_fast.tck.probes import ProbeSubscriber, same
 from rstreams_fast.tck.references import expect_collected
 from rstreams_fast.tck.verification import Verification, rule
 
@@ -399,7 +399,9 @@ class OfficialPublisherTests(Verification):
     @staticmethod
     def _expect_equal(first: ProbeSubscriber, *others: ProbeSubscriber) -> None:
         for other in others:
-            if other.elements != first.elements:
+            if len(other.elements) != len(first.elements) or not all(
+                map(same, other.elements, first.elements)
+            ):
                 raise RuleBroken(
                     "1.11",
                     f"the same elements as {first.name}: {show(first.elements)}",

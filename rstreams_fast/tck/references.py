@@ -29,13 +29,16 @@ def expect_collected(
 
     What is let go of in another thread may take a while, so collections are repeated.
     """
-    gone = threading.Event()
+    # A lock, not an event: its referent may die while this very thread is within the event's own
+    # lock, and setting it would take that again.
+    gone = threading.Lock()
+    gone.acquire()
     watch = _watch(reference, gone)
     deadline = time.monotonic() + timeout
     pause = _FIRST_PAUSE
     while reference() is not None:
         gc.collect()
-        if gone.wait(pause):
+        if gone.acquire(timeout=pause):
             break
         environment.verify()
         if time.monotonic() > deadline:
@@ -44,11 +47,11 @@ def expect_collected(
     del watch
 
 
-def _watch(reference: weakref.ref[Any], gone: threading.Event) -> object:
+def _watch(reference: weakref.ref[Any], gone: threading.Lock) -> object:
     referent = reference()
     if referent is None:
         return None
-    return weakref.ref(referent, lambda _reference: gone.set())
+    return weakref.ref(referent, lambda _reference: gone.release())
 
 
 def _keepers(reference: weakref.ref[Any]) -> str:

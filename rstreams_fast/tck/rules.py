@@ -1,10 +1,10 @@
-"""Each rule of Reactive Streams 1.0 in one sentence of our own, for failure messages."""
+"""Each rule of Reactive Streams 1.0 in one sentence of our own, for failure messages and docs."""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "UNBREAKABLE"]
 
 RULES: Final[dict[str, str]] = {
     "1.1": "a publisher never signals more elements than were requested",
@@ -50,4 +50,13 @@ RULES: Final[dict[str, str]] = {
     "3.17": "demand up to 2**63 - 1 is kept exactly, and more counts as unbounded",
     "4.1": "a processor keeps the rules of both a subscriber and a publisher",
     "4.2": "a processor passes an upstream error on at once, or recovers from it",
+}
+
+#: Rules that no implementation can be seen to break from outside, and why.
+UNBREAKABLE: Final[dict[str, str]] = {
+    "2.2": "a recommendation, and what is slow depends on the work",
+    "3.1": "it binds whoever holds a subscription, and a call does not tell whose it is",
+    "3.10": "a permission: publishers may answer at once, or later",
+    "3.11": "a permission: publishers may end at once, or later",
+    "3.14": "a permission: publishers may shut down, or stay",
 }

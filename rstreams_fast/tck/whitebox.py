@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import HookFailed, RuleBroken
-from rstreams_fast.tck.probes import ProbePublisher, ProbeSubscription
+from rstreams_fast.tck.probes import ProbePublisher, ProbeSubscription, same
 from rstreams_fast.tck.subscriber import Stage, SubscriberTests, TestError
 from rstreams_fast.tck.verification import rule
 
@@ -80,7 +80,7 @@ class WhiteboxProbe:
         expected = f"the subscriber processes on_next({show(element)})"
         self._environment.wait(lambda: len(self.elements) > self._read, number, expected, self.seen)
         got = self.elements[self._read]
-        if got is not element and not _equal(got, element):
+        if not same(got, element):
             raise RuleBroken(number, expected, self.seen())
         self._read += 1
 
@@ -95,13 +95,6 @@ class WhiteboxProbe:
         terminal = self.terminal
         if terminal is None or terminal[0] != signal[0] or terminal[1:] != signal[1:]:
             raise RuleBroken(number, expected, self.seen())
-
-
-def _equal(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other)
-    except Exception:
-        return False
 
 
 class _WhiteboxStage(Stage):

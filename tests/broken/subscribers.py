@@ -215,8 +215,8 @@ class AsksFromATimer(CorrectSubscriber):
         subscription = self.subscription
 
         def tick() -> None:
-            for _ in range(20):
-                time.sleep(0.02)
+            for _ in range(80):
+                time.sleep(0.005)
                 with self.lock:
                     subscription.request(1)
 
@@ -280,7 +280,7 @@ class LooksThenTakes(CorrectSubscriber):
         if self.subscription is not None or self.over:
             subscription.cancel()
             return
-        time.sleep(0.005)
+        time.sleep(0.02)
         self.subscription = subscription
         self.begin()
 
@@ -359,8 +359,12 @@ class LooksThenUses(CorrectSubscriber):
         if element is None:
             raise TypeError
         if self.subscription is not None:
-            time.sleep(0.003)
+            time.sleep(0.01)
             self.subscription.request(1)
+
+    def stop(self) -> None:
+        time.sleep(0.002)  # or it might win every race
+        super().stop()
 
 
 # -- 2.9, 2.10, 2.11 -------------------------------------------------------------------------------

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rstreams_fast.core as core_package
 from tests.core.conftest import BACKENDS, load
 
-NAMES = ("CallWindow", "DemandCounter", "FusedRun", "SignalSerializer", "SpscRing")
+NAMES = (
+    "Baton",
+    "CallWindow",
+    "DemandCounter",
+    "FusedRun",
+    "RecordRing",
+    "SignalSerializer",
+    "SpscRing",
+)
 
 
 def run(program: str, backend: str | None) -> subprocess.CompletedProcess[str]:
@@ -113,3 +126,64 @@ def test_the_backends_have_one_face(backend: str, name: str) -> None:
 def test_the_gil_stays_off() -> None:
     done = run("import sys, rstreams_fast.core; print(sys._is_gil_enabled())", "c")
     assert done.stdout.strip() == "False"
+
+
+STUBS = {
+    "Baton": "baton",
+    "CallWindow": "window",
+    "DemandCounter": "demand",
+    "FusedRun": "fused",
+    "RecordRing": "records",
+    "SignalSerializer": "serial",
+    "SpscRing": "ring",
+}
+
+
+def stub_of(name: str) -> dict[str, tuple[bool, str]]:
+    """From the stub of a compiled class: each method's kind and parameters, as they are written."""
+    path = Path(core_package.__file__).parent / "_cython" / f"{STUBS[name]}.pyi"
+    (cls,) = (
+        node
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == name
+    )
+    return {
+        node.name: (isinstance(node, ast.AsyncFunctionDef), bare(node.args))
+        for node in cls.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def bare(arguments: ast.arguments) -> str:
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        argument.annotation = None
+    return f"({ast.unparse(arguments)})"
+
+
+def signature_of(function: Any) -> tuple[bool, str]:
+    function = getattr(function, "fget", function)
+    signature = inspect.signature(function)
+    parameters = [
+        each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()
+    ]
+    written = str(inspect.Signature(parameters))
+    (definition,) = ast.parse(f"def f{written}: ...").body
+    assert isinstance(definition, ast.FunctionDef)
+    return inspect.iscoroutinefunction(function), bare(definition.args)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_backends_take_the_same_arguments(name: str) -> None:
+    """The Cython classes as their stubs say; that those are true, every other test shows."""
+    specification = getattr(load("python"), name)
+    stub = stub_of(name)
+    for method in ("__init__", *(n for n in dir(specification) if not n.startswith("_"))):
+        function = inspect.getattr_static(specification, method, None)
+        if not callable(function) and not isinstance(function, property):
+            continue  # a slot
+        expected = signature_of(function)
+        assert stub[method] == expected, method
+        if "cffi" in BACKENDS:
+            raw = inspect.getattr_static(getattr(load("cffi"), name), method, function)
+            theirs = signature_of(raw)
+            assert theirs == expected or "**options" in theirs[1], method  # or it hands all on

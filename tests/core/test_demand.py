@@ -162,3 +162,16 @@ def test_only_one_thread_ends_it(core: Any) -> None:
         ended = run_threads([demand.cancel, demand.terminate, demand.cancel])
         assert ended.count(True) == 1
         assert demand.value == (TERMINATED if ended[1] else CANCELLED)
+
+
+def test_a_number_that_asks_the_counter_itself(core: Any) -> None:
+    """``__index__`` is user code: no lock may be held while it runs."""
+    counter = core.DemandCounter()
+
+    class Asking:
+        def __index__(self) -> int:
+            counter.request(1)
+            return 2
+
+    assert counter.request(Asking()) in {0, 1}  # before, or after, what it asked itself
+    assert counter.value == 3

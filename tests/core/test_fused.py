@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import gc
+import itertools
 import sys
 import threading
 import time
@@ -111,6 +113,31 @@ def add(a: int, b: int) -> int:
 def test_stages(core: Any, wrap: Wrap, program: Any, expected: list[Any]) -> None:
     wrapped = tuple(tuple(wrap(x) if callable(x) else x for x in op) for op in program)
     assert run_all(core, range(20), wrapped) == expected
+
+
+@pytest.mark.parametrize("op", ["scan", "reduce"])
+@pytest.mark.parametrize("seed", [MISSING, 1000])
+def test_what_is_held_outlives_a_burst(core: Any, wrap: Wrap, op: str, seed: Any) -> None:
+    """Without a seed, the burst that brings the first element is unlike the others."""
+    add = wrap(lambda total, x: total + x)
+    even_and_late = wrap(lambda x: x > 70 and x % 2 == 0)
+    program = (("filter", even_and_late), (op, add, seed))
+    start = {} if seed is MISSING else {"initial": seed}
+    expected = list(itertools.accumulate(range(72, 400, 2), **start))[bool(start) :]
+    out = run_all(core, iter(range(400)), program)
+    assert out == (expected if op == "scan" else expected[-1:])
+
+
+@pytest.mark.parametrize("op", ["scan", "reduce"])
+def test_spec213_none_from_a_later_accumulation(core: Any, wrap: Wrap, op: str) -> None:
+    add = wrap(lambda total, x: None if x == 30 else total + x)
+    program, demand = ((op, add, MISSING),), core.DemandCounter(UNBOUNDED)
+    run = core.FusedRun(iter(range(100)), program, Collector().on_next, demand)
+    assert run.drain(20) is RunStatus.MORE
+    assert run.drain(20) is RunStatus.FAILED
+    assert run.pulled == 31
+    assert isinstance(run.error, StageReturnedNone)
+    assert op in str(run.error)
 
 
 def test_scan_and_reduce_have_a_seed_that_is_not_shared(core: Any) -> None:
@@ -362,13 +389,14 @@ def failing_at(k: int, error: BaseException) -> Callable[[int], int]:
     return function
 
 
-@pytest.mark.parametrize("error", [Problem("x"), StopIteration("x"), MemoryError("x")])
+@pytest.mark.parametrize("kind", [Problem, StopIteration, MemoryError])
 @pytest.mark.parametrize("demand_before", [50, UNBOUNDED])
 @pytest.mark.parametrize("k", [1, 12])
 def test_spec104_a_stage_that_raises(
-    core: Any, wrap: Wrap, error: Exception, demand_before: int, k: int
+    core: Any, wrap: Wrap, kind: type[Exception], demand_before: int, k: int
 ) -> None:
     for op in ("map", "filter", "map_not_none", "take_while"):
+        error = kind("x")
         collector = Collector()
         demand = core.DemandCounter(demand_before)
         run = core.FusedRun(
@@ -716,6 +744,9 @@ def test_execution_says_how(core: Any) -> None:
 # -- fairness -------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(
+    not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="there is no GIL to be held"
+)
 def test_c_callables_let_other_threads_run(core: Any) -> None:
     """A pipeline without a Python instruction must not hold the GIL for its whole run."""
     pauses: list[float] = []
@@ -743,3 +774,26 @@ def test_c_callables_let_other_threads_run(core: Any) -> None:
     thread.result()
     # On a busy machine a pause is long anyway; what must not be is one as long as the run.
     assert max(pauses) < max(0.1, took / 2)
+
+
+def test_a_long_chain_of_runs_leaves_the_c_stack_alone(core: Any) -> None:
+    """Each run's slot is the next one's push: C calls C, and no Python frame counts the depth."""
+    runs = [core.FusedRun(None, (), [].append, core.DemandCounter(1))]
+    for _ in range(50_000):
+        runs.append(core.FusedRun(None, (), runs[-1].push, core.DemandCounter(1)))
+    runs[-1].push(1)
+    assert sum(isinstance(run.error, RecursionError) for run in runs) == 1
+    while runs:  # from the outermost on, so that dropping them does not nest either
+        runs.pop()
+
+
+def test_a_cleared_run_calls_nothing(core: Any) -> None:
+    """Calling it is a mistake, but the functions are gone, and must not be looked for."""
+    for program in ((), (("map", abs),), (("filter", functools.partial(bool)),)):
+        run = core.FusedRun(iter([1, 2]), program, [].append, core.DemandCounter(9))
+        run.clear()
+        gc.collect()
+        for call in (lambda run=run: run.drain(5), lambda run=run: run.push(1), run.finish):
+            with contextlib.suppress(Exception):
+                call()
+        assert run.error is None or isinstance(run.error, Exception)

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rstreams_fast.api import UNBOUNDED
@@ -189,6 +190,46 @@ def ring_cycle(core: Any) -> None:
     ring.close(ValueError())
 
 
+def record_cycle(core: Any) -> None:
+    ring = core.RecordRing([("a", "i4"), ("b", "S3")], 8)
+    records = np.zeros(12, ring.dtype)
+    ring.write(records[::2])
+    ring.read(3)
+    ring.put(records)
+    ring.get()
+    view = ring.reserve(5)
+    for call in (lambda: ring.write(records), lambda: ring.get(1, 0), lambda: ring.read_into(None)):
+        try:
+            call()
+        except (BufferError, TimeoutError, TypeError):
+            continue
+    del view
+    ring.commit(4)
+    kept = ring.peek(2)
+    ring.arm_producer(Element)
+    ring.close(ValueError())
+    assert len(kept) == 2
+
+
+def awaiting_cycle(core: Any) -> None:
+    import asyncio
+
+    async def main() -> None:
+        for ring in (core.SpscRing(1), core.RecordRing("i4", 1)):
+            element: Any = Element() if type(ring) is core.SpscRing else np.zeros(1, "i4")
+            getting = asyncio.ensure_future(ring.aget())
+            await asyncio.sleep(0)
+            await ring.aput(element)
+            await getting
+            await ring.aput(element)
+            putting = asyncio.ensure_future(ring.aput(element))
+            await asyncio.sleep(0)
+            putting.cancel()
+            await asyncio.wait([putting])
+
+    asyncio.run(main())
+
+
 def serializer_cycle(core: Any) -> None:
     for end in ("cancel", "on_complete", None):
         subscriber = Subscriber()
@@ -253,7 +294,10 @@ def window_cycle(core: Any) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("cycle", [ring_cycle, serializer_cycle, run_cycle, window_cycle])
+@pytest.mark.parametrize(
+    "cycle",
+    [ring_cycle, record_cycle, awaiting_cycle, serializer_cycle, run_cycle, window_cycle],
+)
 def test_nothing_leaks(core: Any, cycle: Callable[[Any], None], dropped: Any) -> None:
     def once() -> None:
         cycle(core)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -97,6 +98,8 @@ ring_operations = st.lists(
         st.tuples(st.just("poll")),
         st.tuples(st.just("poll_many"), st.integers(-1, 9)),
         st.tuples(st.just("get"), st.just(0)),
+        st.tuples(st.sampled_from(["arm", "arm_producer"])),
+        st.tuples(st.sampled_from(["disarm", "disarm_producer"])),
         st.tuples(st.just("close"), st.sampled_from([None, Problem("closed"), "x"])),
         st.tuples(st.just("__len__")),
         st.tuples(st.just("__repr__")),
@@ -111,10 +114,84 @@ ring_operations = st.lists(
 def test_ring(backend: str, capacity: int, operations: list[Any]) -> None:
     def history(core: Any) -> list[Any]:
         ring = core.SpscRing(capacity)
-        return [
-            (answer(lambda n=name, a=arguments: getattr(ring, n)(*a)), len(ring), ring.closed)
-            for name, *arguments in operations
-        ]
+        log: list[Any] = []
+        for name, *arguments in operations:
+            if name in ("arm", "arm_producer"):
+                arguments = [lambda n=name: log.append((n, len(ring)))]
+            outcome = answer(lambda n=name, a=arguments: getattr(ring, n)(*a))
+            log.append((outcome, len(ring), ring.closed))
+        return log
+
+    assert history(load(backend)) == history(SPECIFICATION)
+
+
+sizes = st.one_of(st.integers(-1, 9), st.sampled_from([10**30, True, 1.5]))
+most = st.one_of(st.none(), sizes)
+arrays = st.one_of(
+    st.integers(0, 9).map(lambda n: ("i2", n, 1)),
+    st.tuples(st.sampled_from(["i2", "i2", ">i2", "f4"]), st.integers(0, 9), st.integers(1, 2)),
+)
+record_operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), arrays),
+        st.tuples(st.just("put"), arrays),
+        st.tuples(st.just("read"), most),
+        st.tuples(st.just("get"), most),
+        st.tuples(st.just("read_into"), arrays),
+        st.tuples(st.sampled_from(["reserve", "reserve", "peek", "peek"]), sizes),
+        st.tuples(st.sampled_from(["commit", "commit", "release", "release"]), sizes),
+        st.tuples(st.just("forget")),
+        st.tuples(st.just("close"), st.sampled_from([None, Problem("closed"), "x"])),
+        st.tuples(st.sampled_from(["arm", "arm_producer", "disarm", "disarm_producer"])),
+        st.tuples(st.just("__len__")),
+        st.tuples(st.just("__repr__")),
+    ),
+    max_size=40,
+)
+
+
+@twin
+@settings(parent=thorough, max_examples=400)
+@given(capacity=st.integers(1, 9), operations=record_operations)
+def test_record_ring(backend: str, capacity: int, operations: list[Any]) -> None:
+    def history(core: Any) -> list[Any]:
+        ring = core.RecordRing("i2", capacity)
+        log: list[Any] = []
+        views: list[Any] = []
+        stamp = 0
+
+        def new_array(dtype: str, length: int, step: int) -> Any:
+            nonlocal stamp
+            stamp += 10
+            return np.arange(stamp, stamp + length * step, dtype=dtype)[::step]
+
+        def perform(name: str, arguments: list[Any]) -> Any:
+            if name == "forget":
+                views.clear()
+                return None
+            if name in ("write", "put", "read_into"):
+                array = new_array(*arguments[0])
+                more = [0] if name == "put" else []
+                return getattr(ring, name)(array, *more), array.tolist()
+            if name == "get":
+                return ring.get(*arguments, 0).tolist()
+            if name in ("arm", "arm_producer"):
+                return getattr(ring, name)(lambda: log.append((name, len(ring))))
+            if name in ("reserve", "peek"):
+                view = getattr(ring, name)(*arguments)
+                if name == "reserve":
+                    view[:] = new_array("i2", len(view), 1)
+                # Some views live on.
+                if len(log) % 3 == 0:
+                    views.append(view)
+                return view.tolist(), view.flags.writeable
+            result = getattr(ring, name)(*arguments)
+            return result.tolist() if name == "read" else result
+
+        for name, *arguments in operations:
+            log.append((name, answer(lambda n=name, a=arguments: perform(n, a))))
+            log.append((len(ring), ring.closed, [view.tolist() for view in views]))
+        return log
 
     assert history(load(backend)) == history(SPECIFICATION)
 

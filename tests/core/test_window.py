@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rstreams_fast.errors import RingClosed
 from tests.helpers import DEADLINE
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
@@ -298,6 +299,141 @@ async def test_start_says_where_to_begin(core: Any) -> None:
     assert harness.window.take(10**40) == [8, 9, 0, 1]
 
 
+# -- from ring to ring ----------------------------------------------------------------------------
+
+
+def filled(core: Any, capacity: int, *elements: Any) -> Any:
+    ring = core.SpscRing(capacity)
+    assert ring.offer_many(list(elements)) == len(elements)
+    return ring
+
+
+@running
+async def test_elements_leave_the_ring_as_there_is_room_for_their_calls(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, concurrency=2, capacity=3)
+    ring = filled(core, 16, *range(10))
+
+    def submit(most: int) -> Any:
+        return harness.call(harness.window.submit_from, ring, most)
+
+    assert await submit(0) == 0
+    assert await submit(1) == 1
+    assert await submit(9) == 1  # concurrency
+    assert (gates.calls, len(ring)) == ([0, 1], 8)
+    gates.open(1)
+    await harness.until(lambda: harness.window.running == 1)
+    assert await submit(9) == 1
+    gates.open(2)
+    await harness.until(lambda: harness.window.running == 1)
+    assert await submit(9) == 0  # capacity
+    assert (harness.figures, len(ring)) == ((1, 3, 0, 1), 7)
+    gates.open(0)
+    await harness.until(lambda: harness.window.ready == 3)
+    assert harness.window.take(9) == ["r0", "r1", "r2"]
+    harness.window.cancel()
+    assert await submit(9) == 0
+    assert len(ring) == 7
+
+
+@running
+async def test_a_ring_is_emptied_and_no_more_than_asked_is_taken(core: Any) -> None:
+    harness = Harness(core, echo, concurrency=1, capacity=100)
+    ring = filled(core, 16, *range(10))
+    assert await harness.call(harness.window.submit_from, ring, 4) == 4
+    assert await harness.call(harness.window.submit_from, ring, 2**70) == 6
+    assert await harness.call(harness.window.submit_from, ring, 5) == 0
+    assert harness.window.take(100) == list(range(10))
+    assert harness.window.started == 10
+
+
+@running
+async def test_after_a_failure_the_rest_stays_in_the_ring(core: Any) -> None:
+    async def fn(item: Any) -> Any:
+        if item == 3:
+            raise Problem
+        return item
+
+    harness = Harness(core, fn)
+    ring = filled(core, 16, *range(10))
+    assert await harness.call(harness.window.submit_from, ring, 10) == 4
+    assert harness.window.failure[0] == 3
+    assert len(ring) == 6
+
+
+@running
+async def test_results_move_into_a_ring_as_far_as_they_fit_and_are_no_none(core: Any) -> None:
+    async def fn(item: Any) -> Any:
+        return None if item == 4 else item
+
+    for ordered in (True, False):
+        harness = Harness(core, fn, ordered=ordered)
+        await harness.submit(*range(6))
+        below = core.SpscRing(2)
+        take_into = harness.window.take_into
+        assert (take_into(below, 0), take_into(below, 1), take_into(below, 9)) == (0, 1, 1)
+        assert below.poll_many(9) == [0, 1]
+        assert take_into(below, 2**70) == 2
+        assert below.poll_many(9) == [2, 3]
+        assert take_into(below, 9) == 0
+        assert harness.figures == (0, 2, 2, 4)
+        assert harness.window.take(1) == [None]
+        assert take_into(below, 9) == 1
+        assert below.poll_many(9) == [5]
+        assert harness.figures == (0, 0, 0, 4)
+
+
+@running
+async def test_what_still_runs_is_not_moved_and_nothing_after_it(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates)
+    await harness.submit(1, 2)
+    gates.open(2)
+    await harness.until(lambda: harness.window.running == 1)
+    below = core.SpscRing(8)
+    assert harness.window.take_into(below, 9) == 0
+    gates.open(1)
+    await harness.until(lambda: harness.window.running == 0)
+    assert harness.window.take_into(below, 9) == 2
+    assert below.poll_many(9) == ["r1", "r2"]
+
+
+@running
+async def test_whoever_waits_at_the_ring_may_cancel_the_window(core: Any) -> None:
+    harness = Harness(core, echo)
+    await harness.submit(1, 2, 3)
+    below = core.SpscRing(8)
+    assert below.arm(harness.window.cancel)
+    assert harness.window.take_into(below, 2) == 2
+    assert below.poll_many(9) == [1, 2]
+    assert harness.window.pending == 0
+    harness = Harness(core, echo)
+    above = filled(core, 2, 1, 2)
+    assert above.arm_producer(harness.window.cancel)
+    assert await harness.call(harness.window.submit_from, above, 9) == 1
+    assert harness.window.started == 0
+
+
+@running
+async def test_rings_and_counts_are_checked(core: Any) -> None:
+    harness = Harness(core, echo)
+    ring = core.SpscRing(2)
+    for call in (harness.window.submit_from, harness.window.take_into):
+        for most in (-1, 1.0, True, "1"):
+            with pytest.raises((TypeError, ValueError), match="max"):
+                await harness.call(call, ring, most)
+        for wrong in (None, [1, 2]):
+            with pytest.raises(TypeError):
+                await harness.call(call, wrong, 1)
+    await harness.submit(1)
+    ring.close()
+    with pytest.raises(RingClosed):
+        harness.window.take_into(ring, 1)
+    assert harness.window.take(1) == [1]
+    with pytest.raises(RuntimeError, match="submit_from must be called outside of tasks"):
+        harness.window.submit_from(ring, 1)
+
+
 @running
 async def test_permits_are_a_demand_counter(core: Any) -> None:
     harness = Harness(core, Gates(), concurrency=3)
@@ -406,6 +542,24 @@ async def test_items_without_hash_or_comparison_have_no_equals(core: Any) -> Non
     assert [x is y for x, y in zip(taken, items, strict=True)] == [True] * 5
     assert harness.window.started == 5
     assert harness.window.failure is None
+
+
+@running
+async def test_a_hash_that_submits_is_refused(core: Any) -> None:
+    """It is called between the look at what room there is and its use."""
+    refused: list[str] = []
+
+    class Submitting:
+        def __hash__(self) -> int:
+            with pytest.raises(RuntimeError, match="outside of tasks and of calls") as raised:
+                harness.window.submit_many([1, 2, 3])
+            refused.append(str(raised.value))
+            return 1
+
+    harness = Harness(core, echo, concurrency=2, capacity=2, dedupe=True)
+    assert await harness.submit(Submitting(), 7) == 2
+    assert refused
+    assert len(harness.window.take(9)) == 2
 
 
 @running
@@ -821,6 +975,88 @@ async def test_contexts_are_copies_of_the_submitters(core: Any) -> None:
     assert (await harness.run([1, 2]))[1] == ("by the plain part", "by 2")
     assert variable.get() == "outside"
     variable.reset(token)
+
+
+@running
+async def test_what_one_call_does_to_its_context_no_other_one_sees(core: Any) -> None:
+    kept: list[Any] = []
+
+    async def fn(item: Any) -> str:
+        before = variable.get()
+        match item:
+            case "set":
+                variable.set("by a call")
+            case "set equal":
+                variable.set("OUTSIDE".lower())
+            case "set and reset":
+                variable.reset(variable.set("for a while"))
+            case "keep a token":
+                kept.append(variable.set("by a call"))
+            case "keep a copy":
+                kept.append(contextvars.copy_context())
+                variable.set("by a call")
+            case "fail":
+                variable.set("by a call")
+                await later(item)
+        return before
+
+    items = ["none", "set", "none", "set equal", "none", "set and reset", "none", "keep a token"]
+    items += ["none", "keep a copy", "none", "fail", "none"]
+    token = variable.set("outside")
+    harness = Harness(core, fn, concurrency=20, capacity=20)
+    for _ in range(2):
+        assert await harness.run(items) == ["outside"] * len(items)
+    assert variable.get() == "outside"
+    assert [each[variable] for each in kept if isinstance(each, contextvars.Context)] == [
+        "outside",
+        "outside",
+    ]
+    variable.reset(token)
+
+
+@running
+async def test_contexts_follow_the_submitters(core: Any) -> None:
+    async def fn(_: Any) -> str:
+        return variable.get()
+
+    harness = Harness(core, fn)
+
+    def submit_in_between(value: str) -> None:
+        variable.set(value)
+        harness.window.submit_many([1, 2])
+        variable.set("afterwards")
+
+    await harness.call(submit_in_between, "first")
+    await harness.call(submit_in_between, "second")
+    assert harness.window.take(4) == ["first", "first", "second", "second"]
+
+
+@running
+async def test_a_coroutine_that_is_dropped_may_still_ask_for_its_task(core: Any) -> None:
+    """Its weak references are called when the call is over, and it is still the current one's."""
+    asked: list[Any] = []
+    watching: list[Any] = []
+
+    async def fn(item: Any) -> Any:
+        return item
+
+    def watched(item: Any) -> Any:
+        def dropped(_: Any) -> None:
+            task = asyncio.current_task()
+            if task is not None:
+                asked.append(task)
+                task.set_name("asked")
+
+        coroutine = fn(item)
+        watching.append(weakref.ref(coroutine, dropped))
+        return coroutine
+
+    harness = Harness(core, watched)
+    assert await harness.run([1, 2, 3]) == [1, 2, 3]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert all(task.done() for task in asked)
+    assert len(set(asked)) == len(asked)
 
 
 @running

@@ -1,53 +1,15 @@
-"""The tests of the demo run real processes; here is how they start them and look for leftovers."""
+"""The tests of the demo run real processes; here is who starts them."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
-COMMAND_SECONDS = 110.0
-
-
-@dataclass
-class Command:
-    """A ``rstreams-fast`` of its own, which keeps all its temporary files in one directory."""
-
-    process: subprocess.Popen[str]
-    temporary: Path
-
-    def finish(self) -> tuple[int, str, str]:
-        """Wait for the end; return the exit status and what was printed."""
-        try:
-            out, err = self.process.communicate(timeout=COMMAND_SECONDS)
-        finally:
-            for left in self.family():
-                left.kill()
-        return self.process.returncode, out, err
-
-    def family(self) -> list[psutil.Process]:
-        """The processes that carry this command's mark in their environment, itself included."""
-        mine = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("TMPDIR") == str(self.temporary):
-                    mine.append(process)
-            except psutil.Error:
-                continue
-        return mine
-
-    def files(self) -> list[Path]:
-        """What is left of its temporary files."""
-        return list(self.temporary.iterdir())
-
+from tests.demo.command import Command, launch
+from tests.demo.together import Together
 
 Start = Callable[..., Command]
 
@@ -55,21 +17,12 @@ Start = Callable[..., Command]
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
     """Start ``rstreams-fast`` with arguments, or a script given as ``script``."""
+    return partial(launch, tmp_path)
 
-    def run(*arguments: str, script: str | None = None, terminal: bool = False) -> Command:
-        temporary = tmp_path / "temporary"
-        temporary.mkdir()
-        program = ["-m", "rstreams_fast.cli"] if script is None else ["-c", script]
-        process = subprocess.Popen(
-            [sys.executable, *program, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)},
-            start_new_session=True,  # a signal to its group is a terminal's Ctrl-C, and not ours
-        )
-        return Command(process, temporary)
 
-    return run
+@pytest.fixture(scope="session")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Together]:
+    """What takes long, under way from now on."""
+    commands = Together(tmp_path_factory.mktemp("together"))
+    yield commands
+    commands.close()

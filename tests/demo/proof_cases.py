@@ -1,6 +1,4 @@
-"""Run by ``test_proof``, in a process of its own: outputs that are wrong in one way each.
-
-    python proof_cases.py DIRECTORY
+"""For ``test_proof``, in a process of its own: outputs that are wrong in one way each.
 
 Prints one JSON object: for each case what the comparison found.
 """
@@ -8,7 +6,6 @@ Prints one JSON object: for each case what the comparison found.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -53,8 +50,7 @@ def cases() -> dict[str, Callable[[DataFrame], DataFrame]]:
     }
 
 
-def main() -> None:
-    directory = Path(sys.argv[1])
+def main(directory: Path) -> None:
     files = data.find_files()
     data.write_flights(files, directory / "flights.csv", ROWS)
     found = {}
@@ -67,7 +63,3 @@ def main() -> None:
             proof = prove(spark.read.parquet(str(output)), expected, output, ROWS)
             found[name] = {**asdict(proof), "agree": proof.agree, "holds": proof.holds}
     print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()

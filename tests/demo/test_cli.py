@@ -36,6 +36,7 @@ def test_info_without_java_says_so(
         (["demo", "--rows", "0"], "--rows: must be at least 1"),
         (["demo", "--concurrency", "x"], "--concurrency: invalid int value"),
         (["demo", "--slow-share", "2"], "--slow-share: must be a share between 0 and 1"),
+        (["demo", "--latency-ms", "inf"], "--latency-ms: must be finite, is inf"),
         (["demo", "--latency-ms", "-1"], "--latency-ms: must be at least 0"),
         (["dance"], "invalid choice"),
         ([], "required: COMMAND"),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
 from rstreams_fast.demo import cpu
 from rstreams_fast.demo.compare import Measured
 from rstreams_fast.demo.rivals import Delay, bare_asyncio, expected, gather_batches
-from tests.demo.conftest import Start
+from tests.demo.together import Together
 
 
 class Counting:
@@ -76,41 +75,25 @@ def test_ratios_are_taken_round_by_round(more_is_better: bool, ratio: float) -> 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_whole_comparison_on_a_tiny_sample(start: Start, tmp_path: Path) -> None:
-    command = start("demo", "--compare", "--rows=256", "--rounds=1", "--output=out")
-    status, out, err = command.finish()
-    assert status == 0, err
-    assert "Every result was checked" in out
-    measured = json.loads((tmp_path / "out" / "compare.json").read_text())["measured"]
+@pytest.mark.timeout(300)
+def test_the_whole_comparison_on_a_tiny_sample(together: Together) -> None:
+    done = together["tiny comparison"]
+    assert done.status == 0, done.err
+    assert "Every result was checked" in done.out
+    measured = json.loads((done.folder / "out" / "compare.json").read_text())["measured"]
     assert [len(one["values"]) for one in measured] == [5, 5, 4]
     assert all(
         value > 0 for one in measured for values in one["values"].values() for value in values
     )
-    assert command.files() == []
-
-
-WRONG_LOOK_UP = """
-import sys
-from rstreams_fast import cli
-from rstreams_fast.demo import compare
-
-right = compare.plain_column
-
-def wrong(look_up):
-    column = right(look_up)
-    return lambda key: column(key) + 1
-
-compare.plain_column = wrong
-sys.exit(cli.main())
-"""
+    assert done.files == []
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_way_with_wrong_results_fails_the_comparison(start: Start) -> None:
-    command = start("demo", "--compare", "--rows=64", "--rounds=1", script=WRONG_LOOK_UP)
-    status, _, err = command.finish()
-    assert status == 1, err
-    assert "Spark's own concurrency.level: of 64 rows came 64, right are 0" in err
-    assert command.files() == []
-    assert sys.platform != "linux" or command.family() == []
+@pytest.mark.timeout(300)
+def test_a_way_with_wrong_results_fails_the_comparison(together: Together) -> None:
+    done = together["wrong comparison"]
+    assert done.status == 1, done.err
+    assert "Spark's own concurrency.level: of 64 rows came 64, right are 0" in done.err
+    assert done.files == []
+    assert sys.platform != "linux" or done.family == []

@@ -12,11 +12,15 @@ import pytest
 
 from rstreams_fast.demo import data
 from tests.demo.conftest import Start
+from tests.demo.together import ROWS, Together
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
-ROWS = 3_000
 PNG = b"\x89PNG\r\n"
+
+
+OUTPUT = "out [1]{a,b}*"
+"""A directory's name that Spark would take for a pattern, and a shell for several words."""
 
 
 def planes_not_known(directory: Path) -> tuple[int, int]:
@@ -33,13 +37,13 @@ def planes_not_known(directory: Path) -> tuple[int, int]:
 def test_a_sample_agrees_with_the_join_and_a_stall_is_reported(
     start: Start, tmp_path: Path
 ) -> None:
-    old = tmp_path / "out" / "flights.parquet"
+    old = tmp_path / OUTPUT / "flights.parquet"
     old.mkdir(parents=True)
     (old / "part-of-an-older-run.parquet").write_bytes(b"")
     command = start(
         "demo",
         f"--rows={ROWS}",
-        "--output=out",
+        f"--output={OUTPUT}",
         "--batch-rows=500",
         "--concurrency=16",
         "--stall-after=1000",
@@ -52,7 +56,7 @@ def test_a_sample_agrees_with_the_join_and_a_stall_is_reported(
     stalled, resumed = out.index("stalled: fetch_"), out.index("resumed: fetch_")
     assert stalled < resumed < out.index("✓ Enriching")
 
-    output = tmp_path / "out"
+    output = tmp_path / OUTPUT
     assert sorted(path.name for path in output.iterdir()) == [
         "flights.parquet",
         "report.json",
@@ -81,31 +85,13 @@ def test_a_sample_agrees_with_the_join_and_a_stall_is_reported(
     assert command.family() == []
 
 
-TAMPERED = """
-import sqlite3, sys
-from rstreams_fast import cli
-from rstreams_fast.demo import data
-
-right = data.write_database
-
-def wrong(files, target):
-    right(files, target)
-    with sqlite3.connect(target) as database:
-        database.execute("UPDATE plane SET seats = seats + 1 WHERE tailnum = 'N14228'")
-
-data.write_database = wrong
-sys.exit(cli.main())
-"""
-
-
-def test_one_wrong_plane_is_a_difference(start: Start, tmp_path: Path) -> None:
-    command = start("demo", f"--rows={ROWS}", "--output=out", script=TAMPERED)
-    status, out, err = command.finish()
-    assert status == 1, out + err
-    proof = json.loads((tmp_path / "out" / "report.json").read_text())["proof"]
+def test_one_wrong_plane_is_a_difference(together: Together) -> None:
+    done = together["one wrong plane"]
+    assert done.status == 1, done.out + done.err
+    proof = json.loads((done.folder / "out" / "report.json").read_text())["proof"]
     assert proof["missing"] == proof["surplus"] > 0
-    assert f"{ROWS - proof['missing']:,} of {ROWS:,} rows agree" in out
-    assert command.files() == []
+    assert f"{ROWS - proof['missing']:,} of {ROWS:,} rows agree" in done.out
+    assert done.files == []
 
 
 @pytest.mark.parametrize("moment", ["Starting Spark", "look-ups are waiting"])
@@ -130,20 +116,14 @@ def test_ctrl_c_leaves_nothing(start: Start, tmp_path: Path, moment: str) -> Non
     assert not (tmp_path / "out").exists()
 
 
-def test_a_job_that_fails_says_why_and_keeps_the_log(start: Start, tmp_path: Path) -> None:
-    script = (
-        "import sys; from rstreams_fast import cli; from rstreams_fast.demo import data\n"
-        "data.write_database = lambda files, target: target.write_bytes(b'no database')\n"
-        "sys.exit(cli.main())"
-    )
-    command = start("demo", "--rows=100", "--output=out", script=script)
-    status, _, err = command.finish()
-    assert status == 3
-    assert "the job failed" in err
-    assert "fetch_" in err, "the look-up that failed is named"
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["spark.log"]
-    assert command.files() == []
-    assert command.family() == []
+def test_a_job_that_fails_says_why_and_keeps_the_log(together: Together) -> None:
+    done = together["no database"]
+    assert done.status == 3
+    assert "the job failed" in done.err
+    assert "fetch_" in done.err, "the look-up that failed is named"
+    assert [path.name for path in (done.folder / "out").iterdir()] == ["spark.log"]
+    assert done.files == []
+    assert done.family == []
 
 
 def test_a_master_that_does_not_exist_is_refused(start: Start, tmp_path: Path) -> None:
@@ -152,3 +132,10 @@ def test_a_master_that_does_not_exist_is_refused(start: Start, tmp_path: Path) -
     assert "Spark did not start" in err
     assert "Master must" in err
     assert not (tmp_path / "demo-output").exists()
+
+
+def test_an_output_that_cannot_be_written_to_is_refused_at_once(start: Start) -> None:
+    status, _, err = start("demo", "--rows=10", "--output=/proc").finish()
+    assert status == 3
+    assert "--output /proc: " in err
+    assert "Spark" not in err

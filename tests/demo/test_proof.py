@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from tests.demo.conftest import ROOT
 from tests.demo.proof_cases import ROWS
+from tests.demo.together import Together
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.demo.proof_cases", str(tmp_path_factory.mktemp("proof"))],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-6000:]
-    result: dict[str, dict[str, Any]] = json.loads(done.stdout)
+def found(together: Together) -> dict[str, dict[str, Any]]:
+    done = together["proof"]
+    assert done.status == 0, done.err[-6000:]
+    result: dict[str, dict[str, Any]] = json.loads(done.out)
     return result
 
 

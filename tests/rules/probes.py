@@ -151,3 +151,16 @@ class ManualPublisher:
     def wait_cancelled(self) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: self.cancels > 0, DEADLINE), "no cancel came"
+
+
+def subscribed(publisher: Any, request: Any = ..., **options: Any) -> Recorder:
+    """Return a recorder that has subscribed, and asked for so much."""
+    recorder = Recorder(request=request, **options)
+    publisher.subscribe(recorder)
+    return recorder
+
+
+def send(publisher: ManualPublisher, *elements: Any) -> None:
+    """Signal ``elements``, one after the other."""
+    for element in elements:
+        publisher.subscriber.on_next(element)

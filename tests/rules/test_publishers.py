@@ -13,7 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import UNBOUNDED
-from tests.helpers import DEADLINE, run_threads
+from tests.helpers import DEADLINE, run_threads, wait_for
 from tests.rules.probes import Recorder
 
 Make = Callable[[int], Any]
@@ -40,6 +40,9 @@ class _Foreign:
     def subscribe(self, subscriber: Any, /) -> None:
         self._stream.subscribe(subscriber)
 
+    def moved(self, by: int) -> rsf.Stream[int]:
+        return rsf.from_publisher(self).map(lambda x: x + by)
+
 
 KINDS: dict[str, Make] = {
     "range": rsf.range_,
@@ -53,6 +56,15 @@ KINDS: dict[str, Make] = {
     "batch-unbatch": lambda n: rsf.range_(n).batch(3).unbatch(),
     "foreign": lambda n: rsf.from_publisher(_Foreign(n)).map(lambda x: x),
     "foreign-filter": lambda n: rsf.from_publisher(_Foreign(2 * n)).filter(lambda x: x < n),
+    "merge": lambda n: rsf.merge(rsf.range_(n), rsf.empty()),
+    "zip": lambda n: rsf.range_(n).zip(rsf.range_(n)).map(lambda pair: pair[0]),
+    "concat": lambda n: rsf.range_(n // 2).concat(_Foreign(n - n // 2).moved(n // 2)),
+    "flat_map": lambda n: rsf.range_(n).flat_map(lambda x: rsf.from_iterable((x,))),
+    "flat_map-long": lambda n: rsf.range_(1).flat_map(lambda _x: _Foreign(n), prefetch=4),
+    "concat_map": lambda n: rsf.range_(n).concat_map(lambda x: rsf.from_iterable((x,))),
+    "multicast": lambda n: rsf.range_(n).multicast(),
+    "share": lambda n: rsf.from_publisher(_Foreign(n)).share(),
+    "replay": lambda n: rsf.range_(n).replay(count=3),
     "publish_on": lambda n: rsf.range_(n).publish_on(),
     "publish_on-4": lambda n: (
         rsf.range_(n).map(lambda x: x).publish_on(prefetch=4).map(lambda x: x)
@@ -64,7 +76,8 @@ KINDS: dict[str, Make] = {
 }
 SYNCHRONOUS = [
     "range", "list", "generator", "map-filter", "c-callables", "take", "skip", "scan",
-    "batch-unbatch", "foreign", "foreign-filter",
+    "batch-unbatch", "foreign", "foreign-filter", "merge", "zip", "concat", "flat_map",
+    "flat_map-long", "concat_map", "multicast", "share", "replay",
 ]  # fmt: skip
 
 
@@ -388,6 +401,34 @@ def test_spec309_a_request_of_no_int_is_a_type_error(make: Make, n: Any) -> None
     recorder.check()
 
 
+class _Unknowable:
+    """A number that raises when it is asked which one it is."""
+
+    def __index__(self) -> int:
+        raise ZeroDivisionError
+
+
+class _Unshowable(int):
+    def __repr__(self) -> str:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("n", "error"),
+    [(_Unknowable(), ZeroDivisionError), (_Unshowable(-1), ValueError), (-(10**6000), ValueError)],
+    ids=["unknowable", "unshowable", "too long to be shown"],
+)
+def test_spec316_whatever_is_requested_the_call_returns(
+    make: Make, n: Any, error: type[Exception]
+) -> None:
+    recorder = started(make(10))
+    recorder.subscription.request(n)
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, error)
+    assert recorder.elements == []
+    recorder.check()
+
+
 def test_spec310_311_a_synchronous_publisher_signals_before_request_returns(
     make_sync: Make,
 ) -> None:
@@ -417,10 +458,7 @@ def test_spec313_the_subscriber_is_forgotten(make: Make, how: str) -> None:
     weakref.finalize(recorder, gone.set)
     del recorder
     gc.collect()
-    # A worker may still be on its way out of the last signal.
-    assert gone.wait(DEADLINE), gc.get_referrers(
-        *[o for o in gc.get_objects() if type(o) is Recorder]
-    )
+    wait_for(gone, "the end of the subscriber")  # a worker may still be leaving the last signal
     assert subscription is not None  # held on purpose: it must not hold the subscriber
 
 

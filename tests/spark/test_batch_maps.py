@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.errors import RingClosed
 from tests.helpers import DEADLINE, wait_for
 from tests.spark.backends import BACKENDS, use_backend
 
@@ -142,7 +143,7 @@ class Boom(Exception):
 
 
 @pytest.mark.parametrize("sync", [True, False])
-@pytest.mark.parametrize("kind", [Boom, StopIteration])
+@pytest.mark.parametrize("kind", [Boom, StopIteration, TimeoutError, RingClosed])
 def test_an_exception_comes_out_with_its_rows(sync: bool, kind: type[Exception]) -> None:
     def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch["k"][0].as_py() == 50:
@@ -153,9 +154,19 @@ def test_an_exception_comes_out_with_its_rows(sync: bool, kind: type[Exception])
         await asyncio.sleep(0)
         return bad(batch)
 
-    with pytest.raises((Boom, RuntimeError)) as caught:
+    with pytest.raises(RuntimeError if kind is StopIteration else kind) as caught:
         list(rs.map_batches(bad if sync else bad_async, SCHEMA).as_map_fn()(batches(100, 10)))
     assert any("rows 50 to 59" in note for note in caught.value.__notes__)
+
+
+def test_a_cancellation_from_within_is_a_failure_that_names_its_rows() -> None:
+    async def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
+        await asyncio.sleep(0)
+        raise asyncio.CancelledError
+
+    with pytest.raises(RuntimeError, match="bad was cancelled, but not by the stage") as caught:
+        list(rs.map_batches(bad, SCHEMA).as_map_fn()(batches(10, 10)))
+    assert any("rows 0 to 9" in note for note in caught.value.__notes__)
 
 
 def test_what_upstream_raises_comes_out() -> None:
@@ -300,6 +311,18 @@ def test_exceptions_of_a_stage_come_out(boundary: bool) -> None:
     good = rs.stage(lambda s: s.publish_on() if boundary else s, SCHEMA)
     with pytest.raises(Boom, match="upstream"):
         list(good.as_map_fn()(upstream()))
+
+
+@pytest.mark.parametrize("boundary", [False, True])
+def test_a_stop_iteration_in_a_stage_is_no_end(boundary: bool) -> None:
+    def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return next(iter([]), batch) if batch["k"][0].as_py() < 50 else next(iter([]))
+
+    def build(stream: Any) -> Any:
+        return stream.publish_on().map(bad) if boundary else stream.map(bad)
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(rs.stage(build, SCHEMA).as_map_fn()(batches(100, 10)))
 
 
 @pytest.mark.parametrize("boundary", [False, True])

@@ -82,3 +82,37 @@ def test_keys_that_cannot_be_made_say_so() -> None:
     of_structs = pa.map_(A, pa.int64())
     with pytest.raises(TypeError, match="key column of map<"):
         keys_of(pa.array([[({"a": 1}, 2)]], of_structs))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([2**62], pa.timestamp("us", "UTC")),
+        pa.array([b"\xff"], pa.binary()).cast(pa.string(), safe=False),
+    ],
+    ids=["a year beyond 9999", "no UTF-8"],
+)
+def test_keys_that_python_cannot_hold_say_so(array: pa.Array) -> None:
+    with pytest.raises(ValueError, match=r"key column of .* has a value that Python cannot hold"):
+        keys_of(array)
+
+
+@pytest.mark.parametrize("value", ["ab", b"ab", {"a": "b"}])
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64()])
+def test_a_text_is_no_list_of_its_characters(value: Any, kind: pa.DataType) -> None:
+    columns = Columns(["x"], [pa.list_(kind)])
+    with pytest.raises(TypeError, match=rf"column 'x'.*{type(value).__name__} is no list"):
+        columns.arrays([value], str)
+    assert columns.arrays([[], (), None], str)[0].to_pylist() == [[], [], None]
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+def test_a_null_in_a_column_that_has_none_is_named(nullable: bool) -> None:
+    """Spark would die of it in the JVM, or plan as if there were none."""
+    given = pa.schema([pa.field("x", pa.int64(), nullable=nullable)])
+    declared = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    good = pa.RecordBatch.from_arrays([pa.array([1, 2])], schema=given)
+    assert conform(good, declared, "fn")["x"].to_pylist() == [1, 2]
+    bad = pa.RecordBatch.from_arrays([pa.array([1, None])], schema=given)
+    with pytest.raises(ValueError, match="'x', which is declared NOT NULL, a null at row 1"):
+        conform(bad, declared, "fn")

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.spark.figures import Counters, FiguresWriter
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -202,3 +205,16 @@ spark.stop()
 """
     )
     assert "connect works" in output
+
+
+def test_of_a_speculative_copy_and_its_original_the_one_that_is_done_counts(tmp_path: Path) -> None:
+    """The loser is killed, and its last word stays "running"."""
+    figures = rs.Figures(tmp_path)
+    for attempt, state, rows in ((0, "done", 100), (1, "running", 30)):
+        counters = Counters("look", "key")
+        counters.spark_stage, counters.partition, counters.attempt = 1, 0, attempt
+        counters.state, counters.rows_out = state, rows
+        FiguresWriter(figures, counters).write()
+    assert len(figures.read()) == 2
+    total = figures.totals()
+    assert (total.state, total.rows_out) == ("done", 100)

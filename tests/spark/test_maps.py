@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections import Counter
-from typing import Any
+from collections import Counter, namedtuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -268,14 +268,23 @@ def test_results_leave_while_upstream_is_dry() -> None:
 PAIR = pa.schema([("d", pa.int64()), ("s", pa.string())])
 
 
+class Named(NamedTuple):
+    """In an order of its own."""
+
+    s: str
+    d: int
+
+
 @pytest.mark.parametrize("ordered", [True, False])
-@pytest.mark.parametrize("kind", ["tuple", "dict", "mixed"])
+@pytest.mark.parametrize("kind", ["tuple", "dict", "mixed", "named"])
 def test_several_outputs(kind: str, ordered: bool) -> None:
     async def look(k: int) -> Any:
         if k == 5:
             return None
         if kind == "tuple" or (kind == "mixed" and k % 2):
             return (2 * k, str(k))
+        if kind == "named":
+            return Named(str(k), 2 * k)
         return {"s": str(k), "d": 2 * k}
 
     found = table(
@@ -294,6 +303,7 @@ def test_several_outputs(kind: str, ordered: bool) -> None:
         ({"d": 1}, ValueError, "missing: s"),
         ({"d": 1, "s": "a", "x": 1}, ValueError, "unknown: x"),
         ({"d": 1, "x": "a"}, ValueError, "unknown: x; missing: s"),
+        (namedtuple("Other", "x s")(1, "a"), ValueError, "unknown: x; missing: d"),  # noqa: PYI024
         ([1, "a"], TypeError, "tuple or a dict"),
         (1, TypeError, "tuple or a dict"),
         (("1", "a"), TypeError, "column 'd' is declared int64"),
@@ -594,6 +604,22 @@ def test_what_using_raises_is_the_failure(where: str) -> None:
     assert "given by 'using'" in caught.value.__notes__[0]
 
 
+@pytest.mark.parametrize("where", ["enter", "exit"])
+def test_a_cancellation_within_using_is_a_failure(where: str) -> None:
+    @contextlib.asynccontextmanager
+    async def manager() -> Any:
+        if where == "enter":
+            raise asyncio.CancelledError
+        yield None
+        raise asyncio.CancelledError
+
+    async def look(_: None, k: int) -> int:
+        return k
+
+    with pytest.raises(RuntimeError, match="using: the context manager was cancelled"):
+        list(rs.lookup(look, pa.int64(), using=manager).as_map_fn()(batches(3, 3)))
+
+
 def test_using_must_give_a_context_manager() -> None:
     with pytest.raises(TypeError, match=r"gave int, which is no \(async\) context manager"):
         list(rs.lookup(doubled, pa.int64(), using=int).as_map_fn()(batches(3, 3)))
@@ -850,6 +876,9 @@ def sync(k: int) -> int:
         ({"concurrency": 0}, ValueError, "concurrency must be >= 1"),
         ({"concurrency": 1.5}, TypeError, "concurrency must be an int"),
         ({"concurrency": True}, TypeError, "concurrency must be an int"),
+        ({"concurrency": 2**31 + 1}, ValueError, "concurrency must be <= 2147483648"),
+        ({"max_pending_rows": 2**40}, ValueError, "max_pending_rows must be <= 2147483648"),
+        ({"max_buffer_bytes": 2**63}, ValueError, "max_buffer_bytes must be <= "),
         ({"max_pending_rows": 3}, ValueError, "max_pending_rows=3 is less than concurrency=64"),
         ({"max_buffer_bytes": 0}, ValueError, "max_buffer_bytes must be >= 1"),
         ({"on_null": "drop"}, ValueError, "on_null must be one of 'skip', 'call'"),
@@ -858,6 +887,7 @@ def sync(k: int) -> int:
         ({"timeout": "1"}, TypeError, "timeout must be a number of seconds"),
         ({"retry": 3}, TypeError, "retry must be a Retry"),
         ({"using": 3}, TypeError, "using must be a factory"),
+        ({"figures": "/path"}, TypeError, "figures must be a Figures, got str"),
         ({"dedupe": 1}, TypeError, "dedupe must be a bool"),
         ({"ordered": False}, ValueError, r"lookup\(ordered=False\)"),
     ],
@@ -880,8 +910,42 @@ def test_more_bad_words() -> None:
     for bad, error in (({"attempts": 0}, ValueError), ({"attempts": 2, "jitter": 2}, ValueError)):
         with pytest.raises(error):
             rs.Retry(**bad)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="exception types"):
-        rs.Retry(2, on=("x",))  # type: ignore[arg-type]
+    for on in (("x",), 3, None):
+        with pytest.raises(TypeError, match=r"Retry\(on\) must be exception types"):
+            rs.Retry(2, on=on)  # type: ignore[arg-type]
+    for names in (3, None, b"k", [1]):
+        with pytest.raises(TypeError, match="on must be a column's name or several"):
+            rs.enrich(doubled, on=names, output="d long")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="on must be a column's name or several"):
+            rs.lookup(doubled, pa.int64()).as_map_fn(on=names)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        rs.enrich(doubled, on="k", output="d long"),
+        rs.map_batches(doubled, "d long"),
+        rs.stage(doubled, "d long"),  # type: ignore[arg-type]
+    ],
+    ids=str,
+)
+def test_what_is_no_frame_is_named(stage: Any) -> None:
+    with pytest.raises(TypeError, match=r"doubled.* takes a Spark DataFrame, got pyarrow.*Table"):
+        stage(pa.table({"k": [1]}))
+
+
+def test_a_function_may_have_any_attribute() -> None:
+    """Mocks have all of them, and so does whatever forwards what it does not know."""
+
+    class Forwarding:
+        def __getattr__(self, name: str) -> Any:
+            return Forwarding()
+
+        def __call__(self, k: int) -> int:
+            return 2 * k
+
+    found = table(rs.lookup(Forwarding(), pa.int64()).as_map_fn()(batches(3, 3)))
+    assert found["value"].to_pylist() == [0, 2, 4]
 
 
 def test_retry_delays_grow_up_to_their_bound() -> None:

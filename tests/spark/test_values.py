@@ -118,6 +118,28 @@ def test_enrich_keeps_all_columns_and_the_order(spark: SparkSession) -> None:
         assert (r.half, r.length) == expected
 
 
+def test_columns_may_have_any_name_even_the_same(spark: SparkSession) -> None:
+    names = ["id", "a.b", "a`b", "same", "same", "Same"]
+    frame = spark.range(0, 30, 1, 2).selectExpr(*["id"] * len(names)).toDF(*names)
+
+    async def look(k: int) -> int:
+        return k * 2
+
+    def first(batch: Any) -> Any:
+        assert batch.schema.names == [*names, "x.y"]
+        return batch.select([1]).rename_columns(["z"])
+
+    enriched = frame.transform(rs.enrich(look, on="a.b", output="`x.y` long NOT NULL"))
+    assert enriched.columns == [*names, "x.y"]
+    assert enriched.schema["x.y"].nullable
+    assert [tuple(r) for r in enriched.collect()] == [(k,) * 6 + (2 * k,) for k in range(30)]
+    for stage in (
+        rs.map_batches(first, "z long"),
+        rs.stage(lambda stream: stream.map(first), "z long"),
+    ):
+        assert [r.z for r in enriched.transform(stage).collect()] == list(range(30))
+
+
 def test_enrich_without_order(spark: SparkSession) -> None:
     async def look(k: int) -> int:
         import asyncio

@@ -1,15 +1,20 @@
-"""Ctrl-C while a thread is being started: it runs already, and its starter does not know."""
+"""What happens while a thread is being started: Ctrl-C, when it runs already and its starter does
+not know; a collection, whose finalizers may use the very same worker. And to the child of a fork.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
 import pytest
 
-from rstreams_fast.runtime.executors import Resource, Worker
+from rstreams_fast.runtime.executors import Resource, WorkDropped, Worker
 from rstreams_fast.runtime.loops import LoopThread
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, start_thread
 
 
 @pytest.mark.parametrize("make", [Worker, LoopThread])
@@ -31,3 +36,77 @@ def test_a_thread_whose_start_is_interrupted_ends(
     (thread,) = started
     thread.join(DEADLINE)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("what", ["close", "execute"])
+def test_a_finalizer_may_use_a_worker_that_is_being_started(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker("collected")
+    done: list[str] = []
+    threads: list[threading.Thread] = []
+    make = threading.Thread
+
+    def collecting(*args: object, **options: object) -> threading.Thread:
+        monkeypatch.setattr(threading, "Thread", make)
+        if what == "close":
+            worker.close()
+        else:
+            worker.execute(lambda: done.append("nested"), refuse)
+        threads.append(make(*args, **options))  # type: ignore[arg-type]
+        return threads[-1]
+
+    def refuse(error: BaseException) -> None:
+        raise error
+
+    def use() -> None:
+        monkeypatch.setattr(threading, "Thread", collecting)
+        if what == "close":
+            with pytest.raises(WorkDropped):
+                worker.execute(lambda: done.append("outer"), refuse)
+        else:
+            worker.execute(lambda: done.append("outer"), refuse)
+            worker.close()
+
+    start_thread(use).result()
+    (thread,) = threads
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert done == ([] if what == "close" else ["nested", "outer"])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_the_child_of_a_fork_can_end_whatever_its_parent_was_doing_to_a_worker() -> None:
+    program = """
+import os, signal, sys, threading, warnings
+from rstreams_fast.runtime.executors import Worker
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+worker, works = Worker("forked"), threading.Event()
+worker.execute(works.set, print)
+works.wait()
+held, leave = threading.Event(), threading.Event()
+
+def hold():
+    with worker._lock:  # as it is while work is handed over
+        held.set()
+        leave.wait()
+
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(10)
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+leave.set()
+worker.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=3 * DEADLINE,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("0\n", "")

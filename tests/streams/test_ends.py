@@ -69,15 +69,6 @@ class Failing(ManualPublisher):
         self.subscriber.on_error(self.error)
 
 
-@pytest.fixture
-def dropped() -> Iterator[list[BaseException]]:
-    """The errors that nobody could take."""
-    seen: list[BaseException] = []
-    previous = rsf.on_dropped_error(seen.append)
-    yield seen
-    rsf.on_dropped_error(previous)
-
-
 def frames(error: BaseException) -> int:
     count, traceback = 0, error.__traceback__
     while traceback is not None:

@@ -57,14 +57,6 @@ class Synchronous(ManualPublisher):
             self.subscriber.on_complete()
 
 
-@pytest.fixture
-def dropped() -> Iterator[list[BaseException]]:
-    seen: list[BaseException] = []
-    previous = rsf.on_dropped_error(seen.append)
-    yield seen
-    rsf.on_dropped_error(previous)
-
-
 async def turns(count: int = 5) -> None:
     """Let everything that is due on the loop run."""
     for _ in range(count):
@@ -170,6 +162,29 @@ def test_a_cancelled_error_out_of_the_stream_does_not_end_the_task_in_silence() 
             publisher.subscriber.on_error(asyncio.CancelledError())
             with pytest.raises(RuntimeError, match="CancelledError"):
                 await anext(it)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration])
+def test_a_stop_iteration_out_of_the_stream_is_not_taken_for_its_end(
+    kind: type[Exception],
+) -> None:
+    def stops(n: int) -> int:
+        if n == 2:
+            raise kind("out of the function")
+        return n
+
+    stream = rsf.range_(5).map(stops)
+    seen: list[int] = []
+    with pytest.raises(RuntimeError, match=kind.__name__) as raised:
+        seen.extend(iter(stream))
+    assert isinstance(raised.value.__cause__, kind)
+    assert seen == [0, 1]
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=kind.__name__):
+            seen.extend([n async for n in stream])
 
     asyncio.run(main())
 
@@ -729,6 +744,24 @@ def test_next_from_within_the_upstream_it_drives_is_refused() -> None:
     it = iterate(Synchronous(3, make), prefetch=2)
     assert list(it) == [0, 1, 2]
     assert len(refused) == 3
+
+
+def test_a_consumer_that_is_overtaken_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its look, which finds nothing, and its turn to fetch, another one fetches."""
+    it = iterate(Synchronous(100), prefetch=32)
+    kind = type(it)
+    enter = kind._enter
+    seen: list[int] = []
+
+    def overtaken(self: Any) -> None:
+        monkeypatch.setattr(kind, "_enter", enter)
+        seen.append(next(it))
+        enter(self)
+
+    monkeypatch.setattr(kind, "_enter", overtaken)
+    seen.append(next(it))
+    seen.extend(it)
+    assert seen == list(range(100))
 
 
 def test_many_consumers_lose_and_double_nothing() -> None:

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+import rstreams_fast as rsf
 from rstreams_fast.runtime.executors import WorkDropped
 from rstreams_fast.runtime.loops import LoopThread, check_loop, loop_resource
 from tests.helpers import DEADLINE, wait_for
@@ -154,6 +156,91 @@ def test_none_is_the_running_loop_or_a_private_one() -> None:
         await done.wait()
 
     asyncio.run(main())
+
+
+def shared(thread: LoopThread) -> Any:
+    """What one gets who asks for the running loop where a private one runs."""
+    got: list[Any] = []
+    there = threading.Event()
+
+    def work() -> None:
+        got.append(loop_resource(None, "test-loop"))
+        there.set()
+
+    thread.execute(work, never)
+    wait_for(there)
+    return got.pop()
+
+
+def test_a_private_loop_is_closed_by_the_last_who_holds_it(no_leaked_threads: None) -> None:
+    thread = LoopThread()
+    first, second = shared(thread), shared(thread)
+    thread.close()
+    thread.close()
+    first.close()
+    first.close()
+    ran = threading.Event()
+    second.execute(ran.set, never)
+    wait_for(ran)
+    assert not thread.join(0)
+    second.close()
+    assert thread.join(DEADLINE)
+    assert thread.share() is None
+
+
+def test_a_share_that_is_forgotten_holds_nothing(no_leaked_threads: None) -> None:
+    thread = LoopThread()
+    share = shared(thread)
+    thread.close()
+    del share
+    gc.collect()
+    assert thread.join(DEADLINE)
+
+
+def test_a_share_keeps_a_private_loop_whose_maker_has_forgotten_it(
+    no_leaked_threads: None,
+) -> None:
+    thread = LoopThread()
+    share = shared(thread)
+    del thread
+    gc.collect()
+    ran = threading.Event()
+    share.execute(ran.set, never)
+    wait_for(ran)
+    share.close()
+    del share
+    gc.collect()
+
+
+async def slowly(n: int) -> AsyncIterator[int]:
+    for k in range(n):
+        await asyncio.sleep(0.001)
+        yield k
+
+
+async def same(element: int) -> int:
+    return element
+
+
+def later(n: int) -> rsf.Stream[int]:
+    return rsf.from_async_iterable(lambda: slowly(n))
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        (rsf.concat(later(3), later(3)), 6),
+        (rsf.concat(later(3), rsf.range_(3).publish_on().map_async(same)), 6),
+        (rsf.range_(4).concat_map(lambda _: later(3)), 12),
+        (later(3).flat_map(lambda _: later(3)), 9),
+        (rsf.concat(later(2), rsf.error(ValueError())).on_error_resume(lambda _: later(3)), 5),
+    ],
+    ids=["concat", "concat map_async", "concat_map", "flat_map", "resume"],
+)
+def test_what_is_subscribed_to_on_a_private_loop_outlives_what_that_was_made_for(
+    stream: rsf.Stream[int], expected: int, no_leaked_threads: None
+) -> None:
+    assert len(stream.to_list()) == expected
 
 
 FORGOTTEN = """

@@ -8,7 +8,7 @@ import functools
 import gc
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -35,14 +35,6 @@ async def turns(count: int = 8) -> None:
     """Let everything that is due on the loop run."""
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-@pytest.fixture
-def dropped() -> Iterator[list[BaseException]]:
-    seen: list[BaseException] = []
-    previous = rsf.on_dropped_error(seen.append)
-    yield seen
-    rsf.on_dropped_error(previous)
 
 
 class Gates:

@@ -31,6 +31,9 @@ SOURCES: dict[str, Callable[[int], Any]] = {
     "unbatched": lambda n: rsf.range_(n).batch(2).unbatch(),
     "observed": lambda n: rsf.range_(n).do_on_error(print),
     "thread": lambda n: rsf.range_(n).subscribe_on().publish_on(prefetch=3),
+    "retried": lambda n: rsf.range_(n).retry(),
+    "resumed": lambda n: rsf.error(OSError()).on_error_resume(lambda _e: Foreign(n)),
+    "timed": lambda n: rsf.range_(n).timeout(1000),
 }
 
 OPERATORS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], list[Any]]]] = {
@@ -78,6 +81,18 @@ OPERATORS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], list[Any]
     "batch take": (
         lambda s: s.batch(3).take(2),
         lambda xs: [xs[i : i + 3] for i in range(0, len(xs), 3)][:2],
+    ),
+    "batch in time": (
+        lambda s: s.batch(3, seconds=1000),
+        lambda xs: [xs[i : i + 3] for i in range(0, len(xs), 3)],
+    ),
+    "batch by weight take": (
+        lambda s: s.batch(9, max_bytes=3, weigher=lambda _x: 1).take(2),
+        lambda xs: [xs[i : i + 3] for i in range(0, len(xs), 3)][:2],
+    ),
+    "distinct": (
+        lambda s: s.map(lambda x: x // 2).distinct_until_changed().take(3),
+        lambda xs: sorted({x // 2 for x in xs})[:3],
     ),
     "unbatch": (
         lambda s: s.map(lambda x: range(x % 4)).unbatch(),

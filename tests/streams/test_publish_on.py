@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import sys
 import threading
 import time
 import weakref
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast.streams.tuning import TURN_SECONDS
 from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder
 
@@ -45,10 +47,14 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
             yield pool
 
 
+#: Without a GIL what was let go of is freed later, when the thread that made it gets to it.
+FREED_AT_ONCE: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
 class Alive:
     """Counts how many of it are alive, and the most there have been."""
 
-    lock = threading.Lock()
+    lock = threading.RLock()  # one may die, on this thread, while another is made
     now = most = 0
 
     def __init__(self) -> None:
@@ -57,6 +63,10 @@ class Alive:
             Alive.most = max(Alive.most, Alive.now)
 
     def __del__(self) -> None:
+        if FREED_AT_ONCE:
+            self.let_go()
+
+    def let_go(self) -> None:
         with Alive.lock:
             Alive.now -= 1
 
@@ -91,11 +101,12 @@ def test_the_prefetch_counts_ring_and_burst_so_no_more_elements_are_alive(
 ) -> None:
     Alive.now = Alive.most = 0
 
-    class Slow(Recorder):
+    class Forgetting(Recorder):
         def on_next(self, element: Any, /) -> None:
-            pass
+            if not FREED_AT_ONCE:
+                element.let_go()
 
-    recorder = Slow(request=rsf.UNBOUNDED)
+    recorder = Forgetting(request=rsf.UNBOUNDED)
     stream: Any = rsf.range_(500).map(lambda _x: Alive())
     if upstream == "other thread":
         stream = stream.subscribe_on()
@@ -388,6 +399,28 @@ def test_no_stream_starves_another_on_a_shared_executor(kind: str, operator: str
             go(pool)
 
 
+@pytest.mark.parametrize("operator", ["publish_on", "subscribe_on"])
+def test_slow_elements_leave_a_shared_loop_turns_from_the_first_on(operator: str) -> None:
+    done = threading.Event()
+    seen_by_others: list[int] = []
+
+    with LoopThread() as loop:
+
+        def slow(recorder: Recorder, element: int) -> None:
+            if element == 0:
+                loop.call_soon(lambda: seen_by_others.append(len(recorder.elements)))
+            until = time.perf_counter() + 2 * TURN_SECONDS
+            while time.perf_counter() < until:
+                pass
+            if element == 19:
+                done.set()
+
+        stream = getattr(rsf.range_(20), operator)(loop)
+        stream.subscribe(Recorder(request=rsf.UNBOUNDED, on_next=slow))
+        wait_for(done)
+    assert seen_by_others == [1]
+
+
 def test_neither_subscribe_nor_request_nor_cancel_waits_for_a_source_that_is_stuck() -> None:
     entered, leave = threading.Event(), threading.Event()
 
@@ -527,6 +560,7 @@ def test_subscribe_on_subscribes_and_asks_on_the_executor(executor: Any) -> None
     publisher.subscriber.on_next(1)
     assert recorder.elements == [1]
     recorder.subscription.cancel()
+    publisher.wait_cancelled()  # by who asks, which may still be about it
     assert publisher.cancels == 1
 
 

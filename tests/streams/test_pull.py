@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -281,3 +283,39 @@ def test_other_threads_run_while_an_endless_stream_does() -> None:
     wait_for(ticks)
     recorder.subscription.cancel()
     working.result()
+
+
+def test_an_idle_subscription_keeps_less_than_1_kib() -> None:
+    stream = rsf.range_(9).map(abs).filter(bool).map(abs).filter(bool).map(abs)
+    recorders = [Recorder() for _ in range(101)]
+    stream.subscribe(recorders.pop())  # what all of them share
+    subscriptions: list[Any] = []
+    for recorder in recorders:
+        recorder.on_subscribe = subscriptions.append
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for recorder in recorders:
+            stream.subscribe(recorder)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(subscriptions) == 100
+    assert (after - before) / 100 < 1024
+
+
+def test_a_stream_is_assembled_once_and_each_subscriber_has_a_run_of_its_own() -> None:
+    stream = rsf.range_(4).skip(1).take(2).batch(2)
+    assert [stream.to_list() for _ in range(3)] == [[[1, 2]]] * 3
+    assert pickle.loads(pickle.dumps(stream)).to_list() == [[1, 2]]
+
+
+def test_a_stream_with_many_boundaries_may_be_consumed_from_within_itself() -> None:
+    """Its subscribers share no trampoline: the inner one would wait for the outer one's return."""
+    stream = rsf.range_(2)
+    for _ in range(40):
+        stream = stream.do_on_cancel(lambda: None)
+    inner: list[list[int]] = []
+    run = stream.for_each(lambda _: inner.append(stream.to_list()))
+    run.result(DEADLINE)
+    assert inner == [[0, 1], [0, 1]]

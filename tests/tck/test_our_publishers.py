@@ -12,6 +12,7 @@ import pytest
 import rstreams_fast as rf
 from rstreams_fast.tck import PublisherVerification
 from tests.helpers import start_thread
+from tests.tck import SILENCE
 
 #: Streams of numbers; each class below builds its stage on these.
 FAIL_AT = "the source failed, as it should"
@@ -26,7 +27,7 @@ class StreamVerification(PublisherVerification):
     """The stages of one kind of stream; the source is what the kit asks for."""
 
     __test__ = False
-    silence = 0.03  # twenty-odd classes: the default would cost another quarter of a minute
+    silence = SILENCE
 
     def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
         return stream
@@ -82,6 +83,55 @@ class Take(StreamVerification):
         return rf.range_(10**9).take(elements)
 
 
+class SkipAndTakeWhile(StreamVerification):
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[int]:
+        return rf.range_(10**9).skip(2).take_while(lambda n: n < elements + 2)
+
+
+class MapNotNoneAndScan(StreamVerification):
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[int]:
+        numbers = rf.range_(2 * elements).map_not_none(lambda n: n if n % 2 else None)
+        return numbers.scan(lambda before, n: before + n)
+
+
+class ScanWithSeed(StreamVerification):
+    """The seed comes before the elements, so there is at least one."""
+
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[int]:
+        sums = rf.range_(elements - 1 if elements else 0).scan(lambda before, n: before + n, 0)
+        return sums.take(elements)
+
+
+class Reduce(StreamVerification):
+    """Gives one element, never more."""
+
+    __test__ = True
+    max_elements = 1
+
+    def create_publisher(self, elements: int) -> rf.Stream[int]:
+        return rf.range_(9 * elements).reduce(lambda before, n: before + n)
+
+
+class Observed(StreamVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
+        return (
+            stream.do_on_subscribe(bool)
+            .do_on_next(bool)
+            .do_on_request(bool)
+            .do_on_cancel(bool)
+            .do_on_error(bool)
+            .do_on_complete(bool)
+        )
+
+
 class BatchThenUnbatch(StreamVerification):
     __test__ = True
 
@@ -108,6 +158,13 @@ class PublishOnSmallPrefetch(StreamVerification):
 
     def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
         return stream.publish_on(prefetch=2)
+
+
+class PublishOnSpinning(StreamVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
+        return stream.subscribe_on(spin=20e-6).publish_on(prefetch=4, spin=20e-6)
 
 
 class OnExecutor(StreamVerification):

@@ -29,3 +29,32 @@ async def waiting(numbers: rsf.Publisher[int]) -> None:
     async with iterate(numbers) as it:
         async for x in it:
             assert_type(x, int)
+
+
+def half(numbers: rsf.Stream[int]) -> rsf.Stream[float]:
+    return numbers.map(lambda n: n / 2)
+
+
+def processors(numbers: rsf.Publisher[int]) -> None:
+    halved = rsf.processor(half)
+    assert_type(halved, rsf.Processor[int, float])
+    numbers.subscribe(halved)
+    assert_type(rsf.from_publisher(halved).to_list(), list[float])
+    serialized = rsf.SerializedProcessor(halved)
+    assert_type(serialized, rsf.SerializedProcessor[int, float])
+    assert_type(serialized.try_next(1), rsf.Emission)
+    again: rsf.Processor[int, float] = serialized
+    numbers.subscribe(again)
+
+
+def take(number: int) -> bool:
+    return number < 3
+
+
+def subscribers(numbers: rsf.Publisher[int]) -> None:
+    subscriber = rsf.SyncSubscriber(take)
+    assert_type(subscriber, rsf.SyncSubscriber[int])
+    numbers.subscribe(subscriber)
+    assert_type(subscriber.run, rsf.Run)
+    numbers.subscribe(rsf.AsyncSubscriber(take, prefetch=1))
+    numbers.subscribe(rsf.AsyncSubscriber(str.upper))  # type: ignore[arg-type]

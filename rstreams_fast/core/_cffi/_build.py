@@ -29,8 +29,6 @@ typedef struct {
 bool rsf_ring_init(rsf_ring *, uint64_t capacity);
 uint64_t rsf_ring_slots(const rsf_ring *);
 uint64_t rsf_ring_size(const rsf_ring *);
-bool rsf_ring_enter_producer(rsf_ring *);
-void rsf_ring_leave_producer(rsf_ring *);
 void rsf_ring_close(rsf_ring *);
 bool rsf_ring_is_closed(const rsf_ring *);
 bool rsf_ring_is_drained(const rsf_ring *);
@@ -39,14 +37,23 @@ bool rsf_ring_take_waiting_consumer(rsf_ring *);
 bool rsf_ring_prepare_wait_producer(rsf_ring *);
 bool rsf_ring_take_waiting_producer(rsf_ring *);
 
+uint64_t rsf_ring_contiguous(const rsf_ring *, uint64_t first, uint64_t n);
+
+/* rsf_records.h; an index may be a slot's */
+void rsf_records_put(const rsf_ring *, void *storage, uint64_t size, uint64_t first, uint64_t n,
+                     const void *from);
+void rsf_records_take(const rsf_ring *, const void *storage, uint64_t size, uint64_t first,
+                      uint64_t n, void *to);
+
 #define RSF_GLUE_OVERLAP ...
 #define RSF_GLUE_CLOSED ...
-int64_t rsf_glue_begin_put(rsf_ring *, uint64_t max, uint64_t *slot);
-int64_t rsf_glue_reserve(rsf_ring *, uint64_t max, uint64_t *slot);
-bool rsf_glue_end_put(rsf_ring *, uint64_t n);
-int64_t rsf_glue_begin_take(rsf_ring *, uint64_t max, uint64_t *slot);
-int64_t rsf_glue_peek(rsf_ring *, uint64_t max, uint64_t *slot);
-bool rsf_glue_end_take(rsf_ring *, uint64_t n);
+typedef struct { uint64_t at; ...; } rsf_glue_side;
+int64_t rsf_glue_begin_put(rsf_ring *, rsf_glue_side *, uint64_t call, uint64_t max, bool closed);
+int64_t rsf_glue_reserve(rsf_ring *, rsf_glue_side *, uint64_t max);
+bool rsf_glue_end_put(rsf_ring *, rsf_glue_side *, uint64_t call, uint64_t n);
+int64_t rsf_glue_begin_take(rsf_ring *, rsf_glue_side *, uint64_t call, uint64_t max);
+int64_t rsf_glue_peek(rsf_ring *, rsf_glue_side *, uint64_t max);
+bool rsf_glue_end_take(rsf_ring *, rsf_glue_side *, uint64_t call, uint64_t n);
 
 /* rsf_serial.h */
 #define RSF_SERIAL_OK ...
@@ -84,6 +91,16 @@ bool rsf_glue_publish_enter(rsf_serial *, uint64_t index);
 int rsf_glue_next(rsf_serial *, bool error_overtakes, uint64_t *slot);
 bool rsf_glue_release(rsf_serial *);
 
+/* rsf_baton.h */
+typedef struct { ...; } rsf_baton;
+void rsf_baton_init(rsf_baton *);
+bool rsf_baton_announce(rsf_baton *);
+bool rsf_baton_give(rsf_baton *);
+
+/* rsf_spin.h */
+bool rsf_spin_asleep(rsf_baton *, int64_t spin);
+void rsf_spin_take(rsf_baton *, int64_t spin);
+
 /* csrc/tests/race.h */
 typedef struct {
     rsf_serial serial;
@@ -105,62 +122,96 @@ int64_t rsf_race_serial_terminate(rsf_race_subscriber *, int kind);
 
 GLUE = """
 #include "rsf_demand.h"
+#include "rsf_records.h"
 #include "rsf_ring.h"
 #include "rsf_serial.h"
+#include "rsf_spin.h"
 #include "tests/race.h"
 
 #define RSF_GLUE_OVERLAP (-1)
 #define RSF_GLUE_CLOSED (-2)
 
-/* How many of the free slots, at most max, may be written; *slot is the first one's place. */
-static int64_t rsf_glue_reserve(rsf_ring *ring, uint64_t max, uint64_t *slot)
+/*
+ * One side of a ring, as this backend uses it. A Python call that was interrupted does not know
+ * whether it got in, so who is inside is written down here: each call has a number of its own, not
+ * 0, and what ends a call does nothing unless that call is inside. Relaxed, for a call only looks
+ * for its own number: whoever else is inside, it is not that.
+ */
+typedef struct {
+    uint64_t at; /* the place that is meant, for whoever is inside */
+    uint64_t inside;
+} rsf_glue_side;
+
+/* How many of the free slots, at most max, may be written; side->at is the first one's place. */
+static int64_t rsf_glue_reserve(rsf_ring *ring, rsf_glue_side *side, uint64_t max)
 {
     uint64_t first;
     uint64_t n = rsf_ring_reserve(ring, max, &first);
-    *slot = rsf_ring_slot(ring, first);
+    side->at = rsf_ring_slot(ring, first);
     return (int64_t)n;
 }
 
-/* Enters the producer's side and reserves; after a negative answer it is not inside. */
-static int64_t rsf_glue_begin_put(rsf_ring *ring, uint64_t max, uint64_t *slot)
+static bool rsf_glue_leave(rsf_glue_side *side, uint64_t call)
+{
+    bool inside = rsf_load_rlx_u64(&side->inside) == call;
+    if (inside) {
+        rsf_store_rlx_u64(&side->inside, 0);
+    }
+    return inside;
+}
+
+/*
+ * Enters the producer's side and reserves; after a negative answer it is not inside. A closed ring
+ * is entered only with `closed`.
+ */
+static int64_t rsf_glue_begin_put(rsf_ring *ring, rsf_glue_side *side, uint64_t call, uint64_t max,
+                                  bool closed)
 {
     if (!rsf_ring_enter_producer(ring)) {
         return RSF_GLUE_OVERLAP;
     }
-    if (rsf_ring_is_closed(ring)) {
+    if (!closed && rsf_ring_is_closed(ring)) {
         rsf_ring_leave_producer(ring);
         return RSF_GLUE_CLOSED;
     }
-    return rsf_glue_reserve(ring, max, slot);
+    rsf_store_rlx_u64(&side->inside, call);
+    return rsf_glue_reserve(ring, side, max);
 }
 
-/* Commits and leaves. True: wake the consumer. */
-static bool rsf_glue_end_put(rsf_ring *ring, uint64_t n)
+/* Commits and leaves, if this call is inside. True: wake the consumer. */
+static bool rsf_glue_end_put(rsf_ring *ring, rsf_glue_side *side, uint64_t call, uint64_t n)
 {
+    if (!rsf_glue_leave(side, call)) {
+        return false;
+    }
     rsf_ring_commit(ring, n);
     rsf_ring_leave_producer(ring);
     return n != 0 && rsf_ring_take_waiting_consumer(ring);
 }
 
-static int64_t rsf_glue_peek(rsf_ring *ring, uint64_t max, uint64_t *slot)
+static int64_t rsf_glue_peek(rsf_ring *ring, rsf_glue_side *side, uint64_t max)
 {
     uint64_t first;
     uint64_t n = rsf_ring_peek(ring, max, &first);
-    *slot = rsf_ring_slot(ring, first);
+    side->at = rsf_ring_slot(ring, first);
     return (int64_t)n;
 }
 
-static int64_t rsf_glue_begin_take(rsf_ring *ring, uint64_t max, uint64_t *slot)
+static int64_t rsf_glue_begin_take(rsf_ring *ring, rsf_glue_side *side, uint64_t call, uint64_t max)
 {
     if (!rsf_ring_enter_consumer(ring)) {
         return RSF_GLUE_OVERLAP;
     }
-    return rsf_glue_peek(ring, max, slot);
+    rsf_store_rlx_u64(&side->inside, call);
+    return rsf_glue_peek(ring, side, max);
 }
 
-/* Releases and leaves. True: wake the producer. */
-static bool rsf_glue_end_take(rsf_ring *ring, uint64_t n)
+/* Releases and leaves, if this call is inside. True: wake the producer. */
+static bool rsf_glue_end_take(rsf_ring *ring, rsf_glue_side *side, uint64_t call, uint64_t n)
 {
+    if (!rsf_glue_leave(side, call)) {
+        return false;
+    }
     rsf_ring_release(ring, n);
     rsf_ring_leave_consumer(ring);
     return n != 0 && rsf_ring_take_waiting_producer(ring);

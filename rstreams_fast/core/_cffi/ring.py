@@ -3,6 +3,10 @@
 The C ring hands out places in a Python list, which holds the references: so the garbage collector
 sees them. A reference is in its place before the place is published; it is dropped only after the
 place was given back and the side left, because dropping may run any code.
+
+An interrupt (what the handler of a signal raises, as Ctrl-C's does) may come between almost any two
+steps of Python, also before the first of an ``__exit__`` and within a ``finally``. So a side is
+entered by ``with inside, inside``: the inner one leaves it, and the outer one what is left of that.
 """
 
 from __future__ import annotations
@@ -21,12 +25,15 @@ from rstreams_fast.core._common import (
     check_element,
     check_same_process,
     check_timeout,
+    refuse_overlap,
     refuse_pickle,
     sleeps,
+    wake_quietly,
 )
-from rstreams_fast.errors import OverlappingCalls, RingClosed
+from rstreams_fast.errors import RingClosed
 
 _OVERLAP: Final[int] = lib.RSF_GLUE_OVERLAP
+_CLOSED: Final[int] = lib.RSF_GLUE_CLOSED
 
 
 class _Event:
@@ -47,27 +54,96 @@ class _Event:
         return any(self._permit.acquire(timeout=sleep) for sleep in sleeps(timeout))
 
 
-class SpscRing:
-    """A bounded first-in first-out buffer between one producer and one consumer.
+class Putting:
+    """One call in the producer's side of a ring, for a ``with inside, inside``.
 
-    The producer's calls are ``offer``, ``offer_many``, ``put``; the consumer's ``poll``,
-    ``poll_many``, ``get``, ``arm``, ``disarm``. Two calls that overlap on one side raise
-    ``OverlappingCalls``; which thread makes them does not matter. ``close``, ``closed`` and ``len``
-    are anybody's.
+    ``call`` is its name, if it may not come to a closed ring; ``count`` is how many it is about,
+    and ``there``, inside, for how many of them there is room. ``done`` is to say how many were put
+    in.
     """
+
+    __slots__ = ("_call", "_count", "_leaving", "_left", "_ring", "_surrounded", "done", "there")
+
+    def __init__(self, ring: BoundedRing, count: int = 0, call: str | None = None) -> None:
+        self._ring = ring
+        self._count = count
+        self._call = call
+        self._surrounded = self._leaving = self._left = False
+        self.there = self.done = 0
+
+    def __enter__(self) -> None:
+        if self._surrounded:  # by the outer one, whom an interrupt from here on comes to
+            self.there = self._enter()
+        self._surrounded = True
+
+    def __exit__(self, *raised: object) -> None:
+        if self._left:
+            return
+        interrupted, self._leaving = self._leaving, True
+        # Who was interrupted may have left without waking: then once too often is better.
+        if self._leave() or (interrupted and self.done):
+            self._wake()
+        self._left = True
+
+    def _enter(self) -> int:
+        ring = self._ring
+        room: int = lib.rsf_glue_begin_put(
+            ring._ring, ring._producer, id(self), self._count, self._call is None
+        )
+        if room == _OVERLAP:
+            refuse_overlap(ring, "producer")
+        if room == _CLOSED:
+            raise RingClosed(f"{self._call} on a closed ring")
+        return room
+
+    def _leave(self) -> bool:
+        """Leave, if this call is inside; say whether to wake the other side."""
+        ring = self._ring
+        return lib.rsf_glue_end_put(ring._ring, ring._producer, id(self), self.done)
+
+    def _wake(self) -> None:
+        self._ring._wake_consumer()
+
+
+class Taking(Putting):
+    """The same in the consumer's side: how many there are, and how many were taken out."""
+
+    __slots__ = ()
+
+    def _enter(self) -> int:
+        ring = self._ring
+        ready: int = lib.rsf_glue_begin_take(ring._ring, ring._consumer, id(self), self._count)
+        if ready == _OVERLAP:
+            refuse_overlap(ring, "consumer")
+        return ready
+
+    def _leave(self) -> bool:
+        ring = self._ring
+        return lib.rsf_glue_end_take(ring._ring, ring._consumer, id(self), self.done)
+
+    def _wake(self) -> None:
+        self._ring._wake_producer()
+
+
+class BoundedRing:
+    """What rings have in common: two sides, one call on each at a time; closing; waiting."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
         self._ring: Any = ffi.new("rsf_ring *")
         lib.rsf_ring_init(self._ring, self._capacity)
-        self._slots: list[Any] = [None] * lib.rsf_ring_slots(self._ring)
-        # Where the C side says which place is meant: one for each side.
-        self._put_at: Any = ffi.new("uint64_t *")
-        self._take_at: Any = ffi.new("uint64_t *")
+        # Who is inside, and which place is meant.
+        self._producer: Any = ffi.new("rsf_glue_side *")
+        self._consumer: Any = ffi.new("rsf_glue_side *")
         self._data = _Event()
         self._waker: Callable[[], object] | None = None
         self._room = _Event()
+        self._producer_waker: Callable[[], object] | None = None
+        self._data_awaited = False  # by a coroutine, whose waker is nobody else's to forget
+        self._room_awaited = False
         self._closing = threading.Lock()
+        # Reentrant, for the collector may run anything anywhere, and so disarm.
+        self._waking = threading.RLock()
         self._error: BaseException | None = None
         self._creator = os.getpid()
 
@@ -84,135 +160,7 @@ class SpscRing:
     def __len__(self) -> int:
         return lib.rsf_ring_size(self._ring)
 
-    # -- producer --------------------------------------------------------------------------------
-
-    def offer(self, element: Any, /) -> bool:
-        """Put ``element`` in; ``False`` when full. ``RingClosed`` when closed."""
-        room = self._begin_put(1, "offer")
-        done = 0
-        try:
-            check_element(element)
-            if room:
-                self._slots[self._put_at[0]] = element
-                done = 1
-        finally:
-            self._end_put(done)
-        return done == 1
-
-    def offer_many(self, elements: list[Any] | tuple[Any, ...], start: int = 0) -> int:
-        """Put in as many of ``elements[start:]`` as fit and return how many that were.
-
-        ``None`` among those that would fit is a ``TypeError``, and nothing is put in.
-        """
-        if not isinstance(elements, list | tuple):
-            raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
-        start = check_count("start", start)
-        room = self._begin_put(max(len(elements) - start, 0), "offer")
-        done = 0
-        try:
-            # A copy: the list may change meanwhile. At least one: a full ring refuses None, too.
-            fitting = elements[start : start + max(room, 1)]
-            for element in fitting:
-                check_element(element)
-            if room:
-                done = self._fill(self._put_at[0], fitting)
-        finally:
-            self._end_put(done)
-        return done
-
-    def put(self, element: Any, timeout: float | None = None) -> None:
-        """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
-        check_element(element)
-        timeout = check_timeout(timeout)
-        room = self._begin_put(1, "put")
-        done = 0
-        try:
-            if not room:
-                self._wait_for_room(timeout)
-            self._slots[self._put_at[0]] = element
-            done = 1
-        finally:
-            self._end_put(done)
-
-    def _begin_put(self, count: int, call: str) -> int:
-        room = lib.rsf_glue_begin_put(self._ring, count, self._put_at)
-        if room < 0:
-            if room == _OVERLAP:
-                raise OverlappingCalls("two calls overlap on the producer side of an SpscRing")
-            raise RingClosed(f"{call} on a closed ring")
-        return room
-
-    def _end_put(self, count: int) -> None:
-        if lib.rsf_glue_end_put(self._ring, count):
-            self._wake_consumer()
-
-    def _fill(self, at: int, elements: list[Any] | tuple[Any, ...]) -> int:
-        slots = self._slots
-        piece = min(len(elements), len(slots) - at)
-        slots[at : at + piece] = elements[:piece]
-        slots[: len(elements) - piece] = elements[piece:]
-        return len(elements)
-
-    def _wait_for_room(self, timeout: float | None) -> None:
-        ring = self._ring
-        if not self._wait(
-            lambda: (
-                lib.rsf_ring_is_closed(ring) or lib.rsf_glue_reserve(ring, 1, self._put_at) != 0
-            ),
-            lib.rsf_ring_prepare_wait_producer,
-            self._room,
-            timeout,
-        ):
-            raise TimeoutError(f"the ring stayed full for {timeout} seconds")
-        if lib.rsf_ring_is_closed(ring):
-            raise RingClosed("put on a closed ring")
-
-    # -- consumer --------------------------------------------------------------------------------
-
-    def poll(self) -> Any | None:
-        """Take the oldest element out; ``None`` when empty, closed or not."""
-        ready = self._begin_take(1)
-        done = 0
-        element = None
-        try:
-            if ready:
-                element = self._empty_one()
-                done = 1
-        finally:
-            self._end_take(done)
-        return element
-
-    def poll_many(self, max: int, /) -> list[Any]:
-        """Take up to ``max`` elements out, oldest first."""
-        ready = self._begin_take(min(check_count("max", max), self._capacity))
-        done = 0
-        taken: list[Any] = []
-        try:
-            if ready:
-                taken = self._empty(self._take_at[0], ready)
-                done = ready
-        finally:
-            self._end_take(done)
-        return taken
-
-    def get(self, timeout: float | None = None) -> Any:
-        """Take the oldest element out, waiting for one.
-
-        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
-        ``close``, else ``RingClosed``.
-        """
-        timeout = check_timeout(timeout)
-        ready = self._begin_take(1)
-        done = 0
-        try:
-            self._waker = None
-            if not ready:
-                self._wait_for_data(timeout)
-            element = self._empty_one()
-            done = 1
-        finally:
-            self._end_take(done)
-        return element
+    # -- waking ----------------------------------------------------------------------------------
 
     def arm(self, waker: Callable[[], object], /) -> bool:
         """Have ``waker()`` called, once, by whoever next puts an element in, or closes the ring.
@@ -222,87 +170,135 @@ class SpscRing:
         in. ``get`` disarms.
         """
         check_same_process(self, self._creator)
-        self._begin_take(0)
-        try:
-            self._waker = waker  # before the flag that it is there for
+        inside = Taking(self)
+        with inside, inside:
+            self._set_waker(waker, False)  # before the flag that it is there for
             armed: bool = lib.rsf_ring_prepare_wait_consumer(self._ring)
             if not armed:
-                self._waker = None
-            return armed
-        finally:
-            self._end_take(0)
+                self._set_waker(None, False)
+        return armed
 
     def disarm(self) -> None:
-        """Forget the waker; it may be about to be called by another thread all the same."""
-        self._waker = None
+        """Forget the waker that ``arm`` was given, if any. Another thread may be about to call it
+        all the same.
+        """
+        with self._waking:
+            if not self._data_awaited:
+                self._waker = None
+
+    def arm_producer(self, waker: Callable[[], object], /) -> bool:
+        """Have ``waker()`` called, once, by whoever next takes an element out, or closes the ring.
+
+        The producer's way to wait without a thread. ``False`` if there is room, or the ring is
+        closed: look again. What the waker raises goes to ``sys.unraisablehook``, for it must not
+        keep elements from who took them out. ``put`` disarms.
+        """
+        check_same_process(self, self._creator)
+        inside = Putting(self)
+        with inside, inside:
+            self._set_producer_waker(waker, False)
+            armed: bool = lib.rsf_ring_prepare_wait_producer(self._ring)
+            if not armed:
+                self._set_producer_waker(None, False)
+        return armed
+
+    def disarm_producer(self) -> None:
+        """Forget the producer's waker. See ``disarm``."""
+        with self._waking:
+            if not self._room_awaited:
+                self._producer_waker = None
+
+    def _set_waker(self, waker: Callable[[], object] | None, awaited: bool) -> None:
+        with self._waking:
+            self._waker, self._data_awaited = waker, awaited
+
+    def _set_producer_waker(self, waker: Callable[[], object] | None, awaited: bool) -> None:
+        with self._waking:
+            self._producer_waker, self._room_awaited = waker, awaited
 
     def _wake_consumer(self) -> None:
-        waker, self._waker = self._waker, None
+        with self._waking:  # or a waker that came between the look and the clearing would be lost
+            waker, self._waker = self._waker, None
         if waker is None:
             self._data.wake()
         else:
             waker()
 
-    def _begin_take(self, count: int) -> int:
-        ready = lib.rsf_glue_begin_take(self._ring, count, self._take_at)
-        if ready < 0:
-            raise OverlappingCalls("two calls overlap on the consumer side of an SpscRing")
-        return ready
-
-    def _end_take(self, count: int) -> None:
-        if lib.rsf_glue_end_take(self._ring, count):
+    def _wake_producer(self) -> None:
+        with self._waking:
+            waker, self._producer_waker = self._producer_waker, None
+        if waker is None:
             self._room.wake()
+        else:
+            wake_quietly(waker)
 
-    def _empty_one(self) -> Any:
-        at = self._take_at[0]
-        element = self._slots[at]
-        self._slots[at] = None
-        return element
+    # -- waiting, inside one's side --------------------------------------------------------------
 
-    def _empty(self, at: int, count: int) -> list[Any]:
-        slots = self._slots
-        piece = min(count, len(slots) - at)
-        taken = slots[at : at + piece] + slots[: count - piece]
-        slots[at : at + piece] = [None] * piece
-        slots[: count - piece] = [None] * (count - piece)
-        return taken
+    def _has_data(self) -> bool:
+        return lib.rsf_glue_peek(self._ring, self._consumer, 1) != 0
+
+    def _has_room(self, call: str) -> bool:
+        if lib.rsf_ring_is_closed(self._ring):
+            raise RingClosed(f"{call} on a closed ring")
+        return lib.rsf_glue_reserve(self._ring, self._producer, 1) != 0
+
+    def _check_end(self) -> None:
+        if lib.rsf_ring_is_drained(self._ring):
+            raise self._error or RingClosed("the ring is closed and empty")
 
     def _wait_for_data(self, timeout: float | None) -> None:
-        ring = self._ring
+        self._set_waker(None, False)
         if not self._wait(
-            lambda: lib.rsf_glue_peek(ring, 1, self._take_at) != 0 or lib.rsf_ring_is_drained(ring),
+            lambda: self._has_data() or lib.rsf_ring_is_drained(self._ring),
             lib.rsf_ring_prepare_wait_consumer,
             self._data,
             timeout,
         ):
             raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
-        if lib.rsf_glue_peek(ring, 1, self._take_at) == 0:
-            raise self._error or RingClosed("the ring is closed and empty")
+        if not self._has_data():
+            self._check_end()
 
-    # -- anybody ---------------------------------------------------------------------------------
+    def _wait_for_room(self, call: str, timeout: float | None) -> None:
+        self._set_producer_waker(None, False)
+        if not self._wait(
+            lambda: self._has_room(call), lib.rsf_ring_prepare_wait_producer, self._room, timeout
+        ):
+            raise TimeoutError(f"the ring stayed full for {timeout} seconds")
 
-    def close(self, error: BaseException | None = None) -> None:
-        """Let nothing more in; ``get`` raises ``error`` at the end. The first call counts."""
-        if error is not None and not isinstance(error, BaseException):
-            raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
-        with self._closing:
-            if lib.rsf_ring_is_closed(self._ring):
-                return
-            self._error = error
-            lib.rsf_ring_close(self._ring)
-        if lib.rsf_ring_take_waiting_consumer(self._ring):
-            self._wake_consumer()
-        if lib.rsf_ring_take_waiting_producer(self._ring):
-            self._room.wake()
+    async def _await_data(self) -> None:
+        from asyncio import sleep
 
-    def __repr__(self) -> str:
-        state = " closed" if self.closed else ""
-        return f"<SpscRing {len(self)}/{self._capacity}{state}>"
+        from rstreams_fast.core._awaiting import new_bell
 
-    def __reduce__(self) -> NoReturn:
-        refuse_pickle(self)
+        self._set_waker(None, False)
+        while not self._has_data():
+            self._check_end()
+            check_same_process(self, self._creator)
+            future, bell = new_bell()
+            self._set_waker(bell, True)
+            try:
+                if lib.rsf_ring_prepare_wait_consumer(self._ring):
+                    await future
+                elif lib.rsf_ring_is_closed(self._ring):
+                    await sleep(0)  # a producer that came before the close is about to leave
+            finally:
+                self._set_waker(None, False)
+                lib.rsf_ring_take_waiting_consumer(self._ring)
 
-    # -- parking ---------------------------------------------------------------------------------
+    async def _await_room(self, call: str) -> None:
+        from rstreams_fast.core._awaiting import new_bell
+
+        self._set_producer_waker(None, False)
+        while not self._has_room(call):
+            check_same_process(self, self._creator)
+            future, bell = new_bell()
+            self._set_producer_waker(bell, True)
+            try:
+                if lib.rsf_ring_prepare_wait_producer(self._ring):
+                    await future
+            finally:
+                self._set_producer_waker(None, False)
+                lib.rsf_ring_take_waiting_producer(self._ring)
 
     def _wait(
         self,
@@ -325,3 +321,162 @@ class SpscRing:
                 # close is about to leave: let it.
                 time.sleep(0)
         return True
+
+    # -- anybody ---------------------------------------------------------------------------------
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Let nothing more in; ``get`` raises ``error`` at the end. The first call counts."""
+        if error is not None and not isinstance(error, BaseException):
+            raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
+        with self._closing:
+            if lib.rsf_ring_is_closed(self._ring):
+                return
+            self._error = error
+            lib.rsf_ring_close(self._ring)
+        try:
+            if lib.rsf_ring_take_waiting_consumer(self._ring):
+                self._wake_consumer()
+        finally:
+            if lib.rsf_ring_take_waiting_producer(self._ring):
+                self._wake_producer()
+
+    def __repr__(self) -> str:
+        state = " closed" if self.closed else ""
+        return f"<{type(self).__name__} {len(self)}/{self._capacity}{state}>"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle(self)
+
+
+class SpscRing(BoundedRing):
+    """A bounded first-in first-out buffer between one producer and one consumer.
+
+    The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput``, ``arm_producer``; the
+    consumer's ``poll``, ``poll_many``, ``get``, ``aget``, ``arm``. Two calls that overlap on one
+    side raise ``OverlappingCalls``; which thread makes them does not matter, and who waits is
+    inside. ``close``, ``closed`` and ``len`` are anybody's.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._slots: list[Any] = [None] * lib.rsf_ring_slots(self._ring)
+
+    # -- producer --------------------------------------------------------------------------------
+
+    def offer(self, element: Any, /) -> bool:
+        """Put ``element`` in; ``False`` when full. ``RingClosed`` when closed."""
+        inside = Putting(self, 1, "offer")
+        with inside, inside:
+            check_element(element)
+            if inside.there:
+                self._put_one(inside, element)
+        return inside.done == 1
+
+    def offer_many(self, elements: list[Any] | tuple[Any, ...], start: int = 0) -> int:
+        """Put in as many of ``elements[start:]`` as fit and return how many that were.
+
+        ``None`` among those that would fit is a ``TypeError``, and nothing is put in.
+        """
+        if not isinstance(elements, list | tuple):
+            raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
+        start = check_count("start", start)
+        inside = Putting(self, max(len(elements) - start, 0), "offer")
+        with inside, inside:
+            # A copy: the list may change meanwhile. At least one: a full ring refuses None, too.
+            fitting = elements[start : start + max(inside.there, 1)]
+            for element in fitting:
+                check_element(element)
+            if inside.there:
+                self._put_many(inside, fitting)
+        return inside.done
+
+    def put(self, element: Any, timeout: float | None = None) -> None:
+        """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
+        check_element(element)
+        timeout = check_timeout(timeout)
+        inside = Putting(self, 1, "put")
+        with inside, inside:
+            self._wait_for_room("put", timeout)
+            self._put_one(inside, element)
+
+    async def aput(self, element: Any) -> None:
+        """Put ``element`` in, awaiting room.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled, the
+        element has not been put in.
+        """
+        check_element(element)
+        inside = Putting(self, 1, "aput")
+        with inside, inside:
+            await self._await_room("aput")
+            self._put_one(inside, element)
+
+    def _put_one(self, inside: Putting, element: Any) -> None:
+        self._slots[self._producer.at] = element
+        inside.done = 1
+
+    def _put_many(self, inside: Putting, elements: list[Any] | tuple[Any, ...]) -> None:
+        slots, at, count = self._slots, self._producer.at, len(elements)
+        piece = min(count, len(slots) - at)
+        slots[at : at + piece] = elements[:piece]
+        slots[: count - piece] = elements[piece:]
+        inside.done = count
+
+    # -- consumer --------------------------------------------------------------------------------
+
+    def poll(self) -> Any | None:
+        """Take the oldest element out; ``None`` when empty, closed or not."""
+        inside = Taking(self, 1)
+        element = None
+        with inside, inside:
+            if inside.there:
+                element = self._take_one(inside)
+        return element
+
+    def poll_many(self, max: int, /) -> list[Any]:
+        """Take up to ``max`` elements out, oldest first."""
+        inside = Taking(self, min(check_count("max", max), self._capacity))
+        taken: list[Any] = []
+        with inside, inside:
+            if inside.there:
+                taken = self._take_many(inside)
+        return taken
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Take the oldest element out, waiting for one.
+
+        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
+        ``close``, else ``RingClosed``.
+        """
+        timeout = check_timeout(timeout)
+        inside = Taking(self, 1)
+        with inside, inside:
+            self._wait_for_data(timeout)
+            return self._take_one(inside)
+
+    async def aget(self) -> Any:
+        """Take the oldest element out, awaiting one. At the end it raises what ``get`` does.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled,
+        nothing has been taken out.
+        """
+        inside = Taking(self, 1)
+        with inside, inside:
+            await self._await_data()
+            return self._take_one(inside)
+
+    def _take_one(self, inside: Putting) -> Any:
+        at = self._consumer.at
+        element = self._slots[at]
+        self._slots[at] = None
+        inside.done = 1
+        return element
+
+    def _take_many(self, inside: Putting) -> list[Any]:
+        slots, at, count = self._slots, self._consumer.at, inside.there
+        piece = min(count, len(slots) - at)
+        taken = slots[at : at + piece] + slots[: count - piece]
+        slots[at : at + piece] = [None] * piece
+        slots[: count - piece] = [None] * (count - piece)
+        inside.done = count
+        return taken

@@ -6,12 +6,15 @@ from typing import Any
 
 from rstreams_fast.core import _python_window
 from rstreams_fast.core._cffi.demand import DemandCounter
+from rstreams_fast.core._cffi.ring import SpscRing
 
 __all__ = ["CallWindow"]
 
 
 class CallWindow(_python_window.CallWindow):
     __doc__ = _python_window.CallWindow.__doc__
+
+    _ring_type = SpscRing
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rstreams_fast.core._cython.baton import Baton
 from rstreams_fast.core._cython.demand import DemandCounter
 from rstreams_fast.core._cython.fused import FusedRun
+from rstreams_fast.core._cython.records import RecordRing
 from rstreams_fast.core._cython.ring import SpscRing
 from rstreams_fast.core._cython.serial import SignalSerializer
 
 if TYPE_CHECKING:
     from rstreams_fast.core._cython.window import CallWindow
 
-__all__ = ["CallWindow", "DemandCounter", "FusedRun", "SignalSerializer", "SpscRing"]
+__all__ = [
+    "Baton",
+    "CallWindow",
+    "DemandCounter",
+    "FusedRun",
+    "RecordRing",
+    "SignalSerializer",
+    "SpscRing",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -38,6 +38,7 @@ cdef extern from "rsf_ring.h" nogil:
     c_bool rsf_ring_init(rsf_ring *, uint64_t)
     uint64_t rsf_ring_slots(const rsf_ring *)
     uint64_t rsf_ring_slot(const rsf_ring *, uint64_t)
+    uint64_t rsf_ring_contiguous(const rsf_ring *, uint64_t, uint64_t)
     uint64_t rsf_ring_reserve(rsf_ring *, uint64_t, uint64_t *)
     void rsf_ring_commit(rsf_ring *, uint64_t)
     uint64_t rsf_ring_peek(rsf_ring *, uint64_t, uint64_t *)
@@ -52,6 +53,25 @@ cdef extern from "rsf_ring.h" nogil:
     c_bool rsf_ring_prepare_wait_producer(rsf_ring *)
     c_bool rsf_ring_take_waiting_consumer(rsf_ring *)
     c_bool rsf_ring_take_waiting_producer(rsf_ring *)
+
+
+cdef extern from "rsf_baton.h" nogil:
+    ctypedef struct rsf_baton:
+        pass
+
+    void rsf_baton_init(rsf_baton *)
+    c_bool rsf_baton_announce(rsf_baton *)
+    c_bool rsf_baton_give(rsf_baton *)
+
+
+cdef extern from "rsf_spin.h" nogil:
+    c_bool rsf_spin_asleep(rsf_baton *, int64_t)
+    void rsf_spin_take(rsf_baton *, int64_t)
+
+
+cdef extern from "rsf_records.h" nogil:
+    void rsf_records_put(const rsf_ring *, void *, uint64_t, uint64_t, uint64_t, const void *)
+    void rsf_records_take(const rsf_ring *, const void *, uint64_t, uint64_t, uint64_t, void *)
 
 
 cdef extern from "rsf_serial.h" nogil:
@@ -100,8 +120,8 @@ cdef extern from *:
 
     /*
      * Where a GIL is, it orders everything that is done between two points at which it may be let
-     * go. Guards and looks at a waiting flag then need no locked instruction; without a GIL they
-     * are the C core's.
+     * go. Guards, looks at a waiting flag, and taking and leaving the serializer's drain then need
+     * no locked instruction; without a GIL they are the C core's.
      */
     #ifdef Py_GIL_DISABLED
     #define rsfpy_enter_producer(ring) rsf_ring_enter_producer(ring)
@@ -109,6 +129,8 @@ cdef extern from *:
     #define rsfpy_take_waiting_consumer(ring) rsf_ring_take_waiting_consumer(ring)
     #define rsfpy_take_waiting_producer(ring) rsf_ring_take_waiting_producer(ring)
     #define rsfpy_serial_take_waiting(serial) rsf_serial_take_waiting(serial)
+    #define rsfpy_serial_try_acquire(serial) rsf_serial_try_acquire(serial)
+    #define rsfpy_serial_leave(serial) rsf_serial_leave(serial)
     #define rsfpy_enter(flag) (rsf_exchange_acq_u32((flag), 1) == 0)
     #define rsfpy_leave(flag) rsf_store_rel_u32((flag), 0)
     #else
@@ -130,6 +152,26 @@ cdef extern from *:
         (rsf_load_rlx_u32(&(ring)->producer_waiting) != 0 && rsf_ring_take_waiting_producer(ring))
     #define rsfpy_serial_take_waiting(serial) \
         (rsf_load_rlx_u32(&(serial)->waiting) != 0 && rsf_serial_take_waiting(serial))
+    static inline bool
+    rsfpy_serial_try_acquire(rsf_serial *serial)
+    {
+        if (rsf_load_rlx_u64(&serial->wip) != 0) {
+            return false;
+        }
+        rsf_store_rlx_u64(&serial->wip, 1);
+        serial->seen = 1;
+        return true;
+    }
+    static inline bool
+    rsfpy_serial_leave(rsf_serial *serial)
+    {
+        uint64_t missed = rsf_load_rlx_u64(&serial->wip) - serial->seen;
+        rsf_store_rlx_u64(&serial->wip, missed);
+        if (missed != 0) {
+            serial->seen = missed;
+        }
+        return missed == 0;
+    }
     #endif
 
     /* Lets another thread run; only for the moment in which one is known to be about to move. */
@@ -146,6 +188,8 @@ cdef extern from *:
     c_bool rsfpy_take_waiting_consumer(rsf_ring *) nogil
     c_bool rsfpy_take_waiting_producer(rsf_ring *) nogil
     c_bool rsfpy_serial_take_waiting(rsf_serial *) nogil
+    c_bool rsfpy_serial_try_acquire(rsf_serial *)
+    c_bool rsfpy_serial_leave(rsf_serial *)
     c_bool rsfpy_enter(uint32_t *) nogil
     void rsfpy_leave(uint32_t *) nogil
     void rsfpy_yield() nogil

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint32_t
 
+from rstreams_fast.core._cython._calls cimport rsfpy_callee
 from rstreams_fast.core._cython._csrc cimport rsf_demand
 from rstreams_fast.core._cython.demand cimport DemandCounter
 from rstreams_fast.core._cython.ring cimport SpscRing
@@ -12,7 +13,7 @@ ctypedef PyObject *(*next_function)(PyObject *) noexcept
 
 cdef struct Stage:
     int kind
-    PyObject *function  # borrowed from the program
+    rsfpy_callee callee  # borrowed from the program
     int64_t argument    # of batch: its size
     int64_t count       # of take, skip: how many more; of take_while: 1 once it has ended
 
@@ -26,13 +27,17 @@ cdef class FusedRun:
     cdef tuple program
     cdef Stage *stages
     cdef Py_ssize_t stage_count
+    cdef Py_ssize_t c_stages  # so many, the first ones, never are in the generated drain
     cdef list held
     cdef object slot
+    cdef rsfpy_callee slot_callee  # borrowed from it
+    cdef PyObject *list_slot  # likewise; the list whose append it is, or NULL
     cdef SpscRing slot_ring
     cdef DemandCounter demand
     cdef rsf_demand *counter
     cdef int64_t run_ratio
     cdef bint has_ended
+    cdef bint reduces         # delivers nothing before its end
     cdef bint uses_generated
     cdef bint has_none
     cdef bint exhausted
@@ -51,6 +56,8 @@ cdef class FusedRun:
     cdef Gate gate
     cdef object counted_drain
     cdef object uncounted_drain
+    cdef bint drains_are_filled
+    cdef object stopped  # a StopIteration that a stage raised
     cdef tuple drain_arguments
     cdef readonly object error
     cdef object __weakref__
@@ -67,7 +74,11 @@ cdef class FusedRun:
     cdef int _look_around(self) except -1
     cdef int _run_generated(self, bint counted) except -1
     cdef int _deliver(self, PyObject *element) except -1
-    cdef PyObject *_process(self, PyObject *element, Py_ssize_t start) except? NULL
+    cdef bint _are_filled(self)
+    cdef PyObject *_take_processed(self) except? NULL
+    cdef PyObject *_process(self, PyObject *x, Py_ssize_t start, Py_ssize_t stop) except? NULL
+    cdef PyObject *_hold(self, Stage *stage, PyObject *element) except? NULL
+    cdef object _none_returned(self, Stage *stage)
     cdef int _observe(self, object function, object element) except -1
     cdef object _push(self, object element)
     cdef object _finish(self)

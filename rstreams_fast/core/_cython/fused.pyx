@@ -28,6 +28,11 @@ from cpython.ref cimport Py_DECREF
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 
+from rstreams_fast.core._cython._calls cimport (
+    rsfpy_call_one,
+    rsfpy_plain_count,
+    rsfpy_take_apart,
+)
 from rstreams_fast.core._cython._csrc cimport (
     PyErr_CheckSignals,
     RSF_EXCEEDED,
@@ -63,12 +68,15 @@ from rstreams_fast.errors import (
 
 
 cdef extern from "Python.h":
+    PyObject *Py_True_ptr "Py_True"
+    PyObject *Py_False_ptr "Py_False"
     bint PyFunction_Check(object)
     bint PyErr_ExceptionMatches(object)
     PyObject *PyErr_Occurred()
     void PyErr_Clear()
-    int PyObject_IsTrue_ptr "PyObject_IsTrue"(PyObject *) except -1
-    PyObject *PyObject_CallOneArg_ptr "PyObject_CallOneArg"(PyObject *, PyObject *) except NULL
+    int Py_EnterRecursiveCall(const char *) except *  # not 0: failed
+    void Py_LeaveRecursiveCall()
+    int PyObject_IsTrue_ptr "PyObject_IsTrue"(PyObject *) noexcept
     PyObject *PyList_GET_ITEM_ptr "PyList_GET_ITEM"(PyObject *, Py_ssize_t)
     int PyList_Append_ptr "PyList_Append"(PyObject *, PyObject *) except -1
     Py_ssize_t PyList_GET_SIZE_ptr "PyList_GET_SIZE"(PyObject *)
@@ -78,9 +86,25 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
+    /* The list whose `append` this is, or NULL. */
+    static PyObject *
+    rsfpy_list_of_append(PyObject *callable)
+    {
+        PyObject *list;
+        if (!PyCFunction_CheckExact(callable)) {
+            return NULL;
+        }
+        list = PyCFunction_GET_SELF(callable);
+        return list != NULL && PyList_CheckExact(list) &&
+                       strcmp(((PyCFunctionObject *)callable)->m_ml->ml_name, "append") == 0
+                   ? list
+                   : NULL;
+    }
+
     #define rsfpy_iternext_of(object) (Py_TYPE(object)->tp_iternext)
     #define rsfpy_set_iternext(type, f) ((type)->tp_iternext = (f))
     """
+    PyObject *rsfpy_list_of_append(PyObject *)
     next_function rsfpy_iternext_of(object)
     void rsfpy_set_iternext(PyTypeObject *, next_function)
 
@@ -187,6 +211,7 @@ cdef inline PyObject *_take(FusedRun self) except? NULL:
     return element
 
 
+@cython.final
 cdef class FusedRun:
     """A run of stages without a boundary, executed as one loop over its source.
 
@@ -211,7 +236,8 @@ cdef class FusedRun:
     def __cinit__(self, source, program, slot, DemandCounter demand not None):
         cdef Py_ssize_t index
         cdef Stage *stage
-        cdef int votes = 0
+        cdef int vote, votes = 0
+        cdef bint has_python = False
         if isinstance(source, SpscRing):
             self.source = source
             self.source_next = <next_function> _next_in_ring
@@ -228,7 +254,9 @@ cdef class FusedRun:
             votes = RING_SLOT
         elif callable(slot):
             self.slot = slot
-            votes = _vote(slot)
+            self.slot_callee = rsfpy_take_apart(<PyObject *> slot)
+            self.list_slot = rsfpy_list_of_append(<PyObject *> slot)
+            votes = _vote(slot) if self.list_slot == NULL else 0
         else:
             raise TypeError(f"slot must be callable or an SpscRing, got {type(slot).__name__}")
         self.demand = demand
@@ -239,8 +267,9 @@ cdef class FusedRun:
             stage = &self.stages[index]
             stage.kind = KINDS[op[0]]
             held = None
+            vote = 0
             if stage.kind == TAKE or stage.kind == SKIP:
-                votes += COUNTED_STAGE
+                vote = COUNTED_STAGE
                 stage.count = _bounded(op[1])
                 self.has_ended |= stage.kind == TAKE and stage.count == 0
             elif stage.kind == BATCH:
@@ -248,14 +277,20 @@ cdef class FusedRun:
                 self.run_ratio = _product(self.run_ratio, stage.argument)
                 held = []
             else:
-                stage.function = <PyObject *> op[1]
-                votes += _vote(op[1])
+                stage.callee = rsfpy_take_apart(<PyObject *> op[1])
+                vote = _vote(op[1])
+                has_python |= vote == PYTHON_CALL or stage.kind == REDUCE
                 if stage.kind == SCAN or stage.kind == REDUCE:
-                    votes += HOLDING_STAGE
+                    vote += HOLDING_STAGE
                     held = op[2]
                 if stage.kind == REDUCE:
+                    self.reduces = True
                     self.run_ratio = RSF_UNBOUNDED
             self.held.append(held)
+            if has_python:
+                votes += vote
+            else:
+                self.c_stages = index + 1
         self.uses_generated = votes > 0
         self.stride = self.until_look = 1
 
@@ -289,7 +324,9 @@ cdef class FusedRun:
 
     def drain(self, limit, /):
         """Pull, process and deliver one burst of at most ``limit`` source elements."""
-        cdef int64_t count = _bounded(check_count("limit", limit, 1))
+        cdef int64_t count = rsfpy_plain_count(limit, 1)
+        if count < 0:
+            count = _bounded(check_count("limit", limit, 1))
         self._enter()
         try:
             return self._drain(count)
@@ -329,11 +366,14 @@ cdef class FusedRun:
         if not rsfpy_enter(&self.busy):
             self.clear_later = True
             return
-        self.clear_later = True
-        self._leave()
+        self._let_go()
+        rsfpy_leave(&self.busy)
 
     cdef int _enter(self) except -1:
+        # Direct calls do not count: runs that call each other would fill the C stack.
+        Py_EnterRecursiveCall(" while a run calls its functions")
         if not rsfpy_enter(&self.busy):
+            Py_LeaveRecursiveCall()
             raise OverlappingCalls("two calls overlap on a FusedRun")
         return 0
 
@@ -342,6 +382,7 @@ cdef class FusedRun:
             self.clear_later = False
             self._let_go()
         rsfpy_leave(&self.busy)
+        Py_LeaveRecursiveCall()
 
     cdef void _let_go(self) noexcept:
         # Held until the attributes are empty: dropping it may run any code.
@@ -355,6 +396,7 @@ cdef class FusedRun:
         self.program = ()
         self.held = []
         self.slot = None
+        self.slot_callee = rsfpy_take_apart(<PyObject *> None)
         self.slot_ring = None
         self.gate = None
         self.counted_drain = None
@@ -381,7 +423,7 @@ cdef class FusedRun:
         self.exhausted = False
         try:
             if self.uses_generated and self.budget >= FEW:
-                self._run_generated(demand != RSF_UNBOUNDED)
+                self._run_generated(demand != RSF_UNBOUNDED and not self.reduces)
             else:
                 self._loop()
         except Exception as raised:
@@ -403,6 +445,8 @@ cdef class FusedRun:
         cdef int64_t taken = self.budget - self.remaining
         cdef int64_t delivered = taken - self.undelivered - (self.place == IN_STAGE)
         cdef int64_t left
+        if self.reduces:
+            delivered = 0  # before the end
         self.pulled_before += taken + self.has_none
         self.has_none = False
         self.budget = self.remaining = 0
@@ -433,15 +477,29 @@ cdef class FusedRun:
         self.remaining = 0
 
     cdef int _run_generated(self, bint counted) except -1:
-        # Unbounded demand needs no account of what was delivered, which saves some 5 ns.
-        cdef object drain = self.counted_drain if counted else self.uncounted_drain
+        # Unbounded demand needs no account of what was delivered, nor does who delivers nothing,
+        # which saves some 5 ns.
+        cdef object drain
+        cdef bint filled = self._are_filled()
+        if filled != self.drains_are_filled:
+            self.drains_are_filled = filled
+            self.counted_drain = self.uncounted_drain = None
+        drain = self.counted_drain if counted else self.uncounted_drain
         if self.gate is None:
-            self.gate = Gate.__new__(Gate)
-            slot = self.slot if self.slot_ring is None else self.slot_ring.offer
-            self.drain_arguments = (self.gate, *[op[1] for op in self.program], slot)
+            if self.c_stages == 0:
+                self.gate = Gate.__new__(Gate)
+            else:
+                self.gate = StagedGate.__new__(StagedGate)
+            if self.slot_ring is not None:
+                slot = self.slot_ring.offer
+            else:
+                slot = self.slot if self.list_slot == NULL else <object> self.list_slot
+            python_part = self.program[self.c_stages:]
+            self.drain_arguments = (self.gate, *[op[1] for op in python_part], slot)
         if drain is None:
             shape = tuple([op[0] for op in self.program])
-            drain = drain_function(shape, self.slot_ring is not None, bool(counted))
+            to = "list" if self.list_slot != NULL else "call" if self.slot_ring is None else "ring"
+            drain = drain_function(shape, self.c_stages, to, bool(counted), bool(filled))
             if counted:
                 self.counted_drain = drain
             else:
@@ -449,9 +507,39 @@ cdef class FusedRun:
         self.gate.run = self
         try:
             drain(*self.drain_arguments)
+            if self.stopped is not None:
+                raise self.stopped
         finally:
             self.gate.run = None
+            self.stopped = None
         return 0
+
+    cdef bint _are_filled(self):
+        # Whether every scan and reduction holds something: its first element, if not a seed.
+        cdef Py_ssize_t index
+        cdef int kind
+        for index in range(self.c_stages, self.stage_count):
+            kind = self.stages[index].kind
+            if (kind == SCAN or kind == REDUCE) and self.held[index] is MISSING:
+                return False
+        return True
+
+    cdef PyObject *_take_processed(self) except? NULL:
+        # What the stages that are not in the generated drain leave of the source.
+        cdef PyObject *element
+        while True:
+            element = _take(self)
+            if element == NULL:
+                return NULL
+            self.place = IN_STAGE
+            element = self._process(element, 0, self.c_stages)
+            self.place = BETWEEN
+            if element != <PyObject *> DROPPED_MARK and element != <PyObject *> ABSORBED_MARK:
+                return element
+            self.undelivered += 1
+            self.until_look -= 1
+            if self.until_look <= 0:
+                self._look_around()
 
     cdef int _loop(self) except -1:
         cdef PyObject *element
@@ -461,7 +549,7 @@ cdef class FusedRun:
                 return 0
             if self.stage_count != 0:
                 self.place = IN_STAGE
-                element = self._process(element, 0)
+                element = self._process(element, 0, self.stage_count)
             if element == <PyObject *> DROPPED_MARK or element == <PyObject *> ABSORBED_MARK:
                 self.undelivered += 1
             else:
@@ -488,88 +576,117 @@ cdef class FusedRun:
             let_others_run()
         return 0
 
-    cdef int _deliver(self, PyObject *element) except -1:
+    cdef inline int _deliver(self, PyObject *element) except -1:
         # Takes over the reference.
-        cdef object kept = <object> element
+        cdef PyObject *answer
+        if <PyObject *> self.slot_ring == <PyObject *> None:
+            answer = rsfpy_call_one(&self.slot_callee, element)
+            Py_DECREF_ptr(element)
+            if answer == NULL:
+                return -1
+            Py_DECREF_ptr(answer)
+            return 0
+        kept = <object> element
         Py_DECREF_ptr(element)
-        if self.slot_ring is None:
-            Py_DECREF_ptr(PyObject_CallOneArg_ptr(<PyObject *> self.slot, element))
-        elif ring_offer(self.slot_ring, element) == 0:
+        if ring_offer(self.slot_ring, element) == 0:
             raise _overflow()
         return 0
 
-    cdef PyObject *_process(self, PyObject *element, Py_ssize_t start) except? NULL:
-        """Pass ``element`` through the stages from ``start`` on; takes over the reference.
+    cdef PyObject *_process(
+        self, PyObject *x, Py_ssize_t start, Py_ssize_t stop
+    ) except? NULL:
+        """Pass ``x`` through the stages from ``start`` to ``stop``; takes over the reference.
 
         Returns an owned reference to the result, or a mark, which is not owned.
         """
         cdef int64_t refund = 1
-        cdef Py_ssize_t index
-        cdef Stage *stage
+        cdef Stage *stage = self.stages + start
+        cdef Stage *end = self.stages + stop
         cdef PyObject *result
-        cdef object x = <object> element
-        Py_DECREF_ptr(element)
-        for index in range(start, self.stage_count):
-            stage = &self.stages[index]
+        cdef int truth
+        while stage < end:
             if stage.kind == MAP or stage.kind == MAP_NOT_NONE:
-                result = PyObject_CallOneArg_ptr(stage.function, <PyObject *> x)
-                x = <object> result
-                Py_DECREF_ptr(result)
-                if x is None:
+                result = rsfpy_call_one(&stage.callee, x)
+                Py_DECREF_ptr(x)
+                if result == NULL:
+                    return NULL
+                x = result
+                if x == <PyObject *> None:
                     if stage.kind == MAP:
-                        raise none_returned(index, "map", <object> stage.function)
-                    self.refunded = refund
-                    return <PyObject *> DROPPED_MARK
+                        Py_DECREF_ptr(x)
+                        raise self._none_returned(stage)
+                    break
             elif stage.kind == FILTER:
-                result = PyObject_CallOneArg_ptr(stage.function, <PyObject *> x)
-                if not _is_true(result):
-                    self.refunded = refund
-                    return <PyObject *> DROPPED_MARK
+                truth = _is_true(rsfpy_call_one(&stage.callee, x))
+                if truth == 0:
+                    break
+                if truth < 0:
+                    Py_DECREF_ptr(x)
+                    return NULL
             elif stage.kind == TAKE:
                 if stage.count == 0:
-                    self.refunded = refund
-                    return <PyObject *> DROPPED_MARK
+                    break
                 stage.count -= 1
                 if stage.count == 0:
                     self._end()
             elif stage.kind == SKIP:
                 if stage.count > 0:
                     stage.count -= 1
-                    self.refunded = refund
-                    return <PyObject *> DROPPED_MARK
+                    break
             elif stage.kind == TAKE_WHILE:
-                if stage.count == 0:
-                    result = PyObject_CallOneArg_ptr(stage.function, <PyObject *> x)
-                    if _is_true(result):
-                        continue
-                stage.count = 1
-                self._end()
-                self.refunded = refund
-                return <PyObject *> DROPPED_MARK
-            elif stage.kind == SCAN or stage.kind == REDUCE:
-                held = self.held[index]
-                if held is not MISSING:
-                    x = (<object> stage.function)(held, x)
-                    if x is None:
-                        raise none_returned(
-                            index, "scan" if stage.kind == SCAN else "reduce",
-                            <object> stage.function,
-                        )
-                self.held[index] = x
-                if stage.kind == REDUCE:
-                    return <PyObject *> ABSORBED_MARK
-            elif stage.kind == BATCH:
-                held = self.held[index]
-                (<list> held).append(x)
-                if len(<list> held) < stage.argument:
-                    return <PyObject *> ABSORBED_MARK
-                self.held[index] = []
-                x = held
-                refund = _product(refund, stage.argument)
+                truth = 0 if stage.count != 0 else _is_true(rsfpy_call_one(&stage.callee, x))
+                if truth < 0:
+                    Py_DECREF_ptr(x)
+                    return NULL
+                if truth == 0:
+                    stage.count = 1
+                    self._end()
+                    break
             else:
-                self._observe(<object> stage.function, x)
+                x = self._hold(stage, x)
+                if x == NULL or x == <PyObject *> ABSORBED_MARK:
+                    return x
+                if stage.kind == BATCH:
+                    refund = _product(refund, stage.argument)
+            stage += 1
+        else:
+            return x
+        Py_DECREF_ptr(x)
+        self.refunded = refund
+        return <PyObject *> DROPPED_MARK
+
+    cdef PyObject *_hold(self, Stage *stage, PyObject *element) except? NULL:
+        """Pass ``element``, whose reference it takes over, through a stage that is not among the
+        quick ones.
+        """
+        cdef Py_ssize_t index = stage - self.stages
+        cdef object x = <object> element
+        Py_DECREF_ptr(element)
+        if stage.kind == SCAN or stage.kind == REDUCE:
+            held = self.held[index]
+            if held is not MISSING:
+                x = self.program[index][1](held, x)
+                if x is None:
+                    raise self._none_returned(stage)
+            self.held[index] = x
+            if stage.kind == REDUCE:
+                return <PyObject *> ABSORBED_MARK
+        elif stage.kind == BATCH:
+            held = self.held[index]
+            (<list> held).append(x)
+            if len(<list> held) < stage.argument:
+                return <PyObject *> ABSORBED_MARK
+            self.held[index] = []
+            x = held
+        else:
+            self._observe(self.program[index][1], x)
         Py_INCREF_ptr(<PyObject *> x)
         return <PyObject *> x
+
+    cdef object _none_returned(self, Stage *stage):
+        cdef Py_ssize_t index = stage - self.stages
+        op = self.program[index]
+        return none_returned(index, op[0], op[1])
 
     cdef int _observe(self, object function, object element) except -1:
         try:
@@ -591,7 +708,7 @@ cdef class FusedRun:
         self.place = IN_STAGE
         try:
             Py_INCREF_ptr(<PyObject *> element)
-            result = self._process(<PyObject *> element, 0)
+            result = self._process(<PyObject *> element, 0, self.stage_count)
             if result == <PyObject *> DROPPED_MARK:
                 return ENDED if self.has_ended else DROPPED
             if result != <PyObject *> ABSORBED_MARK:
@@ -627,7 +744,7 @@ cdef class FusedRun:
                 self.held[index] = [] if stage.kind == BATCH else MISSING
                 self.place = IN_STAGE
                 Py_INCREF_ptr(<PyObject *> held)
-                result = self._process(<PyObject *> held, index + 1)
+                result = self._process(<PyObject *> held, index + 1, self.stage_count)
                 if result == <PyObject *> ABSORBED_MARK or result == <PyObject *> DROPPED_MARK:
                     continue
                 if not self._fulfil_one():
@@ -658,24 +775,21 @@ cdef object _overflow():
     return BufferOverflow("the ring that takes the results is full")
 
 
-cdef inline bint _is_true(PyObject *answer) except -1:
-    # Takes over the reference.
+cdef inline int _is_true(PyObject *answer) noexcept:
+    # Takes over the reference; -1, also for NULL, where an exception is set.
     cdef int truth
-    if answer == <PyObject *> True:
+    if answer == Py_True_ptr:
         truth = 1
-    elif answer == <PyObject *> False:
+    elif answer == Py_False_ptr:
         truth = 0
+    elif answer == NULL:
+        return -1
     else:
-        try:
-            truth = PyObject_IsTrue_ptr(answer)
-        except:
-            Py_DECREF_ptr(answer)
-            raise
+        truth = PyObject_IsTrue_ptr(answer)
     Py_DECREF_ptr(answer)
     return truth
 
 
-@cython.final
 @cython.internal
 cdef class Gate:
     """What a generated drain iterates over, and where it keeps its accounts."""
@@ -697,8 +811,7 @@ cdef class Gate:
         self.run.stages[index].count = self.run.stages[index].kind == TAKE_WHILE
 
     def none_returned(self, Py_ssize_t index):
-        op = self.run.program[index]
-        return none_returned(index, op[0], op[1])
+        return self.run._none_returned(&self.run.stages[index])
 
     def overflow(self):
         return _overflow()
@@ -713,7 +826,8 @@ cdef class Gate:
         return self.run.held[index]
 
     def set_held(self, Py_ssize_t index, held):
-        self.run.held[index] = held
+        if held is not None:  # else a function returned that, and the run has failed
+            self.run.held[index] = held
 
     @property
     def dropped(self):
@@ -731,4 +845,35 @@ cdef PyObject *gate_next(PyObject *gate) except? NULL:
     return _take((<Gate> gate).run)
 
 
+@cython.final
+@cython.internal
+cdef class StagedGate(Gate):
+    """The same, where the first stages are not in the generated drain."""
+
+    def __next__(self):  # replaced by staged_gate_next, below
+        raise StopIteration
+
+
+cdef PyObject *take_processed(PyObject *gate) except? NULL:
+    if <PyObject *> (<Gate> gate).run == <PyObject *> None:
+        return NULL
+    return (<Gate> gate).run._take_processed()
+
+
+cdef PyObject *staged_gate_next(PyObject *gate) noexcept:
+    # A stage's StopIteration is no end: the loop must not see it.
+    cdef PyObject *element = (<next_function> take_processed)(gate)
+    if element == NULL and PyErr_Occurred() != NULL and PyErr_ExceptionMatches(StopIteration):
+        try:
+            _raise_what_is_set()
+        except StopIteration as raised:
+            (<Gate> gate).run.stopped = raised
+    return element
+
+
+cdef int _raise_what_is_set() except -1:
+    return -1
+
+
 rsfpy_set_iternext(<PyTypeObject *> Gate, <next_function> gate_next)
+rsfpy_set_iternext(<PyTypeObject *> StagedGate, staged_gate_next)

@@ -23,25 +23,40 @@ cdef extern from "Python.h":
     void Py_INCREF_ptr "Py_INCREF"(PyObject *)
 
 
-cdef class SpscRing:
+cdef class BoundedRing:
     cdef rsf_ring ring
-    cdef PyObject **slots  # owned references in head .. tail-1; the rest is stale
     cdef PyThread_type_lock consumer_event
     cdef PyThread_type_lock producer_event
     cdef object error
     cdef object waker  # called, once, in place of the consumer's event
+    cdef object producer_waker  # likewise
+    cdef bint data_awaited  # by a coroutine, whose waker is nobody else's to forget
+    cdef bint room_awaited
     cdef long creator
     cdef object __weakref__
 
+    cdef uint64_t start(self, object capacity) except 0
+    cdef bint has_data(self) noexcept
+    cdef void set_waker(self, object waker, bint awaited) noexcept
+    cdef void set_producer_waker(self, object waker, bint awaited) noexcept
     cdef int wake_consumer(self) except -1
     cdef void wake_producer(self) noexcept
-    cdef Py_ssize_t _offer_many(self, object elements, Py_ssize_t first) except -1
+    cdef int wait_for_data(self, object timeout) except -1
+    cdef int wait_for_room(self, str call, object timeout) except -1
     cdef object _deadline(self, object timeout, object deadline)
     cdef bint _park(self, bint consumer, object deadline) except -1
     cdef void _call_off(self, bint consumer) noexcept
 
 
-cdef int refuse_overlap(str side) except -1
+cdef class SpscRing(BoundedRing):
+    cdef PyObject **slots  # owned references in head .. tail-1; the rest is stale
+
+    cdef Py_ssize_t _offer_many(self, object elements, Py_ssize_t first) except -1
+    cdef int _put_one(self, object element) except -1
+    cdef object _take_one(self)
+
+
+cdef int refuse_overlap(BoundedRing ring, str side) except -1
 cdef int refuse_closed(str call) except -1
 cdef int refuse_none() except -1
 
@@ -50,7 +65,7 @@ cdef inline int ring_offer(SpscRing self, PyObject *element) except -1:
     # 1: put in; 0: full. Takes a reference of its own.
     cdef uint64_t index
     if not rsfpy_enter_producer(&self.ring):
-        refuse_overlap("producer")
+        refuse_overlap(self, "producer")
     if rsf_ring_is_closed(&self.ring):
         rsf_ring_leave_producer(&self.ring)
         refuse_closed("offer")
@@ -74,7 +89,7 @@ cdef inline PyObject *ring_poll(SpscRing self) except? NULL:
     cdef uint64_t index
     cdef PyObject *element
     if not rsfpy_enter_consumer(&self.ring):
-        refuse_overlap("consumer")
+        refuse_overlap(self, "consumer")
     if rsf_ring_peek(&self.ring, 1, &index) == 0:
         rsf_ring_leave_consumer(&self.ring)
         return NULL

@@ -12,9 +12,10 @@ from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New
 from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
 from cpython.ref cimport Py_DECREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
+from rstreams_fast.core._cython._calls cimport rsfpy_plain_count
 from rstreams_fast.core._cython._csrc cimport (
     PY_LOCK_ACQUIRED,
     PY_LOCK_INTR,
@@ -62,9 +63,11 @@ from rstreams_fast.core._common import (
     check_element,
     check_same_process,
     check_timeout,
+    refuse_overlap as _refuse_overlap,
     refuse_pickle,
+    wake_quietly,
 )
-from rstreams_fast.errors import OverlappingCalls, RingClosed
+from rstreams_fast.errors import RingClosed
 
 
 cdef extern from "Python.h":
@@ -94,8 +97,9 @@ cdef double SLEEP_GROWTH = _SLEEP_GROWTH
 cdef double LONGEST_SLEEP = 1000.0  # seconds asked of the system at once
 
 
-cdef int refuse_overlap(str side) except -1:
-    raise OverlappingCalls(f"two calls overlap on the {side} side of an SpscRing")
+cdef int refuse_overlap(BoundedRing ring, str side) except -1:
+    _refuse_overlap(ring, side)
+    return 0
 
 
 cdef int refuse_closed(str call) except -1:
@@ -107,34 +111,27 @@ cdef int refuse_none() except -1:
     return 0
 
 
-@cython.trashcan(True)
-cdef class SpscRing:
-    """A bounded first-in first-out buffer between one producer and one consumer.
+cdef class BoundedRing:
+    """What rings have in common: two sides, one call on each at a time; closing; waiting."""
 
-    The producer's calls are ``offer``, ``offer_many``, ``put``; the consumer's ``poll``,
-    ``poll_many``, ``get``, ``arm``, ``disarm``. Two calls that overlap on one side raise
-    ``OverlappingCalls``; which thread makes them does not matter. ``close``, ``closed`` and ``len``
-    are anybody's.
-    """
-
-    def __cinit__(self, capacity):
-        cdef uint64_t count = check_capacity("capacity", capacity)
-        if not rsf_ring_init(&self.ring, count):
-            raise ValueError(f"capacity must be 1 to 2**31, got {capacity}")
-        self.slots = <PyObject **> calloc(rsf_ring_slots(&self.ring), sizeof(PyObject *))
+    def __cinit__(self, *args, **kwargs):
         self.consumer_event = PyThread_allocate_lock()
         self.producer_event = PyThread_allocate_lock()
-        if self.slots == NULL or self.consumer_event == NULL or self.producer_event == NULL:
-            raise MemoryError(f"no memory for a ring of {capacity} elements")
+        if self.consumer_event == NULL or self.producer_event == NULL:
+            raise MemoryError("no memory for a ring")
         # An event is a lock that is free only between a wake and the end of the wait.
         PyThread_acquire_lock(self.consumer_event, 1)
         PyThread_acquire_lock(self.producer_event, 1)
         self.creator = getpid()
 
+    cdef uint64_t start(self, object capacity) except 0:
+        # Before anybody knows the ring; returns the number of slots.
+        cdef uint64_t count = check_capacity("capacity", capacity)
+        if not rsf_ring_init(&self.ring, count):
+            raise ValueError(f"capacity must be 1 to 2**31, got {capacity}")
+        return rsf_ring_slots(&self.ring)
+
     def __dealloc__(self):
-        if self.slots != NULL:
-            drop_all(&self.ring, self.slots)
-            free(self.slots)
         for event in (<size_t> self.consumer_event, <size_t> self.producer_event):
             if event != 0:
                 # A locked lock may not be freed everywhere, and these always are.
@@ -154,149 +151,6 @@ cdef class SpscRing:
     def __len__(self):
         return rsf_ring_size(&self.ring)
 
-    # -- producer --------------------------------------------------------------------------------
-
-    def offer(self, element, /):
-        """Put ``element`` in; ``False`` when full. ``RingClosed`` when closed."""
-        return ring_offer(self, <PyObject *> element) != 0
-
-    def offer_many(self, elements, start=0):
-        """Put in as many of ``elements[start:]`` as fit and return how many that were.
-
-        An element that is ``None`` among those that would fit is a ``TypeError`` and nothing is put
-        in.
-        """
-        cdef object position
-        cdef Py_ssize_t first
-        cdef int fitting
-        if not isinstance(elements, (list, tuple)):
-            raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
-        position = check_count("start", start)
-        first = min(position, PY_SSIZE_T_MAX)
-        # The list must not change between the look at its size and the last reference taken.
-        with cython.critical_section(elements):
-            return self._offer_many(elements, first)
-
-    cdef Py_ssize_t _offer_many(self, object elements, Py_ssize_t first) except -1:
-        cdef bint is_list = isinstance(elements, list)
-        cdef Py_ssize_t size = PyList_GET_SIZE(elements) if is_list else PyTuple_GET_SIZE(elements)
-        cdef PyObject *element
-        cdef uint64_t index, free, i
-        if not rsfpy_enter_producer(&self.ring):
-            refuse_overlap("producer")
-        if rsf_ring_is_closed(&self.ring):
-            rsf_ring_leave_producer(&self.ring)
-            refuse_closed("offer")
-        free = rsf_ring_reserve(&self.ring, max(size - first, 0), &index)
-        # One look beyond what fits: None is refused by a full ring, too.
-        for i in range(max(free, 1 if size > first else 0)):
-            element = _item(elements, first + <Py_ssize_t> i, is_list)
-            if element == <PyObject *> None:
-                rsf_ring_leave_producer(&self.ring)
-                refuse_none()
-        for i in range(free):
-            element = _item(elements, first + <Py_ssize_t> i, is_list)
-            Py_INCREF_ptr(element)
-            self.slots[rsf_ring_slot(&self.ring, index + i)] = element
-        rsf_ring_commit(&self.ring, free)
-        rsf_ring_leave_producer(&self.ring)
-        if free != 0 and rsfpy_take_waiting_consumer(&self.ring):
-            self.wake_consumer()
-        return free
-
-    def put(self, element, timeout=None):
-        """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
-        cdef uint64_t index
-        check_element(element)
-        timeout = check_timeout(timeout)
-        if not rsfpy_enter_producer(&self.ring):
-            refuse_overlap("producer")
-        try:
-            deadline = None
-            while True:
-                if rsf_ring_is_closed(&self.ring):
-                    refuse_closed("put")
-                if rsf_ring_reserve(&self.ring, 1, &index) != 0:
-                    Py_INCREF_ptr(<PyObject *> element)
-                    self.slots[rsf_ring_slot(&self.ring, index)] = <PyObject *> element
-                    rsf_ring_commit(&self.ring, 1)
-                    break
-                deadline = self._deadline(timeout, deadline)
-                if rsf_ring_prepare_wait_producer(&self.ring) and not self._park(False, deadline):
-                    if rsf_ring_reserve(&self.ring, 1, &index) == 0:
-                        raise TimeoutError(f"the ring stayed full for {timeout} seconds")
-        finally:
-            rsf_ring_leave_producer(&self.ring)
-        if rsfpy_take_waiting_consumer(&self.ring):
-            self.wake_consumer()
-
-    # -- consumer --------------------------------------------------------------------------------
-
-    def poll(self):
-        """Take the oldest element out; ``None`` when empty, closed or not."""
-        cdef PyObject *element = ring_poll(self)
-        if element == NULL:
-            return None
-        return _stolen(element)
-
-    def poll_many(self, max, /):
-        """Take up to ``max`` elements out, oldest first."""
-        cdef object wanted = check_count("max", max)
-        cdef uint64_t size = rsf_ring_size(&self.ring)
-        cdef uint64_t index, ready, i
-        if wanted < size:
-            size = wanted
-        # Before the side is entered, because allocating may run the collector, and so any code.
-        cdef list taken = PyList_New(size)
-        if not rsfpy_enter_consumer(&self.ring):
-            refuse_overlap("consumer")
-        ready = rsf_ring_peek(&self.ring, size, &index)
-        for i in range(ready):
-            PyList_SET_ITEM_ptr(
-                <PyObject *> taken, i, self.slots[rsf_ring_slot(&self.ring, index + i)]
-            )
-        rsf_ring_release(&self.ring, ready)
-        rsf_ring_leave_consumer(&self.ring)
-        if ready != size:  # somebody else was faster
-            Py_SET_SIZE(<PyObject *> taken, ready)
-        if ready != 0 and rsfpy_take_waiting_producer(&self.ring):
-            self.wake_producer()
-        return taken
-
-    def get(self, timeout=None):
-        """Take the oldest element out, waiting for one.
-
-        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
-        ``close``, else ``RingClosed``.
-        """
-        cdef uint64_t index
-        cdef PyObject *element
-        timeout = check_timeout(timeout)
-        if not rsfpy_enter_consumer(&self.ring):
-            refuse_overlap("consumer")
-        try:
-            deadline = None
-            self.waker = None
-            while rsf_ring_peek(&self.ring, 1, &index) == 0:
-                if rsf_ring_is_drained(&self.ring):
-                    raise self.error or RingClosed("the ring is closed and empty")
-                deadline = self._deadline(timeout, deadline)
-                if rsf_ring_prepare_wait_consumer(&self.ring):
-                    if not self._park(True, deadline) and rsf_ring_peek(&self.ring, 1, &index) == 0:
-                        raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
-                elif rsf_ring_is_closed(&self.ring):
-                    # A producer that came before the close is about to leave.
-                    with nogil:
-                        rsfpy_yield()
-                    PyErr_CheckSignals()
-            element = self.slots[rsf_ring_slot(&self.ring, index)]
-            rsf_ring_release(&self.ring, 1)
-        finally:
-            rsf_ring_leave_consumer(&self.ring)
-        if rsfpy_take_waiting_producer(&self.ring):
-            self.wake_producer()
-        return _stolen(element)
-
     def arm(self, waker, /):
         """Have ``waker()`` called, once, by whoever next puts an element in, or closes the ring.
 
@@ -306,19 +160,44 @@ cdef class SpscRing:
         """
         check_same_process(self, self.creator)
         if not rsfpy_enter_consumer(&self.ring):
-            refuse_overlap("consumer")
-        self.waker = waker  # before the flag that it is there for
+            refuse_overlap(self, "consumer")
+        self.set_waker(waker, False)  # before the flag that it is there for
         armed = rsf_ring_prepare_wait_consumer(&self.ring)
+        if not armed:  # before the side is left: the next call on it may arm, too
+            self.set_waker(None, False)
         rsf_ring_leave_consumer(&self.ring)
-        if not armed:
-            self.waker = None
         return armed
 
     def disarm(self):
-        """Forget the waker; it may be about to be called by another thread all the same."""
-        self.waker = None
+        """Forget the waker that ``arm`` was given, if any. Another thread may be about to call it
+        all the same.
+        """
+        with cython.critical_section(self):
+            if not self.data_awaited:
+                self.waker = None
 
-    # -- anybody ---------------------------------------------------------------------------------
+    def arm_producer(self, waker, /):
+        """Have ``waker()`` called, once, by whoever next takes an element out, or closes the ring.
+
+        The producer's way to wait without a thread. ``False`` if there is room, or the ring is
+        closed: look again. What the waker raises goes to ``sys.unraisablehook``, for it must not
+        keep elements from who took them out. ``put`` disarms.
+        """
+        check_same_process(self, self.creator)
+        if not rsfpy_enter_producer(&self.ring):
+            refuse_overlap(self, "producer")
+        self.set_producer_waker(waker, False)
+        armed = rsf_ring_prepare_wait_producer(&self.ring)
+        if not armed:
+            self.set_producer_waker(None, False)
+        rsf_ring_leave_producer(&self.ring)
+        return armed
+
+    def disarm_producer(self):
+        """Forget the producer's waker. See ``disarm``."""
+        with cython.critical_section(self):
+            if not self.room_awaited:
+                self.producer_waker = None
 
     def close(self, error=None):
         """Let nothing more in. The first call counts; ``get`` raises ``error`` at the end."""
@@ -329,31 +208,91 @@ cdef class SpscRing:
                 return
             self.error = error
             rsf_ring_close(&self.ring)
-        if rsf_ring_take_waiting_consumer(&self.ring):
-            self.wake_consumer()
-        if rsf_ring_take_waiting_producer(&self.ring):
-            self.wake_producer()
+        try:
+            if rsf_ring_take_waiting_consumer(&self.ring):
+                self.wake_consumer()
+        finally:
+            if rsf_ring_take_waiting_producer(&self.ring):
+                self.wake_producer()
 
     def __repr__(self):
         state = " closed" if rsf_ring_is_closed(&self.ring) else ""
-        return f"<SpscRing {len(self)}/{self.ring.capacity}{state}>"
+        return f"<{type(self).__name__} {len(self)}/{self.ring.capacity}{state}>"
 
     def __reduce__(self):
         refuse_pickle(self)
 
-    # -- parking ---------------------------------------------------------------------------------
+    # -- waking ----------------------------------------------------------------------------------
+
+    cdef void set_waker(self, object waker, bint awaited) noexcept:
+        with cython.critical_section(self):
+            self.waker = waker
+            self.data_awaited = awaited
+
+    cdef void set_producer_waker(self, object waker, bint awaited) noexcept:
+        with cython.critical_section(self):
+            self.producer_waker = waker
+            self.room_awaited = awaited
 
     cdef int wake_consumer(self) except -1:
-        waker = self.waker
+        with cython.critical_section(self):
+            waker = self.waker
+            self.waker = None
+            self.data_awaited = False
         if waker is None:
             PyThread_release_lock(self.consumer_event)
         else:
-            self.waker = None
             waker()
         return 0
 
     cdef void wake_producer(self) noexcept:
-        PyThread_release_lock(self.producer_event)
+        with cython.critical_section(self):
+            waker = self.producer_waker
+            self.producer_waker = None
+            self.room_awaited = False
+        if waker is None:
+            PyThread_release_lock(self.producer_event)
+        else:
+            wake_quietly(waker)
+
+    # -- waiting, inside one's side --------------------------------------------------------------
+
+    cdef bint has_data(self) noexcept:
+        cdef uint64_t index
+        return rsf_ring_peek(&self.ring, 1, &index) != 0
+
+    cdef int wait_for_data(self, object timeout) except -1:
+        deadline = None
+        if self.waker is not None:
+            self.disarm()
+        while not self.has_data():
+            if rsf_ring_is_drained(&self.ring):
+                raise self.error or RingClosed("the ring is closed and empty")
+            deadline = self._deadline(timeout, deadline)
+            if rsf_ring_prepare_wait_consumer(&self.ring):
+                if not self._park(True, deadline) and not self.has_data():
+                    raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
+            elif rsf_ring_is_closed(&self.ring):
+                # A producer that came before the close is about to leave.
+                with nogil:
+                    rsfpy_yield()
+                PyErr_CheckSignals()
+        return 0
+
+    cdef int wait_for_room(self, str call, object timeout) except -1:
+        cdef uint64_t index
+        deadline = None
+        if self.producer_waker is not None:
+            self.disarm_producer()
+        while True:
+            if rsf_ring_is_closed(&self.ring):
+                refuse_closed(call)
+            if rsf_ring_reserve(&self.ring, 1, &index) != 0:
+                return 0
+            deadline = self._deadline(timeout, deadline)
+            if rsf_ring_prepare_wait_producer(&self.ring) and not self._park(False, deadline):
+                if rsf_ring_reserve(&self.ring, 1, &index) == 0:
+                    raise TimeoutError(f"the ring stayed full for {timeout} seconds")
 
     cdef object _deadline(self, object timeout, object deadline):
         # Called before every park: a fork leaves the other side behind in the parent.
@@ -399,6 +338,246 @@ cdef class SpscRing:
         elif not rsf_ring_take_waiting_producer(&self.ring):
             with nogil:
                 PyThread_acquire_lock(self.producer_event, 1)
+
+
+async def await_data(BoundedRing ring):
+    """Wait as ``wait_for_data`` does, in a coroutine, without a thread."""
+    from asyncio import sleep
+
+    from rstreams_fast.core._awaiting import new_bell
+
+    ring.disarm()
+    while not ring.has_data():
+        if rsf_ring_is_drained(&ring.ring):
+            raise ring.error or RingClosed("the ring is closed and empty")
+        check_same_process(ring, ring.creator)
+        future, bell = new_bell()
+        ring.set_waker(bell, True)
+        if not rsf_ring_prepare_wait_consumer(&ring.ring):
+            ring.set_waker(None, False)
+            if rsf_ring_is_closed(&ring.ring):
+                await sleep(0)  # a producer that came before the close is about to leave: let it
+            continue
+        try:
+            await future
+        except BaseException:
+            ring.set_waker(None, False)
+            rsf_ring_take_waiting_consumer(&ring.ring)
+            raise
+
+
+async def await_room(BoundedRing ring, str call):
+    """Wait as ``wait_for_room`` does, in a coroutine, without a thread."""
+    cdef uint64_t index
+    from rstreams_fast.core._awaiting import new_bell
+
+    ring.disarm_producer()
+    while True:
+        if rsf_ring_is_closed(&ring.ring):
+            refuse_closed(call)
+        if rsf_ring_reserve(&ring.ring, 1, &index) != 0:
+            return
+        check_same_process(ring, ring.creator)
+        future, bell = new_bell()
+        ring.set_producer_waker(bell, True)
+        if not rsf_ring_prepare_wait_producer(&ring.ring):
+            ring.set_producer_waker(None, False)
+            continue
+        try:
+            await future
+        except BaseException:
+            ring.set_producer_waker(None, False)
+            rsf_ring_take_waiting_producer(&ring.ring)
+            raise
+
+
+@cython.trashcan(True)
+cdef class SpscRing(BoundedRing):
+    """A bounded first-in first-out buffer between one producer and one consumer.
+
+    The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput``, ``arm_producer``; the
+    consumer's ``poll``, ``poll_many``, ``get``, ``aget``, ``arm``. Two calls that overlap on one
+    side raise ``OverlappingCalls``; which thread makes them does not matter, and who waits is
+    inside. ``close``, ``closed`` and ``len`` are anybody's.
+    """
+
+    def __cinit__(self, capacity):
+        cdef uint64_t count = self.start(capacity)
+        self.slots = <PyObject **> calloc(count, sizeof(PyObject *))
+        if self.slots == NULL:
+            raise MemoryError(f"no memory for a ring of {capacity} elements")
+
+    def __dealloc__(self):
+        if self.slots != NULL:
+            drop_all(&self.ring, self.slots)
+            free(self.slots)
+
+    # -- producer --------------------------------------------------------------------------------
+
+    def offer(self, element, /):
+        """Put ``element`` in; ``False`` when full. ``RingClosed`` when closed."""
+        return ring_offer(self, <PyObject *> element) != 0
+
+    def offer_many(self, elements, start=0):
+        """Put in as many of ``elements[start:]`` as fit and return how many that were.
+
+        An element that is ``None`` among those that would fit is a ``TypeError`` and nothing is put
+        in.
+        """
+        cdef int64_t position = rsfpy_plain_count(start, 0)
+        if not isinstance(elements, (list, tuple)):
+            raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
+        if position < 0:
+            position = min(check_count("start", start), INT64_MAX)
+        # The list must not change between the look at its size and the last reference taken.
+        with cython.critical_section(elements):
+            return self._offer_many(elements, min(position, <int64_t> PY_SSIZE_T_MAX))
+
+    cdef Py_ssize_t _offer_many(self, object elements, Py_ssize_t first) except -1:
+        cdef bint is_list = isinstance(elements, list)
+        cdef Py_ssize_t size = PyList_GET_SIZE(elements) if is_list else PyTuple_GET_SIZE(elements)
+        cdef PyObject *element
+        cdef uint64_t index, free, i
+        if not rsfpy_enter_producer(&self.ring):
+            refuse_overlap(self, "producer")
+        if rsf_ring_is_closed(&self.ring):
+            rsf_ring_leave_producer(&self.ring)
+            refuse_closed("offer")
+        free = rsf_ring_reserve(&self.ring, max(size - first, 0), &index)
+        # One look beyond what fits: None is refused by a full ring, too.
+        for i in range(max(free, 1 if size > first else 0)):
+            element = _item(elements, first + <Py_ssize_t> i, is_list)
+            if element == <PyObject *> None:
+                rsf_ring_leave_producer(&self.ring)
+                refuse_none()
+        for i in range(free):
+            element = _item(elements, first + <Py_ssize_t> i, is_list)
+            Py_INCREF_ptr(element)
+            self.slots[rsf_ring_slot(&self.ring, index + i)] = element
+        rsf_ring_commit(&self.ring, free)
+        rsf_ring_leave_producer(&self.ring)
+        if free != 0 and rsfpy_take_waiting_consumer(&self.ring):
+            self.wake_consumer()
+        return free
+
+    def put(self, element, timeout=None):
+        """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
+        check_element(element)
+        timeout = check_timeout(timeout)
+        if not rsfpy_enter_producer(&self.ring):
+            refuse_overlap(self, "producer")
+        try:
+            self.wait_for_room("put", timeout)
+            self._put_one(element)
+        finally:
+            rsf_ring_leave_producer(&self.ring)
+        if rsfpy_take_waiting_consumer(&self.ring):
+            self.wake_consumer()
+
+    async def aput(self, element):
+        """Put ``element`` in, awaiting room.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled, the
+        element has not been put in.
+        """
+        check_element(element)
+        if not rsfpy_enter_producer(&self.ring):
+            refuse_overlap(self, "producer")
+        try:
+            await await_room(self, "aput")
+            self._put_one(element)
+        finally:
+            rsf_ring_leave_producer(&self.ring)
+        if rsfpy_take_waiting_consumer(&self.ring):
+            self.wake_consumer()
+
+    cdef int _put_one(self, object element) except -1:
+        # Inside the producer's side, when there is room.
+        cdef uint64_t index
+        rsf_ring_reserve(&self.ring, 1, &index)
+        Py_INCREF_ptr(<PyObject *> element)
+        self.slots[rsf_ring_slot(&self.ring, index)] = <PyObject *> element
+        rsf_ring_commit(&self.ring, 1)
+        return 0
+
+    # -- consumer --------------------------------------------------------------------------------
+
+    def poll(self):
+        """Take the oldest element out; ``None`` when empty, closed or not."""
+        cdef PyObject *element = ring_poll(self)
+        if element == NULL:
+            return None
+        return _stolen(element)
+
+    def poll_many(self, max, /):
+        """Take up to ``max`` elements out, oldest first."""
+        cdef int64_t wanted = rsfpy_plain_count(max, 0)
+        cdef uint64_t size = rsf_ring_size(&self.ring)
+        cdef uint64_t index, ready, i
+        if wanted < 0:
+            wanted = min(check_count("max", max), INT64_MAX)
+        if <uint64_t> wanted < size:
+            size = wanted
+        # Before the side is entered, because allocating may run the collector, and so any code.
+        cdef list taken = PyList_New(size)
+        if not rsfpy_enter_consumer(&self.ring):
+            refuse_overlap(self, "consumer")
+        ready = rsf_ring_peek(&self.ring, size, &index)
+        for i in range(ready):
+            PyList_SET_ITEM_ptr(
+                <PyObject *> taken, i, self.slots[rsf_ring_slot(&self.ring, index + i)]
+            )
+        rsf_ring_release(&self.ring, ready)
+        rsf_ring_leave_consumer(&self.ring)
+        if ready != size:  # somebody else was faster
+            Py_SET_SIZE(<PyObject *> taken, ready)
+        if ready != 0 and rsfpy_take_waiting_producer(&self.ring):
+            self.wake_producer()
+        return taken
+
+    def get(self, timeout=None):
+        """Take the oldest element out, waiting for one.
+
+        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
+        ``close``, else ``RingClosed``.
+        """
+        timeout = check_timeout(timeout)
+        if not rsfpy_enter_consumer(&self.ring):
+            refuse_overlap(self, "consumer")
+        try:
+            self.wait_for_data(timeout)
+            element = self._take_one()
+        finally:
+            rsf_ring_leave_consumer(&self.ring)
+        if rsfpy_take_waiting_producer(&self.ring):
+            self.wake_producer()
+        return element
+
+    async def aget(self):
+        """Take the oldest element out, awaiting one. At the end it raises what ``get`` does.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled,
+        nothing has been taken out.
+        """
+        if not rsfpy_enter_consumer(&self.ring):
+            refuse_overlap(self, "consumer")
+        try:
+            await await_data(self)
+            element = self._take_one()
+        finally:
+            rsf_ring_leave_consumer(&self.ring)
+        if rsfpy_take_waiting_producer(&self.ring):
+            self.wake_producer()
+        return element
+
+    cdef object _take_one(self):
+        # Inside the consumer's side, when there is an element.
+        cdef uint64_t index
+        cdef PyObject *element
+        rsf_ring_peek(&self.ring, 1, &index)
+        element = self.slots[rsf_ring_slot(&self.ring, index)]
+        rsf_ring_release(&self.ring, 1)
+        return _stolen(element)
 
 
 cdef inline PyObject *_item(object elements, Py_ssize_t index, bint is_list) noexcept:

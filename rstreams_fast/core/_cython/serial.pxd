@@ -1,6 +1,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
+from rstreams_fast.core._cython._calls cimport rsfpy_callee
 from rstreams_fast.core._cython._csrc cimport rsf_serial, rsf_serial_cell
 
 
@@ -10,6 +11,7 @@ cdef class SignalSerializer:
     cdef PyObject **slots  # owned references where not NULL
     cdef object subscriber
     cdef object deliver_next  # the subscriber's on_next, looked up once
+    cdef rsfpy_callee callee  # borrowed from it
     cdef object subscription
     cdef object error
     cdef list parked
@@ -24,6 +26,7 @@ cdef class SignalSerializer:
 
     cdef int _next(self, object element, bint wait) except -1
     cdef int _next_as_holder(self, object element) except -1
+    cdef int _next_after_others(self, object element) except -1
     cdef bint _terminate(self, int kind, object error) except -1
     cdef object _upstream(self)
     cdef object _end_upstream(self)
@@ -32,6 +35,7 @@ cdef class SignalSerializer:
     cdef int _deliver_all(self) except -1
     cdef int _deliver_terminal(self, int kind) except -1
     cdef int _call(self, object element) except -1
+    cdef int _abandon_what_was_raised(self) except -1
     cdef int _abandon(self, object raised) except -1
     cdef void _forget(self) noexcept
     cdef void _wake(self) noexcept

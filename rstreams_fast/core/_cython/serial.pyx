@@ -12,6 +12,7 @@ from cpython.ref cimport Py_DECREF
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 
+from rstreams_fast.core._cython._calls cimport rsfpy_call_one_deeper, rsfpy_take_apart
 from rstreams_fast.core._cython._csrc cimport (
     PY_LOCK_ACQUIRED,
     PyErr_CheckSignals,
@@ -38,7 +39,6 @@ from rstreams_fast.core._cython._csrc cimport (
     rsf_serial_is_drained,
     rsf_serial_is_idle,
     rsf_serial_latch_terminal,
-    rsf_serial_leave,
     rsf_serial_peek,
     rsf_serial_prepare_wait,
     rsf_serial_publish,
@@ -49,9 +49,10 @@ from rstreams_fast.core._cython._csrc cimport (
     rsf_serial_slot,
     rsf_serial_slots,
     rsf_serial_terminal,
-    rsf_serial_try_acquire,
     rsf_store_rel_u32,
+    rsfpy_serial_leave,
     rsfpy_serial_take_waiting,
+    rsfpy_serial_try_acquire,
 )
 
 from os import getpid
@@ -80,6 +81,8 @@ cdef extern from "Python.h":
     ctypedef int (*inquiry)(PyObject *)
     void Py_INCREF_ptr "Py_INCREF"(PyObject *)
     void Py_DECREF_ptr "Py_DECREF"(PyObject *)
+    int Py_EnterRecursiveCall(const char *) except *  # not 0: failed
+    void Py_LeaveRecursiveCall()
 
 
 cdef extern from *:
@@ -170,6 +173,7 @@ cdef class SignalSerializer:
         self.fail_fast = fail_fast
         self.subscriber = subscriber
         self.deliver_next = subscriber.on_next
+        self.callee = rsfpy_take_apart(<PyObject *> self.deliver_next)
         self.parked = []
         self.creator = getpid()
 
@@ -236,7 +240,12 @@ cdef class SignalSerializer:
         """Ask upstream for ``n`` more elements."""
         subscription = self._upstream()
         if subscription is not None:
-            subscription.request(n)
+            # A circle of serializers would fill the C stack, which no interpreter watches.
+            Py_EnterRecursiveCall(" while asking upstream")
+            try:
+                subscription.request(n)
+            finally:
+                Py_LeaveRecursiveCall()
 
     def cancel(self):
         """Cancel upstream, drop what is queued and forget the subscriber (§3.13)."""
@@ -281,7 +290,7 @@ cdef class SignalSerializer:
         cdef int answer
         if element is None:
             check_element(element)
-        if rsf_serial_try_acquire(&self.serial):
+        if rsfpy_serial_try_acquire(&self.serial):
             return self._next_as_holder(element)
         if self.fail_fast:
             if rsf_serial_is_cancelled(&self.serial):
@@ -307,13 +316,32 @@ cdef class SignalSerializer:
 
     cdef int _next_as_holder(self, object element) except -1:
         # The way past the mailbox. Whatever happens, the drain is left.
+        cdef PyObject *answer
+        if (
+            not rsf_serial_is_idle(&self.serial)
+            or rsf_load_acq_u32(&self.announce) != 0
+            or rsf_serial_is_cancelled(&self.serial)
+        ):
+            return self._next_after_others(element)
+        if self.waits:
+            self.owner = PyThread_get_thread_ident()
+        answer = rsfpy_call_one_deeper(&self.callee, <PyObject *> element)
+        if answer == NULL:
+            self._abandon_what_was_raised()
+            return RSF_SERIAL_OK
+        Py_DECREF_ptr(answer)
+        self.owner = 0
+        if not rsfpy_serial_leave(&self.serial):
+            self._drain()
+        return RSF_SERIAL_OK
+
+    cdef int _next_after_others(self, object element) except -1:
         cdef uint64_t index
         cdef int answer = RSF_SERIAL_OK
         if self.waits:
             self.owner = PyThread_get_thread_ident()
         try:
-            if not rsf_serial_is_idle(&self.serial) or rsf_load_acq_u32(&self.announce) != 0:
-                self._deliver_all()
+            self._deliver_all()
             if rsf_serial_is_cancelled(&self.serial):
                 answer = RSF_SERIAL_CANCELLED
             elif rsf_serial_is_idle(&self.serial):
@@ -356,7 +384,7 @@ cdef class SignalSerializer:
         while True:
             self._deliver_all()
             self.owner = 0
-            if rsf_serial_leave(&self.serial):
+            if rsfpy_serial_leave(&self.serial):
                 return 0
             self.owner = owner
 
@@ -403,7 +431,17 @@ cdef class SignalSerializer:
         return 0
 
     cdef int _call(self, object element) except -1:
-        self.deliver_next(element)
+        cdef PyObject *answer = rsfpy_call_one_deeper(&self.callee, <PyObject *> element)
+        if answer == NULL:
+            return -1
+        Py_DECREF_ptr(answer)
+        return 0
+
+    cdef int _abandon_what_was_raised(self) except -1:
+        try:
+            _raise_what_is_set()
+        except BaseException as raised:
+            self._abandon(raised)
         return 0
 
     cdef int _abandon(self, object raised) except -1:
@@ -427,6 +465,7 @@ cdef class SignalSerializer:
         held = (self.subscriber, self.deliver_next, self.error, upstream)
         self.subscriber = None
         self.deliver_next = None
+        self.callee = rsfpy_take_apart(<PyObject *> None)
         self.error = None
         _drop_all(self)
         del held, upstream
@@ -470,6 +509,10 @@ cdef class SignalSerializer:
         return 0
 
 
+cdef int _raise_what_is_set() except -1:
+    return -1
+
+
 # -- the garbage collector -----------------------------------------------------------------------
 
 cdef void _drop_all(SignalSerializer self) noexcept:
@@ -507,6 +550,7 @@ cdef int serial_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
 cdef int serial_clear(PyObject *self) noexcept:
     if (<SignalSerializer> self).slots != NULL and (<SignalSerializer> self).serial.capacity != 0:
         _drop_all(<SignalSerializer> self)
+    (<SignalSerializer> self).callee = rsfpy_take_apart(<PyObject *> None)
     return cython_clear(self)
 
 

@@ -3,17 +3,23 @@
 
 A call's first step runs here, inside a task object that asyncio does not know yet (see
 ``core/_eager.py``). As long as calls finish without suspending and nobody keeps the task,
-one task object and one ``Call`` serve them all. A ``Call`` that was suspended is the coroutine
-that its task drives, so its end is noticed without a callback through the loop.
+one task object and one ``Call`` serve them all; and one context, as long as nobody changes or keeps
+it. A ``Call`` that was suspended is the coroutine that its task drives, so its end is noticed
+without a callback through the loop.
 """
 
 cimport cython
 from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
 from cpython.list cimport PyList_New
 from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
+from rstreams_fast.core._cython._calls cimport (
+    rsfpy_call_one,
+    rsfpy_plain_count,
+    rsfpy_take_apart,
+)
 from rstreams_fast.core._cython._csrc cimport (
     rsf_demand_fulfil,
     rsf_demand_load,
@@ -21,17 +27,23 @@ from rstreams_fast.core._cython._csrc cimport (
     rsf_ring,
     rsf_ring_commit,
     rsf_ring_init,
+    rsf_ring_is_closed,
+    rsf_ring_leave_producer,
     rsf_ring_peek,
     rsf_ring_release,
     rsf_ring_reserve,
     rsf_ring_size,
     rsf_ring_slot,
     rsf_ring_slots,
+    rsfpy_enter_producer,
+    rsfpy_take_waiting_consumer,
 )
 from rstreams_fast.core._cython.demand cimport DemandCounter
+from rstreams_fast.core._cython.ring cimport SpscRing, refuse_closed, refuse_overlap, ring_poll
 
 import asyncio
-from asyncio.tasks import _enter_task, _leave_task, current_task
+import sys
+from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Coroutine
 
 from rstreams_fast.core._common import (
@@ -52,7 +64,7 @@ from rstreams_fast.core._eager import (
 
 cdef extern from "Python.h":
     ctypedef int (*inquiry)(PyObject *)
-    bint PyCoro_CheckExact(object)
+    const Py_ssize_t PY_SSIZE_T_MAX
     int PyIter_Send(PyObject *, PyObject *, PyObject **) except -1
     Py_ssize_t Py_REFCNT(PyObject *)
     void Py_INCREF_ptr "Py_INCREF"(PyObject *)
@@ -61,6 +73,7 @@ cdef extern from "Python.h":
     void PyList_SET_ITEM_ptr "PyList_SET_ITEM"(PyObject *, Py_ssize_t, PyObject *)
     void Py_SET_SIZE(PyObject *, Py_ssize_t)
     const int PYGEN_RETURN
+    const int PYGEN_ERROR
     const int PYGEN_NEXT
 
 
@@ -72,15 +85,96 @@ cdef extern from *:
     #define rsfpy_set_clear(type, f) ((type)->tp_clear = (inquiry)(f))
     #define rsfpy_set_send(type, f) \
         ((type)->tp_as_async->am_send = (PySendResult (*)(PyObject *, PyObject *, PyObject **))(f))
+
+    #define rsfpy_is_coroutine(object) Py_IS_TYPE(object, &PyCoro_Type)
+    #define rsfpy_first_step(coroutine, outcome) \
+        (PyCoro_Type.tp_as_async->am_send(coroutine, Py_None, outcome))
+
+    static PyObject *
+    rsfpy_call_spread(PyObject *function, PyObject *item)
+    {
+        PyObject *result, *arguments = PySequence_Tuple(item);
+        if (arguments == NULL) {
+            return NULL;
+        }
+        result = PyObject_Call(function, arguments, NULL);
+        Py_DECREF(arguments);
+        return result;
+    }
+
+    /*
+     * A context's variables are one immutable mapping: copies of the context share it, and setting
+     * a variable replaces it. So who knows where a context has it can tell, at the price of one
+     * look, whether anybody set anything; and nobody says where. This finds the place: the only
+     * pointer that a context has in common with its copy, until the copy is changed. 0: there is no
+     * such place, or more than one. It looks before the weak references only: what comes after may
+     * be less than a pointer, and padding.
+     */
+    static Py_ssize_t
+    rsfpy_find_context_variables(void)
+    {
+        PyObject *token, *variable, *context, *copy = NULL, *changed = NULL;
+        Py_ssize_t offset, found = 0;
+        context = PyContext_New();
+        variable = PyContextVar_New("rstreams_fast", NULL);
+        if (context == NULL || variable == NULL || PyContext_Enter(context) < 0) {
+            goto done;
+        }
+        token = PyContextVar_Set(variable, Py_False);
+        Py_XDECREF(token);
+        if (PyContext_Exit(context) < 0 || token == NULL) {
+            goto done;
+        }
+        copy = PyContext_Copy(context);
+        changed = PyContext_Copy(context);
+        if (copy == NULL || changed == NULL || PyContext_Enter(changed) < 0) {
+            goto done;
+        }
+        token = PyContextVar_Set(variable, Py_True);
+        Py_XDECREF(token);
+        if (PyContext_Exit(changed) < 0 || token == NULL) {
+            goto done;
+        }
+        for (offset = sizeof(PyObject);
+             offset + (Py_ssize_t)sizeof(void *) <= Py_TYPE(context)->tp_weaklistoffset;
+             offset += sizeof(void *)) {
+            void *here = *(void **)((char *)context + offset);
+            void *after = *(void **)((char *)changed + offset);
+            if (here != NULL && after != NULL && here != after &&
+                here == *(void **)((char *)copy + offset)) {
+                found = found == 0 ? offset : -1;
+            }
+        }
+    done:
+        PyErr_Clear();
+        Py_XDECREF(context);
+        Py_XDECREF(copy);
+        Py_XDECREF(changed);
+        Py_XDECREF(variable);
+        return found > 0 ? found : 0;
+    }
+
+    #define rsfpy_context_variables(context, offset) (*(void **)((char *)(context) + (offset)))
     """
     traverseproc rsfpy_traverse_of(PyTypeObject *)
     inquiry rsfpy_clear_of(PyTypeObject *)
     void rsfpy_set_traverse(PyTypeObject *, void *)
     void rsfpy_set_clear(PyTypeObject *, void *)
     void rsfpy_set_send(PyTypeObject *, void *)
+    bint rsfpy_is_coroutine(PyObject *)
+    int rsfpy_first_step(PyObject *, PyObject **)  # an exception is left where it is
+    PyObject *rsfpy_call_spread(PyObject *, PyObject *) noexcept  # NULL: raised
+    Py_ssize_t rsfpy_find_context_variables() noexcept
+    void *rsfpy_context_variables(PyObject *, Py_ssize_t)
 
+
+cdef Py_ssize_t VARIABLES = rsfpy_find_context_variables()  # 0: a new context for each call
 
 cdef object running_loop = asyncio._get_running_loop
+# Before 3.12 that is a function in Python, which looks into this.
+cdef object current_task = (
+    asyncio.tasks._current_tasks.get if sys.version_info < (3, 12) else asyncio.current_task
+)
 cdef object initialise_task = asyncio.Task.__init__
 cdef object cancel_task = asyncio.Task.cancel
 cdef object add_done_callback = asyncio.Task.add_done_callback
@@ -134,7 +228,7 @@ cdef class Call:
 
     def __getattr__(self, name):
         # What debuggers and task groups ask a task's coroutine: __qualname__, cr_frame, cr_code.
-        return getattr(self.coro, name)
+        return getattr(self.coro if self.starting == NULL else <object> self.starting, name)
 
     cdef int _end(self, object result, object error) except -1:
         """The coroutine has ended: tell the window, keep what the task will ask for."""
@@ -196,6 +290,65 @@ rsfpy_set_send(<PyTypeObject *> Call, <void *> call_send)
 Coroutine.register(Call)
 
 
+# What every call needs, and C compilers put where it is used: methods they would not.
+
+cdef inline Call entered_call(CallWindow self):
+    # The spare call, its task and its context are entered from its first use in a submit_many to
+    # the end of it, and in no reference cycle between.
+    cdef Call call = self.spare
+    if not self.entered:
+        return self._enter_call(call)
+    if (
+        Py_REFCNT(<PyObject *> call.context) != self.context_references
+        or VARIABLES == 0
+        or rsfpy_context_variables(<PyObject *> call.context, VARIABLES) != self.variables
+    ):
+        self._exit_context(call)
+        self._enter_context(call)
+    return call
+
+
+cdef inline bint is_kept(CallWindow self, Call call) noexcept:
+    # Somebody keeps the call's task, or has asked it for something.
+    return call.introduced or Py_REFCNT(<PyObject *> call.task) != self.references
+
+
+cdef inline bint submit_one(CallWindow self, object item, bint permitted) except -1:
+    if self.in_flight is not None:
+        return self._submit_or_follow(item, permitted)
+    if not permitted and rsf_demand_load(&self.permit_counter.demand) <= 0:
+        return False
+    self._start(item, None)
+    return True
+
+
+cdef inline uint64_t hold(CallWindow self) noexcept:
+    cdef uint64_t place = 0
+    with cython.critical_section(self):
+        self.places_held += 1
+        if <int64_t> self.places_held > self.max_pending:
+            self.max_pending = self.places_held
+        if self.ordered:
+            rsf_ring_reserve(&self.ring, 1, &place)
+            rsf_ring_commit(&self.ring, 1)
+    return place
+
+
+cdef inline int place_result(CallWindow self, uint64_t place, PyObject *result) except -1:
+    # Takes over the reference.
+    if self.cancelled:
+        Py_DECREF_ptr(result)
+        return 0
+    with cython.critical_section(self):
+        if not self.ordered:
+            rsf_ring_reserve(&self.ring, 1, &place)
+        self.results[rsf_ring_slot(&self.ring, place)] = result
+        if not self.ordered:
+            rsf_ring_commit(&self.ring, 1)
+    return 0
+
+
+@cython.final
 cdef class CallWindow:
     """Overlapping calls of an async function: ``concurrency`` at once, ``capacity`` in all.
 
@@ -230,6 +383,7 @@ cdef class CallWindow:
         if not callable(fn):
             raise TypeError(f"fn must be callable, got {type(fn).__name__}")
         self.fn = fn
+        self.callee = rsfpy_take_apart(<PyObject *> fn)
         self.loop = loop
         self.on_ready = on_ready
         self.permit_counter = DemandCounter(check_count("concurrency", concurrency, 1))
@@ -282,48 +436,113 @@ cdef class CallWindow:
     def submit_many(self, items, start=0):
         """Start calls for ``items[start:]`` while there is room; return how many it took."""
         cdef Py_ssize_t first, index
+        cdef int64_t position = rsfpy_plain_count(start, 0)
         if not isinstance(items, (list, tuple)):
             raise TypeError(f"items must be a list or tuple, got {type(items).__name__}")
-        position = check_count("start", start)
-        if running_loop() is not self.loop:
-            raise RuntimeError("submit_many must be called by the thread of the running loop")
-        if current_task(self.loop) is not None:
-            raise RuntimeError("submit_many must be called outside of tasks and of calls")
-        if position >= len(items):
-            return 0
-        first = index = position
+        if position < 0:
+            position = min(check_count("start", start), INT64_MAX)
+        first = index = min(position, <int64_t> PY_SSIZE_T_MAX)
+        self._begin_submitting("submit_many")
         try:
             while (
                 index < len(items)
                 and self.failure is None
                 and not self.cancelled
                 and self.places_held < self.ring.capacity
-                and self._submit(items[index])
+                and submit_one(self, items[index], False)
             ):
                 index += 1
         finally:
-            self._leave_spare()
+            self._end_submitting()
         return index - first
+
+    def submit_from(self, SpscRing ring not None, max, /):
+        """Start calls for up to ``max`` elements of ``ring``, which leave it one by one, while
+        there is room; return how many.
+        """
+        cdef int64_t wanted = rsfpy_plain_count(max, 0)
+        cdef int64_t left
+        cdef PyObject *element
+        if wanted < 0:
+            wanted = min(check_count("max", max), INT64_MAX)
+        left = wanted
+        self._begin_submitting("submit_from")
+        try:
+            while (
+                left > 0
+                and self.failure is None
+                and not self.cancelled
+                and self.places_held < self.ring.capacity
+                and rsf_demand_load(&self.permit_counter.demand) > 0
+            ):
+                element = ring_poll(ring)
+                if element == NULL:
+                    break
+                item = <object> element
+                Py_DECREF_ptr(element)
+                left -= 1
+                if self.cancelled:  # by whoever waited for room in the ring
+                    break
+                submit_one(self, item, True)
+        finally:
+            self._end_submitting()
+        return wanted - left
+
+    def take_into(self, SpscRing ring not None, max, /):
+        """Move up to ``max`` results into ``ring``, as many as fit, and none from a ``None`` on;
+        return how many.
+        """
+        cdef int64_t wanted = rsfpy_plain_count(max, 0)
+        cdef uint64_t count, index, into, i
+        cdef PyObject **slot
+        if wanted < 0:
+            wanted = min(check_count("max", max), INT64_MAX)
+        if not rsfpy_enter_producer(&ring.ring):
+            refuse_overlap(ring, "producer")
+        if rsf_ring_is_closed(&ring.ring):
+            rsf_ring_leave_producer(&ring.ring)
+            refuse_closed("take_into")
+        with cython.critical_section(self):
+            count = rsf_ring_peek(&self.ring, wanted, &index)
+            count = rsf_ring_reserve(&ring.ring, count, &into)
+            for i in range(count):
+                slot = &self.results[rsf_ring_slot(&self.ring, index + i)]
+                if slot[0] == NULL or slot[0] == <PyObject *> None:
+                    count = i
+                    break
+                ring.slots[rsf_ring_slot(&ring.ring, into + i)] = slot[0]
+                slot[0] = NULL
+            rsf_ring_release(&self.ring, count)
+            self.places_held -= count
+        rsf_ring_commit(&ring.ring, count)
+        rsf_ring_leave_producer(&ring.ring)
+        if count != 0 and rsfpy_take_waiting_consumer(&ring.ring):
+            ring.wake_consumer()
+        return count
 
     def take(self, max, /):
         """Take up to ``max`` results out."""
-        cdef object wanted = check_count("max", max)
+        cdef int64_t wanted = rsfpy_plain_count(max, 0)
         cdef uint64_t count, index, i
         cdef PyObject **slot
-        count = self._ready(self.ring.capacity if wanted > self.ring.capacity else wanted)
+        if wanted < 0:
+            wanted = min(check_count("max", max), INT64_MAX)
+        count = self._ready(wanted)
         cdef list taken = PyList_New(count)
-        # Again: allocating may have run the collector, and so any code.
-        i = self._ready(count)
-        if i != count:
-            Py_SET_SIZE(<PyObject *> taken, i)
-            count = i
-        rsf_ring_peek(&self.ring, count, &index)
-        for i in range(count):
-            slot = &self.results[rsf_ring_slot(&self.ring, index + i)]
-            PyList_SET_ITEM_ptr(<PyObject *> taken, i, slot[0])
-            slot[0] = NULL
-        rsf_ring_release(&self.ring, count)
-        self.places_held -= count
+        # Without a GIL, calls from other threads than the loop's are wrong, and must be harmless.
+        with cython.critical_section(self):
+            # Again: allocating may have run the collector, and so any code.
+            i = self._ready(count)
+            if i != count:
+                Py_SET_SIZE(<PyObject *> taken, i)
+                count = i
+            rsf_ring_peek(&self.ring, count, &index)
+            for i in range(count):
+                slot = &self.results[rsf_ring_slot(&self.ring, index + i)]
+                PyList_SET_ITEM_ptr(<PyObject *> taken, i, slot[0])
+                slot[0] = NULL
+            rsf_ring_release(&self.ring, count)
+            self.places_held -= count
         return taken
 
     def cancel(self):
@@ -336,7 +555,8 @@ cdef class CallWindow:
         self.places_held = 0
         if self.in_flight is not None:
             self.in_flight.clear()
-        drop_all(&self.ring, self.results)
+        with cython.critical_section(self):
+            drop_all(&self.ring, self.results)
         for call in list(self.running_calls):
             if call.task is not None:
                 cancel_task(call.task)
@@ -346,58 +566,83 @@ cdef class CallWindow:
 
     # -- starting --------------------------------------------------------------------------------
 
-    cdef bint _submit(self, object item) except -1:
+    cdef int _begin_submitting(self, str call) except -1:
+        if running_loop() is not self.loop:
+            raise RuntimeError(f"{call} must be called by the thread of the running loop")
+        if self.submitting or current_task(self.loop) is not None:
+            raise RuntimeError(f"{call} must be called outside of tasks and of calls")
+        self.submitting = True
+        return 0
+
+    cdef int _end_submitting(self) except -1:
+        self.submitting = False
+        self._leave_spare()
+        return 0
+
+    cdef bint _submit_or_follow(self, object item, bint permitted) except -1:
         cdef Call leader = None
         cdef object key = None
-        if self.in_flight is not None:
-            try:
-                leader = self.in_flight.get(item)
-                key = item
-            except Exception:
-                pass  # not hashable, or not comparable: it has no equals
-            if leader is not None:
-                if leader.followers is None:
-                    leader.followers = []
-                leader.followers.append(self._hold())
-                return True
-        if rsf_demand_load(&self.permit_counter.demand) <= 0:
+        try:
+            leader = self.in_flight.get(item)
+            key = item
+        except Exception:
+            pass  # not hashable, or not comparable: it has no equals
+        if leader is not None:
+            if leader.followers is None:
+                leader.followers = []
+            leader.followers.append(hold(self))
+            return True
+        if not permitted and rsf_demand_load(&self.permit_counter.demand) <= 0:
             return False
-        if rsf_demand_fulfil(&self.permit_counter.demand, 1) < 0:
-            return False
-        self.started += 1
-        self.max_running = max(self.max_running, <int64_t> len(self.running_calls) + 1)
-        self._start(item, key, self._hold())
+        self._start(item, key)
         return True
 
-    cdef int _start(self, object item, object key, uint64_t place) except -1:
-        cdef Call call = self._entered_call()
+    cdef int _start(self, object item, object key) except -1:
+        cdef Call call = entered_call(self)
+        cdef uint64_t place = hold(self)
         cdef PyObject *outcome = NULL
-        cdef int status = PYGEN_RETURN
+        cdef PyObject *awaitable
+        cdef int status = PYGEN_ERROR
+        self.started += 1
+        if self.spread:
+            awaitable = rsfpy_call_spread(<PyObject *> self.fn, <PyObject *> item)
+        else:
+            awaitable = rsfpy_call_one(&self.callee, <PyObject *> item)
+        if awaitable != NULL:
+            call.starting = awaitable
+            if rsfpy_is_coroutine(awaitable):
+                status = rsfpy_first_step(awaitable, &outcome)
+            else:
+                status = call_first_step(self.fn, call, &outcome)
+            if call.starting != NULL and (status != PYGEN_RETURN or is_kept(self, call)):
+                call.coro = <object> call.starting
+            call.starting = NULL
+            Py_DECREF_ptr(awaitable)  # here, since dropping it may run any code
+        if status == PYGEN_RETURN and not is_kept(self, call):
+            place_result(self, place, outcome)
+        elif status == PYGEN_NEXT:
+            waits_for = <object> outcome
+            Py_DECREF_ptr(outcome)
+            self._suspend(call, item, key, place, waits_for)
+        else:
+            self._first_step_ended(call, item, place, outcome)
+        return 0
+
+    cdef int _first_step_ended(
+        self, Call call, object item, uint64_t place, PyObject *outcome
+    ) except -1:
+        """A call has failed, or come to its end in a task that somebody knows."""
         cdef object error = None
         cdef object result = None
-        cdef object awaitable
-        cdef object previous = call.context  # replaced first: dropping it may run any code
-        call.context = PyContext_CopyCurrent()
-        previous = None
-        PyContext_Enter(call.context)
-        try:
-            awaitable = self.fn(*item) if self.spread else self.fn(item)
-            if not PyCoro_CheckExact(awaitable):
-                awaitable = as_coroutine(self.fn, awaitable)
-            call.coro = awaitable
-            status = PyIter_Send(<PyObject *> awaitable, <PyObject *> None, &outcome)
+        if outcome == NULL:
+            try:
+                _raise_what_is_set()
+            except BaseException as raised:
+                error = raised
+        else:
             result = <object> outcome
             Py_DECREF_ptr(outcome)
-        except BaseException as raised:
-            error = raised
-        finally:
-            PyContext_Exit(call.context)
-        if status == PYGEN_NEXT:
-            self._suspend(call, item, key, place, result)
-            return 0
-        rsf_demand_request(&self.permit_counter.demand, 1)
-        if call.introduced or Py_REFCNT(<PyObject *> call.task) != self.references:
-            # Somebody keeps the task, or has asked it for something: let it come to its end.
+        if is_kept(self, call):  # let it come to its end
             call.finished = True
             call.result = result
             call.error = error
@@ -409,8 +654,8 @@ cdef class CallWindow:
         else:
             call.coro = None
         if error is None:
-            if not self.cancelled:
-                self._place(place, result)
+            Py_INCREF_ptr(<PyObject *> result)
+            place_result(self, place, <PyObject *> result)
         elif isinstance(error, (Exception, CancelledError)):
             self._fail(item, error)
         else:
@@ -420,6 +665,7 @@ cdef class CallWindow:
     cdef int _suspend(
         self, Call call, object item, object key, uint64_t place, object waits_for
     ) except -1:
+        rsf_demand_fulfil(&self.permit_counter.demand, 1)  # a call that is over needed no permit
         call.suspended = True
         call.running = True
         call.waits_for = None if waits_for is None else put_aside(waits_for)
@@ -438,23 +684,38 @@ cdef class CallWindow:
             call.key = key
         return 0
 
-    # The spare call and its task are entered from its first use in a submit_many to the end of it,
-    # and in no reference cycle between.
-
-    cdef Call _entered_call(self):
-        cdef Call call = self.spare
+    cdef Call _enter_call(self, Call call):
         if call is None:
             call = Call.__new__(Call)
-            call.window = self
             call.task = new_task(EagerTask)
             self.spare = call
-        if not self.entered:
-            call.window = self
-            call.task.call = call
-            _enter_task(self.loop, call.task)
-            self.entered = True
-            self.references = Py_REFCNT(<PyObject *> call.task)
+        # Until the next call that is suspended, and so retires the spare one.
+        self.max_running = max(self.max_running, <int64_t> len(self.running_calls) + 1)
+        call.window = self
+        call.task.call = call
+        self._enter_context(call)
+        _enter_task(self.loop, call.task)
+        self.entered = True
+        self.references = Py_REFCNT(<PyObject *> call.task)
         return call
+
+    cdef int _enter_context(self, Call call) except -1:
+        cdef object context = call.context
+        call.context = None
+        context = None  # here, since dropping it may run any code
+        context = PyContext_CopyCurrent()
+        PyContext_Enter(context)
+        call.context = context
+        self.variables = rsfpy_context_variables(<PyObject *> context, VARIABLES)
+        context = None
+        self.context_references = Py_REFCNT(<PyObject *> call.context)
+        return 0
+
+    cdef int _exit_context(self, Call call) except -1:
+        # Of the call alone; for a task it stays what it runs in.
+        cdef object context = call.context
+        PyContext_Exit(context)
+        return 0
 
     cdef int _retire_spare(self) except -1:
         # It is a call of its own now.
@@ -462,6 +723,7 @@ cdef class CallWindow:
         self.spare = None
         self.entered = False
         _leave_task(self.loop, call.task)
+        self._exit_context(call)
         return 0
 
     cdef int _leave_spare(self) except -1:
@@ -471,28 +733,11 @@ cdef class CallWindow:
             _leave_task(self.loop, call.task)
             call.task.call = None
             call.window = None
+            self._exit_context(call)
             call.context = None
         return 0
 
     # -- places ----------------------------------------------------------------------------------
-
-    cdef uint64_t _hold(self) except? 0:
-        cdef uint64_t place = 0
-        self.places_held += 1
-        self.max_pending = max(self.max_pending, <int64_t> self.places_held)
-        if self.ordered:
-            rsf_ring_reserve(&self.ring, 1, &place)
-            rsf_ring_commit(&self.ring, 1)
-        return place
-
-    cdef int _place(self, uint64_t place, object result) except -1:
-        if not self.ordered:
-            rsf_ring_reserve(&self.ring, 1, &place)
-        Py_INCREF_ptr(<PyObject *> result)
-        self.results[rsf_ring_slot(&self.ring, place)] = <PyObject *> result
-        if not self.ordered:
-            rsf_ring_commit(&self.ring, 1)
-        return 0
 
     cdef uint64_t _ready(self, uint64_t limit):
         # Finished results at the head, at most `limit`; in the order of completion all are.
@@ -531,12 +776,12 @@ cdef class CallWindow:
         return 0
 
     cdef int _finish(self, Call call, object result) except -1:
-        if self.cancelled:
-            return 0
-        self._place(call.place, result)
+        Py_INCREF_ptr(<PyObject *> result)
+        place_result(self, call.place, <PyObject *> result)
         if call.followers is not None:
             for place in call.followers:
-                self._place(place, result)
+                Py_INCREF_ptr(<PyObject *> result)
+                place_result(self, place, <PyObject *> result)
             call.followers = None
         return 0
 
@@ -548,6 +793,28 @@ cdef class CallWindow:
     def _notify(self):
         self.notified = False
         self.on_ready()
+
+
+cdef int _raise_what_is_set() except -1:
+    return -1
+
+
+cdef int first_step_of(object fn, Call call, PyObject **outcome) except -1:
+    # Of what is no coroutine, or none of the interpreter's.
+    cdef object coro = as_coroutine(fn, <object> call.starting)
+    call.coro = coro
+    call.starting = <PyObject *> coro
+    cdef int status = PyIter_Send(<PyObject *> coro, <PyObject *> None, outcome)
+    if status == PYGEN_RETURN and not is_kept(call.window, call):
+        call.starting = NULL  # before it is dropped
+        call.coro = None
+    return status
+
+
+ctypedef int (*first_step_function)(object, Call, PyObject **) noexcept
+
+# An exception is left where it is.
+cdef first_step_function call_first_step = <first_step_function> first_step_of
 
 
 # -- the garbage collector -----------------------------------------------------------------------

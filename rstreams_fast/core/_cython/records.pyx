@@ -1,0 +1,445 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The ring of numpy records on ``rsf_ring``: one piece of memory, copied in and out by C.
+
+Views are ordinary buffer exports, so that their life is known: a side's exports are counted, and
+whoever has one keeps the memory, not the ring. Arrays are looked at through the buffer protocol
+alone, at the moment of the copy: whatever becomes of an array's attributes meanwhile, its memory
+is held.
+"""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_SIMPLE,
+    PyBUF_WRITABLE,
+    PyBuffer_FillInfo,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from cpython.ref cimport Py_DECREF
+from cpython.weakref cimport PyWeakref_NewRef
+from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free
+
+from rstreams_fast.core._cython._csrc cimport (
+    rsf_records_put,
+    rsf_records_take,
+    rsf_ring_commit,
+    rsf_ring_contiguous,
+    rsf_ring_is_closed,
+    rsf_ring_leave_consumer,
+    rsf_ring_leave_producer,
+    rsf_ring_peek,
+    rsf_ring_release,
+    rsf_ring_reserve,
+    rsf_ring_size,
+    rsf_ring_slot,
+    rsfpy_enter_consumer,
+    rsfpy_enter_producer,
+    rsfpy_take_waiting_consumer,
+    rsfpy_take_waiting_producer,
+)
+from rstreams_fast.core._cython.ring cimport BoundedRing, refuse_closed, refuse_overlap
+
+from rstreams_fast.core._common import check_count, check_timeout
+from rstreams_fast.core._cython.ring import await_data, await_room
+from rstreams_fast.core._records import (
+    ALIGNMENT as _ALIGNMENT,
+    COPY_UNDER_GIL as _COPY_UNDER_GIL,
+    Records,
+    beyond_region,
+    check_most,
+    check_wanted,
+    view_alive,
+)
+
+
+cdef extern from "Python.h":
+    const Py_ssize_t PY_SSIZE_T_MAX
+
+
+cdef size_t ALIGNMENT = _ALIGNMENT
+# Large arrays begin with a page's first bytes, wherever they come from. A copy to about the same
+# place of another page is slower: its loads look as if they had to wait for its stores.
+cdef size_t PAGE = 4096
+cdef size_t LARGE = 1 << 16
+cdef Py_ssize_t COPY_UNDER_GIL = _COPY_UNDER_GIL
+
+
+cdef class Memory:
+    """One aligned allocation, which starts as zeros."""
+
+    cdef void *allocated
+    cdef char *start
+    cdef Py_ssize_t size
+
+    def __cinit__(self, Py_ssize_t count, Py_ssize_t record):
+        cdef size_t align, beyond
+        if count < 0 or record <= 0 or count > (PY_SSIZE_T_MAX - <Py_ssize_t> (2 * PAGE)) // record:
+            raise MemoryError(f"no memory for {count} records of {record} bytes")
+        self.size = count * record
+        align = PAGE if <size_t> self.size >= LARGE else ALIGNMENT
+        beyond = PAGE // 2 if align == PAGE else 0
+        # Fresh pages from the system are zeros already: nothing is touched before it is used.
+        self.allocated = calloc(<size_t> self.size + align + beyond, 1)
+        if self.allocated == NULL:
+            raise MemoryError(f"no memory for {count} records of {record} bytes")
+        beyond += (-<size_t> <uintptr_t> self.allocated) % align
+        self.start = <char *> self.allocated + beyond
+
+    def __dealloc__(self):
+        free(self.allocated)
+
+
+cdef class Views:
+    """The views of one side: exports the memory, and counts the exports."""
+
+    cdef Memory memory
+    cdef bint readonly
+    cdef Py_ssize_t exports
+
+    def __cinit__(self, Memory memory not None, bint readonly):
+        self.memory = memory
+        self.readonly = readonly
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(
+            buffer, self, self.memory.start, self.memory.size, self.readonly, flags
+        )
+        Py_DECREF(None)  # Cython had put it where there is a reference to self now
+        with cython.critical_section(self):
+            self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        with cython.critical_section(self):
+            self.exports -= 1
+
+
+cdef class RecordRing(BoundedRing):
+    """A bounded first-in first-out buffer of fixed-size records: numpy data, in memory of its own.
+
+    ``dtype`` is any numpy dtype without Python objects; ``capacity`` is the bound, in records. All
+    memory is allocated at once, and the records are copied in and out, or worked on in place:
+
+    * ``write`` and ``read`` copy. Large copies are made without the GIL.
+    * ``reserve(n)`` gives a writable view of free room, ``commit(k)`` puts its first ``k`` records
+      in; ``peek(n)`` gives a read-only view of the oldest records, ``release(k)`` takes its first
+      ``k`` out. Neither touches a byte.
+
+    One producer (``write``, ``put``, ``aput``, ``reserve``, ``commit``, ``arm_producer``) and one
+    consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``), as with
+    ``SpscRing``: two calls that overlap on one side raise ``OverlappingCalls``. While a view of the
+    reserved records lives, the producer's calls that put records in raise ``BufferError``, as
+    ``bytearray`` does; so do the consumer's that take records out, while a view of the peeked ones
+    lives. A view keeps the memory alive, beyond the ring.
+    """
+
+    cdef object records
+    cdef object ndarray  # the type, and the dtype that arrays have: None for a sub-array's
+    cdef object base
+    cdef Memory memory
+    cdef Py_ssize_t itemsize
+    cdef uint64_t reserved  # what reserve gave last, and nothing was put in since
+    cdef uint64_t peeked
+    cdef Views reserved_views
+    cdef Views peeked_views
+
+    def __cinit__(self, dtype, capacity):
+        cdef uint64_t slots = self.start(capacity)
+        self.records = Records(dtype, capacity)
+        self.itemsize = self.records.itemsize
+        self.ndarray = self.records.numpy.ndarray
+        self.base = None if self.records.dtype.shape else self.records.dtype
+        try:
+            self.memory = Memory(slots, self.itemsize)
+        except MemoryError:
+            raise MemoryError(f"no memory for a ring of {capacity} records") from None
+        self.reserved_views = Views(self.memory, False)
+        self.peeked_views = Views(self.memory, True)
+
+    @property
+    def dtype(self):
+        """What a record is."""
+        return self.records.dtype
+
+    cdef bint _is_plain(self, object array, bint writable) except -1:
+        """Whether this is, at a glance, just what ``Records`` would return for it."""
+        if type(array) is not self.ndarray or array.dtype is not self.base or array.ndim != 1:
+            return False
+        flags = array.flags
+        return flags.c_contiguous and (not writable or flags.writeable)
+
+    cdef object _source(self, object array):
+        return array if self._is_plain(array, False) else self.records.source(array)
+
+    cdef object _target(self, object array):
+        return array if self._is_plain(array, True) else self.records.target(array)
+
+    # -- producer --------------------------------------------------------------------------------
+
+    def write(self, array, /):
+        """Copy in as many of the records of ``array`` as fit, and return how many that were.
+
+        ``array`` has the ring's dtype, byte order included, or it is a ``TypeError``, and one
+        dimension, or it is a ``ValueError``; of a sub-array dtype the array has its dimensions,
+        too. An array that is not contiguous is copied twice. ``RingClosed`` when closed.
+        """
+        cdef Py_ssize_t count
+        plain = self._source(array)
+        self._enter_producer("write")
+        try:
+            count = self._put(plain)
+        finally:
+            rsf_ring_leave_producer(&self.ring)
+        return self._committed(count)
+
+    def put(self, array, timeout=None):
+        """``write`` as many records as fit, waiting until one does.
+
+        ``TimeoutError`` after ``timeout`` seconds, with nothing put in.
+        """
+        cdef Py_ssize_t count
+        plain = self._source(array)
+        timeout = check_timeout(timeout)
+        self._enter_producer("put")
+        try:
+            if len(plain):
+                self.wait_for_room("put", timeout)
+            count = self._put(plain)
+        finally:
+            rsf_ring_leave_producer(&self.ring)
+        return self._committed(count)
+
+    async def aput(self, array):
+        """``write`` as many records as fit, awaiting that one does.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled,
+        nothing has been put in.
+        """
+        cdef Py_ssize_t count
+        plain = self._source(array)
+        self._enter_producer("aput")
+        try:
+            if len(plain):
+                await await_room(self, "aput")
+            count = self._put(plain)
+        finally:
+            rsf_ring_leave_producer(&self.ring)
+        return self._committed(count)
+
+    cdef int _enter_producer(self, str call) except -1:
+        """Enter the side of a ring that is open, and has no view of what it would put in."""
+        if not rsfpy_enter_producer(&self.ring):
+            refuse_overlap(self, "producer")
+        if rsf_ring_is_closed(&self.ring):
+            rsf_ring_leave_producer(&self.ring)
+            refuse_closed(call)
+        if self.reserved_views.exports != 0:
+            rsf_ring_leave_producer(&self.ring)
+            raise view_alive(call, "reserved")
+        return 0
+
+    cdef Py_ssize_t _put(self, object plain) except -1:
+        cdef Py_buffer given
+        cdef uint64_t index, count
+        # numpy refuses to resize an array that has a weak reference, asked not to look or not.
+        guard = PyWeakref_NewRef(plain, None)
+        PyObject_GetBuffer(plain, &given, PyBUF_SIMPLE)
+        count = rsf_ring_reserve(&self.ring, given.len // self.itemsize, &index)
+        if <Py_ssize_t> count * self.itemsize < COPY_UNDER_GIL:
+            rsf_records_put(&self.ring, self.memory.start, self.itemsize, index, count, given.buf)
+        else:
+            with nogil:
+                rsf_records_put(
+                    &self.ring, self.memory.start, self.itemsize, index, count, given.buf
+                )
+        rsf_ring_commit(&self.ring, count)
+        self.reserved = 0
+        PyBuffer_Release(&given)
+        return count
+
+    cdef Py_ssize_t _committed(self, Py_ssize_t count) except -1:
+        """Out of the side again."""
+        if count != 0 and rsfpy_take_waiting_consumer(&self.ring):
+            self.wake_consumer()
+        return count
+
+    def reserve(self, n, /):
+        """A writable view of free room for at most ``n`` contiguous records; empty when full.
+
+        Reserving changes nothing: it may be repeated, or forgotten. What is in the room before it
+        is written is anything. ``RingClosed`` when closed.
+        """
+        cdef uint64_t index, count
+        wanted = check_count("n", n)
+        if not rsfpy_enter_producer(&self.ring):
+            refuse_overlap(self, "producer")
+        if rsf_ring_is_closed(&self.ring):
+            rsf_ring_leave_producer(&self.ring)
+            refuse_closed("reserve")
+        count = rsf_ring_reserve(&self.ring, min(wanted, self.ring.capacity), &index)
+        count = rsf_ring_contiguous(&self.ring, index, count)
+        self.reserved = count
+        rsf_ring_leave_producer(&self.ring)
+        return self._view(self.reserved_views, index, count)
+
+    def commit(self, n, /):
+        """Put in the first ``n`` records of what ``reserve`` gave last; the rest is given up.
+
+        ``BufferError`` while a view of them lives; ``ValueError`` if they are fewer;
+        ``RingClosed`` when closed.
+        """
+        cdef uint64_t reserved
+        count = check_count("n", n)
+        self._enter_producer("commit")
+        reserved = self.reserved
+        if count > reserved:
+            rsf_ring_leave_producer(&self.ring)
+            raise beyond_region("commit", count, "reserved", reserved)
+        self.reserved = 0
+        rsf_ring_commit(&self.ring, count)
+        rsf_ring_leave_producer(&self.ring)
+        self._committed(count)
+
+    # -- consumer --------------------------------------------------------------------------------
+
+    def read(self, max=None):
+        """Take up to ``max`` records out (``None``: all), oldest first, as a new array."""
+        wanted = check_most(max)
+        taken = self._room_for(wanted)
+        self._enter_consumer("read")
+        try:
+            count = self._take(taken)
+        finally:
+            rsf_ring_leave_consumer(&self.ring)
+        self._released(count)
+        return taken if count == len(taken) else taken[:count]
+
+    def read_into(self, array, /):
+        """Take out as many records as there are and ``array`` has room for; return how many.
+
+        ``array`` is as for ``write``, and contiguous and writable, or it is a ``ValueError``.
+        """
+        cdef Py_ssize_t count
+        plain = self._target(array)
+        self._enter_consumer("read_into")
+        try:
+            count = self._take(plain)
+        finally:
+            rsf_ring_leave_consumer(&self.ring)
+        return self._released(count)
+
+    def get(self, max=None, timeout=None):
+        """``read`` up to ``max`` records, waiting until there is one.
+
+        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
+        ``close``, else ``RingClosed``.
+        """
+        wanted = check_wanted(max)
+        timeout = check_timeout(timeout)
+        self._enter_consumer("get")
+        try:
+            self.wait_for_data(timeout)
+            taken = self._room_for(wanted)
+            count = self._take(taken)
+        finally:
+            rsf_ring_leave_consumer(&self.ring)
+        self._released(count)
+        return taken if count == len(taken) else taken[:count]
+
+    async def aget(self, max=None):
+        """``read`` up to ``max`` records, awaiting that there is one. At the end it raises what
+        ``get`` does.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled,
+        nothing has been taken out.
+        """
+        wanted = check_wanted(max)
+        self._enter_consumer("aget")
+        try:
+            await await_data(self)
+            taken = self._room_for(wanted)
+            count = self._take(taken)
+        finally:
+            rsf_ring_leave_consumer(&self.ring)
+        self._released(count)
+        return taken if count == len(taken) else taken[:count]
+
+    cdef object _room_for(self, object wanted):
+        cdef uint64_t size = rsf_ring_size(&self.ring)
+        return self.records.empty(size if wanted is None or wanted > size else wanted)
+
+    cdef int _enter_consumer(self, str call) except -1:
+        """Enter the side of a ring that has no view of what would be taken out."""
+        if not rsfpy_enter_consumer(&self.ring):
+            refuse_overlap(self, "consumer")
+        if self.peeked_views.exports != 0:
+            rsf_ring_leave_consumer(&self.ring)
+            raise view_alive(call, "peeked")
+        return 0
+
+    cdef Py_ssize_t _take(self, object plain) except -1:
+        cdef Py_buffer taken
+        cdef uint64_t index, count
+        guard = PyWeakref_NewRef(plain, None)
+        PyObject_GetBuffer(plain, &taken, PyBUF_WRITABLE)
+        count = rsf_ring_peek(&self.ring, taken.len // self.itemsize, &index)
+        if <Py_ssize_t> count * self.itemsize < COPY_UNDER_GIL:
+            rsf_records_take(&self.ring, self.memory.start, self.itemsize, index, count, taken.buf)
+        else:
+            with nogil:
+                rsf_records_take(
+                    &self.ring, self.memory.start, self.itemsize, index, count, taken.buf
+                )
+        rsf_ring_release(&self.ring, count)
+        self.peeked = 0
+        PyBuffer_Release(&taken)
+        return count
+
+    cdef Py_ssize_t _released(self, Py_ssize_t count) except -1:
+        """Out of the side again."""
+        if count != 0 and rsfpy_take_waiting_producer(&self.ring):
+            self.wake_producer()
+        return count
+
+    def peek(self, n, /):
+        """A read-only view of at most ``n`` contiguous records, the oldest; empty when empty.
+
+        Peeking changes nothing: it may be repeated, or forgotten.
+        """
+        cdef uint64_t index, count
+        wanted = check_count("n", n)
+        if not rsfpy_enter_consumer(&self.ring):
+            refuse_overlap(self, "consumer")
+        count = rsf_ring_peek(&self.ring, min(wanted, self.ring.capacity), &index)
+        count = rsf_ring_contiguous(&self.ring, index, count)
+        self.peeked = count
+        rsf_ring_leave_consumer(&self.ring)
+        return self._view(self.peeked_views, index, count)
+
+    def release(self, n, /):
+        """Take out the first ``n`` records of what ``peek`` gave last; the rest stays.
+
+        ``BufferError`` while a view of them lives; ``ValueError`` if they are fewer.
+        """
+        cdef uint64_t peeked
+        count = check_count("n", n)
+        self._enter_consumer("release")
+        peeked = self.peeked
+        if count > peeked:
+            rsf_ring_leave_consumer(&self.ring)
+            raise beyond_region("release", count, "peeked", peeked)
+        self.peeked = 0
+        rsf_ring_release(&self.ring, count)
+        rsf_ring_leave_consumer(&self.ring)
+        self._released(count)
+
+    cdef object _view(self, Views views, uint64_t index, uint64_t count):
+        cdef Py_ssize_t begin
+        if count == 0:
+            return self.records.nothing(views.readonly)
+        begin = <Py_ssize_t> rsf_ring_slot(&self.ring, index) * self.itemsize
+        memory = memoryview(views)[begin : begin + <Py_ssize_t> count * self.itemsize]
+        return self.records.view(memory)
+
+    def __repr__(self):
+        return self.records.describe(BoundedRing.__repr__(self))

@@ -1,0 +1,151 @@
+"""What the record rings of the three backends share: what a record is, and which arrays fit.
+
+numpy is imported when the first ring is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast.core._common import check_count
+from rstreams_fast.errors import shown
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "ALIGNMENT",
+    "COPY_UNDER_GIL",
+    "Records",
+    "beyond_region",
+    "check_most",
+    "check_wanted",
+    "view_alive",
+]
+
+ALIGNMENT: Final = 64
+"""Where a ring's memory starts: at a cache line, which suits every dtype."""
+
+COPY_UNDER_GIL: Final = 1 << 16
+"""Bytes. Less is copied sooner than the GIL is let go and taken again."""
+
+
+class Records:
+    """The records of one ring: their dtype, and the arrays they come from and go to."""
+
+    __slots__ = ("_base", "_capacity", "_shape", "dtype", "itemsize", "numpy")
+
+    def __init__(self, dtype: Any, capacity: int) -> None:
+        self.numpy: Any = _numpy()
+        self.dtype: np.dtype[Any] = check_dtype(self.numpy, dtype)
+        self.itemsize: int = self.dtype.itemsize
+        self._base = self.dtype.base  # of a sub-array dtype: its shape is the arrays' then
+        self._shape = self.dtype.shape
+        self._capacity = capacity
+
+    def source(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return ``array``, checked, in one piece: itself, or a copy of as much as could fit."""
+        plain = self._check(array)
+        if not plain.flags.c_contiguous:
+            plain = self.numpy.ascontiguousarray(plain[: self._capacity])
+        return plain
+
+    def target(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return ``array``, checked: in one piece, and writable."""
+        plain = self._check(array)
+        if not plain.flags.c_contiguous:
+            raise ValueError("array must be contiguous: records are copied into one piece of it")
+        if not plain.flags.writeable:
+            raise ValueError("array must be writable: it is read-only")
+        return plain
+
+    def empty(self, n: int) -> np.ndarray[Any, Any]:
+        """Return a new array of ``n`` records, as they come."""
+        return self.numpy.empty(n, self.dtype)  # type: ignore[no-any-return]
+
+    def nothing(self, readonly: bool) -> np.ndarray[Any, Any]:
+        """Return what a view of no records looks like."""
+        nothing = self.empty(0)
+        nothing.flags.writeable = not readonly
+        return nothing
+
+    def view(self, memory: memoryview) -> np.ndarray[Any, Any]:
+        """Return the records in ``memory``, as an array that keeps it alive."""
+        return self.numpy.frombuffer(memory, self.dtype)  # type: ignore[no-any-return]
+
+    def describe(self, ring: str) -> str:
+        """Add the dtype to a ring's ``repr``."""
+        return f"{ring[:-1]} of {self.dtype}>"
+
+    def _check(self, array: Any) -> np.ndarray[Any, Any]:
+        if not isinstance(array, self.numpy.ndarray):
+            raise TypeError(
+                f"array must be a numpy array of dtype {self._base}, got {type(array).__name__}"
+            )
+        # What a subclass says of itself is not to be relied on.
+        plain: np.ndarray[Any, Any] = self.numpy.asarray(array)
+        if plain.dtype != self._base:
+            raise TypeError(f"array must have the dtype {self._base}, got {plain.dtype}")
+        shape = plain.shape
+        if not shape or shape[1:] != self._shape:
+            wanted = ", ".join(["n", *map(str, self._shape)])
+            raise ValueError(f"array must have the shape ({wanted}), got {shape}")
+        return plain
+
+
+def _numpy() -> Any:
+    try:
+        import numpy as np
+    except ImportError as missing:
+        raise ImportError(
+            "a RecordRing needs numpy, which is not installed: pip install 'rstreams_fast[numpy]'"
+        ) from missing
+    return np
+
+
+def check_dtype(numpy: Any, dtype: Any) -> Any:
+    """Return ``dtype`` as numpy's; refuse Python objects within, and what takes no room."""
+    if dtype is None:  # which numpy takes for float64
+        raise TypeError("dtype must be a numpy dtype, got None")
+    checked = numpy.dtype(dtype)
+    if checked.hasobject:
+        field = _object_field(checked)
+        where = f"its field {field!r} holds" if field else "it holds"
+        raise TypeError(f"dtype must be plain data, and {where} Python objects: {checked}")
+    if checked.itemsize == 0:
+        raise ValueError(f"dtype must have a size, and {checked!r} has 0 bytes")
+    return checked
+
+
+def _object_field(dtype: Any) -> str:
+    """Name the first field that holds objects, with the fields it is in; ``""`` without fields."""
+    dtype = dtype.base
+    for name in dtype.names or ():
+        inner = dtype.fields[name][0]
+        if inner.hasobject:
+            below = _object_field(inner)
+            return f"{name}.{below}" if below else str(name)
+    return ""
+
+
+def check_most(max: object) -> int | None:
+    """Return how many records are wanted at most; ``None`` for all."""
+    return None if max is None else check_count("max", max)
+
+
+def check_wanted(max: object) -> int | None:
+    """The same for who waits: at least one."""
+    return None if max is None else check_count("max", max, 1)
+
+
+def view_alive(call: str, region: str) -> BufferError:
+    """Build the error of a call that would move records while a view of them lives."""
+    return BufferError(
+        f"{call} while a view of the {region} records lives: "
+        "delete it first, and every array made from it"
+    )
+
+
+def beyond_region(call: str, n: int, region: str, count: int) -> ValueError:
+    """Build the error of a call for more records than were handed out."""
+    return ValueError(f"{call}(n): n must be <= {count}, as many as are {region}, got {shown(n)}")

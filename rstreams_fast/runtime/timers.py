@@ -1,0 +1,396 @@
+"""Timers: work that is to be done later.
+
+A timer's thread is shared, so work on it must be short, and no user code: it hands over to a
+resource, or enters a drain that runs on one.
+
+Cancelled alarms stay in the queue, empty, until they come up or are many: so ``cancel`` costs
+nothing, keeps nothing alive, and the queue is never more than a few times as long as it must be.
+"""
+
+from __future__ import annotations
+
+import atexit
+import heapq
+import itertools
+import math
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.errors import report_dropped, shown
+from rstreams_fast.runtime.executors import WhenDropped, Work, WorkDropped, process_id
+from rstreams_fast.runtime.parking import acquire, new_event
+
+__all__ = [
+    "Alarm",
+    "ManualTimer",
+    "ThreadTimer",
+    "Timer",
+    "check_seconds",
+    "check_timer",
+    "default_timer",
+]
+
+#: Seconds that the thread stays when nothing is pending, so that a stream that sets and cancels
+#: one alarm after the other does not start a thread for each.
+LINGER: Final = 0.1
+
+#: The queue is swept when it is this long, then when it is twice as long as the sweep left it.
+SWEEP_AT: Final = 64
+
+
+class Alarm(Protocol):
+    """Work that waits for its time."""
+
+    def cancel(self) -> None:
+        """Do without it: any thread, any number of times, never blocks.
+
+        The work and all it refers to are let go of at once. Work that has begun goes on.
+        """
+        ...
+
+
+class Timer(Protocol):
+    """What can call later. Any thread may call any method, also from within work."""
+
+    def now(self) -> float:
+        """Return the time in seconds; it never goes back, and counts from anywhere."""
+        ...
+
+    def call_later(
+        self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
+    ) -> Alarm:
+        """Call ``work()`` once, ``seconds`` (>= 0) from now or a little later, never at once.
+
+        Works are called one after the other, in order of time; what one raises is reported to
+        ``on_dropped_error``. Raises :class:`WorkDropped` when the timer does not work any more; if
+        that happens later, ``when_dropped`` is called instead of ``work``.
+        """
+        ...
+
+
+def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
+    """Return the argument ``name``, a finite number of seconds, not negative (or ``positive``)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
+    if not (value > 0 if positive else value >= 0) or value > threading.TIMEOUT_MAX:
+        least = "> 0" if positive else ">= 0"
+        raise ValueError(f"{name} must be {least} and finite, in seconds, got {shown(value)}")
+    return float(value)
+
+
+def check_timer(timer: object) -> None:
+    """Refuse, with a ``TypeError``, what is neither ``None`` nor a timer."""
+    for method in ("now", "call_later"):
+        if timer is not None and not callable(getattr(timer, method, None)):
+            raise TypeError(
+                "timer must have the methods now and call_later, or be None (the timer of this "
+                f"process), got {type(timer).__name__}"
+            )
+
+
+class _Alarm:
+    """Belongs to whoever decides its latch: it is cancelled, or taken to be run."""
+
+    __slots__ = ("_latch", "_queue", "when_dropped", "work")
+
+    def __init__(self, queue: _Queue, work: Work, when_dropped: WhenDropped | None) -> None:
+        self._latch = DemandCounter()
+        self._queue = queue
+        self.work: Work | None = work
+        self.when_dropped = when_dropped
+
+    def cancel(self) -> None:
+        if self._latch.cancel():
+            self.work = self.when_dropped = None
+            self._queue.one_less()
+
+    @property
+    def pending(self) -> bool:
+        return self._latch.value >= 0
+
+    def take(self) -> bool:
+        return self._latch.terminate()
+
+
+class _Queue:
+    """Alarms in order of time. All but ``one_less`` and ``pending`` are for one at a time."""
+
+    __slots__ = ("_heap", "_numbers", "_on_empty", "_pending", "_sweep_at")
+
+    def __init__(self, on_empty: Callable[[], object]) -> None:
+        # Tuples, and not alarms that compare: no Python code runs while the heap is out of order.
+        self._heap: list[tuple[float, int, _Alarm]] = []
+        self._numbers = itertools.count()  # alarms of the same time keep their order
+        self._sweep_at = SWEEP_AT
+        self._pending = DemandCounter()
+        self._on_empty = on_empty
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def pending(self) -> int:
+        return self._pending.value
+
+    def add(self, due: float, work: Work, when_dropped: WhenDropped | None) -> _Alarm:
+        if len(self._heap) >= self._sweep_at:
+            self._heap = [entry for entry in self._heap if entry[2].pending]
+            heapq.heapify(self._heap)
+            self._sweep_at = max(SWEEP_AT, 2 * len(self._heap))
+        alarm = _Alarm(self, work, when_dropped)
+        self._pending.request(1)
+        heapq.heappush(self._heap, (due, next(self._numbers), alarm))
+        return alarm
+
+    def one_less(self) -> None:
+        if self._pending.fulfil(1) == 0:
+            self._on_empty()
+
+    def next_due(self) -> float:
+        """When the next alarm that is not cancelled is due; infinite if there is none."""
+        heap = self._heap
+        while heap and not heap[0][2].pending:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else math.inf
+
+    def take(self, until: float) -> _Alarm | None:
+        """Take out the next alarm that is due at ``until``: its work is the caller's now."""
+        while self.next_due() <= until and self._heap:
+            alarm = heapq.heappop(self._heap)[2]
+            if alarm.take():
+                self._pending.fulfil(1)
+                return alarm
+        return None
+
+
+def _run(alarm: _Alarm) -> None:
+    work, alarm.work, alarm.when_dropped = alarm.work, None, None
+    try:
+        if work is not None:
+            work()
+    except BaseException as raised:  # whoever waits for what, it is not here
+        report_dropped(raised, "the work of an alarm raised")
+
+
+def _drop(alarm: _Alarm) -> None:
+    when_dropped, alarm.work, alarm.when_dropped = alarm.when_dropped, None, None
+    if when_dropped is not None:
+        try:
+            when_dropped(WorkDropped("the interpreter is exiting: its timer is closed"))
+        except Exception as raised:
+            report_dropped(raised, "what was told that its alarm was dropped raised")
+
+
+# -- the thread ------------------------------------------------------------------------------------
+
+_timers: weakref.WeakSet[_TimerThread] = weakref.WeakSet()
+_exit_hook = threading.Lock()
+
+
+def _close_timers() -> None:
+    for timer in list(_timers):
+        timer.close()
+
+
+def _close_timers_at_exit() -> None:
+    """Register, once, that timers still parked when the interpreter exits are sent home."""
+    if _exit_hook.acquire(blocking=False):
+        # As for workers: threads are joined before atexit callbacks run.
+        register = getattr(threading, "_register_atexit", atexit.register)
+        register(_close_timers)
+
+
+class _TimerThread:
+    """A queue and the thread that works it off, in one process."""
+
+    def __init__(self) -> None:
+        self.pid = process_id()
+        self.queue = _Queue(self._on_empty)
+        # Reentrant, for the collector may run anything anywhere; never held over anybody's code.
+        self._lock = threading.RLock()
+        self._news = new_event()
+        self._thread: threading.Thread | None = None
+        self._looks_up_at = -math.inf  # by itself, without being woken
+        self._lingers_until = math.inf  # unless it has nothing to wait for
+        self._was_empty = False  # since the thread last looked
+        self._closed = False
+
+    def add(self, due: float, work: Work, when_dropped: WhenDropped | None) -> _Alarm:
+        with self._lock:
+            if self._closed:
+                raise WorkDropped("the interpreter is exiting: its timer is closed")
+            if self._thread is None:
+                self._start()
+            alarm = self.queue.add(due, work, when_dropped)
+            if due < self._looks_up_at:
+                self._wake()
+            return alarm
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._wake()
+
+    def _on_empty(self) -> None:
+        if self.pid != process_id():
+            return  # in the child of a fork: there is no thread, and the lock may be held for good
+        with self._lock:
+            self._was_empty = True
+            if self._looks_up_at > time.monotonic() + LINGER:
+                self._wake()
+
+    def _wake(self) -> None:
+        self._looks_up_at = -math.inf
+        if self._news.locked():
+            self._news.release()
+
+    def _start(self) -> None:
+        _close_timers_at_exit()
+        thread = threading.Thread(target=self._work_off, name="rstreams-fast-timer", daemon=False)
+        self._thread = thread
+        try:
+            thread.start()
+        except BaseException:  # KeyboardInterrupt, say, when it runs already: it finds itself
+            self._thread = None  # not wanted
+            raise
+        _timers.add(self)
+
+    def _work_off(self) -> None:
+        try:
+            while (seconds := self._do_what_is_due()) is not None:
+                acquire(self._news, seconds)
+        finally:
+            with self._lock:
+                if self._thread is threading.current_thread():
+                    self._thread = None
+                    if self.queue.pending > 0 and not self._closed:
+                        self._start()  # a hook for errors ended this thread
+
+    def _do_what_is_due(self) -> float | None:
+        """Do what is due, then return how long to sleep, or ``None`` to go home."""
+        while True:
+            with self._lock:
+                if self._thread is not threading.current_thread():
+                    return None
+                closed, now = self._closed, time.monotonic()
+                alarm = self.queue.take(math.inf if closed else now)
+                if alarm is None:
+                    return None if closed else self._seconds_to_sleep(now)
+            if closed:
+                _drop(alarm)
+            else:
+                _run(alarm)
+
+    def _seconds_to_sleep(self, now: float) -> float | None:
+        due = self.queue.next_due()
+        was_empty, self._was_empty = self._was_empty, False
+        if due < math.inf:
+            self._lingers_until = math.inf
+            if was_empty:  # and may be again at once: then nobody need wake us for it
+                due = min(due, now + LINGER)
+        elif self._lingers_until < math.inf:
+            due = self._lingers_until
+            if due <= now:
+                self._thread = None  # the next alarm starts another one
+                return None
+        else:
+            due = self._lingers_until = now + LINGER
+        self._looks_up_at = due
+        return due - now
+
+
+class ThreadTimer:
+    """A timer with a thread of its own, started by the first alarm.
+
+    The thread sleeps until an alarm is due, ends by itself soon after no alarm is left, and is sent
+    home when the interpreter exits. In the child of a fork, where it is missing, there will be
+    another one, and the alarms set before are none of the child's.
+    """
+
+    def __init__(self) -> None:
+        self._of_process = _TimerThread()
+
+    def now(self) -> float:
+        """Return the time of ``time.monotonic``."""
+        return time.monotonic()
+
+    def call_later(
+        self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
+    ) -> Alarm:
+        """Call ``work()`` on the timer's thread. See :class:`Timer`."""
+        seconds = check_seconds("seconds", seconds)
+        thread = self._of_process
+        if thread.pid != process_id():
+            # Two threads may do this at once: both do no harm.
+            thread = self._of_process = _TimerThread()
+        return thread.add(time.monotonic() + seconds, work, when_dropped)
+
+    @property
+    def pending(self) -> int:
+        """How many alarms wait for their time."""
+        return self._of_process.queue.pending
+
+
+_default: Final = ThreadTimer()
+
+
+def default_timer() -> Timer:
+    """Return the timer that all streams of this process share."""
+    return _default
+
+
+# -- a hand ----------------------------------------------------------------------------------------
+
+
+class ManualTimer:
+    """A timer whose clock, which starts at 0, is moved by hand: for deterministic tests."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._lock = threading.RLock()
+        self._queue = _Queue(lambda: None)
+        self._moving = threading.Lock()
+
+    def now(self) -> float:
+        """Return the time that the clock was moved to."""
+        return self._now
+
+    def call_later(
+        self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
+    ) -> Alarm:
+        """Call ``work()`` when the clock is moved so far. See :class:`Timer`."""
+        seconds = check_seconds("seconds", seconds)
+        with self._lock:
+            return self._queue.add(self._now + seconds, work, when_dropped)
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock, and do what becomes due, each work at its own time, on this thread.
+
+        ``RuntimeError`` if the clock is being moved already, by work or by another thread.
+        """
+        seconds = check_seconds("seconds", seconds)
+        if not self._moving.acquire(blocking=False):
+            raise RuntimeError("advance() overlaps another one: the clock is being moved already")
+        try:
+            until = self._now + seconds
+            while True:
+                with self._lock:
+                    due = self._queue.next_due()
+                    self._now = max(self._now, min(due, until))
+                    alarm = self._queue.take(self._now)
+                if alarm is None:
+                    if due > until:
+                        return
+                    continue  # it was cancelled meanwhile
+                _run(alarm)
+        finally:
+            self._moving.release()
+
+    @property
+    def pending(self) -> int:
+        """How many alarms wait for their time."""
+        return self._queue.pending

@@ -1,0 +1,129 @@
+"""What the stages over whole Arrow batches share: a function from frame to frame."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rstreams_fast.spark.options import MOST_BYTES, check_figures, check_positive_int, label_of
+from rstreams_fast.spark.partition import Partition
+from rstreams_fast.spark.types import resolve_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from rstreams_fast.spark.figures import Figures
+
+__all__ = ["FrameMap", "MapFunction", "check_frame", "map_in_arrow"]
+
+MapFunction = Callable[[Iterable[Any]], Iterator[Any]]
+"""What ``mapInArrow`` takes."""
+
+
+class FrameMap(ABC):
+    """A function from frame to frame, carried out by ``mapInArrow``. Immutable.
+
+    It is pickled to Spark's workers, with the user's function in it; live are only the generators
+    that :meth:`as_map_fn` returns one of for each partition.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        schema: Any,
+        max_buffer_bytes: int,
+        figures: Figures | None,
+    ) -> None:
+        self.max_buffer_bytes = check_positive_int("max_buffer_bytes", max_buffer_bytes, MOST_BYTES)
+        self.figures = check_figures(figures)
+        self.label = label_of(fn)
+        self.key = uuid.uuid4().hex[:12]
+        self._schema = schema
+
+    @abstractmethod
+    def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
+        """Return the output batches of a partition; ``held`` is its first input batch, to be taken
+        out.
+        """
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """Return the frame of what becomes of the batches of ``frame``."""
+        check_frame(frame, repr(self))
+        declared, _ = resolve_schema(self._schema, "schema")
+        return map_in_arrow(frame, self.as_map_fn(), declared)
+
+    def as_map_fn(self) -> MapFunction:
+        """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
+        _, schema = resolve_schema(self._schema, "schema")
+        spec = self
+
+        def run(batches: Iterable[Any]) -> Iterator[Any]:
+            return spec._run(schema, iter(batches))
+
+        return run
+
+    def _run(self, schema: pa.Schema, upstream: Iterator[Any]) -> Iterator[Any]:
+        first = next(upstream, None)
+        if first is None:
+            return
+        partition = Partition(
+            upstream,
+            _count_rows,
+            label=self.label,
+            key=self.key,
+            max_buffer_bytes=self.max_buffer_bytes,
+            figures=self.figures,
+        )
+        held = [first]
+        del first, upstream
+        yield from self.work(schema, partition, held)
+
+
+def check_frame(frame: object, what: str) -> None:
+    """Check the argument of ``what``, a frame of Spark's, classic or Connect."""
+    if not callable(getattr(frame, "mapInArrow", None)):
+        raise TypeError(
+            f"{what} takes a Spark DataFrame, got {type(frame).__module__}.{type(frame).__name__}"
+        )
+
+
+def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> DataFrame:
+    """Return ``frame.mapInArrow(run, schema)``, whatever the columns of ``frame`` are called.
+
+    Spark's own asks for the columns by their names, and does not find one with a dot or a backtick
+    in it, nor one of two alike; what comes back goes by places. So they get other names on the way,
+    and ``run`` sees the real ones.
+    """
+    names = list(frame.columns)
+    if _are_plain(names) and _are_plain(schema.names):
+        return frame.mapInArrow(run, schema)
+    inside, outside = _plain_names(names), _plain_names(schema.names)
+
+    def renamed(batch: Any) -> Any:
+        return batch.rename_columns(names)
+
+    def run_renamed(batches: Iterable[Any]) -> Iterator[Any]:
+        with contextlib.closing(run(map(renamed, batches))) as outputs:  # type: ignore[type-var]
+            for batch in outputs:
+                yield batch.rename_columns(outside)
+
+    return frame.toDF(*inside).mapInArrow(run_renamed, schema)
+
+
+def _are_plain(names: Sequence[str]) -> bool:
+    return len({name.lower() for name in names}) == len(names) and not any(
+        mark in name for name in names for mark in ".`"
+    )
+
+
+def _plain_names(names: Sequence[str]) -> list[str]:
+    return [f"_{index}" for index in range(len(names))]
+
+
+def _count_rows(batch: Any) -> int:
+    return int(batch.num_rows)

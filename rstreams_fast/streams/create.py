@@ -1,0 +1,175 @@
+"""Sources that push: a function is given an emitter, which it may call when and where it likes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from rstreams_fast.api import Subscriber
+from rstreams_fast.core._common import describe_callable
+from rstreams_fast.errors import NoneSignal, report_dropped
+from rstreams_fast.streams.assembly import Foreign
+from rstreams_fast.streams.drain import Live, check_subscriber, silent
+from rstreams_fast.streams.inlets import check_error, is_coroutine_function
+from rstreams_fast.streams.overflow import OnOverflow, Overflow, OverflowSubscription
+from rstreams_fast.streams.stream import Stream
+
+__all__ = ["Emitter", "create"]
+
+T = TypeVar("T")
+
+
+def create(
+    fn: Callable[[Emitter[T]], object],
+    /,
+    *,
+    overflow: Overflow = Overflow.BUFFER,
+    capacity: int | None = None,
+    on_drop: Callable[[T], object] | None = None,
+) -> Stream[T]:
+    """The elements that ``fn(emitter)`` sends by ``emitter.next(element)``.
+
+    ``fn`` is called for each subscriber, within ``subscribe``, after ``on_subscribe``; it may send
+    at once, or hand the emitter, or its methods, to threads and callbacks that send later. What it
+    raises ends the stream. What comes before it is asked for is held, up to ``capacity`` elements,
+    and beyond that dropped or an error, as ``overflow`` says (see ``Overflow``); ``on_drop`` is
+    called with each element that is dropped, on the thread that sent it.
+
+    Elements are delivered on the threads that send or request: with ``publish_on`` below, on an
+    executor of one's choice.
+    """
+    if not callable(fn):
+        raise TypeError(f"create(fn): fn must be callable, got {type(fn).__name__}")
+    if is_coroutine_function(fn):
+        raise TypeError(
+            f"create(fn): {describe_callable(fn)} is a coroutine function, which nobody would "
+            "await; let fn start a task, or use from_async_iterable"
+        )
+    options = OnOverflow(overflow, capacity, on_drop, name="create", argument="overflow=")
+    source = _Created(fn, options)
+    return Stream(
+        Foreign(source, f"{options.describe()}, by {describe_callable(fn)}", trusted=True)
+    )
+
+
+class Emitter(Live, Generic[T]):
+    """Sends to one subscriber. Any thread may call any method, any time; none of them waits.
+
+    After the end, which is the subscriber's cancel, the first of ``error`` and ``complete``, or an
+    overflow, nothing that is sent counts, and the emitter keeps nothing.
+    """
+
+    __slots__ = ("_at_end", "_lock", "_target")
+
+    def __init__(self, target: OverflowSubscription) -> None:
+        self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
+        self._target: OverflowSubscription | None = target
+        self._at_end: list[Callable[[], object]] | None = []  # None: they have been called
+
+    def next(self, element: T, /) -> bool:
+        """Send ``element``. ``False``: the stream is over, or is by this, for there was no room.
+
+        ``TypeError`` for ``None``, which is no element (§2.13); the stream goes on.
+        """
+        if element is None:
+            raise NoneSignal("§2.13: emitter.next(None): None is not an element")
+        target = self._target
+        return target is not None and target.offer(element)
+
+    def error(self, error: BaseException, /) -> bool:
+        """End with ``error``, after what was sent. ``False``: the stream was over, and the error
+        goes to ``on_dropped_error``.
+        """
+        check_error(error)
+        target = self._leave()
+        counts = target is not None and target.finish(error)
+        if not counts:
+            report_dropped(error, "an error after the end of the stream")
+        self._call_at_end()
+        return counts
+
+    def complete(self) -> bool:
+        """End, after what was sent. ``False``: the stream was over."""
+        target = self._leave()
+        counts = target is not None and target.finish(None)
+        self._call_at_end()
+        return counts
+
+    def on_cancel(self, fn: Callable[[], object], /) -> None:
+        """Call ``fn()`` once at the end, whichever it is; at once, if that has been.
+
+        On the thread that ends the stream: ``fn`` must not wait for anything. Several are called in
+        their order. What one raises goes to ``on_dropped_error``.
+        """
+        if not callable(fn):
+            raise TypeError(f"on_cancel(fn): fn must be callable, got {type(fn).__name__}")
+        with self._lock:
+            if self._at_end is not None:
+                self._at_end.append(fn)
+                return
+        silent(fn)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the stream is over: nothing that is sent counts any more."""
+        return self._target is None
+
+    @property
+    def demand(self) -> int:
+        """How many elements have been asked for that were not sent yet; 0 at the end."""
+        target = self._target
+        return 0 if target is None else target.uncovered
+
+    def _leave(self) -> OverflowSubscription | None:
+        with self._lock:
+            target, self._target = self._target, None
+        return target
+
+    def _call_at_end(self) -> None:
+        with self._lock:
+            at_end, self._at_end = self._at_end, None
+        for fn in at_end or ():
+            silent(fn)
+
+
+class _Emission(Live):
+    """The subscription to an emitter."""
+
+    __slots__ = ("_emitter",)
+
+    def __init__(self, emitter: Emitter[Any]) -> None:
+        self._emitter = emitter
+
+    def request(self, n: int, /) -> None:
+        """Nothing: it sends when it likes."""
+
+    def cancel(self) -> None:
+        self._emitter._leave()
+        self._emitter._call_at_end()
+
+
+class _Created:
+    def __init__(self, fn: Callable[[Emitter[Any]], object], options: OnOverflow) -> None:
+        self._fn = fn
+        self._options = options
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        target = OverflowSubscription(subscriber, self._options)
+        emitter: Emitter[Any] = Emitter(target)
+        target.on_subscribe(_Emission(emitter))
+        if not emitter.cancelled:
+            _start(self._fn, emitter)
+
+
+def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
+    # Alone, so that the traceback of what fn raises keeps no subscriber.
+    try:
+        fn(emitter)
+    except Exception as raised:
+        emitter.error(raised)
+    except BaseException as leaving:
+        if not emitter.cancelled:  # it leaves through subscribe, and the subscriber is told
+            emitter.error(leaving)
+        raise

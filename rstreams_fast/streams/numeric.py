@@ -1,0 +1,184 @@
+"""numpy at the ends of a stream: an array as its source, and one array of all its elements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rstreams_fast.api import Publisher
+from rstreams_fast.core._common import check_count
+from rstreams_fast.streams.gathering import gather, gather_async
+from rstreams_fast.streams.origins import CountedIterator
+from rstreams_fast.streams.stream import Stream
+from rstreams_fast.streams.tuning import ROWS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["from_numpy", "to_numpy", "to_numpy_async"]
+
+FIRST_ROWS = 1024
+"""Rows that there is room for at first, where elements are single numbers."""
+
+
+def from_numpy(array: np.ndarray[Any, Any], /, *, chunk: int = ROWS) -> Stream[Any]:
+    """The parts of ``array``, ``chunk`` rows each, the last perhaps fewer: views, without a copy.
+
+    Rows are what there is along the first axis. The elements share the memory of ``array``, and
+    are writable if it is. Every subscriber gets all of them; an array of no rows has none.
+    """
+    np = _numpy("from_numpy")
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"array must be a numpy array, got {type(array).__name__}")
+    if array.ndim == 0:
+        raise ValueError("array must have at least one dimension")
+    return Stream(_ArrayOrigin(array, check_count("chunk", chunk, 1)))
+
+
+class _ArrayOrigin:
+    def __init__(self, array: np.ndarray[Any, Any], chunk: int) -> None:
+        self._array = array
+        self._chunk = chunk
+
+    def open(self) -> _Parts:
+        return _Parts(self._array, self._chunk)
+
+    def describe(self) -> str:
+        return f"from_numpy({self._array.dtype} {self._array.shape}), {self._chunk} rows each"
+
+
+class _Parts(CountedIterator):
+    __slots__ = ("_array", "_at", "_chunk", "_rows")
+
+    def __init__(self, array: np.ndarray[Any, Any], chunk: int) -> None:
+        self._array = array
+        self._chunk = chunk
+        self._at = 0
+        self._rows = len(array)
+
+    def __next__(self) -> np.ndarray[Any, Any]:
+        at = self._at
+        if at >= self._rows:
+            raise StopIteration
+        self._at = at + self._chunk
+        return self._array[at : self._at]
+
+    def __length_hint__(self) -> int:
+        return max(0, -((self._at - self._rows) // self._chunk))
+
+
+def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """Return all elements in one array: arrays after one another, numbers side by side.
+
+    The elements are arrays of at least one dimension, whose rows then make up the result, and
+    which must agree in their other dimensions; or they are scalars, of which each is a row.
+
+    ``dtype``: elements are cast to it, where that loses no more than precision (numpy's
+    ``same_kind``). ``None``: the result's is the smallest that all elements can be cast to, as
+    ``numpy.concatenate`` has it. A stream without elements gives no rows, of ``dtype`` or floats.
+
+    Elements are copied as they come, into room that doubles when it is full, and what is too much
+    is given back at the end. So the stream may use its memory again; about three times the memory
+    of the result is needed at most.
+
+    Blocks; inside a running event loop that is a ``RuntimeError``: use :func:`to_numpy_async`
+    there. An element that fits not is a ``TypeError`` or ``ValueError``, and cancels upstream.
+    """
+    return gather("to_numpy", publisher, _Gathered(_numpy("to_numpy"), dtype))
+
+
+async def to_numpy_async(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """Return all elements in one array, without blocking the loop; else as :func:`to_numpy`.
+
+    At most 8 elements are asked for ahead. Cancelling the task cancels upstream, once.
+    """
+    return await gather_async(publisher, _Gathered(_numpy("to_numpy_async"), dtype))
+
+
+class _Gathered:
+    """An array that grows. Scalars wait in a list until there are enough for a look at them."""
+
+    def __init__(self, np: Any, dtype: Any) -> None:
+        self._np = np
+        self._dtype = None if dtype is None else np.dtype(dtype)
+        self._rows: Any = None  # with room at its end
+        self._count = 0
+        self._scalars: list[Any] = []
+
+    def add(self, element: Any) -> None:
+        if isinstance(element, self._np.ndarray) and element.ndim > 0:
+            self._flush()
+            self._append(element)
+        else:
+            self._scalars.append(element)
+            if len(self._scalars) >= FIRST_ROWS:
+                self._flush()
+
+    def add_all(self, elements: list[Any]) -> None:
+        for element in elements:
+            self.add(element)
+
+    def result(self) -> np.ndarray[Any, Any]:
+        self._flush()
+        if self._rows is None:
+            nothing: np.ndarray[Any, Any] = self._np.empty(0, self._dtype)
+            return nothing
+        if self._count < len(self._rows):
+            # Gives memory back in place; there is nobody else who might look at it.
+            self._rows.resize((self._count, *self._rows.shape[1:]), refcheck=False)
+        rows: np.ndarray[Any, Any] = self._rows
+        return rows
+
+    def _flush(self) -> None:
+        scalars, self._scalars = self._scalars, []
+        if not scalars:
+            return
+        dtype = self._dtype
+        # Left to itself, numpy makes rows of tuples, and objects of dates.
+        array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
+        if array.dtype.hasobject and dtype is not None:
+            array = self._np.array(scalars, dtype)
+        if array.ndim != 1:
+            raise TypeError(
+                f"to_numpy takes arrays or scalars, got {type(scalars[0]).__name__}; "
+                "make arrays of such elements with map(numpy.asarray)"
+            )
+        if array.dtype.hasobject and dtype is None:
+            odd = next((x for x in scalars if self._np.asarray(x).dtype.hasobject), scalars[0])
+            raise TypeError(
+                f"to_numpy takes arrays or scalars, got {type(odd).__name__} {odd!r:.60}"
+            )
+        self._append(array)
+
+    def _append(self, array: Any) -> None:
+        np, rows, count = self._np, self._rows, self._count
+        dtype = array.dtype if self._dtype is None else self._dtype
+        if not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise TypeError(f"to_numpy(dtype={dtype}): cannot cast {array.dtype} to it")
+        end = count + len(array)
+        if rows is None:
+            rows = np.empty((end, *array.shape[1:]), dtype)
+        elif array.shape[1:] != rows.shape[1:]:
+            raise ValueError(
+                f"arrays must agree in all dimensions but the first: {rows.shape[1:]} came first, "
+                f"then {array.shape[1:]}"
+            )
+        else:
+            if self._dtype is None and dtype != rows.dtype:
+                dtype = np.result_type(rows.dtype, dtype)
+            room = len(rows) if end <= len(rows) else max(end, 2 * len(rows), FIRST_ROWS)
+            if room != len(rows) or dtype != rows.dtype:
+                grown = np.empty((room, *rows.shape[1:]), dtype)
+                grown[:count] = rows[:count]
+                rows = grown
+        rows[count:end] = array
+        self._rows, self._count = rows, end
+
+
+def _numpy(name: str) -> Any:
+    try:
+        import numpy as np
+    except ImportError as missing:
+        raise ImportError(
+            f"{name} needs numpy, which is not installed: pip install 'rstreams_fast[numpy]'"
+        ) from missing
+    return np

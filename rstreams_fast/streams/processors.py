@@ -1,0 +1,259 @@
+"""Processors: a subscriber above and a publisher below, made of any stages, or of another one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeVar, cast
+
+from rstreams_fast.api import Processor, Subscriber, Subscription
+from rstreams_fast.core import Emission, SignalSerializer
+from rstreams_fast.core._common import describe_callable
+from rstreams_fast.errors import (
+    AlreadySubscribed,
+    DemandExceeded,
+    NoneSignal,
+    report_dropped,
+)
+from rstreams_fast.streams.assembly import Foreign
+from rstreams_fast.streams.drain import Live, cancel_silently, check_subscriber, refuse
+from rstreams_fast.streams.inlets import check_error
+from rstreams_fast.streams.multicast import MulticastProcessor
+from rstreams_fast.streams.program import Program
+from rstreams_fast.streams.push import PushSubscription
+from rstreams_fast.streams.stream import Stream, check_sync
+from rstreams_fast.streams.tuning import PREFETCH
+
+__all__ = ["SerializedProcessor", "processor"]
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
+    """Return a processor of the stages that ``build(stream)`` adds to a stream.
+
+    ``build`` is called once, here. Subscribe the processor to a publisher, and a subscriber to it,
+    in any order; before both are there nothing is asked for, and then only what the stages ask for
+    on behalf of downstream. A cancel goes up, an error down without waiting for demand (§4.2),
+    unless a stage of ``build`` says otherwise. It trusts no publisher.
+
+    It serves one subscription upstream, any other is cancelled (§2.5), and one subscriber: any
+    other is told ``AlreadySubscribed`` by ``on_error``, unless ``build`` ends in ``multicast``,
+    ``share`` or ``replay``. Who comes when upstream has ended sees the stages on that end alone.
+    ``TypeError`` if ``build`` returns anything but a ``Stream``. Any thread may call anything.
+    """
+    check_sync("processor", "build", build)
+    entrance: _Entrance[T] = _Entrance()
+    built = build(Stream(Foreign(entrance, "processor()", trusted=True)))
+    if not isinstance(built, Stream):
+        raise TypeError(
+            f"processor(build): {describe_callable(build)} must return a Stream, "
+            f"got {type(built).__name__}"
+        )
+    return _Built(entrance, built)
+
+
+class _Inlet(PushSubscription):
+    """What the first stage subscribes to: introduced at once, whether upstream is there or not."""
+
+    __slots__ = ()
+
+    def __init__(self, subscriber: Subscriber[Any]) -> None:
+        super().__init__(subscriber, Program())
+
+    def start(self) -> None:
+        """Signal ``on_subscribe``. What upstream signals meanwhile waits."""
+        if self._introduce():
+            self._go()
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, and ask for what has been asked of us meanwhile."""
+        if self._upstream.attach(subscription):
+            self._ask_now()
+
+    def _introduce_late(self) -> None:
+        """There is nobody to be introduced to: ``start`` did that."""
+
+
+class _Entrance(Live, Generic[T]):
+    """Subscriber to upstream, publisher to the first stage; keeps what upstream signals early."""
+
+    __slots__ = ("_inlet", "_lock", "_subscription", "_terminal")
+
+    def __init__(self) -> None:
+        # No call of anybody else's is made under it, but by the collector, who may run anything
+        # anywhere: hence reentrant, and what may have changed meanwhile is read last.
+        self._lock = threading.RLock()
+        self._inlet: _Inlet | None = None
+        self._subscription: Subscription | None = None  # came before there was anybody to use it
+        self._terminal: BaseException | Literal["complete"] | None = None
+
+    def subscribe(self, subscriber: Subscriber[T], /) -> None:
+        check_subscriber(subscriber)
+        inlet = _Inlet(subscriber)
+        with self._lock:
+            taken = self._inlet is not None
+            if not taken:
+                self._inlet = inlet
+            subscription, self._subscription = self._subscription, None
+            terminal = self._terminal
+        if taken and terminal is None:
+            refuse(
+                subscriber,
+                AlreadySubscribed(
+                    "§1.10: the processor has its one subscriber; to serve several, let build end "
+                    "in multicast(), share() or replay()"
+                ),
+            )
+            return
+        inlet.start()
+        if subscription is not None:
+            inlet.on_subscribe(subscription)
+        if isinstance(terminal, BaseException):
+            inlet.on_error(terminal)
+        elif terminal is not None:
+            inlet.on_complete()
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if subscription is None:
+            raise NoneSignal("§2.13: subscription is None")
+        with self._lock:
+            inlet = self._inlet
+            early = inlet is None and self._subscription is None and self._terminal is None
+            if early:
+                self._subscription = subscription
+        if inlet is not None:
+            inlet.on_subscribe(subscription)
+        elif not early:
+            cancel_silently(subscription)  # §2.5
+
+    def on_next(self, element: T, /) -> None:
+        inlet = self._inlet
+        if inlet is not None:
+            inlet.on_next(element)
+            return
+        if element is None:
+            raise NoneSignal("§2.13: None is not an element")
+        subscription = self._subscription
+        self.on_error(DemandExceeded("§1.1: an element came before anything had been asked for"))
+        if subscription is not None:
+            cancel_silently(subscription)
+
+    def on_error(self, error: BaseException, /) -> None:
+        inlet = self._inlet
+        if inlet is not None and not isinstance(error, BaseException):
+            inlet.on_error(error)  # which tells downstream, too, and raises
+        check_error(error)
+        inlet, first = self._end(error)
+        if inlet is not None:
+            inlet.on_error(error)
+        elif not first:
+            report_dropped(error, "an error after the end of the stream")
+
+    def on_complete(self) -> None:
+        inlet, _ = self._end("complete")
+        if inlet is not None:
+            inlet.on_complete()
+
+    def _end(self, terminal: BaseException | Literal["complete"]) -> tuple[_Inlet | None, bool]:
+        """Keep the first terminal signal for whoever comes late."""
+        with self._lock:
+            first = self._terminal is None
+            if first:
+                self._terminal = terminal
+                self._subscription = None
+            return self._inlet, first
+
+
+class _Built(Live, Generic[T, U]):
+    __slots__ = ("_entrance", "_stream", "on_next")
+
+    def __init__(self, entrance: _Entrance[T], stream: Stream[U]) -> None:
+        self._entrance = entrance
+        self._stream = stream
+        self.on_next: Callable[[T], None] = entrance.on_next
+
+    def subscribe(self, subscriber: Subscriber[U], /) -> None:
+        """Subscribe to the last stage."""
+        self._stream.subscribe(subscriber)
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, cancel any other (§2.5)."""
+        self._entrance.on_subscribe(subscription)
+
+    def on_error(self, error: BaseException, /) -> None:
+        """End with the error."""
+        self._entrance.on_error(error)
+
+    def on_complete(self) -> None:
+        """End after the elements that came before."""
+        self._entrance.on_complete()
+
+    def __repr__(self) -> str:
+        return f"<Processor: {self._stream!r}>"
+
+
+_METHODS = ("subscribe", "on_subscribe", "on_next", "on_error", "on_complete")
+
+
+class SerializedProcessor(Live, Generic[T, U]):
+    """A processor that any number of threads may signal at once.
+
+    A :class:`~rstreams_fast.SignalSerializer` in front of ``processor`` (``None``: a
+    :class:`~rstreams_fast.MulticastProcessor`), which so gets one signal at a time. Whoever finds
+    nobody at work delivers; the others leave their element in a mailbox of ``capacity`` elements
+    and go. When that is full, ``on_next`` ends the stream with ``BufferOverflow``
+    (``on_full="error"``) or waits (``"wait"``); ``try_next`` does neither, and says how it went. An
+    error overtakes what is in the mailbox, unless ``delay_error``.
+
+    Whoever signals without asking may send no more than was asked for, as any publisher: what
+    becomes of the rest is said by ``processor``. ``TypeError`` for what is no processor.
+    """
+
+    __slots__ = ("_processor", "_signals", "on_next", "try_next")
+
+    def __init__(
+        self,
+        processor: Processor[T, U] | None = None,
+        *,
+        capacity: int = PREFETCH,
+        on_full: Literal["error", "wait"] = "error",
+        delay_error: bool = False,
+    ) -> None:
+        if processor is None:
+            processor = cast("Processor[T, U]", MulticastProcessor[T](delay_error=delay_error))
+        for name in _METHODS:
+            if not callable(getattr(processor, name, None)):
+                raise TypeError(
+                    f"processor must have the methods {', '.join(_METHODS)}; "
+                    f"{type(processor).__name__} has no {name}"
+                )
+        self._processor = processor
+        self._signals = SignalSerializer(
+            processor, capacity=capacity, on_full=on_full, delay_error=delay_error
+        )
+        self.on_next: Callable[[T], None] = self._signals.on_next
+        #: ``on_next`` that neither waits nor ends the stream: OK, FULL, TERMINATED or CANCELLED.
+        self.try_next: Callable[[T], Emission] = self._signals.try_next
+
+    def subscribe(self, subscriber: Subscriber[U], /) -> None:
+        """Subscribe to the processor within."""
+        self._processor.subscribe(subscriber)
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, cancel any other (§2.5)."""
+        self._signals.on_subscribe(subscription)
+
+    def on_error(self, error: BaseException, /) -> None:
+        """End with the error; the first terminal signal counts."""
+        self._signals.on_error(error)
+
+    def on_complete(self) -> None:
+        """End after everything that was signalled before."""
+        self._signals.on_complete()
+
+    @property
+    def queued(self) -> int:
+        """How many elements wait in the mailbox."""
+        return self._signals.queued

@@ -1,0 +1,117 @@
+"""Subscribing to the same stream again when it has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.core._common import check_count, describe_callable
+from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
+from rstreams_fast.streams.deadline import Deadline
+from rstreams_fast.streams.drain import check_subscriber
+from rstreams_fast.streams.switching import Switching
+
+__all__ = ["Retry"]
+
+
+class Retry:
+    """The boundary of ``Stream.retry``, its arguments checked."""
+
+    def __init__(
+        self,
+        times: int,
+        when: Callable[[Exception], object] | None,
+        delay: float | Callable[[int], float] | None,
+        timer: Timer | None,
+    ) -> None:
+        self.times = check_count("retry(times): times", times)
+        self.when = when
+        if delay is None:
+            delay = 0.0
+        self.delay = delay if callable(delay) else check_seconds("retry(delay): delay", delay)
+        check_timer(timer)
+        self.timer = timer
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher that subscribes to ``upstream`` again when it has failed."""
+        return _Retried(upstream, self)
+
+    def describe(self) -> str:
+        """Say how often, when, and after how long."""
+        said = ["for ever" if self.times >= UNBOUNDED else f"at most {self.times} times"]
+        if self.when is not None:
+            said.append(f"when {describe_callable(self.when)}")
+        if callable(self.delay):
+            said.append(f"after {describe_callable(self.delay)}")
+        elif self.delay:
+            said.append(f"after {self.delay:g} s")
+        return f"retry({', '.join(said)}): holds no elements"
+
+    def seconds_before(self, attempt: int) -> float:
+        """How long to wait before the ``attempt``-th retry; the first is 1."""
+        delay = self.delay
+        if not callable(delay):
+            return delay
+        return check_seconds(f"retry: what {describe_callable(delay)} returned", delay(attempt))
+
+
+class _Retried:
+    def __init__(self, upstream: Publisher[Any], options: Retry) -> None:
+        self._upstream = upstream
+        self._options = options
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        _RetrySubscription(subscriber, self._options, self._upstream).start(self._upstream)
+
+
+class _RetrySubscription(Switching):
+    __slots__ = ("_deadline", "_options", "_retries", "_source", "_wait_until")
+
+    def __init__(self, subscriber: Subscriber[Any], options: Retry, source: Publisher[Any]) -> None:
+        super().__init__(subscriber)
+        self._options: Retry | None = options
+        self._source: Publisher[Any] | None = source
+        self._retries = 0
+        self._wait_until: float | None = None
+        self._deadline: Deadline | None = None
+        if options.delay:
+            self._deadline = Deadline(options.timer, self._due, self._waited, self._fail)
+
+    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
+        options = self._options
+        if error is None:
+            self._finish()
+        elif options is None or not self._is_retried(options, error):
+            self._fail(error)
+        else:
+            self._retries += 1
+            seconds = options.seconds_before(self._retries)
+            deadline = self._deadline
+            if deadline is None or seconds == 0:
+                return self._source
+            self._wait_until = deadline.now() + seconds
+            deadline.look()
+        return None
+
+    def _is_retried(self, options: Retry, error: BaseException) -> bool:
+        # What is no Exception, such as KeyboardInterrupt, wants to end more than an attempt.
+        if self._retries >= options.times or not isinstance(error, Exception):
+            return False
+        return options.when is None or bool(options.when(error))
+
+    def _due(self) -> float | None:
+        return self._wait_until
+
+    def _waited(self) -> None:
+        self._wait_until = None
+        source = self._source
+        if source is not None:
+            self._go_on(source)
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        self._options = self._source = None
+        if self._deadline is not None:
+            self._deadline.close()

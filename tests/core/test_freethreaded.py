@@ -1,0 +1,212 @@
+"""What threads that run Python at the same time do to the core: nothing is lost, nothing breaks.
+
+On an interpreter with a GIL these tests find little; ``make test-freethreaded`` runs them without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rstreams_fast.core
+from tests.helpers import DEADLINE, run_threads, wait_for
+
+HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+ROUNDS = 100 if HAS_GIL else 1000  # with a GIL each round may take a switch of threads
+
+
+@pytest.mark.skipif(HAS_GIL, reason="this interpreter has a GIL")
+@pytest.mark.parametrize(
+    "module",
+    [p.stem for p in sorted(Path(rstreams_fast.core.__file__).parent.glob("_cython/*.pyx"))],
+)
+def test_no_compiled_module_turns_the_gil_on(module: str) -> None:
+    name = f"rstreams_fast.core._cython.{module}"
+    program = f"import sys, {name}; print({name}.__file__); print(sys._is_gil_enabled())"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    file, enabled = done.stdout.split() if done.returncode == 0 else ("", done.stderr)
+    assert enabled == "False"
+    assert not file.endswith((".py", ".pyx"))
+
+
+def test_a_waker_that_comes_while_the_last_is_called_is_kept(core: Any) -> None:
+    """The consumer finds an element before it is woken for it, and arms for the next at once."""
+    ring = core.SpscRing(4)
+
+    def produce() -> None:
+        for i in range(1, ROUNDS + 1):
+            while len(ring):
+                pass
+            assert ring.offer(i)
+
+    def consume() -> None:
+        for i in range(1, ROUNDS + 1):
+            while (element := ring.poll()) is None:
+                woken = threading.Event()
+                if ring.arm(woken.set):
+                    wait_for(woken, f"the waking for element {i}")
+            assert element == i
+
+    run_threads([produce, consume], timeout=100.0)
+
+
+def test_a_producer_s_waker_is_kept_as_well(core: Any) -> None:
+    ring = core.SpscRing(1)
+
+    def produce() -> None:
+        for i in range(1, ROUNDS + 1):
+            while not ring.offer(i):
+                woken = threading.Event()
+                if ring.arm_producer(woken.set):
+                    wait_for(woken, f"the waking for the room of element {i}")
+
+    def consume() -> None:
+        for i in range(1, ROUNDS + 1):
+            while (element := ring.poll()) is None:
+                pass
+            assert element == i
+
+    run_threads([produce, consume], timeout=100.0)
+
+
+def test_an_armed_waker_survives_others_that_disarm_a_coroutine_s(core: Any) -> None:
+    """``disarm`` by anybody leaves alone what ``aget`` waits with."""
+    ring = core.SpscRing(4)
+    over = threading.Event()
+
+    def disarm() -> None:
+        while not over.is_set():
+            ring.disarm()
+
+    def produce() -> None:
+        for i in range(1, ROUNDS + 1):
+            ring.put(i, DEADLINE)
+
+    async def all_of_them() -> None:
+        for i in range(1, ROUNDS + 1):
+            assert await asyncio.wait_for(ring.aget(), DEADLINE) == i
+
+    def consume() -> None:
+        try:
+            asyncio.run(all_of_them())
+        finally:
+            over.set()
+
+    run_threads([produce, consume, disarm])
+
+
+@pytest.mark.parametrize("kind", ["SpscRing", "RecordRing"])
+def test_a_size_seen_by_a_third_thread_is_within_the_bounds(core: Any, kind: str) -> None:
+    ring = core.SpscRing(4) if kind == "SpscRing" else core.RecordRing("i8", 4)
+    elements: Any = np.zeros(3, "i8") if kind == "RecordRing" else [0, 0, 0]
+    put, take = (
+        (ring.write, ring.read) if kind == "RecordRing" else (ring.offer_many, ring.poll_many)
+    )
+    over = threading.Event()
+
+    def work() -> None:
+        try:
+            for _ in range(10 * ROUNDS):
+                put(elements)
+                take(4)
+        finally:
+            over.set()
+
+    def look() -> None:
+        while not over.is_set():
+            assert 0 <= len(ring) <= 4  # a negative one is a ValueError of len
+
+    run_threads([work, look, look])
+
+
+def test_a_list_that_changes_while_it_is_put_in_is_put_in_as_it_was(core: Any) -> None:
+    """What goes in is whole: no element that was never in the list, none freed already."""
+    ring = core.SpscRing(64)
+    over = threading.Event()
+    elements: list[Any] = []
+
+    def change() -> None:
+        n = 0
+        while not over.is_set():
+            n += 1
+            elements.append(str(n))
+            if len(elements) > 40:
+                elements.clear()
+
+    def put() -> None:
+        try:
+            last = 0
+            for _ in range(ROUNDS):
+                taken = ring.offer_many(elements)
+                came = [int(x) for x in ring.poll_many(64)]
+                assert len(came) == taken
+                assert came == list(range(came[0], came[0] + taken)) if came else True
+                assert not came or came[-1] >= last
+                last = came[-1] if came else last
+        finally:
+            over.set()
+
+    run_threads([change, put])
+
+
+def test_results_taken_by_two_threads_are_taken_once(core: Any) -> None:
+    """It is wrong to take from another thread than the loop's, and it must be harmless."""
+
+    async def fn(item: int) -> object:
+        return [item]
+
+    async def body() -> None:
+        loop = asyncio.get_running_loop()
+        window = core.CallWindow(
+            fn, loop=loop, on_ready=lambda: None, concurrency=64, capacity=64, ordered=False
+        )
+        got: list[list[Any]] = [[], []]
+        over = threading.Event()
+
+        def take(into: list[Any]) -> Callable[[], None]:
+            def call() -> None:
+                while not over.is_set():
+                    into.extend(window.take(8))
+
+            return call
+
+        threads = [threading.Thread(target=take(into)) for into in got]
+        for thread in threads:
+            thread.start()
+        given = 0
+        submitted = loop.create_future()
+
+        def submit() -> None:
+            nonlocal given
+            for _ in range(200):
+                given += window.submit_many(range_list)
+            submitted.set_result(None)
+
+        range_list = list(range(8))
+        loop.call_soon(submit)
+        try:
+            await asyncio.wait_for(submitted, DEADLINE)
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join(DEADLINE)
+        taken = [*got[0], *got[1], *window.take(64)]
+        assert len({id(x) for x in taken}) == len(taken)  # no reference was given away twice
+
+    if core.__name__.endswith("_python") or core.__name__.endswith("_cffi"):
+        pytest.skip("plain Python objects cannot be broken")
+    asyncio.run(body())

@@ -1,0 +1,831 @@
+"""The ring of records, sentence by sentence: copies, views, misuse, threads, loops."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rstreams_fast.errors import OverlappingCalls, RingClosed
+from tests.core.conftest import BACKENDS, MODULES
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+
+DTYPES: list[Any] = [
+    "u1",
+    "f8",
+    ">i4",
+    "?",
+    "S3",
+    "U2",
+    "M8[s]",
+    "c16",
+    "V5",
+    [("t", "M8[ns]"), ("price", "f4"), ("name", "S3")],
+    np.dtype([("a", "u1"), ("b", "f8")], align=True),
+    [("outer", [("inner", "i2", (2, 3))])],
+]
+
+
+class Problem(Exception):
+    pass
+
+
+def random_records(dtype: Any, count: int, seed: int = 0) -> np.ndarray:
+    """Any bytes, which are valid records but for text and truth values."""
+    dtype = np.dtype(dtype)
+    size = dtype.itemsize * count
+    values = np.random.default_rng(seed).integers(0, 2, size, dtype=np.uint8)
+    return np.frombuffer(values.tobytes(), dtype.base).reshape(count, *dtype.shape).copy()
+
+
+def raw(array: np.ndarray) -> bytes:
+    return array.tobytes()
+
+
+# -- construction ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("capacity", [1, 5, 8])
+def test_what_goes_in_comes_out(core: Any, dtype: Any, capacity: int) -> None:
+    ring = core.RecordRing(dtype, capacity)
+    assert ring.dtype == np.dtype(dtype)
+    assert ring.capacity == capacity
+    records = random_records(dtype, 4 * capacity)
+    for lap in range(4):  # round the end of the memory, at every place
+        for count in (1, capacity // 2, capacity):
+            given = records[lap * count : (lap + 1) * count]
+            assert ring.write(given) == count
+            assert len(ring) == count
+            taken = ring.read()
+            assert taken.dtype == np.dtype(dtype)
+            assert raw(taken) == raw(given)
+            assert len(ring) == 0
+
+
+def test_a_sub_array_is_a_record(core: Any) -> None:
+    ring = core.RecordRing(("f4", (2, 3)), 5)
+    rows = np.arange(42, dtype="f4").reshape(7, 2, 3)
+    assert ring.write(rows) == 5
+    assert ring.read(3).tolist() == rows[:3].tolist()
+    assert ring.write(rows[5:]) == 2
+    view = ring.peek(3)
+    assert view.shape == (3, 2, 3)
+    assert view.tolist() == [*rows[3:5].tolist(), rows[5].tolist()]
+    del view
+    target = np.empty((9, 2, 3), "f4")
+    assert ring.read_into(target) == 4
+    assert target[:4].tolist() == rows[3:].tolist()
+    for wrong in (np.zeros(6, "f4"), np.zeros((2, 3), "f4"), np.zeros((1, 3, 2), "f4")):
+        with pytest.raises(ValueError, match=r"shape \(n, 2, 3\)"):
+            ring.write(wrong)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "field"),
+    [
+        (object, "holds Python objects"),
+        ("O", "holds Python objects"),
+        ([("a", "i4"), ("b", "O")], "'b'"),
+        ([("a", [("x", "f8"), ("y", [("z", "O", (2,))])])], r"'a\.y\.z'"),
+        ((object, (3,)), "holds Python objects"),
+        ([("a", (object, (2, 2)))], "'a'"),
+    ],
+)
+def test_python_objects_are_no_records(core: Any, dtype: Any, field: str) -> None:
+    with pytest.raises(TypeError, match=f"dtype must be plain data, .*{field}"):
+        core.RecordRing(dtype, 4)
+
+
+@pytest.mark.parametrize("dtype", ["V0", "S0", ("i4", (0,)), [("a", "S0")], []])
+def test_what_takes_no_room_is_no_record(core: Any, dtype: Any) -> None:
+    with pytest.raises(ValueError, match="dtype must have a size"):
+        core.RecordRing(dtype, 4)
+
+
+@pytest.mark.parametrize("dtype", [None, "nonsense", 3.5])
+def test_dtype_is_checked(core: Any, dtype: Any) -> None:
+    with pytest.raises(TypeError):
+        core.RecordRing(dtype, 4)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "raises"),
+    [
+        (0, ValueError),
+        (-1, ValueError),
+        (2**31 + 1, ValueError),
+        (1.0, TypeError),
+        (True, TypeError),
+    ],
+)
+def test_capacity_is_checked_and_named(core: Any, capacity: Any, raises: type[Exception]) -> None:
+    with pytest.raises(raises, match="capacity"):
+        core.RecordRing("f8", capacity)
+
+
+@pytest.mark.parametrize("dtype", ["S2147483647", "S2000000000"])
+def test_more_memory_than_there_is_is_an_error(core: Any, dtype: str) -> None:
+    with pytest.raises(MemoryError, match="no memory for a ring of"):
+        core.RecordRing(dtype, 2**31)
+
+
+def test_the_memory_is_aligned(core: Any) -> None:
+    for dtype in ("u1", "c16", "V7"):
+        ring = core.RecordRing(dtype, 9)
+        assert ring.reserve(1).ctypes.data % 64 == 0
+
+
+# -- copies ---------------------------------------------------------------------------------------
+
+
+def test_write_takes_what_fits(core: Any) -> None:
+    ring = core.RecordRing("i8", 5)
+    assert ring.write(np.arange(8)) == 5
+    assert ring.write(np.arange(8)) == 0
+    assert ring.read(2).tolist() == [0, 1]
+    assert ring.write(np.arange(10, 18)) == 2
+    assert ring.write(np.arange(0)) == 0
+    assert ring.read(10**40).tolist() == [2, 3, 4, 10, 11]
+    assert ring.read().tolist() == []
+    assert ring.read(0).tolist() == []
+    assert ring.read(max=1).dtype == np.dtype("i8")
+
+
+def test_read_gives_an_array_of_its_own(core: Any) -> None:
+    ring = core.RecordRing("i8", 4)
+    ring.write(np.arange(3))
+    taken = ring.read()
+    ring.write(np.arange(90, 94))
+    assert taken.tolist() == [0, 1, 2]
+    assert taken.flags.writeable
+
+
+def test_read_into_fills_what_there_is_room_for(core: Any) -> None:
+    ring = core.RecordRing("i4", 4)
+    ring.write(np.arange(4, dtype="i4"))
+    target = np.full(3, -1, "i4")
+    assert ring.read_into(target[:2]) == 2
+    assert target.tolist() == [0, 1, -1]
+    assert ring.read_into(target) == 2
+    assert target.tolist() == [2, 3, -1]
+    assert ring.read_into(target) == 0
+    assert ring.read_into(target[:0]) == 0
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(20, dtype="i4")[::3],
+        np.arange(20, dtype="i4")[::-1],
+        np.broadcast_to(np.int32(7), 9),
+        np.arange(20, dtype="i4").reshape(4, 5)[:, 2],
+        np.frombuffer(bytes(range(41)), "i4", offset=1),  # not aligned
+        np.arange(5, dtype="i4").view(np.recarray),
+        np.ma.masked_array(np.arange(5, dtype="i4"), mask=[1, 0, 0, 0, 1]),
+    ],
+    ids=["step", "backwards", "broadcast", "column", "unaligned", "subclass", "masked"],
+)
+def test_arrays_of_any_layout_are_written(core: Any, array: Any) -> None:
+    ring = core.RecordRing("i4", 5)
+    ring.write(np.zeros(3, "i4"))
+    ring.read()
+    assert ring.write(array) == min(5, len(array))
+    assert ring.read().tolist() == np.asarray(array)[:5].tolist()
+
+
+def wrong_arrays() -> list[Any]:
+    return [
+        ([1, 2], TypeError, "must be a numpy array"),
+        (b"12345678", TypeError, "must be a numpy array"),
+        (memoryview(bytes(8)), TypeError, "must be a numpy array"),
+        (None, TypeError, "must be a numpy array"),
+        (np.int32(3), TypeError, "must be a numpy array"),
+        (np.zeros(2, "i8"), TypeError, "dtype"),
+        (np.zeros(2, ">i4"), TypeError, "dtype"),
+        (np.zeros(2, "u4"), TypeError, "dtype"),
+        (np.zeros(2, "V4"), TypeError, "dtype"),
+        (np.zeros(2, object), TypeError, "dtype"),
+        (np.zeros((2, 2), "i4"), ValueError, "shape"),
+        (np.zeros((), "i4"), ValueError, "shape"),
+    ]
+
+
+@pytest.mark.parametrize("call", ["write", "put", "read_into"])
+def test_what_does_not_fit_is_refused_by_name(core: Any, call: str) -> None:
+    ring = core.RecordRing("<i4", 4)
+    ring.write(np.arange(2, dtype="i4"))
+    for array, kind, name in wrong_arrays():
+        with pytest.raises(kind, match=f"array must .*{name}|array {name}"):
+            getattr(ring, call)(array)
+    assert ring.read().tolist() == [0, 1]
+
+
+def test_fields_at_other_places_are_another_dtype(core: Any) -> None:
+    here = np.dtype({"names": ["a"], "formats": ["i4"], "offsets": [0], "itemsize": 8})
+    there = np.dtype({"names": ["a"], "formats": ["i4"], "offsets": [4], "itemsize": 8})
+    with pytest.raises(TypeError, match="dtype"):
+        core.RecordRing(here, 4).write(np.zeros(2, there))
+
+
+def test_read_into_needs_one_writable_piece(core: Any) -> None:
+    ring = core.RecordRing("i4", 4)
+    ring.write(np.arange(4, dtype="i4"))
+    with pytest.raises(ValueError, match="contiguous"):
+        ring.read_into(np.zeros(8, "i4")[::2])
+    frozen = np.zeros(4, "i4")
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        ring.read_into(frozen)
+    with pytest.raises(ValueError, match="read-only"):
+        ring.read_into(np.frombuffer(bytes(16), "i4"))
+    assert frozen.tolist() == [0] * 4
+    assert len(ring) == 4
+
+
+def test_an_array_that_lies_about_itself(core: Any) -> None:
+    class Liar(np.ndarray):
+        dtype = np.dtype("i4")  # type: ignore[assignment]
+        shape = (10**9,)
+        nbytes = 4 * 10**9
+
+        def __len__(self) -> int:
+            return 10**9
+
+    ring = core.RecordRing("i4", 4)
+    liar = np.arange(2, dtype="i4").view(Liar)
+    assert ring.write(liar) == 2
+    assert ring.read_into(liar) == 2
+    with pytest.raises(TypeError, match="dtype"):
+        ring.write(np.arange(2, dtype="i8").view(Liar))
+
+
+@pytest.mark.parametrize(
+    ("call", "argument", "raises"),
+    [
+        *[(call, -1, ValueError) for call in ("reserve", "commit", "peek", "release", "read")],
+        *[(call, 1.0, TypeError) for call in ("reserve", "commit", "peek", "release", "read")],
+        *[(call, True, TypeError) for call in ("reserve", "commit", "peek", "release")],
+        ("get", 0, ValueError),
+        ("get", "1", TypeError),
+    ],
+)
+def test_numbers_are_checked(core: Any, call: str, argument: Any, raises: type[Exception]) -> None:
+    ring = core.RecordRing("f8", 4)
+    ring.write(np.ones(2))
+    with pytest.raises(raises, match="max" if call in ("read", "get") else "n must be"):
+        getattr(ring, call)(argument)
+    assert len(ring) == 2
+
+
+# -- views ----------------------------------------------------------------------------------------
+
+
+def test_reserve_and_commit_write_in_place(core: Any) -> None:
+    ring = core.RecordRing("i8", 6)
+    view = ring.reserve(4)
+    assert len(view) == 4
+    assert view.flags.writeable
+    view[:] = [1, 2, 3, 4]
+    assert len(ring) == 0
+    del view
+    ring.commit(3)
+    assert len(ring) == 3
+    assert ring.read().tolist() == [1, 2, 3]
+    # The next place is the fourth of eight; five more to the end.
+    assert len(ring.reserve(10**30)) == 5
+    ring.write(np.arange(5))
+    assert ring.reserve(3).tolist() == [1]  # the first of the memory, wherever the bound is
+    assert len(ring.reserve(0)) == 0
+    ring.write(np.arange(1))
+    assert len(ring.reserve(3)) == 0
+    ring.commit(0)
+
+
+def test_peek_and_release_read_in_place(core: Any) -> None:
+    ring = core.RecordRing("i8", 6)
+    ring.write(np.arange(5))
+    view = ring.peek(3)
+    assert view.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 9
+    with pytest.raises(ValueError):
+        view.flags.writeable = True
+    del view
+    assert len(ring) == 5
+    ring.release(2)
+    assert ring.peek(9).tolist() == [2, 3, 4]
+    ring.release(3)
+    assert ring.peek(9).tolist() == []
+    ring.release(0)
+    ring.write(np.arange(6))
+    assert ring.peek(9).tolist() == [0, 1, 2]  # up to the end of the memory
+    ring.release(3)
+    assert ring.peek(9).tolist() == [3, 4, 5]
+
+
+@pytest.mark.parametrize("k", [1, 4, 10**30])
+def test_no_more_than_was_handed_out_is_committed_or_released(core: Any, k: int) -> None:
+    ring = core.RecordRing("i8", 8)
+    with pytest.raises(ValueError, match=r"commit\(n\): n must be <= 0, as many as are reserved"):
+        ring.commit(k)
+    with pytest.raises(ValueError, match=r"release\(n\): n must be <= 0, as many as are peeked"):
+        ring.release(k)
+    ring.write(np.arange(2))
+    if k > 1:
+        ring.reserve(3)
+        with pytest.raises(ValueError, match="<= 3"):
+            ring.commit(k)
+        ring.commit(3)  # nothing was changed
+        with pytest.raises(ValueError, match="<= 0"):
+            ring.commit(1)  # once only
+        ring.peek(3)
+        with pytest.raises(ValueError, match="<= 3"):
+            ring.release(k)
+        ring.release(3)
+        with pytest.raises(ValueError, match="<= 0"):
+            ring.release(1)
+        assert len(ring) == 2
+
+
+def test_a_write_takes_the_reserved_room(core: Any) -> None:
+    ring = core.RecordRing("i8", 8)
+    ring.reserve(4)
+    ring.write(np.arange(2))
+    with pytest.raises(ValueError, match="<= 0"):
+        ring.commit(1)
+    ring.peek(2)
+    ring.read(1)
+    with pytest.raises(ValueError, match="<= 0"):
+        ring.release(1)
+    assert ring.read().tolist() == [1]
+
+
+DERIVED: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda view: view,
+    "slice": lambda view: view[1:],
+    "view": lambda view: view.view("u1"),
+    "memoryview": memoryview,
+    "base": lambda view: view.base,
+    "field of a subclass": lambda view: view.view(np.recarray)[:2][1:],
+    "iterator": lambda view: view.flat,
+    "memoryview of the base": lambda view: memoryview(view.base)[1:],
+}
+
+
+@pytest.mark.parametrize("derived", DERIVED.values(), ids=DERIVED)
+def test_nothing_moves_while_a_view_lives(core: Any, derived: Callable[[Any], Any]) -> None:
+    ring = core.RecordRing("i8", 8)
+    ring.write(np.arange(3))
+    target = np.zeros(2, "i8")
+    kept = derived(ring.reserve(3))
+    for call in (
+        lambda: ring.commit(1),
+        lambda: ring.commit(0),
+        lambda: ring.write(np.arange(1)),
+        lambda: ring.put(np.arange(1)),
+    ):
+        with pytest.raises(BufferError, match="while a view of the reserved records lives"):
+            call()
+    assert ring.read(1).tolist() == [0]  # the other side is free
+    del kept
+    ring.commit(1)
+    kept = derived(ring.peek(2))
+    for call in (
+        lambda: ring.release(1),
+        lambda: ring.release(0),
+        ring.read,
+        ring.get,
+        lambda: ring.read_into(target),
+    ):
+        with pytest.raises(BufferError, match="while a view of the peeked records lives"):
+            call()
+    assert ring.write(np.arange(1)) == 1
+    del kept
+    ring.release(1)
+    assert len(ring) == 3
+
+
+def test_every_view_of_several_counts(core: Any) -> None:
+    ring = core.RecordRing("i8", 8)
+    first, second = ring.reserve(2), ring.reserve(5)
+    second[:] = range(5)
+    assert first.tolist() == [0, 1]
+    del second
+    with pytest.raises(BufferError):
+        ring.commit(2)
+    del first
+    ring.commit(5)  # what reserve said last
+    assert len(ring) == 5
+
+
+def test_a_view_of_nothing_is_in_nobodys_way(core: Any) -> None:
+    ring = core.RecordRing("i8", 2)
+    nothing = ring.peek(2)
+    assert not nothing.flags.writeable
+    ring.write(np.arange(2))
+    full = ring.reserve(1)
+    assert len(full) == 0
+    ring.commit(0)
+    assert ring.read().tolist() == [0, 1]
+    assert nothing.dtype == full.dtype == np.dtype("i8")
+
+
+def test_a_view_outlives_the_ring(core: Any) -> None:
+    ring = core.RecordRing("i8", 1000)
+    ring.write(np.arange(500))
+    reading, writing = ring.peek(400), ring.reserve(400)
+    ring.close()
+    watched = weakref.ref(ring)
+    del ring
+    gc.collect()
+    assert watched() is None
+    writing[:] = reading
+    assert writing.tolist() == list(range(400))
+
+
+def test_what_views_stand_on_cannot_be_misused(core: Any) -> None:
+    ring = core.RecordRing("i8", 4)
+    view = ring.reserve(4)
+    below = view.base.obj
+    del view
+    assert memoryview(below).nbytes >= 4 * 8
+    kept: Any = memoryview(below)
+    with pytest.raises(BufferError):
+        ring.commit(1)
+    kept = np.frombuffer(below, "u1")
+    with pytest.raises(BufferError):
+        ring.write(np.arange(1))
+    del kept
+    if core.__name__.endswith("_cython"):
+        for arguments in ((), (None,), (None, True), (ring, False), (below, True)):
+            with pytest.raises(TypeError):
+                type(below)(*arguments)
+    del below
+    ring.commit(1)
+    assert len(ring) == 1
+
+
+def test_records_of_one_ring_are_written_to_another_and_to_itself(core: Any) -> None:
+    one, other = core.RecordRing("i8", 8), core.RecordRing("i8", 8)
+    one.write(np.arange(4))
+    view = one.peek(4)
+    assert other.write(view) == 4
+    assert one.write(view[1:]) == 3
+    room = other.reserve(2)
+    assert one.write(room) == 1
+    del view
+    assert one.read_into(room) == 2
+    del room
+    other.commit(2)
+    assert other.read().tolist() == [0, 1, 2, 3, 0, 1]
+
+
+def test_other_peoples_memory_holds_while_it_is_copied(core: Any) -> None:
+    """numpy resizes no array that somebody looks at, even if it is told not to care."""
+    count = 2_000_000
+    ring = core.RecordRing("u1", count)
+    array = np.zeros(count, "u1")
+    stop = threading.Event()
+    refused = 0
+
+    def resize() -> None:
+        nonlocal refused
+        while not stop.is_set():
+            try:
+                array.resize(count + 1, refcheck=False)
+                array.resize(count, refcheck=False)
+            except ValueError:
+                refused += 1
+
+    thread = start_thread(resize)
+    target = np.empty(count, "u1")
+    try:
+        for _ in range(100):
+            # What is written meanwhile may be anything, and of either length.
+            assert ring.write(array) == count
+            assert ring.read_into(target) == count
+    finally:
+        stop.set()
+    thread.result()
+    assert not target.any()
+
+
+# -- closing and waiting --------------------------------------------------------------------------
+
+
+def test_a_closed_ring_lets_nothing_in_and_everything_out(core: Any) -> None:
+    ring = core.RecordRing("i8", 4)
+    ring.write(np.arange(3))
+    ring.reserve(1)
+    ring.close()
+    ring.close(Problem("too late"))
+    assert ring.closed is True
+    for name, call in {
+        "write": lambda: ring.write(np.arange(1)),
+        "put": lambda: ring.put(np.arange(1)),
+        "reserve": lambda: ring.reserve(1),
+        "commit": lambda: ring.commit(1),
+    }.items():
+        with pytest.raises(RingClosed, match=f"{name} on a closed ring"):
+            call()
+    assert ring.get(1).tolist() == [0]
+    assert ring.peek(1).tolist() == [1]
+    ring.release(1)
+    assert ring.read().tolist() == [2]
+    for _ in range(2):
+        with pytest.raises(RingClosed, match="closed and empty"):
+            ring.get()
+    assert len(ring.read()) == len(ring.peek(3)) == 0
+    assert ring.read_into(np.zeros(1, "i8")) == 0
+
+
+def test_get_raises_the_error_it_was_closed_with(core: Any) -> None:
+    ring = core.RecordRing("i8", 4)
+    problem = Problem()
+    ring.write(np.arange(1))
+    ring.close(problem)
+    assert ring.get().tolist() == [0]
+    with pytest.raises(Problem) as raised:
+        ring.get()
+    assert raised.value is problem
+    with pytest.raises(TypeError, match="error must be an exception instance"):
+        core.RecordRing("i8", 1).close("x")
+
+
+def test_timeouts(core: Any) -> None:
+    ring = core.RecordRing("i8", 2)
+    for timeout in (0, 0.03):
+        with pytest.raises(TimeoutError, match="stayed empty"):
+            ring.get(timeout=timeout)
+    assert ring.put(np.arange(3), timeout=0) == 2
+    assert ring.put(np.arange(0), timeout=0) == 0
+    for timeout in (0, 0.03):
+        with pytest.raises(TimeoutError, match="stayed full"):
+            ring.put(np.arange(3), timeout)
+    for call in (lambda: ring.get(None, -1), lambda: ring.put(np.arange(1), float("nan"))):
+        with pytest.raises(ValueError, match="timeout"):
+            call()
+    assert ring.get(max=5, timeout=1).tolist() == [0, 1]
+
+
+def test_parked_calls_are_woken(core: Any) -> None:
+    ring = core.RecordRing("i8", 2)
+    for wake in (
+        lambda: ring.write(np.arange(1)),
+        lambda: ring.put(np.arange(1)),
+        lambda: (ring.reserve(1), None)[1] or ring.commit(1),
+    ):
+        getter = start_thread(lambda: ring.get(timeout=DEADLINE))
+        wake()
+        assert len(getter.result()) == 1
+    for make_room in (
+        lambda: ring.read(1),
+        lambda: ring.read_into(np.zeros(1, "i8")),
+        lambda: ring.get(1),
+        lambda: (ring.peek(1), None)[1] or ring.release(1),
+    ):
+        ring.write(np.zeros(2, "i8"))
+        putter = start_thread(lambda: ring.put(np.ones(1, "i8"), timeout=DEADLINE))
+        make_room()
+        assert putter.result() == 1
+        assert ring.read().tolist() == [0, 1]
+    getter = start_thread(ring.get)
+    ring.close()
+    with pytest.raises(RingClosed):
+        getter.result()
+
+
+def test_overlapping_calls_on_one_side_are_refused(core: Any) -> None:
+    ring = core.RecordRing("i8", 2)
+    ring.write(np.arange(2))
+
+    def insist() -> int:
+        while True:
+            try:
+                return ring.put(np.arange(1), timeout=DEADLINE)
+            except OverlappingCalls:
+                continue
+
+    putter = start_thread(insist)
+    calls: list[Callable[[], Any]] = [
+        lambda: ring.write(np.arange(1)),
+        lambda: ring.put(np.arange(1), 0),
+        lambda: ring.reserve(1),
+        lambda: ring.commit(0),
+        lambda: ring.arm_producer(pytest.fail),
+    ]
+    done = threading.Event()
+
+    def probe() -> None:
+        while not done.is_set():
+            try:
+                ring.commit(0)
+            except OverlappingCalls:
+                done.set()
+
+    start_thread(probe).result()
+    for call in calls:
+        with pytest.raises(OverlappingCalls, match="producer side of this RecordRing"):
+            call()
+    assert ring.read(1).tolist() == [0]
+    assert putter.result() == 1
+
+
+def test_one_thread_to_another_nothing_lost_nothing_torn(core: Any) -> None:
+    dtype = np.dtype([("n", "i8"), ("twice", "i8"), ("pad", "V3")])
+    for capacity, burst, total in [(1, 3, 300), (100, 77, 20_000), (9000, 6000, 200_000)]:
+        ring = core.RecordRing(dtype, capacity)
+
+        def produce(ring: Any = ring, burst: int = burst, total: int = total) -> None:
+            records = np.zeros(total, dtype)
+            records["n"] = np.arange(total)
+            records["twice"] = 2 * records["n"]
+            sent = 0
+            while sent < total:
+                sent += ring.put(records[sent : sent + burst], timeout=DEADLINE)
+            ring.close()
+
+        def consume(ring: Any = ring) -> int:
+            seen = 0
+            try:
+                while True:
+                    taken = ring.get(timeout=DEADLINE)
+                    assert taken["n"].tolist() == list(range(seen, seen + len(taken)))
+                    assert (taken["twice"] == 2 * taken["n"]).all()
+                    seen += len(taken)
+            except RingClosed:
+                return seen
+
+        assert run_threads([produce, consume]) == [None, total]
+
+
+def test_views_from_one_thread_to_another(core: Any) -> None:
+    ring = core.RecordRing("i8", 50)
+    total = 1500
+
+    def produce() -> None:
+        sent = 0
+        while sent < total:
+            view = ring.reserve(min(17, total - sent))
+            count = len(view)
+            view[:] = np.arange(sent, sent + count)
+            del view
+            ring.commit(count)
+            sent += count
+
+    def consume() -> list[int]:
+        seen: list[int] = []
+        while len(seen) < total:
+            view = ring.peek(23)
+            count = len(view)
+            seen += view.tolist()
+            del view
+            ring.release(count)
+        return seen
+
+    assert run_threads([produce, consume])[1] == list(range(total))
+
+
+def test_misuse_from_many_threads_corrupts_nothing(core: Any) -> None:
+    """Whatever is called by whomever: errors, and plain memory of the right size."""
+    ring = core.RecordRing("i8", 5000)
+    array = np.arange(9000)
+    expected = (OverlappingCalls, BufferError, ValueError, TimeoutError)
+
+    def hammer(seed: int) -> Callable[[], None]:
+        def run() -> None:
+            random = np.random.default_rng(seed)
+            target = np.empty(9000, "i8")
+            kept: Any = None
+            for _ in range(400):
+                k = int(random.integers(0, 9000))
+                calls: list[Callable[[], Any]] = [
+                    lambda k=k: ring.write(array[:k]),
+                    lambda k=k: ring.read(k),
+                    lambda k=k: ring.read_into(target[:k]),
+                    lambda k=k: ring.reserve(k),
+                    lambda k=k: ring.peek(k),
+                    lambda k=k: ring.commit(k // 4),
+                    lambda k=k: ring.release(k // 4),
+                    lambda k=k: ring.get(k + 1, 0),
+                    lambda k=k: ring.put(array[k:], 0),
+                ]
+                try:
+                    kept = calls[int(random.integers(len(calls)))]()
+                except expected:
+                    kept = None
+                assert 0 <= len(ring) <= 5000
+            if isinstance(kept, np.ndarray):
+                kept.sum()
+
+        return run
+
+    run_threads([hammer(seed) for seed in range(4)], timeout=60)
+
+
+def test_large_copies_let_other_threads_run(core: Any) -> None:
+    """While one thread copies, another goes on: it could not if the GIL were held."""
+    size = 1 << 28
+    ring = core.RecordRing("u1", size)
+    array = np.zeros(size, "u1")
+    begun, done = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def count() -> int:
+        steps = 0
+        begun.set()
+        while not done.is_set():
+            try:
+                ring.commit(0)  # between the copies this is our turn
+            except OverlappingCalls:
+                steps += 1  # within a copy, in the middle of which we run
+        return steps
+
+    thread = start_thread(count)
+    wait_for(begun)
+    while len(seen) < 3:
+        try:
+            seen.append(ring.write(array))
+        except OverlappingCalls:
+            continue
+        ring.read_into(array)
+    done.set()
+    assert thread.result() > 0
+    assert seen == [size] * 3
+
+
+# -- the rest -------------------------------------------------------------------------------------
+
+
+def test_repr_and_no_copy(core: Any) -> None:
+    ring = core.RecordRing("f4", 3)
+    ring.write(np.ones(1, "f4"))
+    assert repr(ring) == "<RecordRing 1/3 of float32>"
+    ring.close()
+    assert repr(ring) == "<RecordRing 1/3 closed of float32>"
+    for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="live object"):
+            duplicate(ring)
+
+
+def test_arming(core: Any) -> None:
+    ring = core.RecordRing("f4", 2)
+    woken: list[str] = []
+    assert ring.arm(lambda: woken.append(f"data {len(ring)}"))
+    assert ring.arm_producer(pytest.fail) is False
+    ring.write(np.ones(2, "f4"))
+    assert ring.arm(pytest.fail) is False
+    assert ring.arm_producer(lambda: woken.append(f"room {len(ring)}"))
+    ring.read(1)
+    assert ring.write(np.ones(1, "f4")) == 1
+    assert ring.arm_producer(lambda: woken.append("closed"))
+    ring.close()
+    assert woken == ["data 2", "room 1", "closed"]
+
+
+def test_nothing_is_kept(core: Any) -> None:
+    array, target = np.arange(100_000), np.zeros(100_000, "i8")
+    dtype_before = sys.getrefcount(array.dtype)
+    ring = core.RecordRing("i8", 100_000)
+    for _ in range(50):
+        ring.write(array)
+        ring.read_into(target)
+        ring.write(array[::2])
+        ring.read()
+        ring.reserve(5)
+        ring.write(array[:1])
+        ring.peek(5)
+        ring.release(1)
+        for wrong in (target[::2], None, np.zeros(2, "i4")):
+            with pytest.raises((TypeError, ValueError)):
+                ring.read_into(wrong)
+    del ring
+    gc.collect()
+    assert sys.getrefcount(array) == sys.getrefcount(target) == 2
+    assert sys.getrefcount(array.dtype) < dtype_before + 10
+    assert weakref.getweakrefcount(array) == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_numpy_it_says_what_is_missing(backend: str) -> None:
+    program = (
+        "import sys, importlib; sys.modules['numpy'] = None\n"
+        f"ring = importlib.import_module({MODULES[backend]!r}).RecordRing\n"
+        "try:\n    ring('f8', 4)\n"
+        "except ImportError as missing:\n    print(missing)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "a RecordRing needs numpy" in done.stdout, done.stderr
+    assert "pip install 'rstreams_fast[numpy]'" in done.stdout

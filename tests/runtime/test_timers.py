@@ -1,0 +1,565 @@
+"""Timers: order, cancelling, what is kept, and the life of the shared thread."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rstreams_fast as rf
+from rstreams_fast.runtime import timers
+from rstreams_fast.runtime.executors import WorkDropped
+from rstreams_fast.runtime.timers import (
+    ManualTimer,
+    ThreadTimer,
+    check_seconds,
+    check_timer,
+    default_timer,
+)
+from tests.helpers import Counted, run_threads, wait_for, wait_gone
+
+HOUR = 3600.0
+
+
+class Thing:
+    """Something that work may refer to."""
+
+    def use(self) -> None:
+        """Be used."""
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def fail(*_: object) -> None:
+    raise IndexError("as it should")
+
+
+# -- moved by hand ---------------------------------------------------------------------------------
+
+
+def test_works_are_done_in_order_of_time_each_at_its_own() -> None:
+    timer = ManualTimer()
+    seen: list[tuple[str, float]] = []
+
+    def note(name: str) -> Callable[[], None]:
+        return lambda: seen.append((name, timer.now()))
+
+    timer.call_later(3, note("c"))
+    timer.call_later(1, note("a"))
+    timer.call_later(2, note("b"))
+    timer.call_later(2, note("b, too"))
+    timer.advance(0.5)
+    assert seen == []
+    assert timer.now() == 0.5
+    timer.advance(2)
+    assert seen == [("a", 1.0), ("b", 2.0), ("b, too", 2.0)]
+    assert timer.now() == 2.5
+    assert timer.pending == 1
+    timer.advance(100)
+    assert seen[3:] == [("c", 3.0)]
+    assert timer.now() == 102.5
+
+
+def test_work_may_set_alarms_that_are_due_within_the_same_move() -> None:
+    timer = ManualTimer()
+    seen: list[float] = []
+
+    def tick() -> None:
+        seen.append(timer.now())
+        timer.call_later(1, tick)
+
+    timer.call_later(1, tick)
+    timer.advance(4)
+    assert seen == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_no_work_is_done_within_call_later() -> None:
+    timer = ManualTimer()
+    done: list[int] = []
+    timer.call_later(0, lambda: done.append(1))
+    assert done == []
+    timer.advance(0)
+    assert done == [1]
+
+
+def test_a_cancelled_alarm_is_never_run() -> None:
+    timer = ManualTimer()
+    seen: list[str] = []
+    alarm = timer.call_later(1, lambda: seen.append("cancelled"))
+    another = timer.call_later(1, lambda: seen.append("cancelled, too"))
+    second = timer.call_later(1, lambda: seen.append("second"))
+    timer.call_later(0.5, another.cancel)
+    alarm.cancel()
+    alarm.cancel()
+    assert timer.pending == 3
+    timer.advance(2)
+    assert seen == ["second"]
+    second.cancel()  # it is over: no effect
+    assert timer.pending == 0
+
+
+def test_work_may_cancel_what_is_due_at_the_same_time() -> None:
+    timer = ManualTimer()
+    seen: list[str] = []
+    cancelled: list[timers.Alarm] = []
+    timer.call_later(1, lambda: [alarm.cancel() for alarm in cancelled])
+    later = timer.call_later(1, lambda: seen.append("cancelled"))
+    cancelled.append(later)
+    timer.advance(5)
+    assert seen == []
+    assert timer.now() == 5.0
+
+
+def test_work_that_raises_is_reported_and_the_next_is_done(dropped: list[BaseException]) -> None:
+    timer = ManualTimer()
+    seen: list[int] = []
+    timer.call_later(1, fail)
+    timer.call_later(1, lambda: seen.append(1))
+    timer.advance(1)
+    assert seen == [1]
+    assert [type(error) for error in dropped] == [IndexError]
+
+
+def test_the_clock_is_moved_by_one_at_a_time() -> None:
+    timer = ManualTimer()
+    refused: list[BaseException] = []
+
+    def move() -> None:
+        try:
+            timer.advance(1)
+        except RuntimeError as error:
+            refused.append(error)
+
+    timer.call_later(1, move)
+    timer.advance(1)
+    assert "overlaps" in str(refused[0])
+    timer.advance(1)
+    assert timer.now() == 2.0
+
+
+MOVES = st.one_of(
+    st.tuples(st.just("set"), st.integers(0, 20)),
+    st.tuples(st.just("set"), st.integers(0, 20)),
+    st.tuples(st.just("cancel"), st.integers(0, 50)),
+    st.tuples(st.just("advance"), st.integers(0, 10)),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(MOVES, max_size=150))
+def test_any_row_of_alarms_is_run_as_a_sorted_list_says(moves: list[tuple[str, int]]) -> None:
+    timer = ManualTimer()
+    alarms: list[timers.Alarm] = []
+    waiting: list[tuple[float, int]] = []
+    run: list[tuple[float, int]] = []
+    expected: list[tuple[float, int]] = []
+    for move, n in moves:
+        if move == "set":
+            number = len(alarms)
+            waiting.append((timer.now() + n, number))
+            alarms.append(
+                timer.call_later(n, lambda number=number: run.append((timer.now(), number)))
+            )
+        elif move == "cancel" and alarms:
+            number = n % len(alarms)
+            alarms[number].cancel()
+            waiting = [one for one in waiting if one[1] != number]
+        elif move == "advance":
+            timer.advance(n)
+            expected += sorted(one for one in waiting if one[0] <= timer.now())
+            waiting = [one for one in waiting if one[0] > timer.now()]
+        assert run == expected
+        assert timer.pending == len(waiting)
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [ManualTimer, ThreadTimer])
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_a_cancelled_alarm_keeps_nothing_alive(make: type[Any]) -> None:
+    timer = make()
+    thing = Thing()
+    gone = weakref.ref(thing)
+    alarm = timer.call_later(HOUR, thing.use, lambda error, thing=thing: None)
+    del thing
+    assert gone() is not None
+    alarm.cancel()
+    gc.collect()
+    assert gone() is None
+    assert timer.pending == 0
+
+
+def test_an_alarm_that_is_over_keeps_nothing_alive() -> None:
+    timer = ManualTimer()
+    thing = Thing()
+    gone = weakref.ref(thing)
+    alarm = timer.call_later(1, thing.use)
+    del thing
+    timer.advance(1)
+    gc.collect()
+    assert gone() is None
+    alarm.cancel()
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_the_thread_keeps_nothing_of_what_it_did() -> None:
+    timer = ThreadTimer()
+    thing = Thing()
+    gone = weakref.ref(thing)
+    timer.call_later(0, thing.use)
+    del thing
+    wait_gone(gone, "what the work referred to")
+
+
+def test_cancelled_alarms_do_not_pile_up() -> None:
+    timer = ManualTimer()
+    kept = [timer.call_later(HOUR, nothing) for _ in range(100)]
+    longest = 0
+    for _ in range(10_000):
+        timer.call_later(HOUR, nothing).cancel()
+        longest = max(longest, len(timer._queue))
+    assert longest <= 2 * len(kept) + timers.SWEEP_AT
+    assert timer.pending == len(kept)
+    timer.advance(HOUR)
+    assert timer.pending == 0
+    assert len(timer._queue) == 0
+
+
+# -- the thread ------------------------------------------------------------------------------------
+
+
+def _thread_of(timer: ThreadTimer) -> threading.Thread | None:
+    return timer._of_process._thread
+
+
+def _wait_for_end(timer: ThreadTimer) -> None:
+    thread = _thread_of(timer)
+    if thread is not None:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert _thread_of(timer) is None
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_works_are_done_on_one_thread_in_order_and_not_early() -> None:
+    timer = ThreadTimer()
+    seen: list[tuple[int, float, str]] = []
+    done = Counted()
+    begun = timer.now()
+
+    def note(n: int) -> Callable[[], None]:
+        def work() -> None:
+            seen.append((n, timer.now() - begun, threading.current_thread().name))
+            done.add()
+
+        return work
+
+    def begin() -> None:  # on the thread: then none can be done before all are set
+        for n in (3, 1, 2):
+            timer.call_later(n / 100, note(n))
+
+    timer.call_later(0, begin)
+    done.wait_until(3)
+    assert [n for n, _, _ in seen] == [1, 2, 3]
+    assert all(at >= n / 100 for n, at, _ in seen)
+    assert {name for _, _, name in seen} == {"rstreams-fast-timer"}
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_an_earlier_alarm_wakes_the_thread() -> None:
+    timer = ThreadTimer()
+    far = timer.call_later(HOUR, nothing)
+    done = threading.Event()
+    timer.call_later(0.01, done.set)
+    wait_for(done)
+    far.cancel()
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_work_may_set_the_next_alarm() -> None:
+    timer = ThreadTimer()
+    done = Counted()
+
+    def again() -> None:
+        if done.add() < 5:
+            timer.call_later(0.001, again)
+
+    timer.call_later(0, again)
+    done.wait_until(5)
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_the_thread_lives_on_when_work_raises(dropped: list[BaseException]) -> None:
+    timer = ThreadTimer()
+    done = threading.Event()
+
+    def leave() -> None:
+        raise SystemExit(3)
+
+    def begin() -> None:
+        threads.append(threading.current_thread())
+        timer.call_later(0, leave)
+        timer.call_later(0, fail)
+        timer.call_later(0, finish)
+
+    def finish() -> None:
+        threads.append(threading.current_thread())
+        done.set()
+
+    threads: list[threading.Thread] = []
+    timer.call_later(0, begin)
+    wait_for(done)
+    assert threads[0] is threads[1]
+    assert [type(error) for error in dropped] == [SystemExit, IndexError]
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_a_hook_that_ends_the_thread_loses_no_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    ended: list[threading.Thread] = []
+
+    def hook(error: BaseException) -> None:
+        ended.append(threading.current_thread())
+        raise SystemExit(4)
+
+    previous = rf.on_dropped_error(hook)
+    try:
+        timer = ThreadTimer()
+        done = threading.Event()
+        timer.call_later(0, fail)
+        timer.call_later(0.05, done.set)
+        wait_for(done)
+        ended[0].join(20)
+    finally:
+        rf.on_dropped_error(previous)
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_the_thread_ends_soon_after_the_last_alarm_and_another_one_is_started() -> None:
+    timer = ThreadTimer()
+    assert _thread_of(timer) is None
+    for _ in range(2):
+        done = threading.Event()
+        timer.call_later(0, done.set)
+        wait_for(done)
+        _wait_for_end(timer)
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_the_thread_ends_when_the_last_alarm_is_cancelled() -> None:
+    timer = ThreadTimer()
+    timer.call_later(HOUR, nothing).cancel()
+    _wait_for_end(timer)
+    first, second = timer.call_later(HOUR, nothing), timer.call_later(HOUR, nothing)
+    first.cancel()
+    thread = _thread_of(timer)
+    assert thread is not None
+    thread.join(3 * timers.LINGER)
+    assert thread.is_alive()  # as there is one left
+    second.cancel()
+    _wait_for_end(timer)
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_it_sleeps_and_does_not_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleeps: list[float] = []
+    real = timers.acquire
+
+    def acquire(event: threading.Lock, seconds: float) -> bool:
+        sleeps.append(seconds)
+        return real(event, seconds)
+
+    monkeypatch.setattr(timers, "acquire", acquire)
+    timer = ThreadTimer()
+    done = threading.Event()
+    timer.call_later(0.2, done.set)
+    wait_for(done)
+    _wait_for_end(timer)
+    # One for the alarm, one to linger; each may end a moment early and be repeated.
+    assert len(sleeps) <= 4
+    assert sum(sleeps) < 0.2 + timers.LINGER + 0.01
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_one_alarm_after_the_other_wakes_and_starts_the_thread_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    woken: list[None] = []
+    real = timers._TimerThread._wake
+    monkeypatch.setattr(timers._TimerThread, "_wake", lambda self: (woken.append(None), real(self)))
+    timer = ThreadTimer()
+    begun = time.monotonic()
+    for _ in range(2000):
+        timer.call_later(30, nothing).cancel()
+    took = time.monotonic() - begun
+    assert len(woken) <= 3 + 3 * took / timers.LINGER
+    _wait_for_end(timer)
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_every_alarm_is_run_or_cancelled_however_threads_race() -> None:
+    timer = ThreadTimer()
+    run = Counted()
+
+    def set_and_cancel() -> int:
+        kept = 0
+        for n in range(300):
+            alarm = timer.call_later(n % 3 / 1000, run.add)
+            if n % 2:
+                alarm.cancel()
+            else:
+                kept += 1
+        return kept
+
+    kept = sum(run_threads([set_and_cancel] * 4))
+    run.wait_until(kept)
+    _wait_for_end(timer)
+    assert timer.pending == 0
+    # An alarm cancelled right after it was set may have been run before that.
+    assert kept <= run.value <= 1200
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_a_thread_that_cannot_be_started_is_an_error_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timer = ThreadTimer()
+    with monkeypatch.context() as patch:
+
+        def start(thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="new thread"):
+            timer.call_later(0, nothing)
+    assert timer.pending == 0
+    done = threading.Event()
+    timer.call_later(0, done.set)
+    wait_for(done)
+
+
+def test_a_closed_timer_says_so_to_all_who_wait(dropped: list[BaseException]) -> None:
+    timer = ThreadTimer()
+    told: list[BaseException] = []
+    done = threading.Event()
+    timer.call_later(HOUR, nothing, told.append)
+    timer.call_later(HOUR, nothing)
+    timer.call_later(2 * HOUR, nothing, fail)
+    timer.call_later(3 * HOUR, nothing, lambda error: done.set())
+    timer._of_process.close()
+    wait_for(done)
+    thread = _thread_of(timer)
+    if thread is not None:
+        thread.join(20)
+    assert isinstance(told[0], WorkDropped)
+    assert [type(error) for error in dropped] == [IndexError]
+    with pytest.raises(WorkDropped, match="exiting"):
+        timer.call_later(0, nothing)
+
+
+def test_there_is_one_timer_for_all() -> None:
+    assert default_timer() is default_timer()
+
+
+# -- the process -----------------------------------------------------------------------------------
+
+
+def _python(script: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_alarm_does_not_keep_the_interpreter_and_who_waits_is_told() -> None:
+    out = _python("""
+        from rstreams_fast.runtime.timers import default_timer
+        default_timer().call_later(3600, print, lambda error: print(type(error).__name__))
+    """)
+    assert out == "WorkDropped\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_the_child_of_a_fork_has_a_thread_of_its_own() -> None:
+    out = _python("""
+        import os, threading
+        from rstreams_fast.runtime.timers import default_timer
+
+        timer = default_timer()
+        thing = timer.call_later(3600, print)
+        lock = timer._of_process._lock
+        with lock:  # as another thread may hold it at that moment
+            child = os.fork()
+            if child == 0:
+                done = threading.Event()
+                cancelling = threading.Thread(target=thing.cancel)
+                cancelling.start()
+                cancelling.join(20)
+                threading.Thread(target=timer.call_later, args=(0, done.set)).start()
+                alive = done.wait(20)
+                alive = alive and not cancelling.is_alive()
+                print("pending in the child:", timer.pending, alive, flush=True)
+        if child != 0:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            print("pending in the parent:", timer.pending)
+    """)
+    assert out == "pending in the child: 0 True\npending in the parent: 1\n"
+
+
+def test_importing_starts_no_thread() -> None:
+    out = _python("""
+        import threading
+        import rstreams_fast, rstreams_fast.runtime.timers
+        print(threading.active_count())
+    """)
+    assert out == "1\n"
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [ManualTimer, ThreadTimer])
+def test_seconds_are_checked(make: type[Any]) -> None:
+    timer = make()
+    for wrong in ("1", None, True):
+        with pytest.raises(TypeError, match="seconds must be a number of seconds"):
+            timer.call_later(wrong, nothing)
+    for wrong in (-1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="seconds must be >= 0 and finite"):
+            timer.call_later(wrong, nothing)
+    assert timer.pending == 0
+
+
+def test_positive_seconds_are_checked() -> None:
+    assert check_seconds("delay", 0) == 0.0
+    assert check_seconds("period", 2, positive=True) == 2.0
+    with pytest.raises(ValueError, match="period must be > 0 and finite"):
+        check_seconds("period", 0, positive=True)
+
+
+def test_timers_are_checked() -> None:
+    check_timer(None)
+    check_timer(ManualTimer())
+    check_timer(default_timer())
+    with pytest.raises(TypeError, match="timer must have the methods now and call_later"):
+        check_timer(time)

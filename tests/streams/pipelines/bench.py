@@ -1,0 +1,529 @@
+"""From a description to a stream, with every element and function of it kept in view."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import gc
+import itertools
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import rstreams_fast as rsf
+from rstreams_fast.runtime.timers import ManualTimer
+from tests.helpers import start_thread, wait_for
+from tests.streams.pipelines import model as m
+
+
+class Element:
+    """What streams carry: a number that can be watched."""
+
+    __slots__ = ("__weakref__", "value")
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"<{self.value}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Element) and other.value == self.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+def plain(value: Any) -> Any:
+    """The model's form of an element."""
+    if isinstance(value, Element):
+        return value.value
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(plain, value))
+    return value
+
+
+class _Ref(weakref.ref[Any]):
+    __slots__ = ("key",)
+    key: int
+
+
+class Watch:
+    """Knows which of its objects are alive, and waits until none is."""
+
+    def __init__(self) -> None:
+        self._refs: dict[int, _Ref] = {}
+        self._keys = itertools.count()
+        self._deaths: SimpleQueue[None] | None = None
+
+    def add(self, thing: Any) -> Any:
+        ref = _Ref(thing, self._died)
+        ref.key = next(self._keys)
+        self._refs[ref.key] = ref
+        return thing
+
+    def _died(self, ref: _Ref) -> None:
+        # Runs anywhere, within anything: no lock that is not reentrant.
+        self._refs.pop(ref.key, None)
+        if self._deaths is not None:
+            self._deaths.put(None)
+
+    def alive(self) -> list[Any]:
+        return [thing for ref in list(self._refs.values()) if (thing := ref()) is not None]
+
+    def wait_dead(self, patience: float, collect: Callable[[], object]) -> bool:
+        """Wait for the end of all; cyclic garbage is collected before that is given up."""
+        if not self._refs:
+            return True
+        self._deaths = deaths = SimpleQueue()
+        for wait in (0.01, patience):
+            while self._refs:
+                try:
+                    deaths.get(timeout=wait)
+                except Empty:
+                    break
+            if self._refs:
+                collect()
+        return not self._refs
+
+
+class Refused(RuntimeError):
+    """What the executor that has had enough says."""
+
+
+class Refusing(Executor):
+    """Works on a pool for so many pieces of work, and refuses the next ones."""
+
+    def __init__(self, pool: Executor, left: int) -> None:
+        self._pool = pool
+        self._left = itertools.count(-left)
+        self.refused = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if next(self._left) >= 0:
+            self.refused = True
+            raise Refused("no more work here")
+        return self._pool.submit(fn, *args, **kwargs)
+
+
+class Resources:
+    """The threads that all experiments share: they are started once, and are no leak."""
+
+    def __init__(self) -> None:
+        self.pool = ThreadPoolExecutor(2, "pipelines")
+        self.source = ThreadPoolExecutor(1, "pipelines-source")
+        self.askers = ThreadPoolExecutor(2, "pipelines-asker")
+        for pool, size in ((self.pool, 2), (self.source, 1), (self.askers, 2)):
+            together = threading.Barrier(size + 1)
+            for _ in range(size):
+                pool.submit(together.wait)
+            together.wait(10)
+        self.complaints: list[str] = []  #: of the loop, such as of tasks that nobody waits for
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(lambda _, said: self.complaints.append(str(said)))
+        running = threading.Event()
+        self.loop.call_soon(running.set)
+        self._thread = start_thread(self.loop.run_forever, "pipelines-loop")
+        wait_for(running)
+        self.threads = set(threading.enumerate())
+        gc.collect()
+        self._thaw = not gc.get_freeze_count()  # a whole suite stays frozen
+        gc.freeze()  # what is there already is no leak, and need not be looked through each time
+
+    def close(self) -> None:
+        if self._thaw:
+            gc.unfreeze()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.result()
+        self.loop.close()
+        for pool in (self.pool, self.source, self.askers):
+            pool.shutdown()
+
+    def tasks_left(self, patience: float) -> list[str]:
+        """Wait for the loop's tasks; the names of those that do not end."""
+
+        async def look() -> list[str]:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            if others:
+                _, others = await asyncio.wait(others, timeout=patience)
+            return [repr(task) for task in others]
+
+        return asyncio.run_coroutine_threadsafe(look(), self.loop).result(patience + 10)
+
+
+class Foreign:
+    """A publisher of somebody else's making: it counts what it is asked for, and keeps the rules.
+
+    ``hands`` runs its emissions: on whoever asks, or on a thread of its own. ``at_once``: it
+    completes with the last element, not when asked for one more.
+    """
+
+    def __init__(
+        self, items: Callable[[], Iterator[Any]], hands: Executor | None, at_once: bool
+    ) -> None:
+        self._items = items
+        self._hands = hands
+        self._at_once = at_once
+        self.asked = 0
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        _ForeignSubscription(self, subscriber, self._items(), self._hands, self._at_once).start()
+
+
+class _ForeignSubscription:
+    def __init__(
+        self,
+        publisher: Foreign,
+        subscriber: Any,
+        items: Iterator[Any],
+        hands: Executor | None,
+        at_once: bool,
+    ) -> None:
+        self._publisher = publisher
+        self._subscriber = subscriber
+        self._hands = hands
+        self._at_once = at_once
+        self._items = items
+        self._ahead: list[Any] = []
+        self._lock = threading.Lock()
+        self._demand = 0
+        self._busy = True
+
+    def start(self) -> None:
+        self._subscriber.on_subscribe(self)
+        self._go()
+
+    def request(self, n: int, /) -> None:
+        with self._lock:
+            self._publisher.asked += n
+            self._demand += n
+            if self._busy:
+                return
+            self._busy = True
+        self._go()
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._subscriber = None
+
+    def _go(self) -> None:
+        if self._hands is None:
+            self._emit()
+        else:
+            self._hands.submit(self._emit)
+
+    def _emit(self) -> None:
+        while (signal := self._next()) is not None:
+            signal[0](*signal[1:])
+            del signal
+
+    def _next(self) -> tuple[Any, ...] | None:
+        with self._lock:
+            subscriber = self._subscriber
+            if subscriber is None:
+                self._items = iter(())
+                self._ahead.clear()
+                self._busy = False
+                return None
+            try:
+                if not self._ahead and (self._demand or self._at_once):
+                    self._ahead.append(next(self._items))
+            except StopIteration:
+                self._subscriber = None
+                return (subscriber.on_complete,)
+            except m.Boom as boom:
+                self._subscriber = None
+                return (subscriber.on_error, boom.with_traceback(None))
+            if not self._demand:
+                self._busy = False
+                return None
+            self._demand -= 1
+            return (subscriber.on_next, self._ahead.pop())
+
+
+class Counting:
+    """An iterable that can be iterated anew, and counts the elements that were taken of it."""
+
+    def __init__(self, items: Callable[[], Iterator[Any]]) -> None:
+        self._items = items
+        self.pulled = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._items():
+            self.pulled += 1
+            yield item
+            del item
+
+
+class Bench:
+    """One experiment's stream, and everything that must be gone after it."""
+
+    def __init__(self, pipeline: m.Pipeline, resources: Resources) -> None:
+        self.pipeline = pipeline
+        self.resources = resources
+        self.elements = Watch()
+        self.functions = Watch()
+        self.uses_loop = False
+        self.refusing: list[Refusing] = []
+        self.counting: Counting | None = None
+        self.foreign: Foreign | None = None
+
+    # -- elements and functions --
+
+    def element(self, value: Any) -> Any:
+        """The stream's form of an element, watched."""
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.element, value))
+        return value if value is None else self.elements.add(Element(value))
+
+    def items(self, origin: m.Origin) -> Iterator[Any]:
+        """What a source gives."""
+        for number in origin.model():
+            yield self.element(number)
+
+    def function(self, index: int, fn: Callable[..., Any], *, in_c: bool = False) -> Any:
+        """The function of operator ``index``, for elements."""
+        fault = self.pipeline.fault
+        at = fault.call if fault is not None and fault.op == index else None
+        call = m.raising(fn, at, f"operator {index}")
+        element = self.element
+
+        def function(*args: Any) -> Any:
+            result = call(*map(plain, args))
+            return result if isinstance(result, bool) else element(result)
+
+        # To the core a partial is a C callable: those and Python's run in different loops.
+        return self.functions.add(functools.partial(function) if in_c else function)
+
+    def executor(self, name: str) -> Any:
+        if name == "own":
+            return None
+        if name == "caller":
+            return "caller"
+        if name == "pool":
+            return self.resources.pool
+        if name == "loop":
+            self.uses_loop = True
+            return self.resources.loop
+        self.refusing.append(Refusing(self.resources.pool, int(name.removeprefix("refusing:"))))
+        return self.refusing[-1]
+
+    # -- the stream --
+
+    def build(self) -> Any:
+        stream = self.source(self.pipeline.origin, counts=True)
+        for index, op in enumerate(self.pipeline.ops):
+            stream = BUILD[type(op)](self, stream, index, op)
+        return stream
+
+    def source(self, origin: m.Origin, *, counts: bool = False) -> rsf.Stream[Any]:
+        """A stream of one source; of the one at the top, what is taken of it is counted."""
+        kind, items = origin.kind, functools.partial(self.items, origin)
+        if kind == "range":
+            return rsf.range_(origin.size)
+        if kind == "empty":
+            return rsf.empty()
+        if kind == "error":
+            return rsf.error(m.Boom("the source"))
+        if kind == "callable":
+            return rsf.from_callable(self.functions.add(lambda: self.element(0)))
+        if kind == "async":
+            self.uses_loop = True
+            return rsf.from_async_iterable(lambda: _slowly(items()), loop=self.resources.loop)
+        if kind.startswith("create"):
+            return rsf.create(self.functions.add(self._emission(kind, items)), capacity=10_000)
+        if kind in ("list", "iterator"):
+            counting = Counting(items)
+            if counts:
+                self.counting = counting
+            return rsf.from_iterable(iter(counting) if kind == "iterator" else counting)
+        hands = self.resources.source if "thread" in kind else None
+        foreign = Foreign(items, hands, at_once="late" not in kind)
+        if counts:
+            self.foreign = foreign
+        return rsf.from_publisher(foreign)
+
+    def _emission(self, kind: str, items: Callable[[], Iterator[Any]]) -> Callable[[Any], None]:
+        def emit(emitter: Any) -> None:
+            try:
+                for item in items():
+                    emitter.next(item)
+                    del item
+            except m.Boom as boom:
+                emitter.error(boom)
+            else:
+                emitter.complete()
+
+        if kind == "create":
+            return emit
+        return lambda emitter: self.resources.source.submit(emit, emitter)
+
+
+async def _slowly(items: Iterator[Any]) -> AsyncIterator[Any]:
+    for number, item in enumerate(items):
+        if number % 2:
+            await asyncio.sleep(0)
+        yield item
+        del item
+
+
+def _map(bench: Bench, stream: Any, index: int, op: Any) -> Any:
+    return stream.map(bench.function(index, op.fn, in_c=getattr(op, "in_c", False)))
+
+
+def _scan(bench: Bench, stream: Any, index: int, op: Any) -> Any:
+    seed = () if op.seed is None else (bench.element(op.seed),)
+    operator = stream.scan if isinstance(op, m.Scan) else stream.reduce
+    return operator(bench.function(index, op.fn), *seed)
+
+
+def _do_on(bench: Bench, stream: Any, index: int, op: Any) -> Any:
+    return getattr(stream, f"do_on_{op.signal}")(bench.function(index, lambda *_: True))
+
+
+def _publish_on(bench: Bench, stream: Any, index: int, op: Any) -> Any:
+    weighed = {}
+    if op.max_bytes is not None:
+        weigher = bench.functions.add(lambda x: m.digest(plain(x)) % 5)
+        weighed = {"max_bytes": op.max_bytes, "weigher": weigher}
+    return stream.publish_on(
+        bench.executor(op.executor), prefetch=op.prefetch, delay_error=op.delay_error, **weighed
+    )
+
+
+def _map_async(bench: Bench, stream: Any, index: int, op: Any) -> Any:
+    call = bench.function(index, op.fn)
+
+    async def function(x: Any) -> Any:
+        if op.suspends:
+            await asyncio.sleep(0)
+        return call(x)
+
+    loop = None
+    if op.loop == "shared":
+        loop = bench.resources.loop
+        bench.uses_loop = True
+    return stream.map_async(
+        bench.functions.add(function),
+        concurrency=op.concurrency,
+        prefetch=op.prefetch,
+        ordered=op.ordered,
+        loop=loop,
+    )
+
+
+def _heavy_batch(bench: Bench, stream: Any, index: int, op: Any) -> Any:
+    how = {}
+    if op.max_bytes is not None:
+        how["max_bytes"] = op.max_bytes
+        how["weigher"] = bench.functions.add(lambda x: op.weigh(plain(x)))
+    if op.timed or not how:
+        how["seconds"] = 3600.0
+        how["timer"] = ManualTimer()
+    return stream.batch(op.n, **how)
+
+
+def _inner(bench: Bench, index: int, op: Any) -> Any:
+    """The function of flat_map: a publisher for each element."""
+    fault = bench.pipeline.fault
+    at = fault.call if fault is not None and fault.op == index else None
+    call = m.raising(op.fn, at, f"operator {index}")
+
+    def inner(x: Any) -> Any:
+        return bench.source(dataclasses.replace(call(plain(x)), kind=op.kind))
+
+    return bench.functions.add(inner)
+
+
+def _others(bench: Bench, op: Any) -> list[Any]:
+    return [bench.source(other) for other in op.others]
+
+
+def _shared(bench: Bench, stream: Any, index: int, op: Any) -> Any:
+    if op.kind == "share" and bench.pipeline.subscribers == 1:
+        return stream.share(buffer_size=op.buffer_size)
+    last = index == len(bench.pipeline.ops) - 1
+    how = {
+        "buffer_size": op.buffer_size,
+        "min_subscribers": bench.pipeline.subscribers if last else 1,
+    }
+    if op.kind == "replay":
+        # Not "keep": a source that is kept for the next subscriber is left waiting, and rightly so.
+        return stream.replay(count=2, on_last_cancel="shut_down", **how)
+    return stream.multicast(**how)
+
+
+class _Processed:
+    """What a processor publishes of an upstream that it is subscribed to when it is needed."""
+
+    def __init__(self, upstream: Any, op: Any) -> None:
+        self._upstream = upstream
+        self._op = op
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        make: dict[str, Callable[[], Any]] = {
+            "processor": lambda: rsf.processor(lambda stream: stream),
+            "serialized": rsf.SerializedProcessor,
+            "multicast": rsf.MulticastProcessor,
+            "replay": lambda: rsf.ReplayProcessor(count=1000, on_last_cancel="shut_down"),
+        }
+        processor = make[self._op.kind]()
+        if self._op.upstream_first:
+            self._upstream.subscribe(processor)
+            processor.subscribe(subscriber)
+        else:
+            processor.subscribe(subscriber)
+            self._upstream.subscribe(processor)
+
+
+#: How each operator is applied to a stream.
+BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
+    m.Map: _map,
+    m.Spread: _map,
+    m.MapNotNone: lambda b, s, i, op: s.map_not_none(b.function(i, op.fn)),
+    m.Filter: lambda b, s, i, op: s.filter(b.function(i, op.fn, in_c=op.in_c)),
+    m.Take: lambda b, s, i, op: s.take(op.n),
+    m.TakeWhile: lambda b, s, i, op: s.take_while(b.function(i, op.fn)),
+    m.Skip: lambda b, s, i, op: s.skip(op.n),
+    m.Scan: _scan,
+    m.Reduce: _scan,
+    m.Batch: lambda b, s, i, op: s.batch(op.n),
+    m.DoOn: _do_on,
+    m.Unbatch: lambda b, s, i, op: s.map(_iterable).unbatch(),
+    m.PublishOn: _publish_on,
+    m.SubscribeOn: lambda b, s, i, op: s.subscribe_on(b.executor(op.executor)),
+    m.MapAsync: _map_async,
+    m.Distinct: lambda b, s, i, op: s.distinct_until_changed(b.function(i, op.fn)),
+    m.HeavyBatch: _heavy_batch,
+    m.Timeout: lambda b, s, i, op: s.timeout(3600.0, timer=ManualTimer()),
+    m.OnOverflow: lambda b, s, i, op: s.on_overflow(rsf.Overflow[op.strategy], capacity=10_000),
+    m.Merge: lambda b, s, i, op: s.merge(
+        *_others(b, op), prefetch=op.prefetch, delay_error=op.delay_error
+    ),
+    m.Zip: lambda b, s, i, op: s.zip(*_others(b, op), prefetch=op.prefetch),
+    m.Concat: lambda b, s, i, op: s.concat(*_others(b, op)),
+    m.FlatMap: lambda b, s, i, op: s.flat_map(
+        _inner(b, i, op),
+        concurrency=op.concurrency,
+        prefetch=op.prefetch,
+        delay_error=op.delay_error,
+    ),
+    m.ConcatMap: lambda b, s, i, op: s.concat_map(_inner(b, i, op), prefetch=op.prefetch),
+    m.Shared: _shared,
+    m.Through: lambda b, s, i, op: rsf.from_publisher(_Processed(s, op)),
+    m.Retry: lambda b, s, i, op: s.retry(op.times),
+    m.Resume: lambda b, s, i, op: s.on_error_resume(
+        b.functions.add(lambda error: b.source(op.other))
+    ),
+}
+
+
+def _iterable(x: Any) -> Any:
+    return x if isinstance(x, (list, tuple)) else [x]
+
+
+__all__ = ["BUILD", "Bench", "Element", "Refused", "Resources", "Watch", "plain"]

@@ -1,0 +1,448 @@
+"""Runs one pipeline and judges it: by the rules on every signal, by the model, by what is left."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.errors import on_dropped_error
+from rstreams_fast.streams import drain
+from tests.helpers import DEADLINE
+from tests.streams.pipelines import model as m
+from tests.streams.pipelines.bench import Bench, Refused, Resources, Watch, plain
+
+__all__ = ["Difference", "Record", "judge"]
+
+
+class Difference(AssertionError):
+    """A pipeline did not do what the rules and the model say."""
+
+
+class Raised(Exception):
+    """What a failing subscriber raises."""
+
+
+class Record:
+    """What one subscriber asked for and saw, outliving the subscriber itself."""
+
+    def __init__(self, demand: m.Demand, stop: m.Stop, changed: threading.Condition) -> None:
+        self.demand = demand
+        self.stop = stop
+        self.changed = changed  #: one for all subscribers of a pipeline
+        self.outside = itertools.cycle(demand.outside)
+        self.subscription: Any = None
+        self.requested = 0
+        self.seen: list[Any] = []
+        self.end = ""  #: complete, or the name of the error's type
+        self.stopped = False  #: cancelled, or has raised, within a signal: nothing may follow
+        self.cancelled = False  #: from outside: what is on its way may follow
+        self.bad = False  #: asked for something that is no number of elements
+        self.violations: list[str] = []
+        self._inside: int | None = None
+        self._depth = 0
+
+    # -- asking --
+
+    def ask(self, n: int) -> None:
+        with self.changed:
+            self.requested = min(self.requested + n, UNBOUNDED)
+        self._call("request", n)
+
+    def cancel(self) -> None:
+        """Cancel, and do what must have no effect any more (§3.6, §3.7)."""
+        self._call("cancel")
+        self._call("request", 1)
+        self._call("cancel")
+        self._call("request", -1)
+
+    def ask_badly(self) -> None:
+        self.bad = True
+        self._call("request", self.stop.request)
+
+    def _call(self, name: str, *args: Any) -> None:
+        try:
+            getattr(self.subscription, name)(*args)
+        except Exception as raised:
+            self.breaks("3.16" if name == "request" else "3.15", f"{name} raised {raised!r}")
+
+    # -- the rules --
+
+    def breaks(self, rule: str, how: str) -> None:
+        with self.changed:
+            self.violations.append(f"§{rule}: {how}")
+            self.changed.notify_all()
+
+    @contextmanager
+    def signal(self, name: str) -> Iterator[None]:
+        """The rules that hold for every signal, and around it."""
+        me = threading.get_ident()
+        if self._inside not in (None, me):
+            self.breaks("1.3", f"{name} while another thread is in a signal")
+        if self._depth:
+            self.breaks("3.3", f"{name} within a signal")
+        if self.end:
+            self.breaks("1.7", f"{name} after {self.end}")
+        if self.stopped:
+            self.breaks("1.8", f"{name} after the subscriber cancelled or raised in a signal")
+        if name != "on_subscribe" and self.subscription is None:
+            self.breaks("1.9", f"{name} before on_subscribe")
+        self._inside = me
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            self._inside = None
+            with self.changed:
+                self.changed.notify_all()
+
+    # -- its state --
+
+    @property
+    def is_satisfied(self) -> bool:
+        return len(self.seen) >= self.requested
+
+    @property
+    def stop_is_due(self) -> bool:
+        """Whether it is time for somebody outside to stop."""
+        return (
+            bool(self.stop.kind) and self.stop.where == "outside" and len(self.seen) >= self.stop.at
+        )
+
+    @property
+    def over(self) -> bool:
+        return bool(self.end) or self.stopped or self.cancelled
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing will happen unless somebody does something."""
+        return self.over or self.stop_is_due or (self.subscription and self.is_satisfied)
+
+    def __str__(self) -> str:
+        return f"requested {self.requested}, seen {self.seen}, end {self.end or 'none'}"
+
+
+class Probe:
+    """The subscriber. It knows its record; the record does not know it (§3.13)."""
+
+    __slots__ = ("__weakref__", "record")
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        record = self.record
+        with record.signal("on_subscribe"):
+            if record.subscription is not None:
+                record.breaks("2.12", "a second on_subscribe")
+            record.subscription = subscription
+            if record.stop.where == "subscribe":
+                self._stop()
+            if not record.stopped and record.demand.first:
+                record.ask(record.demand.first)
+
+    def on_next(self, element: Any, /) -> None:
+        record = self.record
+        with record.signal("on_next"):
+            if element is None:
+                record.breaks("2.13", "on_next(None)")
+            record.seen.append(plain(element))
+            del element
+            if len(record.seen) > record.requested:
+                record.breaks("1.1", f"element {len(record.seen)} of {record.requested} requested")
+            if record.stop.where == "next" and len(record.seen) == record.stop.at + 1:
+                self._stop()
+            if not record.stopped and record.demand.inside:
+                record.ask(record.demand.inside)
+
+    def on_error(self, error: BaseException, /) -> None:
+        with self.record.signal("on_error"):
+            if not isinstance(error, BaseException):
+                self.record.breaks("2.13", f"on_error({error!r})")
+            self.record.end = max(type(one).__name__ for one in _apart(error))
+
+    def on_complete(self) -> None:
+        with self.record.signal("on_complete"):
+            self.record.end = "complete"
+
+    def _stop(self) -> None:
+        record = self.record
+        if record.stop.kind == "bad":
+            record.ask_badly()
+        elif record.stop.kind == "cancel":
+            record.cancel()
+            record.stopped = True
+        elif record.stop.kind == "raise":
+            record.stopped = True
+            raise Raised
+
+
+def _apart(error: BaseException) -> Iterator[BaseException]:
+    """The errors of a group, which delay_error makes; else the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _apart(one)
+    else:
+        yield error
+
+
+class Hooks:
+    """What is made known because nobody could be told."""
+
+    def __init__(self) -> None:
+        self.dropped: list[str] = []
+        self.unraisable: list[str] = []
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        # Names only: an error's traceback keeps whatever stood in its frames.
+        before = on_dropped_error(
+            lambda error: self.dropped.append(
+                "".join(traceback.format_exception(error))
+                if not isinstance(error, (Raised, m.Boom, Refused))
+                else type(error).__name__
+            )
+        )
+        previous, sys.unraisablehook = sys.unraisablehook, self._keep
+        try:
+            yield
+        finally:
+            sys.unraisablehook = previous
+            on_dropped_error(before)
+
+    def _keep(self, args: Any) -> None:
+        text = type(args.exc_value).__name__
+        if not isinstance(args.exc_value, m.Boom):
+            text = "".join(traceback.format_exception(args.exc_value))
+        self.unraisable.append(text)
+
+
+def judge(
+    pipeline: m.Pipeline,
+    resources: Resources,
+    *,
+    patience: float = DEADLINE,
+    broken: Callable[[Any], Any] = lambda stream: stream,
+) -> None:
+    """Run the pipeline once; ``Difference`` if anything is not as it should be.
+
+    ``broken`` may put a faulty publisher between the stream and its subscriber.
+    """
+    hooks = Hooks()
+    try:
+        with hooks.installed(), mock.patch.object(drain, "BURST", pipeline.burst):
+            bench = Bench(pipeline, resources)
+            changed = threading.Condition()
+            records = [
+                Record(pipeline.demand, m.Stop() if number else pipeline.stop, changed)
+                for number in range(pipeline.subscribers)
+            ]
+            subscribers = Watch()
+            _converse(bench, records, subscribers, patience, broken)
+            for record in records:
+                _check_elements(bench, record)
+            _check_same(records)
+            _check_demand(bench, max(record.requested for record in records))
+            _check_what_is_left(bench, records, subscribers, patience)
+        _check_hooks(hooks, pipeline.stop, records[0])
+    except Difference as difference:
+        raise Difference(f"{difference}\nreproduce: judge({pipeline!r}, resources)") from None
+
+
+def _converse(
+    bench: Bench,
+    records: list[Record],
+    subscribers: Watch,
+    patience: float,
+    broken: Callable[[Any], Any],
+) -> None:
+    """Subscribe, and ask until it is over."""
+    publisher = broken(bench.build())
+    for record in records:
+        try:
+            publisher.subscribe(subscribers.add(Probe(record)))
+        except Exception as raised:
+            raise Difference(f"§1.9: subscribe raised {raised!r}") from None
+    del publisher
+    changed = records[0].changed
+    while True:
+        waiting = [record for record in records if not record.over]
+        with changed:
+            progress = changed.wait_for(
+                lambda waiting=waiting: (
+                    not waiting
+                    or any(record.is_idle for record in waiting)
+                    or any(record.violations for record in records)
+                ),
+                patience,
+            )
+        _check_rules(records)
+        if not progress:
+            raise Difference(
+                f"an element that was requested, or the end, did not come within {patience} s; "
+                + "; ".join(map(str, records))
+            )
+        if not waiting:
+            return
+        for record in waiting:
+            if record.over:
+                continue
+            if record.stop_is_due:
+                _from_outside(bench, record, _stop_outside)
+                record.stop = m.Stop()
+            elif record.is_idle:
+                n = next(record.outside)
+                _from_outside(bench, record, lambda record, n=n: record.ask(n))
+
+
+def _check_rules(records: list[Record]) -> None:
+    violations = [violation for record in records for violation in record.violations]
+    if violations:
+        raise Difference("; ".join(violations))
+
+
+def _stop_outside(record: Record) -> None:
+    if record.stop.kind == "bad":
+        record.ask_badly()
+    else:
+        record.cancelled = True
+        record.cancel()
+
+
+def _from_outside(bench: Bench, record: Record, call: Callable[[Record], object]) -> None:
+    """Make a call on this thread, on another one, or on two at once."""
+    by = bench.pipeline.demand.by
+    if by == "main":
+        call(record)
+        return
+    count = 2 if by == "two" else 1
+    for done in [bench.resources.askers.submit(call, record) for _ in range(count)]:
+        done.result(DEADLINE)
+
+
+# -- judging ---------------------------------------------------------------------------------------
+
+
+def _expect(condition: object, what: str, record: Record, expected: m.Expected) -> None:
+    if not condition:
+        raise Difference(
+            f"{what}\n  seen:     {record.seen}, end {record.end or 'none'}"
+            f"\n  expected: {expected.elements}, {'an error' if expected.failed else 'complete'}"
+            f"\n  unfailing: {expected.everything}"
+        )
+
+
+def _check_elements(bench: Bench, record: Record) -> None:
+    pipeline = bench.pipeline
+    expected = m.expect(pipeline)
+
+    def must(condition: object, what: str) -> None:
+        _expect(condition, what, record, expected)
+
+    seen, end = record.seen, record.end
+    must(expected.begins_with(seen), "other elements")
+    if not end:
+        return
+    refused = any(executor.refused for executor in bench.refusing)
+    may_fail = expected.failed or not expected.exact
+    if end == "complete":
+        must(expected.is_whole(seen), "on_complete without all elements")
+        must(
+            not expected.failed or not expected.ordered or expected.races,
+            "on_complete, and a failure was due",
+        )
+    elif end == "Refused":
+        must(refused, "an executor's refusal that was none")
+    elif end in ("InvalidRequest", "InvalidRequestType"):
+        must(record.bad, "§3.9: an invalid request that was none")
+    else:
+        must(end == "Boom", f"on_error with {end}")
+        must(m.fails_somewhere(pipeline) and may_fail, "on_error, and nothing failed")
+    if expected.exact and end in ("complete", "Boom"):
+        must((end == "Boom") == expected.failed, "another end")
+        must(seen == expected.elements, "not the elements before the end")
+
+
+def _check_same(records: list[Record]) -> None:
+    """Those who share a stream see the same, in the same sequence."""
+    longest = max((record.seen for record in records), key=len)
+    for record in records:
+        if longest[: len(record.seen)] != record.seen:
+            raise Difference(f"§1.11: one saw {longest}, another {record.seen}")
+
+
+def _check_demand(bench: Bench, wanted: int) -> None:
+    """Upstream is asked for no more than the stages and prefetches make use of."""
+    pipeline = bench.pipeline
+    if wanted >= UNBOUNDED:
+        return
+    most = m.most_asked(pipeline, wanted)
+    asked = bench.foreign.asked if bench.foreign is not None else 0
+    pulled = bench.counting.pulled if bench.counting is not None else 0
+    if max(asked, pulled) > most:
+        raise Difference(
+            f"§1.1 upstream: {wanted} elements were requested, for which at most {most} are needed "
+            f"of the source; it was asked for {max(asked, pulled)}"
+        )
+    if bench.counting is not None and m.is_one_run(pipeline):
+        lazily = m.pulled_lazily(pipeline, wanted)
+        if pulled > lazily:
+            raise Difference(
+                f"{wanted} elements were requested, for which a lazy consumer takes {lazily} of "
+                f"the source; {pulled} were taken"
+            )
+
+
+def _check_what_is_left(
+    bench: Bench, records: list[Record], subscribers: Watch, patience: float
+) -> None:
+    """After the end nothing is kept: §3.13, elements, functions, threads, tasks."""
+    for watch, what in ((subscribers, "the subscriber"), (bench.elements, "elements")):
+        if not watch.wait_dead(patience, gc.collect):
+            _leak(watch, f"{what}, while the subscription is held")
+    _check_rules(records)
+    for record in records:
+        record.subscription = None
+    if not bench.functions.wait_dead(patience, gc.collect):
+        _leak(bench.functions, "functions")
+    deadline = time.monotonic() + patience
+    for thread in set(threading.enumerate()) - bench.resources.threads:
+        while thread.ident is None:  # another thread is just starting it
+            time.sleep(0)
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            raise Difference(f"the thread {thread.name!r} is left running")
+    if bench.uses_loop:
+        left = bench.resources.tasks_left(patience)
+        if left or bench.resources.complaints:
+            complaints = [*bench.resources.complaints]
+            bench.resources.complaints.clear()
+            raise Difference(f"tasks are left: {left}; the loop complains: {complaints}")
+
+
+def _leak(watch: Watch, what: str) -> None:
+    keepers = [
+        f"{thing!r} by " + ", ".join(sorted({type(r).__name__ for r in gc.get_referrers(thing)}))
+        for thing in watch.alive()[:3]
+    ]
+    raise Difference(f"kept: {what}: {'; '.join(keepers)}")
+
+
+def _check_hooks(hooks: Hooks, stop: m.Stop, record: Record) -> None:
+    allowed = {"Boom", "Refused", "Raised"}
+    strange = [text for text in hooks.dropped if text not in allowed]
+    strange += [text for text in hooks.unraisable if text != "Boom"]
+    if strange:
+        raise Difference("reported, and nobody's: " + "\n".join(strange))
+    raised = stop.kind == "raise" and record.stopped
+    if hooks.dropped.count("Raised") != raised:
+        raise Difference(f"§2.13: a subscriber that raised {raised:d} times: {hooks.dropped}")

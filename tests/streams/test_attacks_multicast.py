@@ -1,0 +1,669 @@
+"""Multicast and replay between threads: nothing lost, doubled, reordered, overlapping, or kept."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.errors import BufferOverflow, ShutDown
+from rstreams_fast.streams.hub import Hub
+from rstreams_fast.streams.multicast import MulticastProcessor
+from rstreams_fast.streams.replay import ReplayProcessor
+from tests.helpers import DEADLINE, Counted, run_threads, start_thread, wait_for
+from tests.rules.probes import Recorder
+
+ALL = rsf.UNBOUNDED
+
+pytestmark = pytest.mark.usefixtures("no_leaked_threads")
+
+
+class Tape:
+    """A subscriber that writes down what it gets, and what was wrong about it."""
+
+    def __init__(self, on_next: Callable[[Tape, Any], object] | None = None) -> None:
+        self.elements: list[Any] = []
+        self.error: BaseException | None = None
+        self.faults: list[str] = []
+        self.subscription: Any = None
+        self.subscribed = threading.Event()
+        self.over = threading.Event()
+        self.count = Counted()
+        self._inside = threading.Lock()
+        self._on_next = on_next
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if self.subscription is not None:
+            self.faults.append("§2.12: a second on_subscribe")
+        self.subscription = subscription
+        self.subscribed.set()
+
+    def on_next(self, element: Any, /) -> None:
+        if not self._inside.acquire(blocking=False):
+            self.faults.append(f"§1.3: {element!r} overlaps another signal")
+            return
+        if self.over.is_set():
+            self.faults.append(f"§1.7: {element!r} after the end")
+        self.elements.append(element)
+        self.count.add()
+        try:
+            if self._on_next is not None:
+                self._on_next(self, element)
+        finally:
+            self._inside.release()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.error = error
+        self._end()
+
+    def on_complete(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        if not self._inside.acquire(blocking=False):
+            self.faults.append("§1.3: the end overlaps another signal")
+        else:
+            self._inside.release()
+        if self.over.is_set():
+            self.faults.append("§1.7: a second end")
+        self.over.set()
+
+    def check(self, *, starts_anywhere: bool = False) -> None:
+        assert self.faults == []
+        first = self.elements[0] if starts_anywhere and self.elements else 0
+        assert self.elements == list(range(first, first + len(self.elements)))
+
+
+class Feeder:
+    """A publisher of the numbers below ``count``, or until ``stop``, from a thread of its own.
+
+    It notes the most that was asked for at once, and who is subscribed.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        error: BaseException | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._count = count
+        self._error = error
+        self._stop = stop or threading.Event()
+        self.subscribes = 0
+        self.cancels = 0
+        self.sent = 0
+        self.most_asked = 0
+        self._threads: list[Any] = []
+        self._lock = threading.Lock()
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        with self._lock:
+            self.subscribes += 1
+        subscription = _Fed(self, subscriber)
+        subscriber.on_subscribe(subscription)
+        thread = start_thread(subscription.run, "feeder")
+        with self._lock:
+            self._threads.append(thread)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.result()
+
+
+class _Fed:
+    def __init__(self, feeder: Feeder, subscriber: Any) -> None:
+        self._feeder = feeder
+        self._subscriber = subscriber
+        self._changed = threading.Condition()
+        self._demand = 0
+        self._cancelled = False
+
+    def request(self, n: int, /) -> None:
+        with self._changed:
+            self._demand += n
+            self._feeder.most_asked = max(self._feeder.most_asked, self._demand)
+            self._changed.notify()
+
+    def cancel(self) -> None:
+        with self._changed:
+            if not self._cancelled:
+                with self._feeder._lock:
+                    self._feeder.cancels += 1
+            self._cancelled = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        for n in range(self._feeder._count):
+            if self._feeder._stop.is_set():
+                break
+            with self._changed:
+                assert self._changed.wait_for(lambda: self._demand or self._cancelled, DEADLINE), (
+                    f"nobody asked for {n}"
+                )
+                if self._cancelled:
+                    return
+                self._demand -= 1
+            self._feeder.sent = n + 1
+            self._subscriber.on_next(n)
+        if self._feeder._error is not None:
+            self._subscriber.on_error(self._feeder._error)
+        else:
+            self._subscriber.on_complete()
+
+
+def takes_by(portions: Callable[[], int]) -> Callable[[Tape, Any], object]:
+    """Ask for another portion when the last has come."""
+    left = 0
+
+    def on_next(tape: Tape, _element: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            left = portions()
+            tape.subscription.request(left)
+
+    return on_next
+
+
+# -- rates ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slow", ["gate", "drop"])
+@pytest.mark.parametrize("buffer_size", [1, 7, 64])
+def test_subscribers_that_ask_on_threads_of_their_own_get_everything(
+    slow: Any, buffer_size: int
+) -> None:
+    total = 600
+    feeder, processor = Feeder(total), MulticastProcessor[int](buffer_size=buffer_size, slow=slow)
+    tapes = [Tape() for _ in range(4)]
+    for tape in tapes:
+        processor.subscribe(tape)
+    feeder.subscribe(processor)
+
+    def ask(tape: Tape, seed: int) -> None:
+        randomly = random.Random(seed)
+        asked = 0
+        while not tape.over.is_set() and asked < total:
+            asked += (n := randomly.randint(1, 2 * buffer_size))
+            tape.subscription.request(n)
+            tape.count.wait_until(
+                min(asked, total) if tape.error is None else 0, "elements", timeout=DEADLINE
+            ) if slow == "gate" else tape.over.wait(0.0005)
+
+    run_threads([lambda t=tape, s=n: ask(t, s) for n, tape in enumerate(tapes)])  # type: ignore[misc]
+    for tape in tapes:
+        wait_for(tape.over, "the end")
+        tape.check()
+        if slow == "gate":
+            assert len(tape.elements) == total
+            assert tape.error is None
+        else:
+            assert tape.error is None or isinstance(tape.error, BufferOverflow)
+            assert (len(tape.elements) == total) == (tape.error is None)
+    feeder.join()
+    assert feeder.most_asked <= buffer_size
+
+
+def test_the_fast_are_never_further_ahead_than_the_buffer() -> None:
+    total, ahead = 400, 5
+    feeder, processor = Feeder(total), MulticastProcessor[int](buffer_size=ahead)
+    gaps: list[int] = []
+    slow = Tape()
+    fast = Tape(lambda tape, _x: gaps.append(len(tape.elements) - len(slow.elements)))
+    processor.subscribe(slow)
+    processor.subscribe(fast)
+    fast.subscription.request(ALL)
+    feeder.subscribe(processor)
+    for n in range(total):
+        slow.subscription.request(1)
+        slow.count.wait_until(n + 1)
+    for tape in (slow, fast):
+        wait_for(tape.over, "the end")
+        tape.check()
+    # One more: an element counts as had when the subscriber begins with it.
+    assert max(gaps) <= ahead + 1
+    feeder.join()
+
+
+def test_a_subscriber_that_is_stuck_on_its_own_thread_holds_nobody_up() -> None:
+    processor = MulticastProcessor[int](buffer_size=100)
+    entered, leave = threading.Event(), threading.Event()
+
+    def stick(_tape: Tape, element: int) -> None:
+        if element == 0:
+            entered.set()
+            wait_for(leave, "leave")
+
+    stuck, fast = Tape(stick), Tape()
+    processor.subscribe(stuck)
+    processor.on_next(0)
+    worker = start_thread(lambda: stuck.subscription.request(ALL))
+    wait_for(entered, "the stuck subscriber's element")
+    processor.subscribe(fast)
+    fast.subscription.request(ALL)
+    for n in range(1, 101):
+        processor.on_next(n)
+    assert fast.elements == list(range(1, 101))
+    assert stuck.elements == [0]
+    leave.set()
+    worker.result()
+    processor.on_complete()
+    assert stuck.elements == list(range(101))
+    stuck.check()
+    fast.check(starts_anywhere=True)
+
+
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
+)
+@pytest.mark.parametrize("how", ["dropped", "cancelled"])
+def test_one_who_is_over_but_stuck_keeps_nothing_of_what_comes_later(how: str) -> None:
+    class Element:
+        pass
+
+    processor = MulticastProcessor[Element](buffer_size=4, slow="drop")
+    entered, leave = threading.Event(), threading.Event()
+
+    def stick(tape: Tape, _element: Element) -> None:
+        tape.elements.clear()
+        entered.set()
+        wait_for(leave, "leave")
+
+    stuck = Tape(stick)
+    processor.subscribe(stuck)
+    passing = Tape(lambda tape, _x: tape.elements.clear())
+    processor.subscribe(passing)
+    passing.subscription.request(ALL)
+    processor.on_next(Element())
+    worker = start_thread(lambda: stuck.subscription.request(ALL))
+    wait_for(entered, "the stuck subscriber's element")
+    if how == "cancelled":
+        stuck.subscription.cancel()
+    alive = []
+    for _ in range(50):
+        element = Element()
+        alive.append(weakref.ref(element))
+        processor.on_next(element)
+        del element
+    left = [reference() for reference in alive if reference() is not None]
+    del left[:]
+    assert sum(reference() is not None for reference in alive) == 0
+    leave.set()
+    worker.result()
+    stuck_error = stuck.error
+    assert isinstance(stuck_error, BufferOverflow) == (how == "dropped")
+    assert stuck.faults == passing.faults == []
+
+
+# -- coming and going ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_who_comes_and_goes_sees_an_unbroken_piece_and_who_stays_sees_all(keeps: bool) -> None:
+    stop = threading.Event()
+    feeder = Feeder(10**9, stop=stop)
+    processor: Any = (
+        ReplayProcessor[int](count=5, buffer_size=16)
+        if keeps
+        else MulticastProcessor[int](buffer_size=16)
+    )
+    stayers = [Tape(takes_by(lambda: 3)) for _ in range(2)]
+    for tape in stayers:
+        processor.subscribe(tape)
+        tape.subscription.request(1)
+    feeder.subscribe(processor)
+
+    def visit(seed: int) -> list[Tape]:
+        randomly = random.Random(seed)
+        tapes = []
+        for _ in range(100):
+            last = randomly.randint(1, 6)
+
+            def leave(tape: Tape, _x: int, last: int = last) -> None:
+                if len(tape.elements) == last:
+                    tape.subscription.cancel()
+
+            tape = Tape(leave)
+            processor.subscribe(tape)
+            tape.subscription.request(last + 1)
+            if randomly.random() < 0.5:
+                tape.count.wait_until(last, "the visitor's elements")
+                assert len(tape.elements) == last
+            tape.subscription.cancel()
+            tapes.append(tape)
+        return tapes
+
+    visitors = run_threads([lambda s=seed: visit(s) for seed in range(3)])  # type: ignore[misc]
+    stop.set()
+    for tape in stayers:
+        wait_for(tape.over, "the end")
+        tape.check()
+        assert len(tape.elements) == feeder.sent
+    for tape in itertools.chain(*visitors):
+        tape.check(starts_anywhere=True)
+        assert tape.error is None
+    feeder.join()
+    assert feeder.cancels == 0
+
+
+@pytest.mark.parametrize("ending", ["complete", "error"])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_everybody_gets_exactly_one_end_however_late(ending: str, keeps: bool) -> None:
+    error = ValueError("broken") if ending == "error" else None
+    for _ in range(30):
+        feeder = Feeder(5, error)
+        processor: Any = (
+            ReplayProcessor[int](count=3, buffer_size=4) if keeps else MulticastProcessor[int]()
+        )
+        tapes = [Tape() for _ in range(12)]
+
+        def join(mine: list[Tape], processor: Any = processor) -> None:
+            for tape in mine:
+                processor.subscribe(tape)
+                tape.subscription.request(ALL)
+
+        run_threads(
+            [
+                lambda: feeder.subscribe(processor),  # noqa: B023 - run before the next round
+                *(lambda m=tapes[n::3]: join(m) for n in range(3)),  # type: ignore[misc]
+            ]
+        )
+        for tape in tapes:
+            wait_for(tape.over, "the end")
+            tape.check(starts_anywhere=True)
+            assert tape.error is error
+        feeder.join()
+
+
+def test_the_last_cancel_and_the_next_subscriber_race_to_one_outcome() -> None:
+    shut = 0
+    for _ in range(200):
+        feeder, processor = Feeder(3), MulticastProcessor[int]()
+        first, second = Tape(), Tape()
+        processor.subscribe(first)
+        feeder.subscribe(processor)
+        run_threads([first.subscription.cancel, lambda: processor.subscribe(second)])  # noqa: B023
+        second.subscription.request(ALL)
+        wait_for(second.over, "the end")
+        second.check()
+        if second.error is None:
+            assert second.elements == [0, 1, 2]
+            assert feeder.cancels == 0
+        else:
+            shut += 1
+            assert isinstance(second.error, ShutDown)
+            assert second.elements == []
+            assert feeder.cancels == 1
+        feeder.join()
+    assert shut <= 200
+
+
+def test_a_shared_stream_never_refuses_anybody() -> None:
+    feeder = Feeder(10**9)  # ends by being cancelled only
+    shared = rsf.from_publisher(feeder).share(buffer_size=4)
+
+    def visit(seed: int) -> list[Tape]:
+        randomly = random.Random(seed)
+        tapes = []
+        for _ in range(40):
+            tape = Tape()
+            shared.subscribe(tape)
+            tape.subscription.request(randomly.randint(1, 30))
+            if randomly.random() < 0.5:
+                tape.count.wait_until(1, "the first element")
+            tape.subscription.cancel()
+            tapes.append(tape)
+        return tapes
+
+    for tapes in run_threads([lambda s=seed: visit(s) for seed in range(3)]):  # type: ignore[misc]
+        for tape in tapes:
+            tape.check(starts_anywhere=True)
+            assert tape.error is None
+    feeder.join()
+    assert feeder.subscribes >= 1
+    assert feeder.cancels == feeder.subscribes
+
+
+def test_one_subscriber_subscribed_by_two_threads_has_one_subscription() -> None:
+    for _ in range(100):
+        processor, tape = MulticastProcessor[int](), Tape()
+        run_threads([lambda: processor.subscribe(tape)] * 2)  # noqa: B023
+        assert tape.faults == []
+        assert isinstance(tape.error, rsf.AlreadySubscribed)
+
+
+# -- an upstream that breaks the rules -------------------------------------------------------------
+
+
+def test_elements_from_several_threads_at_once_are_in_one_sequence_for_all() -> None:
+    each = 300
+    processor = MulticastProcessor[tuple[int, int]](buffer_size=3 * each)
+    tapes = [Tape() for _ in range(3)]
+    for tape in tapes:
+        processor.subscribe(tape)
+    tapes[0].subscription.request(ALL)
+
+    def send(thread: int) -> None:
+        for n in range(each):
+            processor.on_next((thread, n))
+
+    run_threads(
+        [
+            *(lambda t=thread: send(t) for thread in range(3)),  # type: ignore[misc]
+            lambda: [tapes[1].subscription.request(1) for _ in range(3 * each)],  # type: ignore[list-item]
+        ]
+    )
+    tapes[2].subscription.request(ALL)
+    processor.on_complete()
+    first = tapes[0].elements
+    assert len(first) == 3 * each
+    for thread in range(3):
+        assert [n for who, n in first if who == thread] == list(range(each))
+    for tape in tapes:
+        assert tape.elements == first
+        assert tape.faults == []
+        assert tape.over.is_set()
+
+
+# -- finalizers ------------------------------------------------------------------------------------
+
+
+class Forgotten:
+    """Calls when it is collected, which a cycle leaves to the garbage collector."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._itself = self
+        self._call = call
+
+    def __del__(self) -> None:
+        self._call()
+
+
+@pytest.fixture
+def collection_after() -> Iterator[Callable[[int], None]]:
+    """Has the garbage collected at the n-th allocation from now, wherever that is."""
+    threshold = gc.get_threshold()
+    gc.collect()
+    gc.disable()
+
+    def after(n: int) -> None:
+        gc.set_threshold(gc.get_count()[0] + n)
+        gc.enable()
+
+    yield after
+    gc.set_threshold(*threshold)
+    gc.enable()
+
+
+@pytest.mark.parametrize("make", [MulticastProcessor, ReplayProcessor])
+@pytest.mark.parametrize("finalizer", ["cancel", "request", "subscribe", "on_next"])
+def test_a_collection_may_come_at_any_allocation(
+    make: Any, finalizer: str, collection_after: Callable[[int], None]
+) -> None:
+    options = {"count": 2} if make is ReplayProcessor else {}
+    processor: Any = make(slow="drop", **options)
+    stays = Tape()
+    processor.subscribe(stays)
+    stays.subscription.request(ALL)
+    signals = itertools.count()
+    for n in range(60):
+        gc.disable()
+        for _ in range(2):
+            visitor = Tape()
+            processor.subscribe(visitor)
+            calls: dict[str, Callable[[], object]] = {
+                "cancel": visitor.subscription.cancel,
+                "request": lambda s=visitor.subscription: s.request(1),  # type: ignore[misc]
+                "subscribe": lambda: processor.subscribe(Tape()),
+                "on_next": lambda: processor.on_next(next(signals)),
+            }
+            Forgotten(calls[finalizer])
+        del visitor, calls
+        collection_after(n // 3)
+        if n % 3 == 0:
+            visitor = Tape()
+            processor.subscribe(visitor)
+            visitor.subscription.cancel()
+        elif finalizer != "on_next":
+            processor.on_next(next(signals))
+        else:
+            stays.subscription.request(1)
+            processor.on_next(next(signals))
+    gc.disable()
+    gc.collect()
+    assert stays.faults == []
+    assert sorted(stays.elements) == list(range(next(signals)))
+    if finalizer != "on_next":  # two signals at once are in no order
+        stays.check()
+
+
+@pytest.mark.parametrize("kind", ["multicast", "replay"])
+def test_an_element_may_use_the_publisher_when_it_is_let_go_of(kind: str) -> None:
+    processor: Any = MulticastProcessor(slow="drop", buffer_size=2, on_last_cancel="keep")
+    if kind == "replay":
+        processor = ReplayProcessor(count=2)
+    done: list[int] = []
+
+    class Element:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def __del__(self) -> None:
+            def use() -> None:  # from another thread, so that a lock that is held would show
+                tape = Tape()
+                processor.subscribe(tape)
+                tape.subscription.request(1)
+                tape.elements.clear()
+                tape.subscription.cancel()
+
+            if self.n < 10:
+                start_thread(use).result()
+                done.append(self.n)
+
+    for n in range(20):
+        processor.on_next(Element(n))
+    processor.on_complete()
+    gc.collect()
+    assert sorted(done) == list(range(10))
+
+
+# -- nothing is kept -------------------------------------------------------------------------------
+
+
+def test_after_races_nothing_is_kept() -> None:
+    stop = threading.Event()
+    feeder, processor = Feeder(10**9, stop=stop), MulticastProcessor[int](buffer_size=8)
+    stays = Tape(takes_by(lambda: 2))
+    processor.subscribe(stays)
+    stays.subscription.request(1)
+    feeder.subscribe(processor)
+    gone: list[weakref.ref[Tape]] = []
+
+    def visit() -> None:
+        for _ in range(100):
+            tape = Tape()
+            processor.subscribe(tape)
+            tape.subscription.request(2)
+            tape.subscription.cancel()
+            gone.append(weakref.ref(tape))
+
+    run_threads([visit, visit])
+    stop.set()
+    feeder.join()
+    wait_for(stays.over, "the end")
+    stays.check()
+    gc.collect()
+    assert [reference() for reference in gone if reference() is not None] == []
+
+
+@pytest.mark.parametrize("slow", ["gate", "drop"])
+@pytest.mark.parametrize("demand", [..., 1, rsf.UNBOUNDED])
+def test_of_a_thousand_that_leave_few_make_the_hub_look_at_the_others(
+    demand: Any, slow: Any
+) -> None:
+    looks = 0
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal looks
+        looks += event == "call" and frame.f_code is Hub._to_be_asked.__code__
+
+    hub: rsf.MulticastProcessor[int] = rsf.MulticastProcessor(buffer_size=4, slow=slow)
+    recorders = [Recorder(request=demand) for _ in range(1000)]
+    for recorder in recorders:
+        hub.subscribe(recorder)
+    rsf.never().subscribe(hub)
+    sys.setprofile(note)
+    try:
+        for recorder in recorders:
+            recorder.subscription.cancel()
+    finally:
+        sys.setprofile(None)
+    assert looks < 20
+
+
+def test_who_leaves_last_of_those_that_gate_lets_the_others_go_on() -> None:
+    hub: rsf.MulticastProcessor[int] = rsf.MulticastProcessor(buffer_size=4)
+    gating = [Recorder(request=n % 3 or ...) for n in range(9)]
+    quick = Recorder(request=rsf.UNBOUNDED)
+    for recorder in (*gating, quick):
+        hub.subscribe(recorder)
+    rsf.range_(100).subscribe(hub)
+    seen = [len(quick.elements)]
+    for recorder in gating:
+        recorder.subscription.cancel()
+        seen.append(len(quick.elements))
+    assert seen[0] < 10
+    assert seen == sorted(seen)
+    assert quick.elements == list(range(100))
+
+
+def test_a_thousand_subscribers_cost_each_what_one_costs() -> None:
+    def calls(n: int) -> int:
+        count = 0
+
+        def note(_frame: object, event: str, _argument: object) -> None:
+            nonlocal count
+            count += event == "call"
+
+        hub: rsf.MulticastProcessor[int] = rsf.MulticastProcessor()
+        recorders = [Recorder(request=rsf.UNBOUNDED) for _ in range(n)]
+        sys.setprofile(note)
+        try:
+            for recorder in recorders:
+                hub.subscribe(recorder)
+            rsf.range_(3).subscribe(hub)
+        finally:
+            sys.setprofile(None)
+        assert all(recorder.elements == [0, 1, 2] for recorder in recorders)
+        return count
+
+    assert calls(1000) < 11 * calls(100)

@@ -1,0 +1,140 @@
+"""A cancel from one thread while another one is inside ``request``: never two calls at once (§2.7).
+
+The publishers are not ours, and say how they are called. They need not bear two calls at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rf
+from tests.helpers import start_thread, wait_for
+
+ENDS: dict[str, Callable[[rf.Stream[Any]], Callable[[], object]]] = {}
+
+
+def end(name: str) -> Callable[[Any], Any]:
+    def keep(subscribe: Callable[[rf.Stream[Any]], Callable[[], object]]) -> Any:
+        ENDS[name] = subscribe
+        return subscribe
+
+    return keep
+
+
+class Downstream:
+    """Asks for everything; ``cancel`` is its subscription's."""
+
+    def on_subscribe(self, subscription: rf.Subscription, /) -> None:
+        self.cancel = subscription.cancel
+        subscription.request(rf.UNBOUNDED)
+
+    def on_next(self, element: Any, /) -> None: ...
+
+    def on_error(self, error: BaseException, /) -> None: ...
+
+    def on_complete(self) -> None: ...
+
+
+def stage(name: str, stages: Callable[[rf.Stream[Any]], rf.Stream[Any]]) -> None:
+    def subscribe(stream: rf.Stream[Any]) -> Callable[[], object]:
+        downstream = Downstream()
+        start_thread(lambda: stages(stream).subscribe(downstream), name)
+        return lambda: downstream.cancel()  # noqa: PLW0108 - it is there when it is called
+
+    ENDS[name] = subscribe
+
+
+async def _same(element: Any) -> Any:
+    return element
+
+
+stage("map", lambda stream: stream.map(lambda n: n))
+stage("publish_on", lambda stream: stream.publish_on())
+stage("batch unbatch", lambda stream: stream.map(lambda n: [n]).unbatch())
+stage("map_async", lambda stream: stream.map_async(_same))
+stage("multicast", lambda stream: stream.multicast())
+stage("merge", lambda stream: stream.merge(rf.never()))
+stage("zip", lambda stream: stream.zip(rf.never()))
+stage("flat_map", lambda stream: stream.flat_map(rf.range_))
+stage("concat", lambda stream: stream.concat(rf.never()))
+stage("retry", lambda stream: stream.retry(2))
+stage("on_overflow", lambda stream: stream.on_overflow(rf.Overflow.LATEST))
+stage("timeout", lambda stream: stream.timeout(3600))
+stage("timed batch", lambda stream: stream.batch(9, seconds=3600))
+
+
+@end("for_each")
+def _(stream: rf.Stream[Any]) -> Callable[[], object]:
+    begun: list[Any] = []
+    publisher = stream.do_on_subscribe(begun.append)
+    start_thread(lambda: publisher.for_each(lambda _: None), "for_each")
+    return lambda: begun[0].cancel()  # noqa: PLW0108 - it is there when it is called
+
+
+class Asked:
+    """Does not come back from ``request`` before it is let go, and says who called when."""
+
+    def __init__(self, emit: Callable[[Any], None]) -> None:
+        self._emit = emit
+        self.inside = threading.Event()
+        self.left = threading.Event()
+        self.cancelled = threading.Event()
+        self.overlapped = False
+        self.cancels = 0
+        self.asker = 0
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        self.subscriber = subscriber
+        subscriber.on_subscribe(self)
+
+    def request(self, n: int, /) -> None:
+        if self.inside.is_set():
+            return
+        self.asker = threading.get_ident()
+        self.inside.set()
+        self._emit(self)
+        self.left.set()
+
+    def cancel(self) -> None:
+        if not self.left.is_set() and threading.get_ident() != self.asker:
+            self.overlapped = True
+        self.cancels += 1
+        self.cancelled.set()
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_is_left_to_the_thread_that_asks(name: str) -> None:
+    let_go = threading.Event()
+    publisher = Asked(lambda _: wait_for(let_go, "leave to come back"))
+    cancel = ENDS[name](rf.from_publisher(publisher))
+    wait_for(publisher.inside, "a request")
+    cancel()  # does not wait for the request, either
+    assert not publisher.cancelled.is_set()
+    let_go.set()
+    wait_for(publisher.cancelled, "the cancel")
+    assert not publisher.overlapped
+    assert publisher.cancels == 1
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_stops_a_publisher_that_goes_on_and_on_in_request(name: str) -> None:
+    cancel_now, told = threading.Event(), threading.Event()
+
+    def emit_for_ever(publisher: Asked) -> None:
+        cancel_now.set()
+        wait_for(told, "the cancel from another thread")
+        while not publisher.cancelled.is_set():
+            publisher.subscriber.on_next(1)
+
+    publisher = Asked(emit_for_ever)
+    cancel = ENDS[name](rf.from_publisher(publisher))
+    wait_for(cancel_now, "a request")
+    cancel()
+    told.set()
+    wait_for(publisher.left, "the end of the request")
+    assert not publisher.overlapped
+    assert publisher.cancels == 1

@@ -1,0 +1,352 @@
+"""Combinations that are cancelled, or fail, at every point; and what they keep afterwards."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.streams.junction import Junction
+from tests.helpers import start_thread, wait_for
+from tests.rules.probes import ManualPublisher, Recorder, send
+
+UNBOUNDED = rsf.UNBOUNDED
+
+#: How many elements each combination of three sources of four gives.
+Build = Callable[[Callable[[int], rsf.Stream[int]]], rsf.Stream[Any]]
+
+COMBINED: dict[str, tuple[int, Build]] = {
+    "merge": (12, lambda source: rsf.merge(*map(source, range(3)))),
+    "merge 1": (12, lambda source: rsf.merge(*map(source, range(3)), prefetch=1)),
+    "zip": (4, lambda source: rsf.zip_(*map(source, range(3)))),
+    "zip 1": (4, lambda source: rsf.zip_(*map(source, range(3)), prefetch=1)),
+    "concat": (12, lambda source: rsf.concat(*map(source, range(3)))),
+    "flat_map": (12, lambda source: rsf.range_(3).flat_map(source)),
+    "flat_map 1": (12, lambda source: rsf.range_(3).flat_map(source, concurrency=1, prefetch=1)),
+    "concat_map": (12, lambda source: rsf.range_(3).concat_map(source)),
+}
+POINTS = [(name, at) for name, (count, _build) in COMBINED.items() for at in range(count)]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="rstreams_fast")  # it reports what was dropped
+
+
+class Sources:
+    """Makes sources, and counts how each of them ended."""
+
+    def __init__(self, fails_at: int = -1, error: BaseException | None = None) -> None:
+        self.opened = 0
+        self.closed = 0
+        self.given = 0
+        self._fails_at = fails_at
+        self._error = error
+
+    def __call__(self, _n: int) -> rsf.Stream[int]:
+        return rsf.from_iterable(self._elements())
+
+    def _elements(self) -> Iterator[int]:
+        self.opened += 1
+        try:
+            for x in range(4):
+                if self._error is not None and self.given == self._fails_at:
+                    raise self._error
+                self.given += 1
+                yield x
+        finally:
+            self.closed += 1
+
+
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["unbounded", "one by one"])
+@pytest.mark.parametrize(("name", "at"), POINTS)
+def test_cancelled_at_any_element_it_gives_no_other_and_ends_its_sources(
+    name: str, at: int, one_by_one: bool
+) -> None:
+    def look(recorder: Recorder, _element: Any) -> None:
+        if len(recorder.elements) == at + 1:
+            recorder.subscription.cancel()
+        elif one_by_one:
+            recorder.subscription.request(1)
+
+    sources = Sources()
+    recorder = Recorder(request=1 if one_by_one else UNBOUNDED, on_next=look)
+    COMBINED[name][1](sources).subscribe(recorder)
+    assert len(recorder.elements) == at + 1
+    assert recorder.terminal is None
+    assert sources.closed == sources.opened
+    recorder.check()
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+@pytest.mark.parametrize(("name", "at"), POINTS)
+def test_failing_at_any_element_it_fails_once_and_ends_its_sources(
+    name: str, at: int, kind: type[BaseException]
+) -> None:
+    error = kind("at this element")
+    sources = Sources(at, error)
+    recorder = Recorder(request=UNBOUNDED)
+    stream = COMBINED[name][1](sources)
+    if kind is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            stream.subscribe(recorder)
+    else:
+        stream.subscribe(recorder)
+    assert recorder.error is error
+    assert sources.closed == sources.opened
+    recorder.check()
+
+
+@pytest.mark.parametrize(("name", "at"), POINTS)
+def test_a_subscriber_that_raises_at_any_element_sees_no_other(name: str, at: int) -> None:
+    dropped: list[BaseException] = []
+    previous = rsf.on_dropped_error(dropped.append)
+    error = ValueError("from on_next")
+
+    def look(recorder: Recorder, _element: Any) -> None:
+        if len(recorder.elements) == at + 1:
+            raise error
+
+    try:
+        sources = Sources()
+        recorder = Recorder(request=UNBOUNDED, on_next=look)
+        COMBINED[name][1](sources).subscribe(recorder)
+    finally:
+        rsf.on_dropped_error(previous)
+    assert len(recorder.elements) == at + 1
+    assert recorder.terminal is None
+    assert dropped == [error]
+    assert sources.closed == sources.opened
+
+
+@pytest.mark.parametrize("name", COMBINED)
+@pytest.mark.parametrize("bad", [0, -1, True, "1", 1.5])
+def test_a_bad_request_is_an_error_that_ends_the_sources(name: str, bad: Any) -> None:
+    sources = Sources()
+    recorder = Recorder(request=2)
+    COMBINED[name][1](sources).subscribe(recorder)
+    recorder.subscription.request(bad)
+    assert isinstance(recorder.error, ValueError | TypeError)
+    assert "§3.9" in str(recorder.error)
+    assert sources.closed == sources.opened
+    recorder.check()
+
+
+class Plain:
+    """A subscriber that keeps nothing but its subscription."""
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        self.subscription = subscription
+
+    def on_next(self, element: Any, /) -> None:
+        pass
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.error = error
+
+    def on_complete(self) -> None:
+        pass
+
+
+class Keeper:
+    """A publisher that never lets go of its subscribers."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        self.kept.append(subscriber)
+        subscriber.on_subscribe(self)
+        subscriber.on_next  # noqa: B018 - a bound method would keep it, too
+
+    def request(self, n: int, /) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
+
+
+WITH_KEEPER: dict[str, Callable[[Keeper], rsf.Stream[Any]]] = {
+    "merge": lambda keeper: rsf.merge(keeper, rsf.range_(3), keeper),
+    "merge delayed": lambda keeper: rsf.merge(keeper, rsf.range_(3), delay_error=True),
+    "zip": lambda keeper: rsf.zip_(rsf.range_(3), keeper),
+    "concat": lambda keeper: rsf.concat(keeper, rsf.range_(3)),
+    "flat_map": lambda keeper: rsf.range_(3).flat_map(lambda _n: keeper),
+    "flat_map outer": lambda keeper: rsf.from_publisher(keeper).flat_map(rsf.range_),
+    "concat_map": lambda keeper: rsf.range_(3).concat_map(lambda _n: keeper),
+    "concat_map outer": lambda keeper: rsf.from_publisher(keeper).concat_map(rsf.range_),
+}
+
+
+@pytest.mark.parametrize("end", ["cancel", "complete", "fail", "bad request"])
+@pytest.mark.parametrize("name", WITH_KEEPER)
+def test_nothing_keeps_the_subscriber_though_its_publishers_keep_theirs(
+    name: str, end: str
+) -> None:
+    keeper = Keeper()
+    subscriber = Plain()
+    WITH_KEEPER[name](keeper).subscribe(subscriber)
+    subscription = subscriber.subscription
+    subscription.request(1)
+    error = ValueError("from above")
+    match end:
+        case "cancel":
+            subscription.cancel()
+        case "bad request":
+            subscription.request(0)
+        case _:
+            for link in keeper.kept:  # those that are opened by this are ended, too
+                link.on_complete() if end == "complete" else link.on_error(error)
+    gone = weakref.ref(subscriber)
+    gc.disable()
+    try:
+        del subscriber
+        if end in ("complete", "fail"):
+            subscription.request(UNBOUNDED)  # what still waits
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("name", ["merge", "zip", "flat_map", "flat_map outer", "concat_map outer"])
+def test_nothing_keeps_what_waits_after_cancel(name: str) -> None:
+    class Element:
+        pass
+
+    keeper = Keeper()
+    recorder = Recorder(request=1)
+    stream = WITH_KEEPER[name](keeper)
+    if name.endswith("outer"):  # whose elements wait while the first is at work
+        stream = getattr(rsf.from_publisher(keeper), name.removesuffix(" outer"))(
+            lambda _e: rsf.never()
+        )
+    stream.subscribe(recorder)
+    link = keeper.kept[0]
+    elements = [Element() for _ in range(3)]
+    waiting = [weakref.ref(element) for element in elements[1:]]
+    for element in elements:
+        link.on_next(element)
+    del element
+    recorder.subscription.cancel()
+    recorder.signals.clear()
+    elements.clear()
+    assert [gone() for gone in waiting] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["flat_map", "concat_map"])
+def test_publishers_that_are_over_are_let_go(name: str) -> None:
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+    most = 0
+
+    class Numbers(list[int]):
+        __hash__ = object.__hash__
+
+    def fn(n: int) -> rsf.Stream[int]:
+        nonlocal most
+        numbers = Numbers([n])
+        alive.add(numbers)
+        most = max(most, len(alive))
+        return rsf.from_iterable(numbers)
+
+    gc.disable()
+    try:
+        recorder = Recorder(request=UNBOUNDED)
+        options = {"concurrency": 4} if name == "flat_map" else {"prefetch": 4}
+        getattr(rsf.range_(500), name)(fn, **options).subscribe(recorder)
+    finally:
+        gc.enable()
+    assert recorder.elements == list(range(500))
+    assert most <= 6
+
+
+class OneThenOver:
+    """A publisher of one element that lets go of its subscribers, but tells which are alive."""
+
+    def __init__(self) -> None:
+        self.links: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.most = 0
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        self.links.add(subscriber)
+        self.most = max(self.most, len(self.links))
+        rsf.from_iterable((1,)).subscribe(subscriber)
+
+
+@pytest.mark.parametrize("name", ["merge", "flat_map", "concat", "concat_map"])
+def test_links_to_publishers_that_are_over_are_let_go(name: str) -> None:
+    one = OneThenOver()
+    recorder = Recorder(request=UNBOUNDED)
+    stream = {
+        "merge": lambda: rsf.merge(*[one] * 200, rsf.never()),
+        "flat_map": lambda: rsf.range_(200).flat_map(lambda _n: one, concurrency=4),
+        "concat": lambda: rsf.concat(*[one] * 200, rsf.never()),
+        "concat_map": lambda: rsf.range_(200).concat_map(lambda _n: one),
+    }[name]()
+    gc.disable()
+    try:
+        stream.subscribe(recorder)
+    finally:
+        gc.enable()
+    assert recorder.elements == [1] * 200
+    assert len(one.links) == 0
+    assert one.most <= (200 if name == "merge" else 6)
+
+
+@pytest.mark.parametrize("name", ["merge", "zip", "flat_map"])
+def test_a_publisher_that_is_over_keeps_nothing_of_the_stream(name: str) -> None:
+    keeper = Keeper()
+    subscriber = Plain()
+    stream: rsf.Stream[Any] = {
+        "merge": lambda: rsf.merge(keeper, rsf.never()),
+        "zip": lambda: rsf.zip_(rsf.range_(1), keeper),
+        "flat_map": lambda: rsf.range_(1).merge(rsf.never()).flat_map(lambda _n: keeper),
+    }[name]()
+    stream.subscribe(subscriber)
+    subscriber.subscription.request(2)
+    (link,) = keeper.kept
+    link.on_next(1)
+    link.on_complete()
+    gone = weakref.ref(subscriber.subscription)
+    subscriber.subscription.cancel()
+    del subscriber, stream
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("name", ["merge", "zip", "flat_map"])
+def test_sources_are_cancelled_though_a_drain_lets_go_of_them_meanwhile(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a cancel and its way up, whoever holds the drain sees it and lets go of all."""
+    sources = [ManualPublisher() for _ in range(3)]
+    delivering, go_on = threading.Event(), threading.Event()
+
+    def hold(_recorder: Recorder, _element: Any) -> None:
+        delivering.set()
+        wait_for(go_on)
+
+    recorder = Recorder(request=UNBOUNDED, on_next=hold)
+    COMBINED[name][1](lambda n: rsf.from_publisher(sources[n])).subscribe(recorder)
+
+    def signal() -> None:
+        for source in sources:
+            send(source, 1)
+
+    signalling = start_thread(signal)
+    wait_for(delivering)
+    stop = Junction._stop
+
+    def stop_late(junction: Junction) -> None:
+        go_on.set()
+        signalling.result()
+        stop(junction)
+
+    monkeypatch.setattr(Junction, "_stop", stop_late)
+    recorder.subscription.cancel()
+    assert [source.cancels for source in sources] == [1, 1, 1]

@@ -1,0 +1,320 @@
+"""concat and concat_map: one after another, and the demand that goes from one to the next."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.streams.tuning import DESCRIBED_DEPTH
+from tests.helpers import run_threads
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+
+UNBOUNDED = rsf.UNBOUNDED
+
+
+# -- concat ----------------------------------------------------------------------------------------
+
+
+def test_all_of_the_first_then_all_of_the_next() -> None:
+    assert rsf.concat(rsf.range_(3), rsf.empty(), rsf.range_(5, 7)).to_list() == [0, 1, 2, 5, 6]
+    assert rsf.range_(2).concat(rsf.range_(2), rsf.range_(1)).to_list() == [0, 1, 0, 1, 0]
+    assert rsf.range_(2).concat().to_list() == [0, 1]
+
+
+def test_of_nothing_it_completes_at_once() -> None:
+    assert subscribed(rsf.concat()).signals == [("on_subscribe",), ("on_complete",)]
+
+
+def test_of_empty_ones_it_completes_without_a_request() -> None:
+    recorder = subscribed(rsf.concat(rsf.empty(), rsf.empty(), rsf.empty()))
+    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
+
+
+def test_the_end_of_the_last_needs_no_request() -> None:
+    recorder = subscribed(rsf.concat(rsf.range_(1), rsf.range_(2)), 3)
+    assert recorder.signals[1:] == [
+        ("on_next", 0),
+        ("on_next", 0),
+        ("on_next", 1),
+        ("on_complete",),
+    ]
+
+
+def test_the_next_is_subscribed_to_when_the_one_before_has_completed_and_asked_for_the_rest() -> (
+    None
+):
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.concat(a, b), 5)
+    assert (a.requests, b.subscribes) == ([5], 0)
+    send(a, 1, 2)
+    recorder.subscription.request(3)
+    assert a.requests == [5, 3]
+    a.subscriber.on_complete()
+    assert b.requests == [6]
+    send(b, *range(6))
+    assert len(recorder.elements) == 8
+    recorder.subscription.request(1)
+    assert b.requests == [6, 1]
+    b.subscriber.on_complete()
+    assert recorder.terminal == ("on_complete",)
+    assert a.cancels == b.cancels == 0
+    recorder.check()
+
+
+def test_nothing_is_asked_that_the_subscriber_has_not_asked_for() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.concat(a, b))
+    assert a.requests == []
+    recorder.subscription.request(1)
+    send(a, 1)
+    a.subscriber.on_complete()
+    assert (a.requests, b.subscribes, b.requests) == ([1], 1, [])
+
+
+def test_unbounded_demand_goes_to_each() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.concat(a, b), UNBOUNDED)
+    send(a, 1)
+    recorder.subscription.request(1)
+    a.subscriber.on_complete()
+    assert (a.requests, b.requests) == ([UNBOUNDED], [UNBOUNDED])
+
+
+def test_only_the_current_one_is_cancelled() -> None:
+    a, b, c = ManualPublisher(), ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.concat(a, b, c), 1)
+    a.subscriber.on_complete()
+    recorder.subscription.cancel()
+    recorder.subscription.cancel()
+    assert (a.cancels, b.cancels, c.subscribes) == (0, 1, 0)
+
+
+def test_an_error_ends_it_at_once_and_the_rest_is_never_subscribed_to() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.concat(a, b))
+    error = ValueError("a")
+    a.subscriber.on_error(error)
+    assert recorder.signals[1:] == [("on_error", error)]
+    assert (a.cancels, b.subscribes) == (0, 0)
+
+
+def test_thousands_do_not_recurse_and_those_that_are_over_are_let_go() -> None:
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    class Kept:
+        """A publisher that keeps nobody, with one element."""
+
+        def subscribe(self, subscriber: Any, /) -> None:
+            subscription = Once(subscriber)
+            alive.add(subscription)
+            subscriber.on_subscribe(subscription)
+
+    class Once:
+        def __init__(self, subscriber: Any) -> None:
+            self.subscriber = subscriber
+
+        def request(self, _n: int, /) -> None:
+            subscriber, self.subscriber = self.subscriber, None
+            if subscriber is not None:
+                subscriber.on_next(len(alive))
+                subscriber.on_complete()
+
+        def cancel(self) -> None:
+            self.subscriber = None
+
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.concat(*itertools.chain(*((Kept(), rsf.empty()) for _ in range(3000)))).subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)
+    assert len(recorder.elements) == 3000
+    assert max(recorder.elements) <= 2
+    assert recorder.max_depth == 1
+
+
+def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:
+    stream: rsf.Stream[int] = rsf.range_(1)
+    for n in range(1, 500):
+        stream = stream.concat(rsf.range_(n, n + 1))
+    assert stream.to_list() == list(range(500))
+
+
+def test_demand_from_threads_is_neither_lost_nor_doubled_at_the_change() -> None:
+    count, each = 60, 10
+    recorder = Recorder()
+    rsf.concat(*(rsf.range_(each).subscribe_on() for _ in range(count))).subscribe(recorder)
+
+    def ask() -> None:
+        for _ in range(count * each // 5):
+            recorder.subscription.request(1)
+
+    run_threads([ask] * 4)
+    recorder.wait_elements(count * each // 5 * 4)
+    assert recorder.terminal is None
+    recorder.subscription.request(count * each // 5)
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert recorder.elements == list(range(each)) * count
+    recorder.check()
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"concat\(\*publishers\): publisher 2 .* NoneType$"):
+        rsf.concat(rsf.range_(1), None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"§1\.9"):
+        rsf.concat(rsf.range_(1)).subscribe(None)  # type: ignore[arg-type]
+
+
+def test_describe_states_the_bound() -> None:
+    assert "concat of 2 publishers: holds no elements" in (
+        rsf.range_(1).concat(rsf.range_(2)).describe()
+    )
+
+
+def test_describe_looks_into_what_is_combined() -> None:
+    ring = rsf.range_(9).publish_on(prefetch=5)
+    stream = rsf.concat(ring.zip(rsf.range_(2), rsf.range_(2)), rsf.range_(3).merge()).map(str)
+    lines = stream.describe().splitlines()
+    places = [
+        "  | concat of 2 publishers: holds no elements",
+        "      | zip of 3 publishers: at most 32 elements of each, 96 in all",
+        "          | publish_on(own worker thread): at most 5 elements",
+        "        2 times: Stream",
+        "          | range(0, 2)",
+        "      | merge of 1 publishers: at most 32 elements of each, 32 in all",
+        "          | range(0, 3)",
+        "    map(str)",
+    ]
+    at = [lines.index(line) for line in places]
+    assert at == sorted(at)
+
+
+def test_describe_does_not_look_into_any_depth() -> None:
+    stream: rsf.Stream[Any] = rsf.range_(1)
+    for _ in range(2000):
+        stream = stream.zip(rsf.range_(1))
+    assert stream.describe().count("zip of 2 publishers") == DESCRIBED_DEPTH + 1
+
+
+# -- concat_map ------------------------------------------------------------------------------------
+
+
+def test_concat_map_keeps_the_order() -> None:
+    stream = rsf.range_(60).concat_map(
+        lambda n: rsf.range_(n).subscribe_on() if n % 7 == 0 else rsf.range_(n), prefetch=4
+    )
+    assert stream.to_list() == [x for n in range(60) for x in range(n)]
+
+
+def test_concat_map_calls_its_function_when_the_publisher_before_is_over() -> None:
+    outer, inners = ManualPublisher(), [ManualPublisher(), ManualPublisher()]
+    called: list[int] = []
+
+    def fn(n: int) -> ManualPublisher:
+        called.append(n)
+        return inners[n]
+
+    recorder = subscribed(rsf.from_publisher(outer).concat_map(fn, prefetch=4), 3)
+    assert outer.requests == [4]
+    send(outer, 0, 1)
+    assert called == [0]
+    send(inners[0], "a")
+    inners[0].subscriber.on_complete()
+    assert called == [0, 1]
+    assert (inners[0].requests, inners[1].requests) == ([3], [2])
+    outer.subscriber.on_complete()
+    assert recorder.terminal is None
+    inners[1].subscriber.on_complete()
+    assert recorder.signals[1:] == [("on_next", "a"), ("on_complete",)]
+    recorder.check()
+
+
+def test_concat_map_asks_when_three_quarters_were_opened() -> None:
+    outer = ManualPublisher()
+    rsf.from_publisher(outer).concat_map(lambda _n: rsf.empty(), prefetch=4).subscribe(
+        Recorder(request=1)
+    )
+    send(outer, 1, 2)
+    assert outer.requests == [4]
+    send(outer, 3)
+    assert outer.requests == [4, 3]
+
+
+def test_concat_map_asks_nobody_before_the_subscriber_has() -> None:
+    outer = ManualPublisher()
+    recorder = subscribed(rsf.from_publisher(outer).concat_map(rsf.range_))
+    assert outer.requests == []
+    recorder.subscription.request(1)
+    assert outer.requests == [32]
+
+
+def test_an_error_from_above_overtakes_and_cancels_the_current_one() -> None:
+    outer, inner = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.from_publisher(outer).concat_map(lambda _n: inner), 1)
+    send(outer, 1, 2)
+    error = ValueError("outer")
+    outer.subscriber.on_error(error)
+    assert recorder.signals[1:] == [("on_error", error)]
+    assert (outer.cancels, inner.cancels) == (0, 1)
+
+
+def test_an_error_of_the_current_one_cancels_what_is_above() -> None:
+    outer, inner = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.from_publisher(outer).concat_map(lambda _n: inner), 1)
+    send(outer, 1, 2)
+    error = ValueError("inner")
+    inner.subscriber.on_error(error)
+    assert recorder.signals[1:] == [("on_error", error)]
+    assert (outer.cancels, inner.cancels, inner.subscribes) == (1, 0, 1)
+
+
+def test_cancel_cancels_the_current_one_and_what_is_above_once() -> None:
+    outer, inner = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.from_publisher(outer).concat_map(lambda _n: inner), 1)
+    send(outer, 1, 2)
+    run_threads([recorder.subscription.cancel] * 4)
+    assert (outer.cancels, inner.cancels, inner.subscribes) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("prefetch", [1, 32])
+def test_concat_map_of_thousands_of_synchronous_publishers_does_not_recurse(prefetch: int) -> None:
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    stream = rsf.range_(5000).concat_map(
+        lambda n: rsf.from_iterable((n,)) if n % 2 else rsf.empty(), prefetch=prefetch
+    )
+    stream.subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)
+    assert recorder.elements == list(range(1, 5000, 2))
+    assert recorder.max_depth == 1
+
+
+def test_concat_map_describes_its_bound() -> None:
+    described = rsf.range_(1).concat_map(rsf.range_, prefetch=5).describe()
+    assert "concat_map(rstreams_fast.streams.sources.range_): at most 5 elements, and" in described
+
+
+def test_what_waits_in_concat_map_is_readable() -> None:
+    outer = ManualPublisher()
+    stream = rsf.from_publisher(outer).concat_map(
+        lambda _n: rsf.never().publish_on("caller"), prefetch=4
+    )
+    recorder = subscribed(stream, 2)
+    send(outer, 1, 2, 3)
+    mine, above = rsf.figures_of(recorder.subscription)
+    assert "concat_map" in mine.name
+    assert (mine.held, mine.max_held, mine.demand) == (2, 4, 2)
+    assert mine.waited_for_upstream > 0
+    assert "publish_on" in above.name
+    recorder.subscription.cancel()
+
+
+def test_concat_map_refuses_bad_arguments_by_name() -> None:
+    async def coroutine(_n: int) -> Any: ...
+
+    with pytest.raises(TypeError, match=r"concat_map\(fn\): fn must be callable, got int"):
+        rsf.range_(1).concat_map(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"concat_map\(fn\): .* coroutine function; use map_async"):
+        rsf.range_(1).concat_map(coroutine)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="prefetch must be >= 1"):
+        rsf.range_(1).concat_map(rsf.range_, prefetch=0)

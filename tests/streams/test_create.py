@@ -1,0 +1,441 @@
+"""create: sources that push, from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pickle
+import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast import Emitter, Overflow
+from tests.helpers import Counted, run_threads, start_thread
+from tests.rules.probes import Recorder
+
+
+def emitter_and(recorder: Recorder, **options: Any) -> Emitter[Any]:
+    """Subscribe ``recorder`` to a source of which the test holds the emitter."""
+    emitters: list[Emitter[Any]] = []
+    rsf.create(emitters.append, **options).subscribe(recorder)
+    return emitters[0]
+
+
+# -- the function ----------------------------------------------------------------------------------
+
+
+def test_it_is_called_for_each_subscriber_after_on_subscribe() -> None:
+    calls: list[int] = []
+
+    def send(emitter: Emitter[int]) -> None:
+        calls.append(len(calls))
+        for n in range(3):
+            assert emitter.next(10 * len(calls) + n)
+        assert emitter.complete()
+
+    stream = rsf.create(send)
+    assert calls == []
+    assert stream.to_list() == [10, 11, 12]
+    assert stream.map(lambda n: n + 1).to_list() == [21, 22, 23]
+    recorder = Recorder()
+    stream.subscribe(recorder)
+    assert recorder.signals == [("on_subscribe",)]
+    recorder.subscription.request(2)
+    assert recorder.elements == [30, 31]
+    recorder.subscription.request(1)
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
+
+
+def test_what_it_raises_ends_the_stream_after_what_was_sent() -> None:
+    error = ValueError("as it should")
+
+    def send(emitter: Emitter[int]) -> None:
+        emitter.next(1)
+        raise error
+
+    recorder = Recorder()
+    rsf.create(send).subscribe(recorder)
+    assert recorder.terminal is None
+    recorder.subscription.request(1)
+    assert recorder.elements == [1]
+    assert recorder.error is error
+
+
+def test_what_it_raises_after_the_end_is_reported(dropped: list[BaseException]) -> None:
+    def send(emitter: Emitter[int]) -> None:
+        emitter.complete()
+        raise ValueError("late")
+
+    assert rsf.create(send).to_list() == []
+    assert [str(error) for error in dropped] == ["late"]
+
+
+def test_keyboard_interrupt_leaves_and_the_subscriber_is_told() -> None:
+    def send(emitter: Emitter[int]) -> None:
+        raise KeyboardInterrupt
+
+    recorder = Recorder()
+    with pytest.raises(KeyboardInterrupt):
+        rsf.create(send).subscribe(recorder)
+    assert isinstance(recorder.error, KeyboardInterrupt)
+    recorder.check()
+
+
+def test_keyboard_interrupt_of_a_subscriber_leaves_through_next(
+    dropped: list[BaseException],
+) -> None:
+    def leave(recorder: Recorder, element: int) -> None:
+        raise KeyboardInterrupt
+
+    recorder = Recorder(request=5, on_next=leave)
+    ended: list[int] = []
+
+    def send(emitter: Emitter[int]) -> None:
+        emitter.on_cancel(lambda: ended.append(1))
+        emitter.next(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        rsf.create(send).subscribe(recorder)
+    assert ended == [1]
+    assert dropped == []
+
+
+def test_it_is_not_called_for_who_has_cancelled_already() -> None:
+    calls: list[object] = []
+    recorder = Recorder(on_subscribe=lambda recorder: recorder.subscription.cancel())
+    rsf.create(calls.append).subscribe(recorder)
+    assert calls == []
+
+
+def test_a_subscriber_that_raises_is_reported(dropped: list[BaseException]) -> None:
+    def fail(recorder: Recorder) -> None:
+        raise ValueError("as it should")
+
+    calls: list[object] = []
+    rsf.create(calls.append).subscribe(Recorder(on_subscribe=fail))
+    assert calls == []
+    assert [type(error) for error in dropped] == [ValueError]
+
+
+# -- the emitter -----------------------------------------------------------------------------------
+
+
+def test_next_says_whether_it_counts() -> None:
+    recorder = Recorder()
+    emitter = emitter_and(recorder, capacity=2)
+    assert emitter.next(1)
+    assert emitter.next(2)
+    assert not emitter.cancelled
+    assert not emitter.next(3)  # an overflow
+    assert emitter.cancelled
+    assert not emitter.next(4)
+    recorder.subscription.request(5)
+    assert recorder.elements == [1, 2]
+    assert isinstance(recorder.error, rsf.BufferOverflow)
+    assert "create(BUFFER)" in str(recorder.error)
+    assert "overflow=" in str(recorder.error)
+
+
+def test_next_counts_where_a_strategy_drops() -> None:
+    drops: list[int] = []
+    recorder = Recorder()
+    emitter = emitter_and(recorder, overflow=Overflow.DROP_LATEST, capacity=2, on_drop=drops.append)
+    assert [emitter.next(n) for n in range(4)] == [True] * 4
+    assert drops == [2, 3]
+    assert rsf.figures_of(recorder.subscription)[0].dropped == 2
+
+
+def test_none_is_a_type_error_and_the_stream_goes_on() -> None:
+    recorder = Recorder(request=5)
+    emitter = emitter_and(recorder)
+    with pytest.raises(TypeError, match=r"§2\.13"):
+        emitter.next(None)
+    with pytest.raises(TypeError, match=r"§2\.13"):
+        emitter.error(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="exception instance"):
+        emitter.error("no")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="callable"):
+        emitter.on_cancel(1)  # type: ignore[arg-type]
+    assert emitter.next(1)
+    assert recorder.elements == [1]
+    assert recorder.terminal is None
+
+
+def test_the_first_end_counts(dropped: list[BaseException]) -> None:
+    late = ValueError("late")
+    recorder = Recorder(request=5)
+    emitter = emitter_and(recorder)
+    assert emitter.complete()
+    assert not emitter.complete()
+    assert not emitter.error(late)
+    assert not emitter.next(1)
+    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
+    assert dropped == [late]
+
+
+def test_demand_is_what_was_asked_for_and_not_sent() -> None:
+    recorder = Recorder()
+    emitter = emitter_and(recorder)
+    assert emitter.demand == 0
+    recorder.subscription.request(3)
+    assert emitter.demand == 3
+    emitter.next(1)
+    assert emitter.demand == 2
+    for n in range(4):
+        emitter.next(n)
+    assert emitter.demand == 0  # two are held: they come first
+    recorder.subscription.request(3)
+    assert emitter.demand == 1
+    recorder.subscription.request(rsf.UNBOUNDED)
+    assert emitter.demand == rsf.UNBOUNDED
+    emitter.complete()
+    assert emitter.demand == 0
+
+
+def test_demand_within_on_next_does_not_count_the_element_being_delivered() -> None:
+    seen: list[int] = []
+    recorder = Recorder(on_next=lambda recorder, element: seen.append(emitter.demand))
+    emitter = emitter_and(recorder)
+    recorder.subscription.request(2)
+    emitter.next("a")
+    emitter.next("b")
+    assert seen == [1, 0]
+
+
+def test_sending_from_within_on_next_does_not_nest() -> None:
+    def more(recorder: Recorder, element: int) -> None:
+        if element < 1000:
+            emitter.next(element + 1)
+
+    recorder = Recorder(on_next=more)
+    emitter = emitter_and(recorder)
+    recorder.subscription.request(rsf.UNBOUNDED)
+    emitter.next(0)
+    assert recorder.elements == list(range(1001))
+    assert recorder.max_depth == 1
+    recorder.check()
+
+
+def test_an_emitter_cannot_be_pickled() -> None:
+    emitter = emitter_and(Recorder())
+    with pytest.raises(TypeError, match="live"):
+        pickle.dumps(emitter)
+
+
+# -- on_cancel -------------------------------------------------------------------------------------
+
+ENDINGS: dict[str, Callable[[Emitter[Any], Recorder], object]] = {
+    "cancel": lambda emitter, recorder: recorder.subscription.cancel(),
+    "complete": lambda emitter, recorder: emitter.complete(),
+    "error": lambda emitter, recorder: emitter.error(ValueError("as it should")),
+    "overflow": lambda emitter, recorder: [emitter.next(n) for n in range(3)],
+    "wrong request": lambda emitter, recorder: recorder.subscription.request(0),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_on_cancel_is_called_once_whatever_the_end(ending: str) -> None:
+    recorder = Recorder()
+    emitter = emitter_and(recorder, capacity=2)
+    calls: list[str] = []
+    emitter.on_cancel(lambda: calls.append("first"))
+    emitter.on_cancel(lambda: calls.append("second"))
+    assert calls == []
+    ENDINGS[ending](emitter, recorder)
+    assert calls == ["first", "second"]
+    assert emitter.cancelled
+    emitter.on_cancel(lambda: calls.append("late"))
+    assert calls == ["first", "second", "late"]
+    emitter.complete()
+    recorder.subscription.cancel()
+    assert calls == ["first", "second", "late"]
+
+
+def test_what_on_cancel_raises_is_reported(dropped: list[BaseException]) -> None:
+    def fail() -> None:
+        raise ValueError("as it should")
+
+    recorder = Recorder()
+    emitter = emitter_and(recorder)
+    calls: list[int] = []
+    emitter.on_cancel(fail)
+    emitter.on_cancel(lambda: calls.append(1))
+    recorder.subscription.cancel()
+    assert calls == [1]
+    assert [type(error) for error in dropped] == [ValueError]
+
+
+def test_on_cancel_is_called_once_however_ends_race() -> None:
+    for _ in range(30):
+        recorder = Recorder(request=100)
+        emitter = emitter_and(recorder)
+        calls = Counted()
+        run_threads(
+            [
+                partial(emitter.on_cancel, calls.add),
+                partial(emitter.on_cancel, calls.add),
+                emitter.complete,
+                recorder.subscription.cancel,
+            ]
+        )
+        assert calls.value == 2
+        recorder.check()
+
+
+def test_take_cancels_the_source() -> None:
+    stopped: list[bool] = []
+
+    def send(emitter: Emitter[int]) -> None:
+        emitter.on_cancel(lambda: stopped.append(emitter.cancelled))
+        n = 0
+        while emitter.next(n):
+            n += 1
+
+    assert rsf.create(send).take(3).to_list() == [0, 1, 2]
+    assert stopped == [True]
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_after_the_end_an_emitter_keeps_nothing(ending: str, dropped: list[BaseException]) -> None:
+    class Closing:
+        def close(self) -> None:
+            """Close."""
+
+    recorder, closing = Recorder(), Closing()
+    emitter = emitter_and(recorder, capacity=2)
+    emitter.on_cancel(closing.close)
+    emitter.next(1)
+    ENDINGS[ending](emitter, recorder)
+    recorder.subscription.request(5)
+    refs = weakref.ref(recorder), weakref.ref(closing)
+    del recorder, closing
+    gc.collect()
+    assert [ref() for ref in refs] == [None, None]
+    assert not emitter.next(2)
+
+
+def test_an_error_of_the_function_keeps_no_subscriber() -> None:
+    def send(emitter: Emitter[int]) -> None:
+        raise ValueError("as it should")
+
+    recorder = Recorder()
+    rsf.create(send).subscribe(recorder)
+    assert recorder.error is not None
+    traceback, frames = recorder.error.__traceback__, 0
+    while traceback is not None:
+        assert not any(value is recorder for value in traceback.tb_frame.f_locals.values())
+        traceback, frames = traceback.tb_next, frames + 1
+    assert frames == 2
+
+
+# -- threads and loops -----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_threads_send_and_nothing_is_lost_or_doubled() -> None:
+    senders, each = 4, 300
+
+    def send(emitter: Emitter[tuple[int, int]]) -> None:
+        left = Counted()
+
+        def work(sender: int) -> None:
+            for n in range(each):
+                assert emitter.next((sender, n))
+            if left.add() == senders:
+                emitter.complete()
+
+        for sender in range(senders):
+            start_thread(partial(work, sender))
+
+    elements = rsf.create(send, capacity=senders * each).publish_on(prefetch=16).to_list()
+    assert sorted(elements) == [(sender, n) for sender in range(senders) for n in range(each)]
+    for sender in range(senders):
+        assert [n for who, n in elements if who == sender] == list(range(each))
+
+
+def test_threads_race_with_cancel_and_request() -> None:
+    for _ in range(20):
+        recorder = Recorder()
+        emitter = emitter_and(recorder, capacity=10)
+        run_threads(
+            [
+                lambda e=emitter: [e.next(n) for n in range(30)],
+                lambda e=emitter: [e.next(n) for n in range(30)],
+                partial(recorder.subscription.request, 15),
+                recorder.subscription.cancel,
+                emitter.complete,
+            ]
+        )
+        assert emitter.cancelled
+        assert len(recorder.elements) <= 15
+        recorder.check()
+        kept = weakref.ref(recorder)
+        del recorder
+        gc.collect()
+        assert kept() is None
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_callbacks_of_a_loop_send() -> None:
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+
+        def send(emitter: Emitter[int]) -> None:
+            for n in range(5):
+                loop.call_soon(emitter.next, n)
+            loop.call_soon(emitter.complete)
+
+        return await rsf.create(send).map(lambda n: 2 * n).to_list_async()
+
+    assert asyncio.run(main()) == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+def test_an_async_consumer_takes_what_a_thread_sends() -> None:
+    def send(emitter: Emitter[int]) -> None:
+        def work() -> None:
+            for n in range(200):
+                emitter.next(n)
+            emitter.complete()
+
+        threading.Thread(target=work).start()
+
+    async def main() -> list[int]:
+        return [n async for n in rsf.create(send)]
+
+    assert asyncio.run(main()) == list(range(200))
+
+
+# -- description and arguments ---------------------------------------------------------------------
+
+
+def test_describe_says_what_is_held() -> None:
+    text = rsf.create(print, overflow=Overflow.DROP_OLDEST, capacity=8).describe()
+    assert "create(DROP_OLDEST): at most 8 elements, by print" in text
+
+
+def test_arguments_are_checked() -> None:
+    async def coroutine(emitter: Emitter[int]) -> None:
+        """Never awaited."""
+
+    with pytest.raises(TypeError, match="fn must be callable"):
+        rsf.create(1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="from_async_iterable"):
+        rsf.create(coroutine)
+    with pytest.raises(TypeError, match="overflow must be a member of Overflow"):
+        rsf.create(print, overflow="error")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="capacity must be >= 1"):
+        rsf.create(print, capacity=0)
+    with pytest.raises(TypeError, match="on_drop must be callable"):
+        rsf.create(print, on_drop=1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"§1\.9"):
+        rsf.create(print).subscribe(None)  # type: ignore[arg-type]

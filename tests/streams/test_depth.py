@@ -1,0 +1,456 @@
+"""Long chains: neither assembling, subscribing, asking, signalling nor cancelling nests them all.
+
+Where the stack is too short all the same, the stream fails; it never just stops.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rf
+from rstreams_fast.streams.stack_break import StackBreak
+from rstreams_fast.streams.tuning import STACK_BREAK_EVERY, STACK_BREAK_PREFETCH
+from tests.helpers import start_thread, wait_for
+
+Op = Callable[[rf.Stream[Any]], rf.Stream[Any]]
+
+
+def ignore(*_args: object) -> None:
+    """An observer."""
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+#: Each leaves range_(5) as it is.
+OPS: dict[str, Op] = {
+    "map": lambda s: s.map(same),
+    "filter": lambda s: s.filter(lambda _x: True),
+    "all the fused ones": lambda s: (
+        s.map(same).filter(lambda _x: True).take(9).skip(0).do_on_next(ignore).scan(lambda _a, b: b)
+    ),
+    "do_on_subscribe": lambda s: s.do_on_subscribe(ignore),
+    "do_on_request": lambda s: s.do_on_request(ignore),
+    "do_on_cancel": lambda s: s.do_on_cancel(ignore),
+    "do_on_error": lambda s: s.do_on_error(ignore),
+    "do_on_complete and map": lambda s: s.do_on_complete(ignore).map(same),
+    "scan with a seed": lambda s: s.scan(lambda _a, b: b, -1).skip(1),
+    "batch and unbatch": lambda s: s.batch(3).unbatch(),
+    "publish_on the caller": lambda s: s.publish_on("caller", prefetch=4),
+    "many": lambda s: (
+        s.map(same)
+        .do_on_complete(ignore)
+        .batch(2)
+        .unbatch()
+        .do_on_error(ignore)
+        .filter(lambda _x: True)
+    ),
+}
+
+#: The same, by operators that subscribe to several upstreams, one after the other, or share one.
+OTHERS: dict[str, Op] = {
+    "retry": lambda s: s.retry(1),
+    "on_error_resume": lambda s: s.on_error_resume(lambda _error: rf.empty()),
+    "timeout": lambda s: s.timeout(60),
+    "on_overflow": lambda s: s.on_overflow(rf.Overflow.BUFFER),
+    "merge": lambda s: s.merge(rf.empty()),
+    "concat": lambda s: s.concat(rf.empty()),
+    "concat_map": lambda s: s.concat_map(lambda x: rf.from_iterable([x])),
+    "flat_map": lambda s: s.flat_map(lambda x: rf.from_iterable([x]), concurrency=1),
+    "multicast": lambda s: s.multicast(),
+    "replay": lambda s: s.replay(count=9),
+    "batch in time": lambda s: s.batch(2, seconds=60).unbatch(),
+}
+
+
+def chain(stream: rf.Stream[Any], op: Op, n: int) -> rf.Stream[Any]:
+    for _ in range(n):
+        stream = op(stream)
+    return stream
+
+
+def within_deadline(call: Callable[[], Any]) -> Any:
+    """The outcome of a call that may hang."""
+    return start_thread(call, "deep").result()
+
+
+def frames() -> int:
+    frame, n = sys._getframe(), 0
+    while frame is not None:
+        frame, n = frame.f_back, n + 1
+    return n
+
+
+class Elements:
+    """A subscriber that asks for ``demand`` and notes what it gets."""
+
+    def __init__(self, demand: int = 0) -> None:
+        self.demand = demand
+        self.seen: list[Any] = []
+        self.subscription: Any = None
+        self.ended = threading.Event()
+
+    def on_subscribe(self, subscription: Any) -> None:
+        self.subscription = subscription
+        if self.demand:
+            subscription.request(self.demand)
+
+    def on_next(self, element: Any) -> None:
+        self.seen.append(element)
+
+    def on_error(self, error: BaseException) -> None:
+        self.seen.append(error)
+        self.ended.set()
+
+    def on_complete(self) -> None:
+        self.seen.append("complete")
+        self.ended.set()
+
+
+@pytest.mark.parametrize("n", [50, 200, 1000])
+@pytest.mark.parametrize("name", OPS)
+def test_a_long_chain_gives_its_elements(name: str, n: int) -> None:
+    stream = chain(rf.range_(5), OPS[name], n)
+    assert within_deadline(stream.to_list) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_long_chain_of_subscriptions_gives_its_elements(name: str) -> None:
+    stream = chain(rf.range_(5), OTHERS[name], 150)
+    assert within_deadline(stream.to_list) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "boundaries"),
+    [("map", 0), ("do_on_error", 0), ("batch and unbatch", 1), ("publish_on the caller", 1)],
+)
+def test_the_figures_of_a_long_chain_do_not_nest(name: str, boundaries: int) -> None:
+    n = 500
+    subscriber = Elements()
+    chain(rf.never(), OPS[name], n).subscribe(subscriber)
+    figures = within_deadline(lambda: rf.figures_of(subscriber.subscription))
+    subscriber.subscription.cancel()
+    breaks = [each for each in figures if each.name == StackBreak.describe()]
+    assert len(figures) - len(breaks) == n * boundaries
+    assert all(each.held == 0 for each in figures)
+
+
+@pytest.mark.parametrize("n", [50, 200, 1000])
+@pytest.mark.parametrize("name", ["publish_on", "subscribe_on"])
+def test_a_long_chain_of_boundaries_on_a_pool_gives_its_elements(name: str, n: int) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        op: Op = lambda s: getattr(s.do_on_complete(ignore), name)(pool)  # noqa: E731
+        stream = chain(rf.range_(5), op, n)
+        assert within_deadline(stream.to_list) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_long_chain_keeps_stop_and_wait(name: str) -> None:
+    stream = chain(rf.range_(5), OPS[name], 4 * STACK_BREAK_EVERY)
+
+    def one_by_one() -> list[Any]:
+        with stream.iterate(prefetch=1) as elements:
+            return list(elements)
+
+    assert within_deadline(one_by_one) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_a_long_chain_can_be_left(name: str) -> None:
+    cancels: list[int] = []
+    source = rf.range_(10**9).do_on_cancel(lambda: cancels.append(1))
+    stream = chain(source, OPS[name], 4 * STACK_BREAK_EVERY)
+    assert within_deadline(stream.first) in (0, -1)
+    if name != "all the fused ones":  # where take(9) cancels, too
+        assert cancels == [1]
+
+
+@pytest.mark.parametrize("n", [200, 1000])
+def test_cancel_passes_a_long_chain_from_another_thread(n: int) -> None:
+    cancelled = threading.Event()
+    observed: list[int] = []
+    source = rf.never().do_on_cancel(cancelled.set)
+    stream = chain(source, lambda s: s.map(same).do_on_cancel(lambda: observed.append(1)), n)
+    subscriber = Elements(7)
+    stream.subscribe(subscriber)
+    start_thread(subscriber.subscription.cancel).result()
+    wait_for(cancelled, "the cancel at the source")
+    assert sum(observed) == n
+
+
+def test_an_error_comes_after_the_elements_before_it() -> None:
+    def three() -> Iterator[int]:
+        yield from range(3)
+        raise ValueError("after three")
+
+    stream = chain(rf.from_iterable(three()), OPS["do_on_complete and map"], 100)
+    subscriber = Elements(rf.UNBOUNDED)
+    within_deadline(lambda: stream.subscribe(subscriber))
+    assert subscriber.seen[:3] == [0, 1, 2]
+    assert isinstance(subscriber.seen[3], ValueError)
+    assert len(subscriber.seen) == 4
+
+
+def test_a_long_chain_asks_for_no_more_than_it_was_asked_for() -> None:
+    asked: list[int] = []
+    pulled: list[int] = []
+    source = rf.range_(10**9).do_on_next(pulled.append).do_on_request(asked.append)
+    stream = chain(source, OPS["do_on_complete and map"], 100)
+    subscriber = Elements()
+    stream.subscribe(subscriber)
+    assert asked == []
+    subscriber.subscription.request(3)
+    assert (sum(asked), pulled, subscriber.seen) == (3, [0, 1, 2], [0, 1, 2])
+    subscriber.subscription.request(2)
+    assert (sum(asked), pulled[3:], subscriber.seen[3:]) == (5, [3, 4], [3, 4])
+    subscriber.subscription.cancel()
+
+
+def test_a_long_chain_holds_no_more_than_it_says() -> None:
+    pulled: list[int] = []
+    source = rf.range_(10**9).do_on_next(pulled.append)
+    stream = chain(source, OPS["do_on_complete and map"], 100)
+    seen: list[int] = []
+    ahead: list[int] = []
+
+    def look(element: int) -> bool:
+        seen.append(element)
+        ahead.append(len(pulled) - len(seen))
+        return len(seen) < 1000
+
+    breaks = stream.describe().count(StackBreak.describe())
+    assert breaks == 100 // STACK_BREAK_EVERY
+    assert within_deadline(stream.take_while(look).to_list) == list(range(999))
+    assert max(ahead) <= breaks * STACK_BREAK_PREFETCH
+
+
+def test_a_break_says_live_what_it_holds() -> None:
+    stream = chain(rf.range_(10**9), OPS["do_on_complete and map"], STACK_BREAK_EVERY)
+    held: list[int] = []
+
+    def look(x: int) -> int:
+        (figures,) = rf.figures_of(subscriber.subscription)
+        assert figures.name == StackBreak.describe()
+        assert figures.max_held == STACK_BREAK_PREFETCH
+        held.append(figures.held)
+        return x
+
+    subscriber = Elements()
+    stream.map(look).subscribe(subscriber)
+    subscriber.subscription.request(100)
+    subscriber.subscription.cancel()
+    assert len(subscriber.seen) == 100
+    assert 0 < max(held) < STACK_BREAK_PREFETCH
+
+
+def test_the_stack_that_a_chain_takes_does_not_grow_with_it() -> None:
+    depths: list[list[int]] = []
+    for n in (100, 1000):
+        depths.append([])
+        op: Op = lambda s: s.do_on_request(note).map(note).do_on_complete(note)  # noqa: E731
+
+        def note(x: Any = None, seen: list[int] = depths[-1]) -> Any:
+            seen.append(frames())
+            return x
+
+        chain(rf.range_(2), op, n).run()
+    assert max(depths[1]) <= max(depths[0])
+
+
+def test_a_short_chain_has_no_break() -> None:
+    stream = chain(rf.range_(5), OPS["do_on_complete and map"], STACK_BREAK_EVERY - 1)
+    assert StackBreak.describe() not in stream.describe()
+
+
+def test_a_long_chain_within_a_function_of_another_ends() -> None:
+    inner = chain(rf.range_(5), OPS["do_on_complete and map"], 100)
+    ended = threading.Event()
+
+    def wait_for_another(x: int) -> int:
+        other = Elements(rf.UNBOUNDED)
+        inner.subscribe(other)
+        wait_for(other.ended, "the inner stream")  # by the user's means, not by ours
+        return x + len(inner.to_list())
+
+    outer = chain(rf.range_(3), lambda s: s.do_on_complete(ended.set).map(same), 100)
+    outer = chain(outer.map(wait_for_another), OPS["do_on_complete and map"], 100)
+    assert within_deadline(outer.to_list) == [5, 6, 7]
+    assert ended.is_set()
+
+
+@pytest.mark.parametrize("leaving", [KeyboardInterrupt, SystemExit])
+def test_what_leaves_passes_a_long_chain(leaving: type[BaseException]) -> None:
+    closed = threading.Event()
+
+    def numbers() -> Iterator[int]:
+        try:
+            yield from range(10**9)
+        finally:
+            closed.set()
+
+    def leave(x: int) -> int:
+        if x == 5:
+            raise leaving
+        return x
+
+    stream = chain(rf.from_iterable(numbers()), OPS["do_on_complete and map"], 50).map(leave)
+    stream = chain(stream, OPS["do_on_complete and map"], 50)
+    with pytest.raises(leaving):
+        within_deadline(stream.to_list)
+    assert closed.is_set()
+
+
+def test_a_long_chain_lets_go_of_its_subscriber() -> None:
+    stream = chain(rf.range_(10**9), OPS["many"], 100)
+    subscriber = Elements(3)
+    stream.subscribe(subscriber)
+    subscription = subscriber.subscription
+    subscription.cancel()
+    gone = weakref.ref(subscriber)
+    del subscriber
+    gc.collect()
+    assert gone() is None
+    del subscription
+
+
+# -- a stack that is nearly full -------------------------------------------------------------------
+
+
+def with_frames_left(n: int, call: Callable[[], Any]) -> Any:
+    """Make ``call`` where ``n`` more frames fit on the stack, or so."""
+    if frames() + n >= sys.getrecursionlimit():
+        return call()
+    return with_frames_left(n, call)
+
+
+TIGHT = {
+    "observers and maps": lambda s: s.do_on_complete(ignore).map(same),
+    "unbatch": lambda s: s.batch(3).unbatch(),
+    "scan": lambda s: s.scan(lambda _a, b: b, -1).skip(1),
+    "caller": lambda s: s.publish_on("caller"),
+}
+
+
+@pytest.mark.parametrize("name", TIGHT)
+def test_too_short_a_stack_is_an_error_and_no_hang(name: str) -> None:
+    stream = chain(rf.range_(5), TIGHT[name], 2 * STACK_BREAK_EVERY)
+    hook = rf.on_dropped_error(ignore)
+    outcomes: set[str] = set()
+    try:
+        for left in range(2, 700, 29):
+
+            def attempt(left: int = left) -> Any:
+                try:
+                    return with_frames_left(left, stream.to_list)
+                except RecursionError:
+                    return "too deep"
+
+            outcome = within_deadline(attempt)
+            assert outcome in ("too deep", [0, 1, 2, 3, 4])
+            outcomes.add(str(outcome))
+    finally:
+        rf.on_dropped_error(hook)
+    assert outcomes == {"too deep", "[0, 1, 2, 3, 4]"}
+
+
+class Endless(Elements):
+    """A subscriber that fills the stack."""
+
+    def on_next(self, element: Any) -> None:
+        self.on_next(element)
+
+
+@pytest.mark.parametrize("name", ["do_on_complete", "batch and unbatch"])
+def test_a_full_stack_below_another_thread_is_signalled(name: str) -> None:
+    below: Op = OPS.get(name, lambda s: s.do_on_complete(ignore))
+    with ThreadPoolExecutor(1) as pool:
+        subscriber = Endless(1)
+        below(rf.range_(5).publish_on(pool)).subscribe(subscriber)
+        wait_for(subscriber.ended, "the end")
+    assert isinstance(subscriber.seen[0], RecursionError)
+
+
+def test_a_full_stack_after_the_end_is_reported() -> None:
+    class EndlessAtTheEnd(Elements):
+        def on_complete(self) -> None:
+            self.on_complete()
+
+    reported = threading.Event()
+    seen: list[BaseException] = []
+
+    def note(error: BaseException) -> None:
+        seen.append(error)
+        reported.set()
+
+    hook = rf.on_dropped_error(note)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            rf.range_(5).publish_on(pool).subscribe(EndlessAtTheEnd(9))
+            wait_for(reported, "the report")
+    finally:
+        rf.on_dropped_error(hook)
+    assert isinstance(seen[0], RecursionError)
+
+
+def test_what_leaves_below_another_thread_is_signalled() -> None:
+    class Leaving(Elements):
+        def on_next(self, element: Any) -> None:
+            raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(1) as pool:
+        subscriber = Leaving(1)
+        rf.range_(5).publish_on(pool).do_on_complete(ignore).subscribe(subscriber)
+        wait_for(subscriber.ended, "the end")
+    assert isinstance(subscriber.seen[0], KeyboardInterrupt)
+
+
+def test_a_full_stack_leaves_through_the_call_that_filled_it() -> None:
+    with pytest.raises(RecursionError):
+        rf.range_(5).map(same).do_on_complete(ignore).subscribe(Endless(1))
+
+
+def test_a_function_without_end_fails_the_stream() -> None:
+    def endless(x: int) -> int:
+        return endless(x)
+
+    subscriber = Elements(1)
+    chain(rf.range_(5).map(endless), OPS["many"], 20).subscribe(subscriber)
+    assert isinstance(subscriber.seen[0], RecursionError)
+
+
+def zipped(n: int) -> rf.Stream[Any]:
+    stream: rf.Stream[Any] = rf.range_(5)
+    for _ in range(n):
+        stream = rf.zip_(stream, rf.range_(5)).map(lambda pair: pair[0])
+    return stream
+
+
+def processed(n: int) -> rf.Stream[Any]:
+    stream: rf.Stream[Any] = rf.range_(5)
+    for _ in range(n):
+        made = rf.processor(lambda s: s.map(same))
+        stream.subscribe(made)
+        stream = rf.from_publisher(made)
+    return stream
+
+
+@pytest.mark.parametrize("nest", [zipped, processed])
+def test_what_nests_and_is_no_chain_may_be_too_deep_but_does_not_hang(
+    nest: Callable[[int], rf.Stream[Any]],
+) -> None:
+    hook = rf.on_dropped_error(ignore)
+    try:
+        assert within_deadline(nest(10).to_list) == [0, 1, 2, 3, 4]
+        with pytest.raises(RecursionError):
+            within_deadline(nest(400).to_list)
+    finally:
+        rf.on_dropped_error(hook)

@@ -1,0 +1,157 @@
+"""distinct_until_changed: what equals the one before it is dropped, for each subscriber alone."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import weakref
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.rules.probes import ManualPublisher, Recorder
+from tests.streams.test_operators import SOURCES
+
+ROWS: list[list[int]] = [[], [7], [1, 1, 1], [1, 1, 2, 2, 1, 3, 3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_it_keeps_the_first_of_each_row_of_equal_ones(row: list[int]) -> None:
+    expected = [value for value, _ in itertools.groupby(row)]
+    assert rsf.from_iterable(row).distinct_until_changed().to_list() == expected
+
+
+@pytest.mark.parametrize("source", list(SOURCES))
+@pytest.mark.parametrize("demand", ["unbounded", "one by one"])
+def test_on_every_kind_of_source_what_is_dropped_is_asked_for_again(
+    source: str, demand: str
+) -> None:
+    if demand == "unbounded":
+        recorder = Recorder(request=rsf.UNBOUNDED)
+    else:
+        recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    SOURCES[source](20).distinct_until_changed(lambda x: x // 3).subscribe(recorder)
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert recorder.elements == list(range(0, 20, 3))
+    recorder.check()
+
+
+def test_demand_is_kept_and_nothing_is_asked_for_in_vain() -> None:
+    upstream = ManualPublisher()
+    recorder = Recorder(request=2)
+    rsf.from_publisher(upstream).distinct_until_changed().subscribe(recorder)
+    assert upstream.requested == 2
+    upstream.subscriber.on_next(5)
+    upstream.subscriber.on_next(5)
+    assert recorder.elements == [5]
+    assert upstream.requested == 3  # in place of the one that was dropped
+    upstream.subscriber.on_next(6)
+    assert recorder.elements == [5, 6]
+    assert upstream.requested == 3
+
+
+def test_each_subscriber_and_each_retry_remembers_for_itself() -> None:
+    stream = rsf.from_iterable([1, 1, 2]).distinct_until_changed()
+    first, second = Recorder(request=1), Recorder(request=1)
+    stream.subscribe(first)
+    stream.subscribe(second)
+    first.subscription.request(5)
+    second.subscription.request(5)
+    assert first.elements == second.elements == [1, 2]
+
+    fails = iter([True, False])
+
+    def source(x: int) -> int:
+        if x == 2 and next(fails):
+            raise ValueError
+        return x
+
+    again = rsf.from_iterable([1, 1, 2]).map(source).distinct_until_changed().retry()
+    assert again.to_list() == [1, 1, 2]  # the second attempt does not know of the first
+
+
+def test_it_stays_part_of_a_fused_run_and_is_described_by_its_name() -> None:
+    stream = rsf.range_(4).map(str).distinct_until_changed(len).take(2)
+    assert "map(str) -> distinct_until_changed(len) -> take(2)" in stream.describe()
+    assert stream.describe().count("one run") == 1
+    assert rsf.range_(4).distinct_until_changed().describe().count("distinct_until_changed()") == 1
+
+
+def test_it_can_be_pickled_like_any_stream() -> None:
+    stream = rsf.from_iterable([1, 1, 2]).distinct_until_changed(str)
+    assert pickle.loads(pickle.dumps(stream)).to_list() == [1, 2]
+
+
+class Hostile:
+    """Its ``==`` raises."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ZeroDivisionError("hostile")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_the_same_object_is_equal_without_being_compared() -> None:
+    one = Hostile()
+    nan = float("nan")
+    assert rsf.from_iterable([one, one]).distinct_until_changed().to_list() == [one]
+    assert len(rsf.from_iterable([nan, nan]).distinct_until_changed().to_list()) == 1
+
+
+def test_a_comparison_that_raises_ends_the_stream_and_names_the_stage() -> None:
+    recorder = Recorder(request=9)
+    rsf.from_iterable([Hostile(), Hostile()]).distinct_until_changed().subscribe(recorder)
+    assert isinstance(recorder.error, ZeroDivisionError)
+    assert "distinct_until_changed" in recorder.error.__notes__[0]
+    assert len(recorder.elements) == 1
+    recorder.check()
+
+
+def test_a_result_of_comparing_that_is_neither_true_nor_false_ends_the_stream() -> None:
+    class Many:
+        def __eq__(self, other: object) -> Any:
+            return self
+
+        __hash__ = None  # type: ignore[assignment]
+
+        def __bool__(self) -> bool:
+            raise ValueError("ambiguous")
+
+    recorder = Recorder(request=9)
+    rsf.from_iterable([Many(), Many()]).distinct_until_changed().subscribe(recorder)
+    assert isinstance(recorder.error, ValueError)
+    assert "distinct_until_changed" in recorder.error.__notes__[0]
+
+
+def test_a_key_may_be_none_and_what_it_raises_ends_the_stream() -> None:
+    assert rsf.range_(3).distinct_until_changed(lambda _x: None).to_list() == [0]
+    with pytest.raises(ZeroDivisionError):
+        rsf.range_(3).distinct_until_changed(lambda x: 1 // (x - 1)).to_list()
+
+
+def test_a_key_must_be_a_function_that_is_not_a_coroutine_function() -> None:
+    async def key(_x: int) -> int:
+        return 1
+
+    with pytest.raises(TypeError, match="key must be callable, got int"):
+        rsf.range_(3).distinct_until_changed(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="map_async"):
+        rsf.range_(3).distinct_until_changed(key)
+
+
+class Thing:
+    pass
+
+
+def test_after_a_cancel_it_keeps_no_element() -> None:
+    upstream = ManualPublisher()
+    recorder = Recorder(request=5)
+    rsf.from_publisher(upstream).distinct_until_changed().subscribe(recorder)
+    thing = Thing()
+    gone = weakref.ref(thing)
+    upstream.subscriber.on_next(thing)
+    recorder.signals.clear()
+    recorder.subscription.cancel()
+    del thing
+    assert gone() is None

@@ -1,0 +1,426 @@
+"""flat_map: concurrency, turns, demand, bounds, what its function may do, errors, threads."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import Counted, run_threads
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+
+UNBOUNDED = rsf.UNBOUNDED
+
+
+class Inners:
+    """A publisher for each element, made as it is asked for."""
+
+    def __init__(self) -> None:
+        self.made: dict[Any, ManualPublisher] = {}
+
+    def __call__(self, element: Any) -> ManualPublisher:
+        self.made[element] = publisher = ManualPublisher()
+        return publisher
+
+    def __getitem__(self, element: Any) -> ManualPublisher:
+        return self.made[element]
+
+
+# -- elements and concurrency ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 256])
+@pytest.mark.parametrize("prefetch", [1, 3, 32])
+def test_all_elements_of_all_in_the_order_of_each(concurrency: int, prefetch: int) -> None:
+    stream = rsf.range_(50).flat_map(
+        lambda n: rsf.range_(n).map(lambda x: (n, x)), concurrency=concurrency, prefetch=prefetch
+    )
+    elements = stream.to_list()
+    for n in range(50):
+        assert [x for m, x in elements if m == n] == list(range(n))
+    if concurrency == 1:
+        assert elements == sorted(elements)
+
+
+def test_of_nothing_it_completes_without_a_request() -> None:
+    recorder = subscribed(rsf.empty().flat_map(rsf.range_))
+    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
+
+
+def test_it_completes_with_the_last_without_another_request() -> None:
+    recorder = subscribed(rsf.range_(3).flat_map(rsf.range_), 3)
+    assert recorder.elements == [0, 0, 1]
+    assert recorder.terminal == ("on_complete",)
+
+
+def test_upstream_is_asked_for_the_concurrency_and_for_one_when_one_is_over() -> None:
+    outer, inners = ManualPublisher(), Inners()
+    recorder = subscribed(rsf.from_publisher(outer).flat_map(inners, concurrency=3, prefetch=2))
+    assert outer.requests == []  # nobody has asked yet
+    recorder.subscription.request(1)
+    assert outer.requests == [3]
+    send(outer, "a", "b", "c")
+    assert [inners[name].requests for name in "abc"] == [[2], [2], [2]]
+    inners["b"].subscriber.on_complete()
+    assert outer.requests == [3, 1]
+    send(inners["a"], 1, 2)
+    inners["a"].subscriber.on_complete()
+    assert outer.requests == [3, 1]  # one element of it waits
+    recorder.subscription.request(1)
+    assert outer.requests == [3, 1, 1]
+    outer.subscriber.on_complete()
+    assert recorder.terminal is None
+    inners["c"].subscriber.on_complete()
+    assert recorder.signals[1:] == [("on_next", 1), ("on_next", 2), ("on_complete",)]
+    recorder.check()
+
+
+def test_when_upstream_is_over_it_is_asked_for_nothing() -> None:
+    outer, inners = ManualPublisher(), Inners()
+    subscribed(rsf.from_publisher(outer).flat_map(inners, concurrency=2), 1)
+    send(outer, "a", "b")
+    outer.subscriber.on_complete()
+    inners["a"].subscriber.on_complete()
+    assert outer.requests == [2]
+
+
+def test_those_that_have_elements_waiting_take_turns() -> None:
+    outer, inners = ManualPublisher(), Inners()
+    recorder = subscribed(rsf.from_publisher(outer).flat_map(inners), 1)
+    send(outer, "a", "b", "c")
+    send(inners["a"], "first", "a0", "a1", "a2")
+    send(inners["b"], "b0")
+    send(inners["c"], "c0", "c1")
+    recorder.subscription.request(10)
+    assert recorder.elements == ["first", "a0", "b0", "c0", "a1", "c1", "a2"]
+
+
+def test_of_synchronous_publishers_the_next_is_opened_when_the_one_before_was_asked() -> None:
+    events: list[str] = []
+
+    def fn(n: int) -> rsf.Stream[int]:
+        events.append(f"open {n}")
+        return rsf.from_iterable((n,))
+
+    rsf.range_(3).flat_map(fn).do_on_next(lambda n: events.append(f"got {n}")).run()
+    assert events == ["open 0", "got 0", "open 1", "got 1", "open 2", "got 2"]
+
+
+def test_an_endless_synchronous_publisher_starves_no_other() -> None:
+    stream = rsf.range_(10**9).flat_map(
+        lambda n: rsf.range_(10**9).map(lambda _x: n), concurrency=3, prefetch=4
+    )
+    elements = stream.take(300).to_list()
+    assert set(elements) == {0, 1, 2}
+    assert min(elements.count(n) for n in range(3)) >= 80
+
+
+def test_the_function_is_called_while_a_publisher_that_was_asked_waits() -> None:
+    """What one waits in holds up neither the drain nor what comes by others."""
+    outer, other, called = ManualPublisher(), ManualPublisher(), Counted()
+
+    def fn(n: int) -> Any:
+        called.add()
+        return other if n else rsf.range_(2)
+
+    recorder = subscribed(rsf.from_publisher(outer).flat_map(fn), UNBOUNDED)
+    send(outer, 1, 0)
+    send(other, "x")
+    assert recorder.elements == [0, 1, "x"]
+    assert called.value == 2
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("concurrency", "prefetch"), [(1, 1), (2, 4), (4, 2)])
+def test_no_more_elements_are_alive_than_it_says(concurrency: int, prefetch: int) -> None:
+    alive = Counted()
+    most = 0
+
+    class Element:
+        def __init__(self) -> None:
+            nonlocal most
+            most = max(most, alive.add(1))
+
+        def __del__(self) -> None:
+            alive.add(-1)
+
+    class Forgetful(Recorder):
+        taken = 0
+
+        def on_next(self, element: Any, /) -> None:
+            self.taken += 1
+
+    recorder = Forgetful()
+    rsf.range_(20).flat_map(
+        lambda _n: rsf.range_(10).map(lambda _x: Element()),
+        concurrency=concurrency,
+        prefetch=prefetch,
+    ).subscribe(recorder)
+    for _ in range(200):
+        recorder.subscription.request(1)
+    assert recorder.taken == 200
+    assert recorder.terminal == ("on_complete",)
+    assert most <= concurrency * prefetch + 1  # and one that a source's loop still has in hand
+    assert alive.value == 0
+
+
+def test_no_more_publishers_run_than_it_says() -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    def fn(n: int) -> rsf.Stream[int]:
+        def opened(_subscription: Any) -> None:
+            nonlocal running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+
+        def over() -> None:
+            nonlocal running
+            with lock:
+                running -= 1
+
+        return rsf.range_(n % 5).subscribe_on().do_on_subscribe(opened).do_on_complete(over)
+
+    recorder = Recorder(request=UNBOUNDED)
+    rsf.range_(60).flat_map(fn, concurrency=4).subscribe(recorder)
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert len(recorder.elements) == 120
+    assert 1 <= most <= 4
+
+
+# -- the function ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operator", ["flat_map", "concat_map"])
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (None, r"§2\.13: .*give, the function of OPERATOR, returned None; .* return empty\(\)"),
+        ([1], r"give, the function of OPERATOR, returned list, .* use map\(.*give\)\.unbatch\(\)"),
+        (3, r"give, the function of OPERATOR, returned int, which is no publisher"),
+    ],
+)
+def test_what_is_no_publisher_is_a_type_error_naming_stage_and_function(
+    operator: str, returned: Any, words: str
+) -> None:
+    def give(_n: int) -> Any:
+        return returned
+
+    outer = ManualPublisher()
+    recorder = subscribed(getattr(rsf.from_publisher(outer), operator)(give), 1)
+    send(outer, 1, 2)
+    assert isinstance(recorder.error, TypeError)
+    with pytest.raises(TypeError, match=words.replace("OPERATOR", operator)):
+        raise recorder.error
+    assert outer.cancels == 1
+
+
+@pytest.mark.parametrize("operator", ["flat_map", "concat_map"])
+def test_what_the_function_raises_ends_the_stream_and_cancels_all(operator: str) -> None:
+    outer, inner, error = ManualPublisher(), ManualPublisher(), ValueError("fn")
+
+    def fn(n: int) -> Any:
+        if n:
+            raise error
+        return inner
+
+    recorder = subscribed(getattr(rsf.from_publisher(outer), operator)(fn), 1)
+    send(outer, 0)
+    if operator == "concat_map":
+        inner.subscriber.on_complete()
+    send(outer, 1)
+    assert recorder.signals[1:] == [("on_error", error)]
+    assert (outer.cancels, inner.cancels) == (1, operator == "flat_map")
+
+
+@pytest.mark.parametrize("operator", ["flat_map", "concat_map"])
+def test_keyboard_interrupt_in_the_function_leaves_and_cancels_all(operator: str) -> None:
+    outer = ManualPublisher()
+
+    def fn(_n: int) -> Any:
+        raise KeyboardInterrupt
+
+    recorder = subscribed(getattr(rsf.from_publisher(outer), operator)(fn), 1)
+    with pytest.raises(KeyboardInterrupt):
+        send(outer, 0)
+    assert outer.cancels == 1
+    assert isinstance(recorder.error, KeyboardInterrupt)
+    recorder.check()
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    async def coroutine(_n: int) -> Any: ...
+
+    numbers = rsf.range_(1)
+    with pytest.raises(TypeError, match=r"flat_map\(fn\): fn must be callable, got int"):
+        numbers.flat_map(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"flat_map\(fn\): .* coroutine function; use map_async"):
+        numbers.flat_map(coroutine)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="concurrency must be >= 1"):
+        numbers.flat_map(rsf.range_, concurrency=0)
+    with pytest.raises(ValueError, match="concurrency must be <= 2"):
+        numbers.flat_map(rsf.range_, concurrency=UNBOUNDED)
+    with pytest.raises(ValueError, match="prefetch must be >= 1"):
+        numbers.flat_map(rsf.range_, prefetch=0)
+    with pytest.raises(TypeError, match="delay_error must be a bool"):
+        numbers.flat_map(rsf.range_, delay_error="yes")  # type: ignore[arg-type]
+
+
+def test_describe_states_the_bound() -> None:
+    stream = rsf.range_(1).flat_map(rsf.range_, concurrency=4, prefetch=8, delay_error=True)
+    assert (
+        "flat_map(rstreams_fast.streams.sources.range_): at most 4 publishers at once and 8 "
+        "elements of each, 32 in all, errors after elements"
+    ) in stream.describe()
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["outer", "inner"])
+def test_an_error_overtakes_what_waits_and_cancels_all_others_once(where: str) -> None:
+    outer, inners = ManualPublisher(), Inners()
+    recorder = subscribed(rsf.from_publisher(outer).flat_map(inners), 1)
+    send(outer, "a", "b")
+    send(inners["a"], 1, 2, 3)
+    error = ValueError(where)
+    (outer if where == "outer" else inners["b"]).subscriber.on_error(error)
+    recorder.subscription.cancel()
+    assert recorder.signals[1:] == [("on_next", 1), ("on_error", error)]
+    assert outer.cancels == (where == "inner")
+    assert inners["a"].cancels == 1
+    assert inners["b"].cancels == (where == "outer")
+
+
+def test_delayed_errors_come_after_everything_and_the_others_go_on() -> None:
+    failures = [ValueError("fn"), KeyError("inner"), OSError("outer")]
+    outer, inners = ManualPublisher(), Inners()
+
+    def fn(name: str) -> Any:
+        if name == "bad":
+            raise failures[0]
+        return inners(name)
+
+    recorder = subscribed(rsf.from_publisher(outer).flat_map(fn, delay_error=True), UNBOUNDED)
+    send(outer, "a", "bad", "b")
+    inners["a"].subscriber.on_error(failures[1])
+    send(outer, "c")
+    outer.subscriber.on_error(failures[2])
+    send(inners["b"], 1)
+    inners["b"].subscriber.on_complete()
+    send(inners["c"], 2)
+    assert recorder.terminal is None
+    inners["c"].subscriber.on_complete()
+    assert recorder.elements == [1, 2]
+    group = recorder.error
+    assert isinstance(group, ExceptionGroup)
+    assert list(group.exceptions) == failures
+    recorder.check()
+
+
+def test_cancel_cancels_everything_once_and_from_any_thread() -> None:
+    outer, inners = ManualPublisher(), Inners()
+    recorder = subscribed(rsf.from_publisher(outer).flat_map(inners), UNBOUNDED)
+    send(outer, *"abc")
+    inners["b"].subscriber.on_complete()
+    run_threads([recorder.subscription.cancel] * 4)
+    assert outer.cancels == 1
+    assert [inners[name].cancels for name in "abc"] == [1, 0, 1]
+    send(outer, "d")
+    send(inners["a"], 1)
+    assert "d" not in inners.made
+    assert recorder.signals == [("on_subscribe",)]
+
+
+def test_cancelled_while_its_function_runs_it_does_not_subscribe() -> None:
+    inner = ManualPublisher()
+    recorder = Recorder(request=1)
+
+    def fn(_n: int) -> Any:
+        recorder.subscription.cancel()
+        return inner
+
+    rsf.range_(3).flat_map(fn).subscribe(recorder)
+    assert inner.subscribes == 0
+    assert recorder.signals == [("on_subscribe",)]
+
+
+# -- many, and threads -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrency", [1, 256])
+def test_thousands_of_synchronous_publishers_do_not_recurse(concurrency: int) -> None:
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.range_(5000).flat_map(
+        lambda n: rsf.from_iterable((n,)) if n % 2 else rsf.empty(), concurrency=concurrency
+    ).subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)
+    assert recorder.elements == list(range(1, 5000, 2))
+    assert recorder.max_depth == 1
+
+
+def test_one_in_another_many_times_over() -> None:
+    stream: rsf.Stream[int] = rsf.range_(3)
+    for _ in range(100):
+        stream = stream.flat_map(lambda n: rsf.from_iterable((n,)))
+    for _ in range(100):
+        stream = stream.concat_map(lambda n: rsf.from_iterable((n,)))
+    assert stream.to_list() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("concurrency", "prefetch"), [(2, 1), (8, 3), (64, 32)])
+def test_from_many_threads_everything_comes_once(
+    concurrency: int, prefetch: int, no_leaked_threads: None
+) -> None:
+    each, count = 20, 60
+
+    def fn(n: int) -> rsf.Stream[int]:
+        numbers = rsf.range_(n * each, (n + 1) * each)
+        return numbers.subscribe_on() if n % 3 else numbers
+
+    recorder = Recorder()
+    rsf.range_(count).subscribe_on().flat_map(
+        fn, concurrency=concurrency, prefetch=prefetch
+    ).subscribe(recorder)
+
+    def ask() -> None:
+        dice = random.Random(concurrency)
+        asked = 0
+        while asked < each * count // 4:
+            n = min(dice.choice((1, 1, 2, 30)), each * count // 4 - asked)
+            recorder.subscription.request(n)
+            asked += n
+
+    run_threads([ask] * 4)
+    assert recorder.wait_terminal() == ("on_complete",)
+    recorder.check()
+    assert sorted(recorder.elements) == list(range(count * each))
+
+
+def test_cancel_races_with_opening_publishers(no_leaked_threads: None) -> None:
+    for at in (1, 5, 40):
+        opened, over = Counted(), Counted()
+
+        def fn(_n: int, opened: Counted = opened, over: Counted = over) -> rsf.Stream[int]:
+            return (
+                rsf.range_(3)
+                .subscribe_on()
+                .do_on_subscribe(lambda _s: opened.add())
+                .do_on_cancel(over.add)
+                .do_on_complete(over.add)
+            )
+
+        recorder = Recorder(
+            request=UNBOUNDED,
+            on_next=lambda r, _x, at=at: len(r.signals) < at or r.subscription.cancel(),
+        )
+        rsf.range_(10**9).subscribe_on().flat_map(fn, concurrency=8).subscribe(recorder)
+        recorder.wait_elements(at - 1)
+        recorder.subscription.cancel()
+        recorder.check()
+        over.wait_until(opened.value, "publishers over")

@@ -1,0 +1,437 @@
+"""interval: when ticks come, on which thread, and what becomes of those that nobody asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast import Overflow
+from rstreams_fast.runtime.executors import WorkDropped
+from rstreams_fast.runtime.timers import ManualTimer
+from tests.helpers import Counted, run_threads, wait_for
+from tests.rules.probes import Recorder
+
+pytestmark = pytest.mark.usefixtures("no_leaked_threads")
+
+
+class Jumping(ManualTimer):
+    """Its clock can be moved over alarms, as if the process had been stopped meanwhile."""
+
+    def stop_for(self, seconds: float) -> None:
+        self._now += seconds
+
+
+def ticking(
+    seconds: float = 1.0,
+    *,
+    timer: ManualTimer | None = None,
+    request: int = rsf.UNBOUNDED,
+    **how: Any,
+) -> tuple[ManualTimer, Recorder]:
+    timer = timer or ManualTimer()
+    recorder = Recorder(request=request) if request else Recorder()
+    rsf.interval(seconds, timer=timer, **how).subscribe(recorder)
+    return timer, recorder
+
+
+# -- when ------------------------------------------------------------------------------------------
+
+
+def test_the_first_tick_comes_after_a_period_or_after_the_delay() -> None:
+    for delay, first in ((None, 2.0), (0, 0.0), (0.5, 0.5), (7, 7.0)):
+        timer, recorder = ticking(2, delay=delay)
+        if first:
+            timer.advance(first - 0.25)
+            assert recorder.elements == []
+            timer.advance(0.25)
+        else:
+            timer.advance(0)
+        recorder.wait_elements(1)
+        timer.advance(4)
+        recorder.wait_elements(3)
+        assert recorder.elements == [0, 1, 2]
+        recorder.subscription.cancel()
+        recorder.check()
+
+
+def test_delays_do_not_add_up() -> None:
+    """Tick n is due at delay + n * seconds, however late those before it came."""
+    timer = Jumping()
+    _, recorder = ticking(1, timer=timer)
+    for n in range(0, 10, 2):
+        timer.stop_for(1.25)
+        timer.advance(0)  # the alarm is handled a quarter of a second late
+        recorder.wait_elements(n + 1)
+        timer.advance(0.5)
+        assert timer.pending == 1
+        timer.advance(0.25)  # and the next in time
+        recorder.wait_elements(n + 2)
+    assert timer.now() == 10.0
+    assert recorder.elements == list(range(10))
+    recorder.subscription.cancel()
+
+
+def test_missed_ticks_are_left_out_and_the_number_tells_the_time() -> None:
+    timer = Jumping()
+    _, recorder = ticking(1, delay=0, timer=timer)
+    timer.advance(0)
+    timer.advance(1)
+    recorder.wait_elements(2)
+    timer.stop_for(7.5)  # ticks 2 to 8 are due at once
+    timer.advance(0)
+    recorder.wait_elements(3)
+    assert recorder.elements == [0, 1, 8]
+    timer.advance(0.25)
+    assert timer.pending == 1
+    timer.advance(0.25)
+    recorder.wait_elements(4)
+    assert recorder.elements == [0, 1, 8, 9]  # at its own time, 9.0
+    assert rsf.figures_of(recorder.subscription)[0].dropped == 0
+    recorder.subscription.cancel()
+    recorder.check()
+
+
+def test_periods_that_no_float_is_exact_for_lose_no_tick() -> None:
+    timer, recorder = ticking(0.1, capacity=2000)
+    for _ in range(1000):
+        timer.advance(0.1)
+    timer.advance(0.05)
+    recorder.wait_elements(1000)
+    assert recorder.elements == list(range(1000))
+    recorder.subscription.cancel()
+
+
+def test_real_ticks_come_in_time() -> None:
+    begun = time.monotonic()
+    times: list[float] = []
+    ticks = rsf.interval(0.01, delay=0.03).do_on_next(
+        lambda n: times.append(time.monotonic() - begun - (0.03 + n * 0.01))
+    )
+    numbers = ticks.take(10).to_list()
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) == 10
+    assert min(times) >= 0.0  # never early
+
+
+# -- where -----------------------------------------------------------------------------------------
+
+
+def test_ticks_are_delivered_on_a_worker_of_their_own() -> None:
+    seen: set[str] = set()
+    rsf.interval(0.001).do_on_next(lambda n: seen.add(threading.current_thread().name)).take(
+        5
+    ).run()
+    (name,) = seen
+    assert name.startswith("rstreams-fast-")
+    assert not name.startswith("rstreams-fast-timer")
+
+
+def test_ticks_are_delivered_on_the_executor_or_loop() -> None:
+    seen: set[str] = set()
+
+    def look(n: int) -> None:
+        seen.add(threading.current_thread().name.rpartition("_")[0])
+
+    with ThreadPoolExecutor(2, "mine") as pool:
+        rsf.interval(0.001, executor=pool).do_on_next(look).take(5).run()
+    assert seen == {"mine"}
+
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        ticks = rsf.interval(0.001, executor=loop, overflow=Overflow.BUFFER)
+        ticks = ticks.do_on_next(lambda n: threads.add(threading.current_thread()))
+        return await ticks.take(5).to_list_async()
+
+    threads: set[threading.Thread] = set()
+    assert len(asyncio.run(main())) == 5
+    assert threads == {threading.main_thread()}
+
+
+def test_a_subscriber_that_works_long_keeps_no_other_stream_from_ticking() -> None:
+    go_on = threading.Event()
+    slow = Recorder(request=1, on_next=lambda recorder, n: wait_for(go_on))
+    rsf.interval(0.001, overflow=Overflow.LATEST).subscribe(slow)
+    slow.wait_elements(1)
+    assert len(rsf.interval(0.001).take(5).to_list()) == 5
+    go_on.set()
+    slow.subscription.cancel()
+
+
+def test_an_executor_that_refuses_work_is_an_error_and_stops_the_clock() -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    timer, recorder = ticking(executor=pool)
+    assert isinstance(recorder.wait_terminal()[1], RuntimeError)
+    assert timer.pending == 0
+    recorder.check()
+
+
+# -- overflow --------------------------------------------------------------------------------------
+
+
+def test_a_tick_that_nobody_asked_for_is_an_error_that_says_what_to_do() -> None:
+    timer, recorder = ticking(request=1)
+    timer.advance(2)
+    error = recorder.wait_terminal()[1]
+    assert isinstance(error, rsf.BufferOverflow)
+    assert "interval(ERROR)" in str(error)
+    assert "overflow=" in str(error)
+    assert recorder.elements == [0]
+    assert timer.pending == 0
+    recorder.check()
+
+
+def test_ticks_that_nobody_asks_for_are_held_or_dropped_and_counted() -> None:
+    for overflow, capacity, kept in (
+        (Overflow.BUFFER, 10, list(range(10))),
+        (Overflow.DROP_OLDEST, 3, [7, 8, 9]),
+        (Overflow.DROP_LATEST, 3, [0, 1, 2]),
+        (Overflow.LATEST, None, [9]),
+    ):
+        timer, recorder = ticking(request=0, overflow=overflow, capacity=capacity)
+        timer.advance(10)
+        figures = rsf.figures_of(recorder.subscription)[0]
+        assert figures.held == len(kept)
+        assert figures.dropped == 10 - len(kept)
+        recorder.subscription.request(10)
+        recorder.wait_elements(len(kept))
+        assert recorder.elements == kept
+        recorder.subscription.cancel()
+        recorder.check()
+
+
+def test_on_overflow_below_takes_all_ticks() -> None:
+    timer, drops, recorder = ManualTimer(), Counted(), Recorder()
+    ticks = rsf.interval(1, timer=timer)
+    ticks.on_overflow(Overflow.LATEST, on_drop=lambda n: drops.add()).subscribe(recorder)
+    timer.advance(10)
+    drops.wait_until(9)
+    recorder.subscription.request(1)
+    recorder.wait_elements(1)
+    assert recorder.elements == [9]
+    recorder.subscription.cancel()
+    assert timer.pending == 0
+
+
+def test_ticks_pile_up_within_the_bound_behind_a_slow_subscriber() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait(recorder: Recorder, n: int) -> None:
+        inside.set()
+        wait_for(go_on)
+
+    timer = ManualTimer()
+    recorder = Recorder(request=rsf.UNBOUNDED, on_next=wait)
+    rsf.interval(1, timer=timer, capacity=3).subscribe(recorder)
+    timer.advance(1)
+    wait_for(inside)
+    timer.advance(4)  # 3 are held, the next is one too many
+    assert timer.pending == 0
+    go_on.set()
+    assert isinstance(recorder.wait_terminal()[1], rsf.BufferOverflow)
+    assert recorder.elements == [0, 1, 2, 3]
+    recorder.check()
+
+
+# -- endings ---------------------------------------------------------------------------------------
+
+
+def test_cancel_stops_the_alarm() -> None:
+    timer, recorder = ticking()
+    timer.advance(1)
+    recorder.wait_elements(1)
+    assert timer.pending == 1
+    recorder.subscription.cancel()
+    assert timer.pending == 0
+    timer.advance(10)
+    assert recorder.elements == [0]
+    recorder.check()
+
+
+def test_cancel_within_on_subscribe_sets_no_alarm() -> None:
+    timer = ManualTimer()
+    recorder = Recorder(on_subscribe=lambda recorder: recorder.subscription.cancel())
+    rsf.interval(1, timer=timer).subscribe(recorder)
+    assert timer.pending == 0
+
+
+def test_cancel_while_an_alarm_is_being_set_stops_it() -> None:
+    class Cancelling(ManualTimer):
+        def call_later(self, *arguments: Any) -> Any:
+            alarm = super().call_later(*arguments)
+            if self.now() > 0:
+                recorder.subscription.cancel()
+            return alarm
+
+    timer, recorder = ticking(timer=Cancelling())
+    timer.advance(1)
+    assert timer.pending == 0
+    recorder.check()
+
+
+def test_cancel_stops_the_second_alarm_though_it_was_set_before_the_first_was_known() -> None:
+    class Eager(ManualTimer):
+        def call_later(self, *arguments: Any) -> Any:
+            alarm = super().call_later(*arguments)
+            if arguments[0] == 0:
+                self.advance(0)
+            return alarm
+
+    timer, recorder = ticking(delay=0, timer=Eager())
+    recorder.wait_elements(1)
+    assert timer.pending == 1
+    recorder.subscription.cancel()
+    assert timer.pending == 0
+
+
+def test_take_stops_the_alarm() -> None:
+    timer, recorder = ManualTimer(), Recorder(request=rsf.UNBOUNDED)
+    rsf.interval(1, timer=timer).take(2).subscribe(recorder)
+    timer.advance(2)
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert recorder.elements == [0, 1]
+    assert timer.pending == 0
+
+
+def test_after_cancel_nothing_keeps_the_subscriber() -> None:
+    timer, recorder = ticking()
+    timer.advance(3)
+    recorder.wait_elements(3)
+    subscription, kept = recorder.subscription, weakref.ref(recorder)
+    subscription.cancel()
+    worker_gone = threading.Event()
+    weakref.finalize(recorder, worker_gone.set)
+    del recorder
+    gc.collect()
+    wait_for(worker_gone, "the end of the subscriber")
+    assert kept() is None
+    assert timer.now() == 3.0
+
+
+def test_cancel_races_with_the_clock() -> None:
+    for _ in range(30):
+        timer, recorder = ticking(overflow=Overflow.DROP_OLDEST, capacity=4)
+        run_threads(
+            [
+                partial(timer.advance, 50),
+                recorder.subscription.cancel,
+                partial(recorder.subscription.request, 5),
+            ]
+        )
+        assert timer.pending == 0
+        recorder.check()
+
+
+def test_real_ticks_race_with_cancel() -> None:
+    for n in range(10):
+        recorder = Recorder(request=rsf.UNBOUNDED)
+        rsf.interval(0.0005, delay=0, overflow=Overflow.LATEST).subscribe(recorder)
+        if n % 2:
+            recorder.wait_elements(2)
+        recorder.subscription.cancel()
+        recorder.check()
+
+
+def test_each_subscriber_has_its_own_ticks() -> None:
+    timer = ManualTimer()
+    stream = rsf.interval(1, timer=timer)
+    first, second = Recorder(request=10), Recorder(request=10)
+    stream.subscribe(first)
+    timer.advance(1.5)
+    stream.subscribe(second)
+    timer.advance(1)
+    first.wait_elements(2)
+    second.wait_elements(1)
+    assert timer.pending == 2
+    assert (first.elements, second.elements) == ([0, 1], [0])
+    first.subscription.cancel()
+    second.subscription.cancel()
+
+
+def test_a_timer_that_refuses_or_drops_is_an_error() -> None:
+    class Closing(ManualTimer):
+        told: Any = None
+        left = 2
+
+        def call_later(self, seconds: float, work: Any, when_dropped: Any = None, /) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise WorkDropped("as it should")
+            self.told = when_dropped
+            return super().call_later(seconds, work, when_dropped)
+
+    timer = Closing()
+    _, recorder = ticking(timer=timer)
+    timer.advance(2)
+    assert isinstance(recorder.wait_terminal()[1], WorkDropped)
+    assert recorder.elements == [0, 1]
+    timer = Closing()
+    _, recorder = ticking(timer=timer)
+    timer.told(WorkDropped("as it should"))
+    assert isinstance(recorder.wait_terminal()[1], WorkDropped)
+    recorder.check()
+
+
+EXIT = """
+import threading
+import rstreams_fast as rsf
+
+def wait():
+    try:
+        rsf.interval(3600).do_on_subscribe(lambda _: subscribed.set()).to_list()
+    except RuntimeError:
+        print("told")
+
+subscribed, ticked = threading.Event(), threading.Event()
+threading.Thread(target=wait).start()
+assert subscribed.wait(20)
+rsf.interval(0.01).for_each(
+    lambda n: ticked.set(), lambda error: print("ticking:", type(error).__name__)
+)
+assert ticked.wait(20)
+"""
+
+
+def test_ticks_do_not_keep_the_interpreter_from_exiting_and_who_waits_is_told() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EXIT], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["ticking: WorkDropped", "told"]
+
+
+# -- description and arguments ---------------------------------------------------------------------
+
+
+def test_describe_says_how_often_and_where() -> None:
+    text = rsf.interval(5, overflow=Overflow.LATEST).describe()
+    assert "interval(LATEST): at most 1 element, one every 5.0 s, on own worker thread" in text
+
+
+def test_arguments_are_checked() -> None:
+    for wrong in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="seconds must be > 0 and finite"):
+            rsf.interval(wrong)
+    with pytest.raises(TypeError, match="seconds must be a number of seconds"):
+        rsf.interval("1")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="delay must be >= 0"):
+        rsf.interval(1, delay=-1)
+    with pytest.raises(TypeError, match="overflow must be a member of Overflow"):
+        rsf.interval(1, overflow=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="executor must not be 'caller'"):
+        rsf.interval(1, executor="caller")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="executor must be"):
+        rsf.interval(1, executor=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="timer must have the methods"):
+        rsf.interval(1, timer=3)  # type: ignore[arg-type]

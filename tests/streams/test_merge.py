@@ -1,0 +1,475 @@
+"""merge: turns, demand, bounds, errors, threads."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import Counted, run_threads, start_thread, wait_for
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+
+UNBOUNDED = rsf.UNBOUNDED
+
+
+# -- elements --------------------------------------------------------------------------------------
+
+
+def test_all_elements_of_all_in_the_order_of_each() -> None:
+    merged = rsf.merge(rsf.range_(300), rsf.range_(300, 500), rsf.empty()).to_list()
+    assert sorted(merged) == list(range(500))
+    assert [x for x in merged if x < 300] == list(range(300))
+    assert [x for x in merged if x >= 300] == list(range(300, 500))
+
+
+def test_of_nothing_it_completes_at_once() -> None:
+    recorder = subscribed(rsf.merge())
+    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
+
+
+def test_of_empty_ones_it_completes_without_a_request() -> None:
+    recorder = subscribed(rsf.merge(rsf.empty(), rsf.empty()))
+    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
+
+
+def test_the_method_merges_with_others() -> None:
+    assert sorted(rsf.range_(3).merge(rsf.range_(3, 5), rsf.range_(5, 6)).to_list()) == list(
+        range(6)
+    )
+    assert rsf.range_(3).merge().to_list() == [0, 1, 2]
+
+
+def test_every_subscriber_starts_anew() -> None:
+    merged = rsf.merge(rsf.range_(3), rsf.range_(2))
+    assert merged.to_list() == merged.to_list()
+
+
+def test_those_that_have_elements_waiting_take_turns() -> None:
+    a, b, c = publishers = ManualPublisher(), ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.merge(*publishers), 1)
+    send(a, "first", "a0", "a1", "a2", "a3")
+    send(b, "b0", "b1")
+    send(c, "c0")
+    recorder.subscription.request(2)
+    assert recorder.elements == ["first", "a0", "b0"]
+    send(b, "b2")
+    recorder.subscription.request(10)
+    assert recorder.elements[3:] == ["c0", "a1", "b1", "a2", "b2", "a3"]
+    recorder.check()
+
+
+def test_no_synchronous_publisher_starves_another() -> None:
+    endless = [rsf.from_iterable(itertools.repeat(name)) for name in "abc"]
+    elements = rsf.merge(*endless, prefetch=4).take(300).to_list()
+    for name in "abc":
+        assert elements.count(name) >= 80
+
+
+def test_a_source_that_waits_keeps_nothing_back() -> None:
+    """Elements come out while the call that asked for them goes on."""
+    seen = Counted()
+
+    def source() -> Iterator[int]:
+        for x in range(3):
+            yield x
+            seen.wait_until(x + 1, "elements delivered")
+
+    merged = rsf.merge(rsf.from_iterable(source()), rsf.never())
+    recorder = Recorder(request=UNBOUNDED, on_next=lambda _r, _x: seen.add())
+    merged.subscribe_on().subscribe(recorder)
+    recorder.wait_elements(3)
+    recorder.subscription.cancel()
+
+
+def test_what_a_source_waits_in_does_not_hold_back_the_others() -> None:
+    go_on, other = threading.Event(), ManualPublisher()
+
+    def stuck() -> Iterator[int]:
+        wait_for(go_on)
+        yield 1
+
+    recorder = Recorder(request=UNBOUNDED)
+    stream = rsf.merge(other, rsf.from_iterable(stuck()), prefetch=4)
+    thread = start_thread(lambda: stream.subscribe(recorder))
+    other.wait_requested(4)
+    send(other, "a", "b")
+    assert recorder.elements == ["a", "b"]
+    go_on.set()
+    thread.result()
+    assert recorder.elements == ["a", "b", 1]
+    recorder.check()
+
+
+# -- demand and bounds -----------------------------------------------------------------------------
+
+
+def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_delivered() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.merge(a, b, prefetch=8))
+    assert a.requests == b.requests == []  # nobody has asked yet
+    recorder.subscription.request(5)
+    assert (a.requests, b.requests) == ([8], [8])
+    send(a, *range(8))
+    assert a.requests == [8]
+    recorder.subscription.request(1)
+    assert (a.requests, b.requests) == ([8, 6], [8])
+    assert recorder.elements == list(range(6))
+
+
+def test_no_more_is_delivered_than_was_asked_for() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.merge(a, b), 1)
+    send(a, 1, 2)
+    send(b, 3)
+    assert recorder.elements == [1]
+    for n in range(2, 4):
+        recorder.subscription.request(1)
+        assert len(recorder.elements) == n
+
+
+@pytest.mark.parametrize("prefetch", [1, 4])
+def test_no_more_elements_are_alive_than_it_says(prefetch: int) -> None:
+    alive = Counted()
+    most = 0
+
+    class Element:
+        def __init__(self) -> None:
+            nonlocal most
+            most = max(most, alive.add(1))
+
+        def __del__(self) -> None:
+            alive.add(-1)
+
+    def make(_x: int) -> Element:
+        return Element()
+
+    class Forgetful(Recorder):
+        taken = 0
+
+        def on_next(self, element: Any, /) -> None:
+            self.taken += 1
+
+    recorder = Forgetful()
+    rsf.merge(*(rsf.range_(50).map(make) for _ in range(3)), prefetch=prefetch).subscribe(recorder)
+    for _ in range(150):
+        recorder.subscription.request(1)
+    assert recorder.taken == 150
+    assert recorder.terminal == ("on_complete",)
+    assert most <= 3 * prefetch + 1  # and one that a source's loop still has in hand
+    assert alive.value == 0
+
+
+def test_others_are_asked_while_one_element_is_being_worked_on() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    busy, go_on = threading.Event(), threading.Event()
+
+    def work(_recorder: Recorder, element: int) -> None:
+        if element == 4:
+            busy.set()
+            wait_for(go_on)
+
+    recorder = Recorder(request=1, on_next=work)
+    rsf.merge(a, b, prefetch=4).subscribe(recorder)
+    send(a, 1, 2, 3, 4)
+    worker = start_thread(lambda: recorder.subscription.request(UNBOUNDED))
+    wait_for(busy)
+    assert a.requests == [4]
+    send(b, 5)  # comes while the drain is held, and does the asking
+    assert a.requests == [4, 3]
+    go_on.set()
+    worker.result()
+    assert recorder.elements == [1, 2, 3, 4, 5]
+    recorder.check()
+
+
+def test_no_error_of_a_subscriber_keeps_an_element(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="rstreams_fast")
+
+    class Element:
+        pass
+
+    class Raising(Recorder):
+        on_next = staticmethod(int)  # type: ignore[assignment]
+
+    dropped: list[BaseException] = []
+    previous = rsf.on_dropped_error(dropped.append)
+    try:
+        elements = [Element()]
+        gone = weakref.ref(elements[0])
+        a = ManualPublisher()
+        rsf.merge(a, rsf.never()).subscribe(Raising(request=1))
+        a.subscriber.on_next(elements.pop())  # no frame of ours keeps it
+    finally:
+        rsf.on_dropped_error(previous)
+    assert isinstance(dropped[0], TypeError)
+    assert gone() is None
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+def test_it_completes_with_the_last_and_after_what_waits() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.merge(a, b), 1)
+    send(a, 0, 1)
+    a.subscriber.on_complete()
+    b.subscriber.on_complete()
+    assert recorder.terminal is None
+    recorder.subscription.request(1)
+    assert recorder.signals[-2:] == [("on_next", 1), ("on_complete",)]
+    assert a.cancels == b.cancels == 0
+
+
+def test_an_error_overtakes_what_waits_and_cancels_the_others_once() -> None:
+    a, b, c = ManualPublisher(), ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.merge(a, b, c), 1)
+    send(a, 0, 1)
+    error = ValueError("b")
+    b.subscriber.on_error(error)
+    assert recorder.signals[2:] == [("on_error", error)]
+    assert (a.cancels, b.cancels, c.cancels) == (1, 0, 1)
+    recorder.subscription.cancel()
+    send(a, 2)
+    a.subscriber.on_complete()
+    assert (a.cancels, b.cancels, c.cancels) == (1, 0, 1)
+    recorder.check()
+
+
+def test_what_follows_a_failed_one_is_not_even_subscribed_to() -> None:
+    after = ManualPublisher()
+    recorder = subscribed(rsf.merge(rsf.error(ValueError("first")), after))
+    assert isinstance(recorder.error, ValueError)
+    assert after.subscribes == after.cancels == 0
+
+
+def test_a_delayed_error_comes_after_everything_as_itself() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.merge(a, b, delay_error=True), 1)
+    send(a, 0, 1)
+    error = ValueError("a")
+    a.subscriber.on_error(error)
+    send(b, 2)
+    b.subscriber.on_complete()
+    recorder.subscription.request(1)
+    assert recorder.terminal is None
+    recorder.subscription.request(1)
+    assert recorder.signals[2:] == [("on_next", 1), ("on_next", 2), ("on_error", error)]
+
+
+def test_several_delayed_errors_are_a_group() -> None:
+    errors = [ValueError("a"), KeyError("b")]
+    recorder = subscribed(
+        rsf.merge(*map(rsf.error, errors), rsf.range_(2), delay_error=True), UNBOUNDED
+    )
+    assert recorder.elements == [0, 1]
+    group = recorder.error
+    assert isinstance(group, ExceptionGroup)
+    assert list(group.exceptions) == errors
+
+
+def test_what_is_no_exception_is_never_delayed() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.merge(a, b, delay_error=True), 1)
+    a.subscriber.on_error(interrupt := KeyboardInterrupt())
+    assert recorder.error is interrupt
+    assert b.cancels == 1
+
+
+def test_only_so_many_delayed_errors_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="rstreams_fast")
+    dropped: list[BaseException] = []
+    previous = rsf.on_dropped_error(dropped.append)
+    try:
+        errors = [ValueError(n) for n in range(100)]
+        recorder = subscribed(rsf.merge(*map(rsf.error, errors), delay_error=True))
+    finally:
+        rsf.on_dropped_error(previous)
+    assert isinstance(recorder.error, ExceptionGroup)
+    assert [*recorder.error.exceptions, *dropped] == errors
+    assert len(dropped) == 36
+
+
+def test_cancel_cancels_each_once_and_from_any_thread() -> None:
+    publishers = [ManualPublisher() for _ in range(5)]
+    recorder = subscribed(rsf.merge(*publishers), UNBOUNDED)
+    run_threads([recorder.subscription.cancel] * 4)
+    assert [publisher.cancels for publisher in publishers] == [1] * 5
+
+
+@pytest.mark.parametrize("first", ["the request returns", "an element comes"])
+def test_cancel_waits_for_nobody_and_no_call_overlaps_a_request(first: str) -> None:
+    asked, go_on, seen = threading.Event(), threading.Event(), []
+
+    class Slow(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            asked.set()
+            wait_for(go_on)
+            if first == "an element comes":
+                self.subscriber.on_next(1)
+                seen.append(self.cancels)  # cancelled within this call, by the thread that asks
+            super().request(n)
+
+    publisher, recorder = Slow(), Recorder()
+    rsf.merge(publisher, rsf.never()).subscribe(recorder)
+    asking = start_thread(lambda: recorder.subscription.request(1))
+    wait_for(asked)
+    recorder.subscription.cancel()
+    assert publisher.cancels == 0  # §2.7: it is left to the thread that asks
+    go_on.set()
+    asking.result()
+    assert publisher.cancels == 1
+    assert seen == ([1] if first == "an element comes" else [])
+    assert recorder.signals == [("on_subscribe",)]
+
+
+def test_cancelled_within_on_subscribe_it_subscribes_to_nobody() -> None:
+    publisher = ManualPublisher()
+    recorder = Recorder(on_subscribe=lambda r: r.subscription.cancel())
+    rsf.merge(publisher, rsf.range_(3)).subscribe(recorder)
+    assert publisher.subscribes == 0
+    assert recorder.signals == [("on_subscribe",)]
+
+
+def test_keyboard_interrupt_leaves_and_cancels_all() -> None:
+    other = ManualPublisher()
+
+    def interrupt(x: int) -> int:
+        raise KeyboardInterrupt
+
+    recorder = Recorder(request=UNBOUNDED)
+    with pytest.raises(KeyboardInterrupt):
+        rsf.merge(other, rsf.range_(3).map(interrupt), delay_error=True).subscribe(recorder)
+    assert other.cancels == 1
+    assert isinstance(recorder.error, KeyboardInterrupt)
+    recorder.check()
+
+
+# -- many, and threads -----------------------------------------------------------------------------
+
+
+def test_thousands_do_not_recurse() -> None:
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.merge(*(rsf.range_(x % 3) for x in range(5000)), prefetch=1).subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)
+    assert len(recorder.elements) == sum(x % 3 for x in range(5000))
+    assert recorder.max_depth == 1
+
+
+def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:
+    stream: rsf.Stream[int] = rsf.range_(1)
+    for n in range(1, 500):
+        stream = stream.merge(rsf.range_(n, n + 1))
+    assert sorted(stream.to_list()) == list(range(500))
+    assert "merge of 500 publishers" in stream.describe()
+
+
+@pytest.mark.parametrize("prefetch", [1, 3, 32])
+def test_from_many_threads_everything_comes_once_and_in_the_order_of_each(prefetch: int) -> None:
+    count, each = 6, 400
+    streams = [
+        rsf.range_(n * each, (n + 1) * each).subscribe_on().filter(lambda _x: True)
+        for n in range(count)
+    ]
+    recorder = Recorder(request=7, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.merge(*streams, prefetch=prefetch).subscribe(recorder)
+    assert recorder.wait_terminal() == ("on_complete",)
+    recorder.check()
+    elements = recorder.elements
+    assert sorted(elements) == list(range(count * each))
+    for n in range(count):
+        mine = [x for x in elements if x // each == n]
+        assert mine == sorted(mine)
+
+
+def test_demand_from_several_threads_adds_up() -> None:
+    recorder = Recorder()
+    rsf.merge(*(rsf.range_(500).subscribe_on() for _ in range(3)), prefetch=2).subscribe(recorder)
+
+    def ask() -> None:
+        for _ in range(200):
+            recorder.subscription.request(1)
+
+    run_threads([ask] * 4)
+    recorder.wait_elements(800)
+    assert recorder.terminal is None
+    recorder.subscription.request(700)
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert len(recorder.elements) == 1500
+    recorder.check()
+
+
+def test_cancel_races_with_signals_from_threads(no_leaked_threads: None) -> None:
+    for at in (1, 17, 200):
+        recorder = Recorder(
+            request=UNBOUNDED,
+            on_next=lambda r, _x, at=at: len(r.signals) < at or r.subscription.cancel(),
+        )
+        rsf.merge(*(rsf.range_(10**9).subscribe_on() for _ in range(4))).subscribe(recorder)
+        recorder.wait_elements(at - 1)
+        recorder.subscription.cancel()
+        recorder.check()
+
+
+# -- arguments and words ---------------------------------------------------------------------------
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"merge\(\*publishers\): publisher 2 .* int$"):
+        rsf.merge(rsf.range_(1), 5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"publisher 1 .* list; use from_iterable"):
+        rsf.merge([1])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="prefetch must be >= 1"):
+        rsf.merge(rsf.range_(1), prefetch=0)
+    with pytest.raises(TypeError, match="delay_error must be a bool"):
+        rsf.merge(rsf.range_(1), delay_error=1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"§1\.9"):
+        rsf.merge(rsf.range_(1)).subscribe(None)  # type: ignore[arg-type]
+
+
+def test_describe_states_the_bound() -> None:
+    stream = rsf.merge(rsf.range_(1), rsf.range_(2), prefetch=8, delay_error=True)
+    assert (
+        "merge of 2 publishers: at most 8 elements of each, 16 in all, errors after elements"
+        in stream.describe()
+    )
+
+
+def test_what_is_held_and_waited_for_is_readable() -> None:
+    a = ManualPublisher()
+    recorder = subscribed(rsf.merge(a, rsf.never().publish_on("caller"), prefetch=8), 2)
+    merged, above = rsf.figures_of(recorder.subscription)
+    assert merged.name == "merge of 2 publishers: at most 8 elements of each, 16 in all"
+    assert "publish_on" in above.name
+    assert (merged.held, merged.max_held, merged.demand) == (0, 16, 2)
+    send(a, 1, 2, 3, 4)
+    merged, _above = rsf.figures_of(recorder.subscription)
+    assert (merged.held, merged.demand) == (2, 0)
+    assert merged.waited_for_upstream > 0  # between the first look and the element
+    recorder.subscription.request(3)
+    merged, _above = rsf.figures_of(recorder.subscription)
+    assert (merged.held, merged.demand) == (0, 1)
+    assert merged.waited_for_demand > 0
+    recorder.subscription.cancel()
+
+
+@pytest.mark.parametrize("combine", [rsf.merge, rsf.zip_])
+def test_an_element_on_its_way_when_the_stream_ends_is_kept_nowhere(combine: Any) -> None:
+    """Its thread has passed the last look at the end when another one cancels."""
+
+    class Element:
+        pass
+
+    junction = subscribed(combine(rsf.never(), rsf.never()), request=1).subscription
+    link = next(iter(junction._links))
+    junction.cancel()
+    element = Element()
+    reference = weakref.ref(element)
+    junction._link_next(link, element)
+    del element
+    assert reference() is None

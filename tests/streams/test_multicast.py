@@ -1,0 +1,1332 @@
+"""Multicast: one bounded buffer, one upstream subscription, the same elements for all."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pickle
+import random
+import sys
+import weakref
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.errors import AlreadySubscribed, BufferOverflow, DemandExceeded, ShutDown
+from rstreams_fast.streams.multicast import MulticastProcessor
+from tests.helpers import DEADLINE
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
+
+ALL = rsf.UNBOUNDED
+
+
+class Element:
+    """An element that can be looked after."""
+
+
+def attached(**options: Any) -> tuple[ManualPublisher, MulticastProcessor[Any]]:
+    publisher, processor = ManualPublisher(), MulticastProcessor[Any](**options)
+    publisher.subscribe(processor)
+    return publisher, processor
+
+
+def feed(processor: Any, elements: Any) -> None:
+    for element in elements:
+        processor.on_next(element)
+
+
+# -- 1. the same sequence for all, through one bounded buffer --------------------------------------
+
+
+def test_all_get_the_same_elements_each_at_its_own_pace() -> None:
+    publisher, processor = attached(buffer_size=8)
+    fast, slow = subscribed(processor, ALL), subscribed(processor)
+    feed(processor, range(8))
+    assert fast.elements == list(range(8))
+    assert slow.elements == []
+    slow.subscription.request(3)
+    assert slow.elements == [0, 1, 2]
+    slow.subscription.request(ALL)
+    processor.on_complete()
+    for recorder in (fast, slow):
+        assert recorder.elements == list(range(8))
+        assert recorder.terminal == ("on_complete",)
+        recorder.check()
+    assert publisher.cancels == 0
+
+
+def test_the_slowest_gates_what_is_asked_of_upstream() -> None:
+    publisher, processor = attached(buffer_size=4)
+    fast, slow = subscribed(processor, ALL), subscribed(processor, 2)
+    assert publisher.requested == 4
+    feed(processor, range(4))
+    assert (len(fast.elements), len(slow.elements)) == (4, 2)
+    assert publisher.requested == 6  # two places were free, and nothing was on its way
+    feed(processor, range(4, 6))
+    assert publisher.requested == 6
+    assert len(fast.elements) == 6  # ahead by exactly the buffer
+    slow.subscription.request(1)
+    assert publisher.requested == 7
+
+
+@pytest.mark.parametrize("asked", [1, 3, 7])
+def test_upstream_is_asked_for_what_the_greediest_asked_for_and_no_more(asked: int) -> None:
+    publisher, processor = attached(buffer_size=100)
+    assert publisher.requests == []
+    first, second = subscribed(processor, asked), subscribed(processor, 2)
+    assert publisher.requested == max(asked, 2)
+    feed(processor, range(max(asked, 2)))
+    second.subscription.request(asked - 2 if asked > 2 else 1)
+    assert publisher.requested == max(asked, 3 if asked <= 2 else asked)
+    assert first.elements == list(range(asked))
+
+
+def test_room_is_asked_for_in_portions_not_in_driblets() -> None:
+    publisher, processor = attached(buffer_size=64)
+    recorder = subscribed(processor, ALL)
+    feed(processor, range(1000))
+    assert recorder.elements == list(range(1000))
+    assert all(n >= 48 for n in publisher.requests), publisher.requests
+    assert len(recorder.elements) <= publisher.requested <= len(recorder.elements) + 64
+
+
+def test_a_subscriber_that_leaves_gates_no_more() -> None:
+    publisher, processor = attached(buffer_size=2)
+    subscribed(processor, ALL)
+    slow = subscribed(processor)
+    feed(processor, range(2))
+    assert publisher.requested == 2
+    slow.subscription.cancel()
+    assert publisher.requested == 4
+    assert publisher.cancels == 0
+
+
+def test_two_branches_may_need_the_whole_buffer_to_meet() -> None:
+    """One branch waits for the other, which needs exactly what the buffer can hold."""
+    publisher, processor = attached(buffer_size=8)
+    near, far = subscribed(processor, 3), subscribed(processor, ALL)
+    sent = 0
+    while sent < publisher.requested:
+        processor.on_next(sent)
+        sent += 1
+    assert near.elements == [0, 1, 2]
+    assert len(far.elements) == 3 + 8
+
+
+def test_more_is_asked_for_while_a_slow_subscriber_is_still_at_it() -> None:
+    publisher, processor = attached(buffer_size=8)
+    asked: list[int] = []
+    feed(processor, range(8))  # unasked
+    subscribed(processor, ALL, on_next=lambda _r, _x: asked.append(publisher.requested))
+    assert asked == [0, 0, 0, 0, 0, 0, 6, 6]  # when three quarters were had
+    assert publisher.requested == 6
+
+
+def test_a_demand_beyond_counting_is_unbounded() -> None:
+    publisher, processor = attached(buffer_size=4)
+    recorder = subscribed(processor, ALL)
+    recorder.subscription.request(2**70)
+    feed(processor, range(20))
+    assert recorder.elements == list(range(20))
+    assert max(publisher.requests) <= 4
+
+
+@pytest.mark.parametrize(
+    "n", [0, -1, True, 1.5, "1", None], ids=lambda n: f"{type(n).__name__}-{n}"
+)
+def test_a_bad_request_ends_the_one_who_made_it(n: Any) -> None:
+    publisher, processor = attached()
+    bad, good = subscribed(processor), subscribed(processor, 1)
+    bad.subscription.request(n)
+    assert isinstance(bad.error, ValueError if n in (0, -1) and n is not True else TypeError)
+    assert "§3.9" in str(bad.error)
+    processor.on_next(1)
+    assert good.elements == [1]
+    assert good.terminal is None
+    assert publisher.cancels == 0
+
+
+# -- 1b. or who is slow is dropped -----------------------------------------------------------------
+
+
+def test_who_lags_by_more_than_the_buffer_is_dropped_with_an_error() -> None:
+    publisher, processor = attached(buffer_size=3, slow="drop")
+    fast, slow, slower = subscribed(processor, ALL), subscribed(processor, 1), subscribed(processor)
+    feed(processor, range(3))
+    assert slower.terminal is None
+    processor.on_next(3)
+    assert isinstance(slower.error, BufferOverflow)
+    assert "buffer_size=3" in str(slower.error)
+    assert slow.terminal is None
+    processor.on_next(4)
+    assert isinstance(slow.error, BufferOverflow)
+    assert slow.elements == [0]
+    feed(processor, range(5, 50))
+    assert fast.elements == list(range(50))
+    assert fast.terminal is None
+    assert publisher.cancels == 0
+    assert publisher.requested <= 50 + 3
+    for recorder in (fast, slow, slower):
+        recorder.check()
+
+
+def test_the_fastest_is_never_dropped_by_an_upstream_that_keeps_the_rules() -> None:
+    publisher, processor = attached(buffer_size=3, slow="drop")
+    one, other = subscribed(processor, 5), subscribed(processor, 2)
+    assert publisher.requested == 3
+    feed(processor, range(3))
+    assert publisher.requested == 5  # as the fastest went on
+    feed(processor, range(3, 5))
+    assert one.elements == list(range(5))
+    assert other.terminal is None
+    one.subscription.request(ALL)
+    feed(processor, range(5, publisher.requested))
+    assert isinstance(other.error, BufferOverflow)
+    assert one.terminal is None
+
+
+def test_when_the_last_is_dropped_upstream_is_cancelled() -> None:
+    publisher, processor = attached(buffer_size=2, slow="drop")
+    slow = subscribed(processor)
+    feed(processor, range(3))  # nobody asked for them
+    assert isinstance(slow.error, BufferOverflow)
+    assert publisher.cancels == 1
+
+
+def test_when_all_were_dropped_no_more_than_the_buffer_is_left() -> None:
+    _, processor = attached(buffer_size=3, slow="drop", on_last_cancel="keep")
+    slow = subscribed(processor)
+    feed(processor, range(4))
+    assert isinstance(slow.error, BufferOverflow)
+    assert subscribed(processor, ALL).elements == [1, 2, 3]
+
+
+def test_without_subscribers_the_oldest_are_dropped() -> None:
+    _, processor = attached(buffer_size=3, slow="drop")
+    feed(processor, range(10))
+    assert subscribed(processor, ALL).elements == [7, 8, 9]
+
+
+# -- 2. a late subscriber --------------------------------------------------------------------------
+
+
+def test_a_late_subscriber_starts_at_the_oldest_element_still_available() -> None:
+    _, processor = attached(buffer_size=8)
+    fast, slow = subscribed(processor, ALL), subscribed(processor, 2)
+    feed(processor, range(5))
+    late = subscribed(processor, ALL)
+    assert late.elements == [2, 3, 4]  # those that the slow one has not had
+    slow.subscription.request(ALL)
+    latest = subscribed(processor, ALL)
+    feed(processor, [5])
+    assert latest.elements == [5]
+    assert fast.elements == slow.elements == list(range(6))
+
+
+def test_what_came_before_the_first_subscriber_is_not_lost() -> None:
+    publisher, processor = attached(buffer_size=4)
+    feed(processor, range(4))
+    recorder = subscribed(processor, 5)
+    assert recorder.elements == [0, 1, 2, 3]
+    assert publisher.requested == 1  # for the fifth
+
+
+def test_a_processor_needs_no_upstream_if_its_methods_are_called() -> None:
+    processor = MulticastProcessor[int](buffer_size=4)
+    recorder = subscribed(processor, ALL)
+    feed(processor, range(100))
+    processor.on_complete()
+    assert recorder.elements == list(range(100))
+    assert recorder.terminal == ("on_complete",)
+
+
+def test_requests_made_before_there_is_an_upstream_reach_it() -> None:
+    publisher, processor = ManualPublisher(), MulticastProcessor[int](buffer_size=10)
+    recorder = subscribed(processor, 3)
+    publisher.subscribe(processor)
+    assert publisher.requests == [3]
+    feed(processor, range(3))
+    assert recorder.elements == [0, 1, 2]
+
+
+# -- 3. subscribing to what is over ----------------------------------------------------------------
+
+
+def test_who_subscribes_to_a_completed_publisher_is_completed_at_once() -> None:
+    _, processor = attached()
+    subscribed(processor, ALL)
+    processor.on_next(1)
+    processor.on_complete()
+    assert subscribed(processor).signals == [("on_subscribe",), ("on_complete",)]
+
+
+@pytest.mark.parametrize("on_last_cancel", ["shut_down", "keep"])
+def test_who_subscribes_to_a_failed_publisher_gets_the_error_at_once(on_last_cancel: str) -> None:
+    _, processor = attached(on_last_cancel=on_last_cancel)
+    slow, error = subscribed(processor), ValueError("broken")
+    processor.on_next(1)
+    processor.on_error(error)
+    assert slow.signals == [("on_subscribe",), ("on_error", error)]
+    assert subscribed(processor, ALL).signals == [("on_subscribe",), ("on_error", error)]
+
+
+def test_a_processor_is_one_for_the_type_too() -> None:
+    assert isinstance(MulticastProcessor[int](), rsf.Processor)
+
+
+def test_who_subscribes_to_a_shut_down_publisher_is_told_so() -> None:
+    _, processor = attached()
+    subscribed(processor).subscription.cancel()
+    late = subscribed(processor, ALL)
+    assert [signal[0] for signal in late.signals] == ["on_subscribe", "on_error"]
+    assert isinstance(late.error, ShutDown)
+    assert isinstance(late.error, RuntimeError)
+
+
+def test_what_is_left_of_a_completed_publisher_still_goes_to_who_comes_late() -> None:
+    _, processor = attached(buffer_size=4)
+    slow = subscribed(processor, 1)
+    feed(processor, range(3))
+    processor.on_complete()
+    late = subscribed(processor)
+    assert late.terminal is None
+    late.subscription.request(2)
+    assert late.signals[1:] == [("on_next", 1), ("on_next", 2), ("on_complete",)]
+    slow.subscription.request(2)
+    assert slow.terminal == ("on_complete",)
+    assert subscribed(processor).signals == [("on_subscribe",), ("on_complete",)]
+
+
+# -- 4. when the last has cancelled ----------------------------------------------------------------
+
+
+def test_the_last_cancel_shuts_down() -> None:
+    publisher, processor = attached()
+    first, second = subscribed(processor, 1), subscribed(processor)
+    first.subscription.cancel()
+    assert publisher.cancels == 0
+    second.subscription.cancel()
+    second.subscription.cancel()
+    assert publisher.cancels == 1
+    processor.on_next(1)  # tolerated (§2.8)
+    processor.on_complete()
+    assert first.elements == second.elements == []
+
+
+def test_a_shut_down_before_upstream_came_cancels_it_when_it_comes() -> None:
+    publisher, processor = ManualPublisher(), MulticastProcessor[int]()
+    subscribed(processor, 3).subscription.cancel()
+    publisher.subscribe(processor)
+    assert publisher.cancels == 1
+    assert publisher.requests == []
+
+
+def test_a_subscriber_that_stays_keeps_it_alive() -> None:
+    publisher, processor = attached()
+    keep_alive = subscribed(processor, ALL)
+    for n in range(3):
+        visitor = subscribed(processor, 1)
+        processor.on_next(n)
+        visitor.subscription.cancel()
+        assert visitor.elements == [n]
+    assert publisher.cancels == 0
+    assert keep_alive.elements == [0, 1, 2]
+
+
+def test_kept_upstream_waits_unasked_and_the_next_goes_on_where_the_last_stopped() -> None:
+    publisher, processor = attached(buffer_size=8, on_last_cancel="keep")
+    first = subscribed(processor, 6)
+    feed(processor, range(2))
+    first.subscription.cancel()
+    feed(processor, range(2, 6))  # they were on their way
+    assert publisher.cancels == 0
+    assert publisher.requested == 6
+    second = subscribed(processor, ALL)
+    assert second.elements == [2, 3, 4, 5]
+    assert publisher.requested > 6
+
+
+def test_a_completion_is_no_cancel() -> None:
+    publisher, processor = attached()
+    recorder = subscribed(processor, ALL)
+    processor.on_complete()
+    recorder.subscription.cancel()
+    assert publisher.cancels == 0
+    assert subscribed(processor).signals == [("on_subscribe",), ("on_complete",)]
+
+
+@pytest.mark.parametrize("how", ["bad request", "on_next raises", "on_subscribe raises"])
+def test_one_who_breaks_off_counts_as_cancelled(how: str, dropped: list[BaseException]) -> None:
+    publisher, processor = attached()
+
+    def fail(*_args: Any) -> None:
+        raise OSError("the subscriber's own")
+
+    subscribed(
+        processor,
+        None if how == "on_subscribe raises" else ALL,
+        on_next=fail if how == "on_next raises" else None,
+        on_subscribe=fail if how == "on_subscribe raises" else None,
+    )
+    if how == "bad request":
+        subscribed(processor)  # the one before it still stays
+        processor.subscribe(bad := Recorder(request=0))
+        assert isinstance(bad.error, ValueError)
+        assert publisher.cancels == 0
+        return
+    if how == "on_next raises":
+        processor.on_next(1)
+    assert [type(error) for error in dropped] == [OSError]
+    assert publisher.cancels == 1
+
+
+# -- 5. the same subscriber twice ------------------------------------------------------------------
+
+
+def test_a_subscriber_that_is_subscribed_twice_is_told_and_has_ended() -> None:
+    publisher, processor = attached()
+    recorder, other = subscribed(processor, ALL), subscribed(processor, ALL)
+    processor.on_next(1)
+    processor.subscribe(recorder)
+    assert isinstance(recorder.error, AlreadySubscribed)
+    assert "§1.10" in str(recorder.error)
+    processor.on_next(2)
+    assert recorder.elements == [1]
+    recorder.check()  # one on_subscribe, nothing after the end
+    assert other.elements == [1, 2]
+    assert publisher.cancels == 0
+
+
+def test_one_who_cancelled_may_subscribe_again() -> None:
+    _, processor = attached(on_last_cancel="keep")
+
+    class Again(Recorder):
+        def on_subscribe(self, subscription: Any, /) -> None:
+            self.subscription = None
+            super().on_subscribe(subscription)
+
+    recorder = Again(request=1)
+    processor.subscribe(recorder)
+    processor.on_next(1)
+    recorder.subscription.cancel()
+    processor.subscribe(recorder)
+    processor.on_next(2)
+    assert recorder.elements == [1, 2]
+    assert recorder.error is None
+
+
+class ByValue(Recorder):
+    """Equal to others of its name."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.name = name
+
+    def __eq__(self, other: object) -> Any:
+        return isinstance(other, ByValue) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def test_equal_subscribers_are_the_same_and_the_second_is_refused() -> None:
+    _, processor = attached()
+    first, second, other = (ByValue(name, request=ALL) for name in ("a", "a", "b"))
+    for recorder in (first, second, other):
+        processor.subscribe(recorder)
+    assert isinstance(second.error, AlreadySubscribed)
+    assert [signal[0] for signal in second.signals] == ["on_subscribe", "on_error"]
+    processor.on_next(1)
+    assert first.elements == other.elements == [1]
+    assert second.elements == []
+    first.subscription.cancel()
+    third = ByValue("a", request=ALL)
+    processor.subscribe(third)
+    processor.on_next(2)
+    assert third.elements == [2]
+
+
+class Unhashable(ByValue):
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Hostile(Recorder):
+    def __eq__(self, other: object) -> Any:
+        raise OSError("==")
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __bool__(self) -> bool:
+        raise OSError("bool")
+
+
+class HostileHash(Recorder):
+    def __hash__(self) -> int:
+        raise KeyError("hash")
+
+
+class Liar(Recorder):
+    """Says that it equals whatever it is asked about, the first time."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.asked = 0
+
+    def __eq__(self, other: object) -> Any:
+        self.asked += 1
+        return self.asked % 2 == 1 and self.asked < 2
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class Flatterer(Recorder):
+    """Says that it equals whatever it is compared with."""
+
+    def __eq__(self, other: object) -> Any:
+        return True
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class SameHash(Recorder):
+    """Leaves the answer to the other."""
+
+    def __eq__(self, other: object) -> Any:
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return 1
+
+
+def test_one_that_equals_everything_is_not_the_same_as_one_of_another_kind() -> None:
+    _, processor = attached()
+    first, second = SameHash(request=ALL), Flatterer(request=ALL)
+    assert first == second
+    processor.subscribe(first)
+    processor.subscribe(second)
+    processor.on_next(1)
+    assert first.elements == second.elements == [1]
+
+
+class Vague(Recorder):
+    """Answers with something that is true, but no answer."""
+
+    def __eq__(self, other: object) -> Any:
+        return "perhaps"
+
+    def __hash__(self) -> int:
+        return 1
+
+
+class Forgetful(Recorder):
+    """Has another hash each time."""
+
+    def __hash__(self) -> int:
+        return random.getrandbits(60)
+
+    def __eq__(self, other: object) -> Any:
+        return False
+
+
+@pytest.mark.parametrize("kind", [Hostile, HostileHash, Vague, Forgetful])
+def test_equality_that_cannot_be_trusted_counts_for_nothing(kind: type[Recorder]) -> None:
+    _, processor = attached()
+    recorders = [kind(request=ALL) for _ in range(3)]
+    for recorder in recorders:
+        processor.subscribe(recorder)
+    processor.on_next(1)
+    assert [recorder.elements for recorder in recorders] == [[1], [1], [1]]
+    processor.subscribe(recorders[1])  # but identity does
+    assert isinstance(recorders[1].error, AlreadySubscribed)
+    for recorder in recorders:
+        recorder.subscription.cancel()
+
+
+def test_one_side_that_claims_to_be_equal_is_not_enough() -> None:
+    _, processor = attached()
+    liar, honest = Liar(request=ALL), Liar(request=ALL)
+    honest.asked = 5  # has no more lies
+    processor.subscribe(honest)
+    processor.subscribe(liar)
+    processor.on_next(1)
+    assert liar.elements == honest.elements == [1]
+
+
+def test_unhashable_subscribers_go_by_identity() -> None:
+    _, processor = attached()
+    first, second = Unhashable("a", request=ALL), Unhashable("a", request=ALL)
+    processor.subscribe(first)
+    processor.subscribe(second)
+    processor.on_next(1)
+    assert first.elements == second.elements == [1]
+
+
+def test_equality_may_use_the_publisher() -> None:
+    """A method of a subscriber is user code: no lock is held while it runs."""
+    _, processor = attached()
+    visitors: list[Recorder] = []
+
+    class Busy(Recorder):
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> Any:
+            visitors.append(subscribed(processor, ALL))
+            return False
+
+    first, second = Busy(request=ALL), Busy(request=ALL)
+    processor.subscribe(first)
+    processor.subscribe(second)
+    processor.on_next(1)
+    assert visitors
+    assert all(recorder.elements == [1] for recorder in (first, second, *visitors))
+
+
+# -- 6. the end, as early as possible --------------------------------------------------------------
+
+
+def test_the_completion_needs_no_request() -> None:
+    _, processor = attached()
+    exact, idle = subscribed(processor, 2), subscribed(processor)
+    feed(processor, range(2))
+    processor.on_complete()
+    assert exact.signals[1:] == [("on_next", 0), ("on_next", 1), ("on_complete",)]
+    assert idle.terminal is None
+    idle.subscription.request(2)
+    assert idle.signals[1:] == [("on_next", 0), ("on_next", 1), ("on_complete",)]
+
+
+def test_an_error_overtakes_the_buffer() -> None:
+    _, processor = attached()
+    fast, slow, error = subscribed(processor, ALL), subscribed(processor, 1), ValueError("broken")
+    feed(processor, range(3))
+    processor.on_error(error)
+    assert fast.elements == [0, 1, 2]
+    assert slow.elements == [0]
+    assert fast.error is slow.error is error
+
+
+def test_an_error_comes_after_the_buffer_if_it_is_delayed() -> None:
+    _, processor = attached(delay_error=True)
+    slow, error = subscribed(processor, 1), ValueError("broken")
+    feed(processor, range(3))
+    processor.on_error(error)
+    assert slow.terminal is None
+    slow.subscription.request(2)
+    assert slow.elements == [0, 1, 2]
+    assert slow.error is error
+
+
+# -- 7. lazy, and tolerant -------------------------------------------------------------------------
+
+
+def test_nothing_is_asked_before_somebody_asks() -> None:
+    publisher, processor = attached()
+    assert publisher.requests == []
+    subscribed(processor)
+    assert publisher.requests == []
+    subscribed(processor, 3)
+    assert publisher.requests == [3]
+
+
+def test_elements_that_nobody_asked_for_are_kept_until_somebody_does() -> None:
+    publisher, processor = attached(buffer_size=3)
+    recorder = subscribed(processor)
+    feed(processor, range(3))
+    recorder.subscription.request(2)
+    assert recorder.elements == [0, 1]
+    assert publisher.requests == []
+    recorder.subscription.request(2)
+    assert recorder.elements == [0, 1, 2]
+    assert publisher.requests == [1]
+
+
+@pytest.mark.parametrize("with_subscriber", [True, False])
+def test_more_than_was_asked_for_and_fits_ends_it_all(with_subscriber: bool) -> None:
+    publisher, processor = attached(buffer_size=3)
+    recorder = subscribed(processor) if with_subscriber else None
+    feed(processor, range(3))
+    assert publisher.cancels == 0
+    feed(processor, range(10))
+    assert publisher.cancels == 1
+    recorder = recorder or subscribed(processor)
+    assert isinstance(recorder.error, DemandExceeded)
+    assert "§1.1" in str(recorder.error)
+    recorder.check()
+
+
+# -- an upstream that breaks the rules -------------------------------------------------------------
+
+
+def test_none_is_no_element_and_no_error() -> None:
+    for signal, value in (("on_next", None), ("on_error", None), ("on_error", "broken")):
+        publisher, processor = attached()
+        recorder = subscribed(processor, ALL)
+        with pytest.raises(TypeError, match=r"§2\.13"):
+            getattr(processor, signal)(value)
+        assert isinstance(recorder.error, TypeError)
+        assert publisher.cancels == 1
+    with pytest.raises(TypeError, match=r"§2\.13"):
+        MulticastProcessor[int]().on_subscribe(None)  # type: ignore[arg-type]
+
+
+def test_a_second_upstream_is_cancelled() -> None:
+    publisher, processor = attached()
+    subscribed(processor, 3)
+    other = ManualPublisher()
+    other.subscribe(processor)
+    assert (other.cancels, other.requests) == (1, [])
+    assert (publisher.cancels, publisher.requests) == (0, [3])
+
+
+def test_what_comes_after_the_end_has_no_effect(dropped: list[BaseException]) -> None:
+    publisher, processor = attached()
+    recorder, late = subscribed(processor, ALL), ValueError("late")
+    processor.on_complete()
+    processor.on_next(1)
+    processor.on_complete()
+    processor.on_error(late)
+    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
+    assert dropped == [late]
+    assert publisher.cancels == 0
+
+
+def test_an_upstream_that_comes_after_its_end_is_cancelled() -> None:
+    publisher, processor = ManualPublisher(), MulticastProcessor[int]()
+    processor.on_complete()
+    publisher.subscribe(processor)
+    assert publisher.cancels == 1
+    assert subscribed(processor).terminal == ("on_complete",)
+
+
+def test_an_upstream_whose_request_raises_fails_for_all() -> None:
+    class Raising(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            raise OSError("request")
+
+    publisher, processor = Raising(), MulticastProcessor[int]()
+    publisher.subscribe(processor)
+    idle, asking = subscribed(processor), subscribed(processor, 1)
+    assert isinstance(idle.error, OSError)
+    assert isinstance(asking.error, OSError)
+    assert publisher.cancels == 1
+
+
+class Nesting:
+    """Answers request(n) with n elements before it returns, nested as deep as it is asked."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+        self.next = 0
+        self.depth = self.max_depth = 0
+        self.subscriber: Any = None
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        self.subscriber = subscriber
+        subscriber.on_subscribe(self)
+
+    def request(self, n: int, /) -> None:
+        self.depth += 1
+        self.max_depth = max(self.max_depth, self.depth)
+        for _ in range(n):
+            if self.left == 0:
+                break
+            self.left -= 1
+            self.next += 1
+            self.subscriber.on_next(self.next)
+            if self.left == 0:
+                self.subscriber.on_complete()
+        self.depth -= 1
+
+    def cancel(self) -> None:
+        self.left = 0
+
+
+@pytest.mark.parametrize("request_", [1, 7, ALL])
+def test_recursion_does_not_grow(request_: int) -> None:
+    upstream, processor = Nesting(5000), MulticastProcessor[int](buffer_size=16)
+    recorders = [
+        Recorder(request=request_, on_next=lambda r, _x: r.subscription.request(1))
+        for _ in range(3)
+    ]
+    for recorder in recorders:
+        processor.subscribe(recorder)
+    upstream.subscribe(processor)
+    for recorder in recorders:
+        assert recorder.elements == list(range(1, 5001))
+        assert recorder.max_depth == 1
+        assert recorder.terminal == ("on_complete",)
+        recorder.check()
+    assert upstream.max_depth <= 2
+
+
+# -- subscribers that do as they like --------------------------------------------------------------
+
+
+def test_subscribers_may_come_and_go_from_within_on_next() -> None:
+    _, processor = attached(buffer_size=8)
+    late: list[Recorder] = []
+
+    def invite(_recorder: Recorder, element: int) -> None:
+        if element == 2:
+            late.append(subscribed(processor, ALL))
+        elif element == 4:
+            second.subscription.cancel()
+
+    first = subscribed(processor, ALL, on_next=invite)
+    second = subscribed(processor, ALL)
+    feed(processor, range(6))
+    assert first.elements == list(range(6))
+    assert second.elements == [0, 1, 2, 3]
+    assert late[0].elements == [2, 3, 4, 5]  # the second had not had that one yet
+    for recorder in (first, second, *late):
+        recorder.check()
+
+
+def test_a_subscriber_may_cancel_itself_and_so_shut_down_from_within_on_next() -> None:
+    publisher, processor = attached()
+    recorder = subscribed(processor, ALL, on_next=lambda r, _x: r.subscription.cancel())
+    feed(processor, range(5))
+    assert recorder.elements == [0]
+    assert publisher.cancels == 1
+
+
+def test_one_may_ask_for_another() -> None:
+    _, processor = attached(buffer_size=4)
+    second = subscribed(processor)
+    first = subscribed(processor, ALL, on_next=lambda _r, _x: second.subscription.request(1))
+    feed(processor, range(100))
+    assert first.elements == second.elements == list(range(100))
+    assert second.max_depth == 1
+
+
+@pytest.mark.parametrize("signal", ["on_subscribe", "on_next", "on_error", "on_complete"])
+def test_what_one_raises_the_others_never_see(signal: str, dropped: list[BaseException]) -> None:
+    _, processor = attached()
+    boom = RuntimeError("the subscriber's own")
+
+    class Raising(Recorder):
+        def _signal(self, *what: Any) -> None:
+            super()._signal(*what)
+            if what[0] == signal:
+                raise boom
+
+    before, raising, after = Recorder(request=9), Raising(request=9), Recorder(request=9)
+    for recorder in (before, raising, after):
+        processor.subscribe(recorder)
+    feed(processor, range(2))
+    end = ValueError("the end") if signal == "on_error" else None
+    processor.on_complete() if end is None else processor.on_error(end)
+    assert dropped == [boom]
+    assert raising.signals[-1][0] == signal
+    for recorder in (before, after):
+        assert recorder.elements == [0, 1]
+        assert recorder.terminal == (("on_complete",) if end is None else ("on_error", end))
+
+
+@pytest.mark.parametrize("signal", ["on_next", "on_error", "on_complete"])
+def test_an_interrupt_leaves_and_everybody_is_told(signal: str) -> None:
+    publisher, processor = attached()
+    interrupt = KeyboardInterrupt()
+
+    class Interrupted(Recorder):
+        def _signal(self, *what: Any) -> None:
+            super()._signal(*what)
+            if what[0] == signal:
+                raise interrupt
+
+    before, interrupted, after = Recorder(request=9), Interrupted(request=9), Recorder(request=9)
+    for recorder in (before, interrupted, after):
+        processor.subscribe(recorder)
+    args = {"on_next": (1,), "on_error": (ValueError(),), "on_complete": ()}[signal]
+    with pytest.raises(KeyboardInterrupt):
+        getattr(processor, signal)(*args)
+    for recorder in (before, after):
+        assert recorder.terminal is not None
+        if signal == "on_next":
+            assert recorder.error is interrupt
+        recorder.check()
+    assert publisher.cancels == (1 if signal == "on_next" else 0)
+    assert subscribed(processor).terminal is not None
+
+
+def test_an_interrupt_that_leaves_upstream_reaches_everybody() -> None:
+    class Interrupted(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            raise KeyboardInterrupt
+
+    publisher, processor = Interrupted(), MulticastProcessor[int]()
+    publisher.subscribe(processor)
+    idle, asking = subscribed(processor), Recorder()
+    processor.subscribe(asking)
+    with pytest.raises(KeyboardInterrupt):
+        asking.subscription.request(1)
+    assert isinstance(idle.error, KeyboardInterrupt)
+    assert isinstance(asking.error, KeyboardInterrupt)
+    assert publisher.cancels == 1
+
+
+# -- nothing is kept -------------------------------------------------------------------------------
+
+
+class Plain:
+    """A subscriber that keeps nothing."""
+
+    def __init__(self) -> None:
+        self.subscription: Any = None
+        self.error: BaseException | None = None
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        self.subscription = subscription
+
+    def on_next(self, element: Any, /) -> None:
+        pass
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.error = error
+
+    def on_complete(self) -> None:
+        pass
+
+
+needs_counting = pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
+)
+
+
+@needs_counting
+@pytest.mark.parametrize(
+    "how", ["complete", "cancel", "error", "bad request", "drop", "twice", "upstream breaks off"]
+)
+def test_nothing_keeps_a_subscriber_that_is_over(how: str) -> None:
+    publisher, processor = attached(buffer_size=4, slow="drop")
+    stays, subscriber = subscribed(processor, ALL), Plain()
+    processor.subscribe(subscriber)
+    subscription = subscriber.subscription
+    gc.disable()
+    try:
+        if how == "drop":
+            feed(processor, range(10))
+        subscription.request(2)
+        feed(processor, range(2))
+        if how == "complete":
+            processor.on_complete()
+        elif how == "cancel":
+            subscription.cancel()
+        elif how == "error":
+            processor.on_error(ValueError("broken"))
+        elif how == "bad request":
+            subscription.request(0)
+        elif how == "twice":
+            processor.subscribe(subscriber)
+        elif how == "upstream breaks off":
+            with pytest.raises(TypeError):
+                processor.on_next(None)
+        error = subscriber.error
+        assert (error is None) == (how in ("complete", "cancel"))
+        gone = weakref.ref(subscriber)
+        subscriber.subscription = subscriber.error = None
+        del subscriber
+        assert gone() is None, gc.get_referrers(gone())
+    finally:
+        gc.enable()
+    assert (subscription, stays, publisher) is not None  # all others were kept on purpose
+
+
+@needs_counting
+def test_an_element_is_gone_when_all_have_had_it() -> None:
+    _, processor = attached(buffer_size=8)
+    fast, slow = Plain(), Plain()
+    processor.subscribe(fast)
+    processor.subscribe(slow)
+    fast.subscription.request(ALL)
+    alive = []
+    for _ in range(6):
+        element = Element()
+        alive.append(weakref.ref(element))
+        processor.on_next(element)
+        del element
+    assert all(reference() is not None for reference in alive)
+    slow.subscription.request(4)
+    assert [reference() is None for reference in alive] == [True] * 4 + [False] * 2
+    slow.subscription.cancel()
+    assert all(reference() is None for reference in alive)
+
+
+@needs_counting
+@pytest.mark.parametrize("how", ["cancel", "error", "drop"])
+def test_the_buffer_is_gone_with_the_last_who_needed_it(how: str) -> None:
+    _, processor = attached(buffer_size=8, slow="drop")
+    subscriber = Plain()
+    processor.subscribe(subscriber)
+    subscription = subscriber.subscription
+    alive = []
+    for _ in range(8):
+        element = Element()
+        alive.append(weakref.ref(element))
+        processor.on_next(element)
+        del element
+    if how == "cancel":
+        subscription.cancel()
+    elif how == "error":
+        processor.on_error(ValueError("broken"))
+    else:
+        processor.on_next(0)
+    assert all(reference() is None for reference in alive)
+
+
+@needs_counting
+@pytest.mark.parametrize(
+    ("on_last_cancel", "how"),
+    [
+        ("shut_down", "complete"),
+        ("shut_down", "error"),
+        ("shut_down", "cancel"),
+        ("keep", "complete"),
+        ("keep", "error"),
+        ("restart", "complete"),
+        ("restart", "error"),
+        ("restart", "cancel"),
+    ],
+)
+@pytest.mark.parametrize("operator", ["multicast", "replay"])
+def test_a_shared_stream_that_is_over_needs_no_collector(
+    operator: str, on_last_cancel: str, how: str
+) -> None:
+    publisher, subscriber, element = ManualPublisher(), Plain(), Element()
+    stream = rsf.from_publisher(publisher)
+    bounds: dict[str, Any] = {"count": 2} if operator == "replay" else {}
+    shared = getattr(stream, operator)(on_last_cancel=on_last_cancel, **bounds)
+    gc.disable()
+    try:
+        shared.subscribe(subscriber)
+        subscriber.subscription.request(2)
+        publisher.subscriber.on_next(element)
+        hub = weakref.ref(publisher.subscriber)
+        if how == "complete":
+            publisher.subscriber.on_complete()
+        elif how == "error":
+            publisher.subscriber.on_error(ValueError("broken"))
+        else:
+            subscriber.subscription.cancel()
+        publisher.subscriber = None  # what it does not need any more
+        gone = weakref.ref(element)
+        del element, shared, stream
+        assert gone() is None, gc.get_referrers(gone())
+        assert hub() is None, gc.get_referrers(hub())
+    finally:
+        gc.enable()
+
+
+def _shared(operator: str, **options: Any) -> ManualPublisher:
+    """The source of a shared stream, after a first subscriber."""
+    publisher = ManualPublisher()
+    bounds: dict[str, Any] = {"count": 2} if operator == "replay" else {}
+    shared = getattr(rsf.from_publisher(publisher), operator)(**bounds, **options)
+    recorder = subscribed(shared, 3)
+    publisher.subscriber.on_next(1)
+    recorder.subscription.cancel()
+    assert (publisher.cancels, publisher.requested) == (0, 3)
+    return publisher
+
+
+@pytest.mark.parametrize("operator", ["multicast", "replay"])
+def test_a_source_is_cancelled_when_all_who_share_it_have_been_forgotten(operator: str) -> None:
+    publisher = _shared(operator, on_last_cancel="keep")
+    hub, publisher.subscriber = weakref.ref(publisher.subscriber), None
+    gc.collect()
+    assert hub() is None
+    assert publisher.cancels == 1
+
+
+@pytest.mark.parametrize("operator", ["multicast", "replay"])
+def test_a_source_that_was_forgotten_as_well_is_cancelled(operator: str) -> None:
+    class Forgotten(ManualPublisher):
+        def cancel(self) -> None:
+            cancels.append(1)
+
+    cancels: list[int] = []
+    publisher = _shared(operator, on_last_cancel="keep")
+    publisher.__class__ = Forgotten
+    del publisher
+    gc.collect()
+    assert cancels == [1]
+
+
+@pytest.mark.parametrize("how", ["complete", "error", "shut down", "unconnected"])
+def test_a_source_that_is_over_is_not_cancelled_by_the_collector(how: str) -> None:
+    if how == "unconnected":
+        publisher, processor = ManualPublisher(), MulticastProcessor[int]()
+        subscribed(processor, 1)
+    else:
+        publisher, processor = attached()
+        recorder = subscribed(processor, 1)
+        if how == "complete":
+            processor.on_complete()
+        elif how == "error":
+            processor.on_error(ValueError("broken"))
+        else:
+            recorder.subscription.cancel()
+        del recorder
+    before = publisher.cancels
+    assert before == (how == "shut down")
+    gone, publisher.subscriber = weakref.ref(processor), None
+    del processor
+    gc.collect()
+    assert gone() is None
+    assert publisher.cancels == before
+
+
+def test_a_source_on_a_loop_is_closed_when_all_who_share_it_have_been_forgotten() -> None:
+    said_by_loop: list[Any] = []
+
+    async def share() -> None:
+        came, closed = asyncio.Event(), asyncio.Event()
+
+        async def numbers() -> AsyncIterator[int]:
+            try:
+                for number in range(100):
+                    yield number
+            finally:
+                closed.set()
+
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _loop, said: said_by_loop.append(said)
+        )
+        shared = rsf.from_async_iterable(numbers).multicast(on_last_cancel="keep")
+        recorder = subscribed(shared, 3, on_next=lambda _recorder, _number: came.set())
+        await came.wait()
+        recorder.subscription.cancel()
+        await asyncio.sleep(0)  # the loop has let go of it
+        del shared, recorder
+        gc.collect()
+        await closed.wait()
+
+    asyncio.run(asyncio.wait_for(share(), DEADLINE))
+    assert said_by_loop == []
+
+
+def test_a_processor_refuses_to_pickle_with_a_sentence() -> None:
+    with pytest.raises(TypeError, match="live and cannot be pickled"):
+        pickle.dumps(MulticastProcessor[int]())
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "name"),
+    [
+        ({"buffer_size": 0}, ValueError, "buffer_size"),
+        ({"buffer_size": True}, TypeError, "buffer_size"),
+        ({"buffer_size": 2**40}, ValueError, "buffer_size"),
+        ({"slow": "wait"}, ValueError, "slow"),
+        ({"slow": []}, ValueError, "slow"),
+        ({"on_last_cancel": None}, ValueError, "on_last_cancel"),
+        ({"delay_error": 1}, TypeError, "delay_error"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("make", [MulticastProcessor, rsf.range_(3).multicast])
+def test_a_wrong_argument_is_named(
+    make: Callable[..., Any], options: dict[str, Any], error: type[Exception], name: str
+) -> None:
+    with pytest.raises(error, match=name):
+        make(**options)
+
+
+def test_arguments_of_the_stream_only() -> None:
+    with pytest.raises(ValueError, match="on_last_cancel"):
+        MulticastProcessor[int](on_last_cancel="restart")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="min_subscribers"):
+        rsf.range_(3).multicast(min_subscribers=0)
+
+
+@pytest.mark.parametrize("subscriber", [None, object()])
+def test_what_is_no_subscriber_is_a_type_error(subscriber: Any) -> None:
+    for publisher in (MulticastProcessor[int](), rsf.range_(3).multicast()):
+        with pytest.raises(TypeError, match=r"§1\.9"):
+            publisher.subscribe(subscriber)
+
+
+# -- streams that share ----------------------------------------------------------------------------
+
+
+def counted(publisher: Any) -> tuple[list[str], rsf.Stream[Any]]:
+    """A stream, and what happened to its source."""
+    seen: list[str] = []
+    stream = (
+        rsf.from_publisher(publisher)
+        .do_on_subscribe(lambda _s: seen.append("subscribe"))
+        .do_on_cancel(lambda: seen.append("cancel"))
+    )
+    return seen, stream
+
+
+def test_subscribers_share_one_subscription() -> None:
+    publisher = ManualPublisher()
+    seen, stream = counted(publisher)
+    shared = stream.multicast()
+    doubled = shared.map(lambda x: 2 * x)
+    assert seen == []
+    first, second = subscribed(shared, ALL), subscribed(doubled, ALL)
+    assert seen == ["subscribe"]
+    feed(publisher.subscriber, range(3))
+    publisher.subscriber.on_complete()
+    assert first.elements == [0, 1, 2]
+    assert second.elements == [0, 2, 4]
+    assert first.terminal == second.terminal == ("on_complete",)
+
+
+def test_the_source_waits_for_so_many_subscribers() -> None:
+    shared = rsf.range_(1000).multicast(min_subscribers=3)
+    recorders = [subscribed(shared, ALL) for _ in range(2)]
+    assert [recorder.signals for recorder in recorders] == [[("on_subscribe",)]] * 2
+    recorders.append(subscribed(shared, ALL))
+    for recorder in recorders:
+        assert recorder.elements == list(range(1000))
+        assert recorder.terminal == ("on_complete",)
+
+
+def test_who_leaves_before_the_source_began_does_not_count() -> None:
+    publisher = ManualPublisher()
+    seen, stream = counted(publisher)
+    shared = stream.multicast(min_subscribers=2)
+    subscribed(shared).subscription.cancel()
+    first = subscribed(shared, 1)
+    assert seen == []
+    second = subscribed(shared, 1)
+    assert seen == ["subscribe"]
+    publisher.subscriber.on_next(1)
+    assert first.elements == second.elements == [1]
+
+
+def test_a_multicast_stream_shuts_down_by_default() -> None:
+    publisher = ManualPublisher()
+    seen, stream = counted(publisher)
+    shared = stream.multicast()
+    subscribed(shared).subscription.cancel()
+    assert seen == ["subscribe", "cancel"]
+    assert isinstance(subscribed(shared).error, ShutDown)
+
+
+def test_a_multicast_stream_may_be_kept() -> None:
+    publisher = ManualPublisher()
+    seen, stream = counted(publisher)
+    shared = stream.multicast(on_last_cancel="keep")
+    subscribed(shared, 2).subscription.cancel()
+    feed(publisher.subscriber, "ab")
+    assert subscribed(shared, ALL).elements == ["a", "b"]
+    assert seen == ["subscribe"]
+
+
+def test_a_shared_stream_starts_anew_after_the_last_has_left() -> None:
+    publisher = ManualPublisher()
+    seen, stream = counted(publisher)
+    shared = stream.share()
+    first, second = subscribed(shared, ALL), subscribed(shared, ALL)
+    publisher.subscriber.on_next(1)
+    first.subscription.cancel()
+    second.subscription.cancel()
+    assert seen == ["subscribe", "cancel"]
+    third = subscribed(shared, ALL)
+    publisher.subscriber.on_next(2)
+    assert seen == ["subscribe", "cancel", "subscribe"]
+    assert third.elements == [2]
+    assert first.elements == second.elements == [1]
+
+
+def test_a_shared_stream_starts_anew_after_its_end() -> None:
+    shared = rsf.range_(3).share()
+    for _ in range(2):
+        recorder = subscribed(shared, ALL)
+        assert recorder.elements == [0, 1, 2]
+        assert recorder.terminal == ("on_complete",)
+
+
+def test_one_is_the_same_subscriber_also_for_the_source_that_was_started_anew() -> None:
+    publisher = ManualPublisher()
+    shared = rsf.from_publisher(publisher).share(buffer_size=4)
+    recorder = subscribed(shared)
+    publisher.subscriber.on_next(1)
+    publisher.subscriber.on_complete()
+    other = subscribed(shared)  # the first has not had its element yet
+    shared.subscribe(recorder)
+    assert isinstance(recorder.error, AlreadySubscribed)
+    recorder.check()
+    assert other.terminal is None
+
+
+def test_a_source_that_raises_in_subscribe_fails_for_all() -> None:
+    class Raising:
+        def subscribe(self, subscriber: Any, /) -> None:
+            raise OSError("subscribe")
+
+    shared = rsf.from_publisher(Raising()).multicast(min_subscribers=2)
+    recorders = [subscribed(shared), subscribed(shared), subscribed(shared)]
+    assert all(isinstance(recorder.error, OSError) for recorder in recorders)
+
+
+def test_an_interrupt_in_a_shared_source_leaves_and_everybody_is_told() -> None:
+    def interrupt(_x: int) -> int:
+        raise KeyboardInterrupt
+
+    shared = rsf.range_(3).map(interrupt).multicast(min_subscribers=2)
+    first, second = subscribed(shared), Recorder()
+    shared.subscribe(second)
+    with pytest.raises(KeyboardInterrupt):
+        second.subscription.request(1)
+    assert isinstance(first.error, KeyboardInterrupt)
+    assert isinstance(second.error, KeyboardInterrupt)
+
+
+def test_two_branches_of_one_source_meet_again() -> None:
+    shared = rsf.range_(500).multicast(min_subscribers=2, buffer_size=16)
+    evens = shared.filter(lambda x: x % 2 == 0).publish_on(prefetch=4)
+    odds = shared.filter(lambda x: x % 2 == 1).publish_on(prefetch=4)
+    first, second = subscribed(evens, ALL), subscribed(odds, ALL)
+    first.wait_terminal()
+    second.wait_terminal()
+    assert first.elements == list(range(0, 500, 2))
+    assert second.elements == list(range(1, 500, 2))
+
+
+def test_a_shared_stream_is_described_with_its_bound() -> None:
+    text = rsf.range_(3).map(str).multicast(buffer_size=7, min_subscribers=2).map(len).describe()
+    for expected in ("range(0, 3)", "multicast", "at most 7 elements", "the slowest gates",
+                     "begins with 2", "shuts down"):  # fmt: skip
+        assert expected in text, text
+    assert "starts anew" in rsf.range_(3).share().describe()
+    assert "dropped" in rsf.range_(3).multicast(slow="drop", delay_error=True).describe()
+
+
+def test_a_description_can_be_pickled_and_shares_nothing_with_its_copy() -> None:
+    shared = rsf.range_(4).multicast(min_subscribers=2)
+    subscribed(shared)
+    copy = pickle.loads(pickle.dumps(shared))
+    first, second = subscribed(copy, ALL), Recorder(request=ALL)
+    assert first.elements == []
+    copy.subscribe(second)
+    assert first.elements == second.elements == [0, 1, 2, 3]
+
+
+def test_figures_say_what_is_held_and_waited_for() -> None:
+    publisher = ManualPublisher()
+    shared = rsf.from_publisher(publisher).multicast(buffer_size=8)
+    fast, slow = subscribed(shared, 5), subscribed(shared)
+    feed(publisher.subscriber, range(3))
+    (figures,) = rsf.figures_of(fast.subscription)
+    assert (figures.held, figures.max_held, figures.held_bytes) == (3, 8, None)
+    assert figures.demand == 2
+    assert figures.waited_for_upstream > 0
+    (figures,) = rsf.figures_of(slow.subscription)
+    assert figures.demand == 0
+    assert figures.waited_for_demand > 0
+    assert "multicast" in figures.name
+    slow.subscription.cancel()
+    assert rsf.figures_of(slow.subscription) == ()

@@ -1,0 +1,772 @@
+"""numpy and Arrow at the ends of streams, and the boundary of records between them."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import gc
+import itertools
+import pickle
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.errors import AlreadySubscribed, DemandExceeded
+from rstreams_fast.streams.arrow import to_arrow, to_arrow_async
+from rstreams_fast.streams.numeric import to_numpy, to_numpy_async
+from rstreams_fast.streams.tuning import BURST, TURN_SECONDS
+from tests.helpers import start_thread, wait_gone
+from tests.rules.probes import ManualPublisher, Recorder
+
+SAMPLES = np.arange(1000.0)
+
+
+class Problem(Exception):
+    pass
+
+
+# -- from_numpy -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [0, 1, 9, 10, 11, 100])
+@pytest.mark.parametrize("chunk", [1, 10, 10**30])
+def test_from_numpy_gives_the_rows_by_chunks(rows: int, chunk: int) -> None:
+    array = np.arange(3 * rows).reshape(rows, 3)
+    parts = rsf.from_numpy(array, chunk=chunk).to_list()
+    assert all(0 < len(part) <= chunk for part in parts)
+    assert [row for part in parts for row in part.tolist()] == array.tolist()
+    assert all(len(part) == chunk for part in parts[:-1])
+
+
+def test_its_elements_are_views() -> None:
+    array = np.arange(10)
+    for part in rsf.from_numpy(array, chunk=4):
+        assert np.shares_memory(part, array)
+        part += 1
+    assert array.tolist() == list(range(1, 11))
+    array.flags.writeable = False
+    first = rsf.from_numpy(array, chunk=4).first()
+    assert not first.flags.writeable
+    assert rsf.from_numpy(array[::3], chunk=2).map(lambda x: x.tolist()).to_list() == [
+        [1, 4],
+        [7, 10],
+    ]
+
+
+def test_it_completes_with_its_last_element() -> None:
+    recorder = Recorder(request=3)
+    rsf.from_numpy(np.arange(9), chunk=3).subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)  # nobody asked for a fourth
+    recorder = Recorder()
+    rsf.from_numpy(np.arange(0)).subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)
+
+
+def test_everybody_gets_all_of_it() -> None:
+    stream = rsf.from_numpy(np.arange(9), chunk=4)
+    assert stream.map(len).to_list() == stream.map(len).to_list() == [4, 4, 1]
+    assert pickle.loads(pickle.dumps(stream)).map(len).to_list() == [4, 4, 1]
+    assert "from_numpy(int64 (9,)), 4 rows each" in stream.describe()
+
+
+@pytest.mark.parametrize(
+    ("array", "chunk", "raises", "name"),
+    [
+        ([1, 2], 1, TypeError, "array"),
+        (np.float64(3), 1, TypeError, "array"),
+        (np.array(3.0), 1, ValueError, "array must have at least one dimension"),
+        (np.arange(3), 0, ValueError, "chunk"),
+        (np.arange(3), 1.5, TypeError, "chunk"),
+    ],
+)
+def test_from_numpy_checks_its_arguments(
+    array: Any, chunk: Any, raises: type[Exception], name: str
+) -> None:
+    with pytest.raises(raises, match=name):
+        rsf.from_numpy(array, chunk=chunk)
+
+
+# -- to_numpy -------------------------------------------------------------------------------------
+
+
+def gather(stream: Any, how: str, **options: Any) -> np.ndarray:
+    if how == "blocking":
+        return to_numpy(stream, **options)
+    return asyncio.run(to_numpy_async(stream, **options))
+
+
+both = pytest.mark.parametrize("how", ["blocking", "async"])
+
+
+@both
+@pytest.mark.parametrize("dtype", ["f8", ">i2", "?", "M8[s]", "S3", [("a", "i4"), ("b", "f8")]])
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_to_numpy_is_the_way_back(how: str, dtype: Any, chunk: int) -> None:
+    array = np.zeros(1000, dtype)
+    array.view("u1")[::3] = 1
+    back = gather(rsf.from_numpy(array, chunk=chunk), how)
+    assert back.dtype == array.dtype
+    assert back.tobytes() == array.tobytes()
+    assert not np.shares_memory(back, array)
+
+
+@both
+def test_rows_of_several_dimensions(how: str) -> None:
+    array = np.arange(60).reshape(10, 2, 3)
+    assert gather(rsf.from_numpy(array, chunk=3), how).tolist() == array.tolist()
+
+
+@both
+def test_numbers_become_rows(how: str) -> None:
+    assert gather(rsf.range_(5000), how).tolist() == list(range(5000))
+    assert gather(rsf.range_(3), how).dtype == np.arange(3).dtype
+    mixed = gather(rsf.from_iterable([True, 2, 2.5, np.float32(4), np.array(5)]), how)
+    assert mixed.tolist() == [1, 2, 2.5, 4, 5]
+    assert gather(rsf.from_iterable(["a", "bcd"]), how).tolist() == ["a", "bcd"]
+    parts: list[Any] = [1, 2, np.arange(3), 3.5]
+    assert gather(rsf.from_iterable(parts), how).tolist() == [1, 2, 0, 1, 2, 3.5]
+
+
+@both
+def test_dtypes_are_promoted_or_given(how: str) -> None:
+    parts = rsf.from_iterable([np.zeros(2, "i2"), np.ones(2, "i4"), np.full(2, 2.5, "f4")])
+    assert gather(parts, how).dtype == np.result_type("i2", "i4", "f4")
+    assert gather(parts, how).tolist() == [0, 0, 1, 1, 2.5, 2.5]
+    assert gather(parts, how, dtype="f4").dtype == np.dtype("f4")
+    with pytest.raises(TypeError, match="cannot cast float32"):
+        gather(parts, how, dtype="i8")
+    texts = rsf.from_iterable([np.array(["a"]), np.array(["bcd"])])
+    assert gather(texts, how).tolist() == ["a", "bcd"]
+    days = [dt.date(2013, 1, day) for day in (1, 2)]
+    assert gather(rsf.from_iterable(days), how, dtype="M8[D]").tolist() == days
+    pairs = rsf.from_iterable([(1, 2.5), (3, 4.5)])
+    assert gather(pairs, how, dtype=[("a", "i4"), ("b", "f8")])["b"].tolist() == [2.5, 4.5]
+
+
+@both
+def test_no_elements_give_no_rows(how: str) -> None:
+    assert gather(rsf.empty(), how).shape == (0,)
+    assert gather(rsf.empty(), how).dtype == np.dtype("f8")
+    assert gather(rsf.empty(), how, dtype="i2").dtype == np.dtype("i2")
+    assert gather(rsf.from_iterable([np.zeros((0, 3)), np.ones((2, 3))]), how).shape == (2, 3)
+
+
+@both
+@pytest.mark.parametrize(
+    ("elements", "raises", "words"),
+    [
+        ([[1, 2]], TypeError, "arrays or scalars, got list"),
+        ([{}], TypeError, "arrays or scalars, got dict"),
+        ([1, object()], TypeError, "arrays or scalars, got object"),
+        ([2**70], TypeError, "arrays or scalars, got int"),
+        ([np.zeros((2, 3)), np.zeros((2, 4))], ValueError, "agree in all dimensions but the first"),
+        ([np.zeros((2, 3)), 1], ValueError, "agree in all dimensions but the first"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    how: str, elements: list[Any], raises: type[Exception], words: str
+) -> None:
+    with pytest.raises(raises, match=words):
+        gather(rsf.from_iterable(elements), how)
+
+
+@both
+def test_the_streams_error_is_raised_as_itself(how: str) -> None:
+    problem = Problem()
+    with pytest.raises(Problem) as raised:
+        gather(rsf.error(problem), how)
+    assert raised.value is problem
+
+
+def test_an_element_that_does_not_fit_cancels_upstream() -> None:
+    publisher = ManualPublisher()
+
+    def wait() -> Any:
+        return to_numpy(publisher)
+
+    thread = start_thread(wait)
+    publisher.wait_requested(1)
+    publisher.subscriber.on_next(np.zeros(2))
+    publisher.subscriber.on_next(np.zeros((2, 2)))
+    publisher.wait_cancelled()
+    with pytest.raises(ValueError, match="dimensions"):
+        thread.result()
+
+
+def test_the_result_has_no_room_to_spare_and_grows_by_doubling() -> None:
+    grown: list[int] = []
+
+    class Spy:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(np, name)
+
+        def empty(self, shape: Any, dtype: Any) -> Any:
+            grown.append(shape[0])
+            return np.empty(shape, dtype)
+
+    from rstreams_fast.streams.numeric import _Gathered
+
+    gathered = _Gathered(Spy(), None)
+    for part in np.split(np.arange(100_000.0), 1000):
+        gathered.add(part)
+    result = gathered.result()
+    assert result.tolist() == list(range(100_000))
+    assert result.base is None
+    assert result.nbytes == 8 * 100_000
+    assert len(grown) < 10
+    assert max(grown) <= 2 * 102_400
+
+
+def test_to_numpy_refuses_to_block_a_loop() -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="to_numpy_async"):
+            rsf.range_(3).to_numpy()
+        with pytest.raises(RuntimeError, match="to_arrow_async"):
+            rsf.empty().to_arrow()
+        assert (await rsf.range_(3).to_numpy_async(dtype="i2")).dtype == np.dtype("i2")
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_to_numpy_async_cancels_upstream() -> None:
+    async def main() -> None:
+        publisher = ManualPublisher()
+        task = asyncio.ensure_future(rsf.from_publisher(publisher).to_numpy_async())
+        await asyncio.to_thread(publisher.wait_requested, 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert publisher.cancels == 1
+
+    asyncio.run(main())
+
+
+# -- Arrow ----------------------------------------------------------------------------------------
+
+TABLE = pa.table({"a": list(range(10)), "b": [f"text {i}" for i in range(10)]})
+
+
+def addresses(table: Any) -> set[int]:
+    return {
+        buffer.address
+        for column in table.columns
+        for chunk in getattr(column, "chunks", [column])
+        for buffer in chunk.buffers()
+        if buffer is not None and buffer.size
+    }
+
+
+def test_a_table_there_and_back_without_a_copy() -> None:
+    stream = rsf.from_arrow(TABLE, chunk=3)
+    batches = stream.to_list()
+    assert [batch.num_rows for batch in batches] == [3, 3, 3, 1]
+    assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
+    assert all(addresses(batch) <= addresses(TABLE) for batch in batches)
+    back = stream.to_arrow()
+    assert back.equals(TABLE)
+    assert addresses(back) == addresses(TABLE)
+    assert asyncio.run(stream.to_arrow_async()).equals(TABLE)
+
+
+def test_a_chunk_may_be_larger_than_any_table() -> None:
+    assert rsf.from_arrow(TABLE, chunk=2**63).to_arrow().equals(TABLE)
+
+
+def only(data: Any, method: str) -> Any:
+    """An object that has one method of the interface, as its type has it."""
+    kind = type("Only", (), {method: lambda _self, *args, **kw: getattr(data, method)(*args, **kw)})
+    return kind()
+
+
+def test_whoever_has_the_interface_is_welcome() -> None:
+    batch = TABLE.to_batches()[0]
+    for source in (
+        only(TABLE, "__arrow_c_stream__"),
+        only(batch, "__arrow_c_array__"),
+        batch,
+        pa.StructArray.from_arrays([[1, 2], ["x", "y"]], ["a", "b"]),
+    ):
+        first, again = (rsf.from_arrow(source).to_arrow() for _ in range(2))
+        assert first.equals(again)
+        assert first.column_names == ["a", "b"]
+        assert rsf.from_arrow(source, chunk=2).first().num_rows == 2
+    elements = [only(batch, "__arrow_c_array__"), only(TABLE, "__arrow_c_stream__"), TABLE]
+    assert rsf.from_iterable(elements).to_arrow().equals(pa.concat_tables([TABLE] * 3))
+
+
+def test_pandas_frames() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({"x": [1.5, 2.5], "y": ["a", "b"]})
+    assert rsf.from_arrow(frame).to_arrow().to_pylist() == frame.to_dict("records")
+
+
+def test_a_reader_is_read_as_it_is_asked_for_and_once() -> None:
+    read: list[int] = []
+
+    def batches() -> Iterator[Any]:
+        for n in range(5):
+            read.append(n)
+            yield pa.record_batch({"n": [n]})
+
+    def reader() -> Any:
+        return pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches())
+
+    stream = rsf.from_arrow(reader())
+    recorder = Recorder(request=2)
+    stream.subscribe(recorder)
+    assert read == [0, 1]
+    assert recorder.elements[1].to_pydict() == {"n": [1]}
+    recorder.subscription.cancel()
+    with pytest.raises(AlreadySubscribed, match="RecordBatchReader, which can be read once"):
+        stream.to_list()
+    read.clear()
+    assert rsf.from_arrow(reader()).take(2).to_arrow()["n"].to_pylist() == [0, 1]
+    assert read == [0, 1]
+
+
+def test_a_reader_that_fails() -> None:
+    def batches() -> Iterator[Any]:
+        yield pa.record_batch({"n": [1]})
+        raise Problem("the reader failed")
+
+    reader = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches())
+    recorder = Recorder(request=10)
+    rsf.from_arrow(reader).subscribe(recorder)
+    assert len(recorder.elements) == 1
+    assert "the reader failed" in str(recorder.error)
+
+
+def test_a_schema_that_is_asked_for() -> None:
+    schema = pa.schema([("a", pa.int32()), ("b", pa.string())])
+    assert rsf.from_arrow(TABLE, schema=schema).to_arrow().schema == schema
+    assert rsf.empty().to_arrow(schema=schema).schema == schema
+    assert rsf.empty().to_arrow().num_rows == 0
+    with pytest.raises(ValueError, match="one schema; first a: int32, b: string, then a: int64"):
+        rsf.from_arrow(TABLE).to_arrow(schema=schema)
+    assert rsf.from_iterable([TABLE.slice(0, 0)]).to_arrow().schema == TABLE.schema
+
+
+@pytest.mark.parametrize("element", [1, {"a": 1}, np.zeros(3), b"bytes"])
+def test_what_is_not_arrow_is_refused(element: Any) -> None:
+    with pytest.raises(TypeError, match=f"tabular Arrow data .*, got {type(element).__name__}"):
+        to_arrow(rsf.from_iterable([element]))
+    with pytest.raises(TypeError, match="__arrow_c_stream__ or __arrow_c_array__"):
+        rsf.from_arrow(element)
+
+
+def gather_arrow(stream: Any, how: str) -> Any:
+    return to_arrow(stream) if how == "blocking" else asyncio.run(to_arrow_async(stream))
+
+
+class _Tabular:
+    """Whoever has the interface."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+@both
+def test_all_kinds_of_tabular_data_in_one_stream_keep_their_order(how: str) -> None:
+    def one(n: int) -> Any:
+        batch = pa.record_batch({"n": [n]})
+        kinds = [batch, batch, pa.table(batch), _Tabular(pa.table(batch)), batch]
+        return kinds[n % len(kinds)]
+
+    table = gather_arrow(rsf.range_(600).map(one), how)
+    assert table["n"].to_pylist() == list(range(600))
+    assert table.equals(gather_arrow(rsf.range_(600).map(one).publish_on(), how))
+
+
+@both
+@pytest.mark.parametrize("wrong", [pa.record_batch({"m": [1]}), 7, "text"])
+def test_a_wrong_batch_among_many_is_named_and_cancels_upstream(how: str, wrong: Any) -> None:
+    pulled: list[int] = []
+    closed: list[bool] = []
+
+    def batches() -> Iterator[Any]:
+        right = pa.record_batch({"n": [1]})
+        try:
+            for n in itertools.count():
+                pulled.append(n)
+                yield wrong if n == 1000 else right
+        finally:
+            closed.append(True)
+
+    is_batch = isinstance(wrong, pa.RecordBatch)
+    words = "first n: int64, then m: int64" if is_batch else f"got {type(wrong).__name__}"
+    with pytest.raises(ValueError if is_batch else TypeError, match=words):
+        gather_arrow(rsf.from_iterable(batches()), how)
+    assert closed == [True]
+    assert len(pulled) <= 1000 + BURST
+
+
+def test_a_wrong_batch_of_a_slow_source_is_noticed_soon() -> None:
+    pulled: list[int] = []
+
+    def slowly(n: int) -> Any:
+        pulled.append(n)
+        time.sleep(2 * TURN_SECONDS)
+        return pa.record_batch({"m" if n == 3 else "n": [n]})
+
+    with pytest.raises(ValueError, match="then m: int64"):
+        rsf.range_(10_000).map(slowly).to_arrow()
+    assert len(pulled) <= 3 + 8
+
+
+def test_an_interrupt_out_of_an_element_leaves_to_arrow() -> None:
+    class Interrupting:
+        def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
+            raise KeyboardInterrupt
+
+    closed: list[bool] = []
+
+    def elements() -> Iterator[Any]:
+        try:
+            yield Interrupting()
+            yield Interrupting()
+        finally:
+            closed.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        rsf.from_iterable(elements()).to_arrow()
+    assert closed == [True]
+
+
+def test_from_arrow_checks_chunk_and_says_what_it_reads() -> None:
+    with pytest.raises(ValueError, match="chunk"):
+        rsf.from_arrow(TABLE, chunk=0)
+    assert "from_arrow(Table), at most 3 rows each" in rsf.from_arrow(TABLE, chunk=3).describe()
+    assert pickle.loads(pickle.dumps(rsf.from_arrow(TABLE))).to_arrow().equals(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("missing", "call"),
+    [
+        ("numpy", "rsf.range_(3).to_numpy()"),
+        ("numpy", "rsf.from_numpy(None)"),
+        ("numpy", "rsf.range_(3).publish_records_on('f8')"),
+        ("pyarrow", "rsf.empty().to_arrow()"),
+        ("pyarrow", "rsf.from_arrow(type('T', (), {'__arrow_c_stream__': 1})())"),
+    ],
+)
+def test_without_its_library_each_says_what_is_missing(missing: str, call: str) -> None:
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None\nimport rstreams_fast as rsf\n"
+        f"try:\n    {call}\nexcept ImportError as missing:\n    print(missing)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert f"needs {missing}, which is not installed: pip install" in done.stdout, done.stderr
+
+
+# -- publish_records_on ---------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["own worker", "pool", "caller", "loop"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "own worker":
+        yield None
+    elif request.param == "pool":
+        with ThreadPoolExecutor(2) as pool:
+            yield pool
+    elif request.param == "loop":
+        loop = asyncio.new_event_loop()
+        thread = start_thread(loop.run_forever)
+        yield loop
+        loop.call_soon_threadsafe(loop.stop)
+        thread.result()
+        loop.close()
+    else:
+        yield "caller"
+
+
+@pytest.mark.parametrize("given", [1, 7, 100, 1000])
+@pytest.mark.parametrize(("capacity", "chunk"), [(1, None), (10, 3), (64, None), (5000, 100)])
+def test_records_pass_in_order_and_in_other_pieces(
+    executor: Any, given: int, capacity: int, chunk: int | None
+) -> None:
+    parts = (
+        rsf.from_numpy(SAMPLES, chunk=given)
+        .publish_records_on("f8", executor, capacity=capacity, chunk=chunk)
+        .to_list()
+    )
+    assert all(0 < len(part) <= (chunk or capacity) for part in parts)
+    assert all(part.base is None or part.base.base is None for part in parts)
+    assert not any(np.shares_memory(part, SAMPLES) for part in parts)
+    assert np.concatenate(parts).tolist() == SAMPLES.tolist()
+
+
+def test_records_of_several_kinds() -> None:
+    dtype = [("t", "M8[s]"), ("x", "f4", (2,))]
+    array = np.zeros(50, dtype)
+    array["x"] = np.arange(100).reshape(50, 2)
+    out = rsf.from_numpy(array, chunk=8).publish_records_on(dtype, capacity=11).to_numpy()
+    assert out.tobytes() == array.tobytes()
+    rows = np.arange(60, dtype="i2").reshape(20, 3)
+    stream = rsf.from_numpy(rows[:, ::-1], chunk=6).publish_records_on(("i2", (3,)), capacity=7)
+    assert stream.to_numpy().tolist() == rows[:, ::-1].tolist()
+
+
+def test_what_comes_may_be_used_again_by_who_sent_it() -> None:
+    buffer = np.empty(4)
+
+    def fill() -> Iterator[Any]:
+        for n in range(100):
+            buffer[:] = n
+            yield buffer
+
+    out = rsf.from_iterable(fill()).publish_records_on("f8", capacity=5).to_numpy()
+    assert out.tolist() == [float(n) for n in range(100) for _ in range(4)]
+
+
+def test_no_more_is_held_than_the_capacity_and_one_array() -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    stream = rsf.from_publisher(publisher).publish_records_on("i8", "caller", capacity=10, chunk=4)
+    stream.subscribe(recorder)
+    assert publisher.requests == [1]
+    publisher.subscriber.on_next(np.arange(8))
+    assert publisher.requests == [1, 1]
+    publisher.subscriber.on_next(np.arange(8, 15))  # two of these fit
+    assert publisher.requests == [1, 1]
+    (figures,) = rsf.figures_of(recorder.subscription)
+    assert (figures.held, figures.max_held, figures.held_bytes) == (10, 10, 80)
+    assert figures.name == stream.describe().split("  | ")[-1].split("\n")[0]
+    recorder.subscription.request(1)
+    assert [part.tolist() for part in recorder.elements] == [[0, 1, 2, 3]]
+    assert publisher.requests == [1, 1]  # four more fit, of five
+    recorder.subscription.request(1)
+    assert publisher.requests == [1, 1, 1]
+    publisher.subscriber.on_next(np.arange(0))  # holds nothing, and is one all the same
+    assert publisher.requests == [1, 1, 1, 1]
+    publisher.subscriber.on_complete()
+    recorder.subscription.request(9)
+    assert np.concatenate(recorder.elements).tolist() == list(range(15))
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
+
+
+def test_it_works_while_upstream_is_slow_to_send() -> None:
+    publisher, recorder = ManualPublisher(), Recorder(request=100)
+    rsf.from_publisher(publisher).publish_records_on("i8", capacity=4).subscribe(recorder)
+    for n in range(5):
+        publisher.wait_requested(n + 1)
+        publisher.subscriber.on_next(np.full(3, n))
+        recorder.wait(
+            lambda n=n: sum(map(len, recorder.elements)) == 3 * (n + 1), f"array {n} delivered"
+        )
+    publisher.subscriber.on_complete()
+    recorder.wait_terminal()
+    recorder.check()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_error_overtakes_records_or_not(late: bool) -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    rsf.from_publisher(publisher).publish_records_on(
+        "i8", "caller", capacity=4, delay_error=late
+    ).subscribe(recorder)
+    publisher.subscriber.on_next(np.arange(6))
+    problem = Problem()
+    publisher.subscriber.on_error(problem)
+    recorder.subscription.request(9)
+    got = [x for part in recorder.elements for x in part.tolist()]
+    assert got == (list(range(6)) if late else [])
+    assert recorder.error is problem
+    recorder.check()
+
+
+@pytest.mark.parametrize(
+    ("element", "words"),
+    [([1.0], "numpy array"), (np.zeros(2, "f4"), "dtype"), (np.zeros((2, 2)), "shape")],
+)
+def test_what_is_no_record_ends_the_stream(element: Any, words: str) -> None:
+    publisher, recorder = ManualPublisher(), Recorder(request=9)
+    rsf.from_publisher(publisher).publish_records_on("f8", "caller").subscribe(recorder)
+    publisher.subscriber.on_next(element)
+    assert isinstance(recorder.error, TypeError | ValueError)
+    assert words in str(recorder.error)
+    assert "publish_records_on" in "".join(recorder.error.__notes__)
+    assert publisher.cancels == 1
+    recorder.check()
+
+
+def test_publishers_that_lie_are_found_out() -> None:
+    publisher, recorder = ManualPublisher(), Recorder(request=1)
+    rsf.from_publisher(publisher).publish_records_on("f8", "caller", capacity=2).subscribe(recorder)
+    publisher.subscriber.on_next(np.zeros(5))
+    publisher.subscriber.on_next(np.zeros(5))  # nobody asked for it
+    assert isinstance(recorder.error, DemandExceeded)
+    assert publisher.cancels == 1
+    recorder.check()
+
+
+def test_cancel_lets_go_of_everything() -> None:
+    publisher = ManualPublisher()
+    recorder = Recorder()
+    rsf.from_publisher(publisher).publish_records_on("f8", capacity=2).subscribe(recorder)
+    publisher.wait_requested(1)
+    array = np.zeros(5)
+    gone = weakref.ref(array)
+    publisher.subscriber.on_next(array)
+    del array
+    assert gone() is not None  # three of its records wait for room
+    subscriber = weakref.ref(recorder)
+    recorder.subscription.cancel()
+    publisher.wait_cancelled()
+    wait_gone(gone, "the array")
+    del recorder
+    gc.collect()
+    assert subscriber() is None
+
+
+@pytest.mark.parametrize("take", [0, 1, 3])
+def test_take_below_cancels(take: int) -> None:
+    stream = rsf.from_numpy(SAMPLES, chunk=10).publish_records_on("f8", capacity=50, chunk=20)
+    parts = stream.take(take).to_list()
+    assert [x for part in parts for x in part.tolist()] == SAMPLES[: 20 * take].tolist()
+
+
+def test_stages_below_and_above_work() -> None:
+    total = (
+        rsf.from_numpy(SAMPLES, chunk=33)
+        .publish_on(prefetch=3)
+        .map(lambda part: part * 2)
+        .publish_records_on("f8", capacity=100, chunk=10)
+        .filter(lambda part: part[0] >= 0)
+        .map(np.sum)
+        .publish_on()
+        .reduce(lambda a, b: a + b)
+        .first()
+    )
+    assert total == 2 * SAMPLES.sum()
+
+
+def test_describe_says_the_bound() -> None:
+    stream = rsf.from_numpy(SAMPLES).publish_records_on("f8", capacity=100, delay_error=True)
+    assert (
+        "publish_records_on(float64, own worker thread): at most 100 records (800 bytes) + 1 array,"
+        " errors after elements" in stream.take(1).describe()
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "raises", "name"),
+    [
+        ({"dtype": "O"}, TypeError, "dtype"),
+        ({"dtype": "V0"}, ValueError, "dtype"),
+        ({"dtype": "f8", "capacity": 0}, ValueError, "capacity"),
+        ({"dtype": "f8", "chunk": 0}, ValueError, "chunk"),
+        ({"dtype": "f8", "executor": 3}, TypeError, "executor"),
+        ({"dtype": "f8", "delay_error": 1}, TypeError, "delay_error"),
+    ],
+)
+def test_publish_records_on_checks_its_arguments(
+    options: dict[str, Any], raises: type[Exception], name: str
+) -> None:
+    with pytest.raises(raises, match=name):
+        rsf.from_numpy(SAMPLES).publish_records_on(**options)
+
+
+def test_spec109_too_much_memory_is_signalled() -> None:
+    recorder = Recorder(request=1)
+    publisher = ManualPublisher()
+    rsf.from_publisher(publisher).publish_records_on("S2147483647", capacity=2**31).subscribe(
+        recorder
+    )
+    assert isinstance(recorder.error, MemoryError)
+    assert publisher.subscribes == 0
+    recorder.check()
+
+
+# -- live figures ---------------------------------------------------------------------------------
+
+
+def test_the_figures_of_unbatch() -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    stream: rsf.Stream[Any] = rsf.from_publisher(publisher)
+    stream.unbatch().subscribe(recorder)
+    recorder.subscription.request(3)
+    (figures,) = rsf.figures_of(recorder.subscription)
+    assert (figures.held, figures.max_held, figures.demand) == (0, 1, 3)
+    (later,) = rsf.figures_of(recorder.subscription)
+    assert later.waited_for_upstream > figures.waited_for_upstream > 0
+    publisher.subscriber.on_next([1, 2, 3, 4])
+    (figures,) = rsf.figures_of(recorder.subscription)
+    assert (figures.held, figures.demand) == (1, 0)
+    assert figures.name == "unbatch(): at most 1 iterable"
+    (later,) = rsf.figures_of(recorder.subscription)
+    assert later.waited_for_demand > figures.waited_for_demand
+    assert later.waited_for_upstream == figures.waited_for_upstream
+
+
+def test_the_figures_of_map_async() -> None:
+    async def main() -> None:
+        release = asyncio.Event()
+
+        async def call(n: int) -> int:
+            await release.wait()
+            return n + 1
+
+        publisher, recorder = ManualPublisher(), Recorder()
+        stream: rsf.Stream[int] = rsf.from_publisher(publisher)
+        stream.map_async(call, concurrency=2, prefetch=6).subscribe(recorder)
+
+        async def until(condition: Callable[[], bool]) -> None:
+            async with asyncio.timeout(20):
+                while not condition():  # noqa: ASYNC110 - figures tell nobody that they change
+                    await asyncio.sleep(0)
+
+        def figures() -> rsf.BoundaryFigures:
+            (mine,) = rsf.figures_of(recorder.subscription)
+            return mine
+
+        assert (figures().held, figures().max_held, figures().demand) == (0, 6, 0)
+        recorder.subscription.request(3)
+        await until(lambda: publisher.requested == 6)
+        await until(lambda: figures().waited_for_upstream > 0)
+        for n in range(5):
+            publisher.subscriber.on_next(n)
+        await until(lambda: figures().held == 5)
+        assert figures().demand == 3
+        assert "at most 2 calls at once and 6 elements in flight" in figures().name
+        release.set()
+        await until(lambda: len(recorder.elements) == 3)
+        await until(lambda: figures().waited_for_demand > 0)
+        assert (figures().held, figures().demand) == (2, 0)
+        recorder.subscription.cancel()
+        await until(lambda: rsf.figures_of(recorder.subscription) == ())
+
+    asyncio.run(main())
+
+
+def test_figures_of_a_whole_stream_come_in_order() -> None:
+    recorder = Recorder()
+    (
+        rsf.from_numpy(SAMPLES, chunk=10)
+        .publish_records_on("f8", "caller", capacity=64)
+        .unbatch()
+        .publish_on("caller", prefetch=5)
+        .subscribe(recorder)
+    )
+    names = [figures.name.split("(")[0] for figures in rsf.figures_of(recorder.subscription)]
+    assert names == ["publish_on", "unbatch", "publish_records_on"]
+    recorder.subscription.request(7)
+    near, middle, far = rsf.figures_of(recorder.subscription)
+    assert 0 < near.held <= near.max_held == 5
+    assert (middle.held, middle.max_held) == (1, 1)
+    assert 0 < far.held <= far.max_held == 64
+    assert far.held_bytes == 8 * far.held
+    recorder.subscription.cancel()

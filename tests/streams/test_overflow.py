@@ -1,0 +1,778 @@
+"""on_overflow: what is held, what is dropped, how it ends, and what is told of it."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rstreams_fast as rsf
+from rstreams_fast import Overflow
+from rstreams_fast.streams.overflow import OnOverflow, OverflowSubscription
+from tests.helpers import run_threads, start_thread, wait_for
+from tests.rules.probes import ManualPublisher, Recorder
+
+DROPPING = (Overflow.DROP_OLDEST, Overflow.DROP_LATEST, Overflow.LATEST)
+
+
+class Source(ManualPublisher):
+    """A publisher that is told what to send, asked for or not."""
+
+    def send(self, *elements: Any) -> None:
+        for element in elements:
+            self.subscriber.on_next(element)
+
+
+def connect(
+    strategy: Overflow, capacity: int | None = None, **options: Any
+) -> tuple[Source, Recorder, list[Any]]:
+    source, drops = Source(), []
+    recorder = Recorder(**options)
+    rsf.from_publisher(source).on_overflow(
+        strategy, capacity=capacity, on_drop=drops.append
+    ).subscribe(recorder)
+    return source, recorder, drops
+
+
+def figures(recorder: Recorder) -> rsf.BoundaryFigures:
+    return rsf.figures_of(recorder.subscription)[0]
+
+
+# -- each strategy ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", Overflow)
+def test_upstream_is_asked_for_everything_once(strategy: Overflow) -> None:
+    source, recorder, _ = connect(strategy)
+    assert source.requests == [rsf.UNBOUNDED]
+    recorder.subscription.request(5)
+    recorder.subscription.request(5)
+    source.send(1, 2, 3)
+    assert recorder.elements == [1, 2, 3]
+    assert source.requests == [rsf.UNBOUNDED]
+
+
+@pytest.mark.parametrize("strategy", Overflow)
+def test_what_is_asked_for_is_delivered_at_once(strategy: Overflow) -> None:
+    source, recorder, drops = connect(strategy, request=1000)
+    for n in range(1000):
+        source.send(n)
+        assert len(recorder.elements) == n + 1
+    source.subscriber.on_complete()
+    assert recorder.elements == list(range(1000))
+    assert recorder.terminal == ("on_complete",)
+    assert drops == []
+    recorder.check()
+
+
+def test_a_full_buffer_ends_the_stream_after_what_it_holds() -> None:
+    source, recorder, drops = connect(Overflow.BUFFER, 3)
+    source.send("a", "b", "c")
+    assert source.cancels == 0
+    source.send("d")
+    assert source.cancels == 1
+    assert drops == ["d"]
+    source.send("e")  # it goes on all the same
+    assert drops == ["d"]
+    assert recorder.terminal is None
+    assert figures(recorder).held == 3
+    assert figures(recorder).dropped == 1
+    recorder.subscription.request(2)
+    assert recorder.elements == ["a", "b"]
+    assert recorder.terminal is None
+    recorder.subscription.request(1)
+    assert recorder.elements == ["a", "b", "c"]
+    error = recorder.error
+    assert isinstance(error, rsf.BufferOverflow)
+    assert "on_overflow(BUFFER): an element came while 3 others waited" in str(error)
+    assert "capacity=" in str(error)
+    assert source.cancels == 1
+    recorder.check()
+
+
+def test_the_capacity_bounds_what_waits_and_not_what_passes() -> None:
+    source, recorder, _ = connect(Overflow.BUFFER, 2)
+    for n in range(50):
+        source.send(2 * n, 2 * n + 1)
+        assert figures(recorder).held == 2
+        recorder.subscription.request(2)
+    assert recorder.elements == list(range(100))
+    assert recorder.terminal is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "capacity", "kept", "lost"),
+    [
+        (Overflow.DROP_OLDEST, 3, [7, 8, 9], [0, 1, 2, 3, 4, 5, 6]),
+        (Overflow.DROP_OLDEST, 1, [9], [0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        (Overflow.DROP_LATEST, 3, [0, 1, 2], [3, 4, 5, 6, 7, 8, 9]),
+        (Overflow.DROP_LATEST, 1, [0], [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        (Overflow.LATEST, None, [9], [0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        (Overflow.LATEST, 1, [9], [0, 1, 2, 3, 4, 5, 6, 7, 8]),
+    ],
+)
+def test_what_is_dropped_and_what_stays(
+    strategy: Overflow, capacity: int | None, kept: list[int], lost: list[int]
+) -> None:
+    source, recorder, drops = connect(strategy, capacity)
+    source.send(*range(10))
+    assert drops == lost
+    assert figures(recorder).dropped == len(lost)
+    assert figures(recorder).held == len(kept)
+    source.subscriber.on_complete()
+    recorder.subscription.request(100)
+    assert recorder.elements == kept
+    assert recorder.terminal == ("on_complete",)
+    assert figures(recorder).dropped == len(lost)
+    assert source.cancels == 0
+    recorder.check()
+
+
+@pytest.mark.parametrize("strategy", DROPPING)
+def test_what_was_dropped_is_not_owed(strategy: Overflow) -> None:
+    source, recorder, drops = connect(strategy, None if strategy is Overflow.LATEST else 2)
+    source.send(1, 2, 3, 4)
+    recorder.subscription.request(4)
+    before = len(recorder.elements)
+    source.send(*"abcdefgh")  # 4 were asked for, however many were dropped before
+    assert len(recorder.elements) == 4
+    assert recorder.elements[before:] == list("abcdefgh")[: 4 - before]
+    assert len(recorder.elements) + len(drops) + figures(recorder).held == 12
+
+
+def test_error_ends_the_stream_by_the_first_element_that_nobody_asked_for() -> None:
+    source, recorder, drops = connect(Overflow.ERROR, request=2)
+    source.send("a", "b")
+    assert recorder.terminal is None
+    source.send("c", "d")
+    assert recorder.elements == ["a", "b"]
+    assert isinstance(recorder.error, rsf.BufferOverflow)
+    assert "nobody had asked for" in str(recorder.error)
+    assert "Overflow.LATEST" in str(recorder.error)
+    assert drops == ["c"]
+    assert source.cancels == 1
+    assert figures(recorder).dropped == 1
+    recorder.check()
+
+
+def test_error_does_not_take_an_element_being_delivered_for_demand() -> None:
+    # The demand that the element being delivered uses up is spent, though nobody has had it yet.
+    def more(recorder: Recorder, element: str) -> None:
+        source.send("b")
+
+    source, recorder, drops = connect(Overflow.ERROR, on_next=more)
+    recorder.subscription.request(1)
+    source.send("a")
+    assert recorder.elements == ["a"]
+    assert drops == ["b"]
+    assert isinstance(recorder.error, rsf.BufferOverflow)
+    recorder.check()
+
+
+def test_error_holds_what_was_asked_for_up_to_the_capacity() -> None:
+    def more(recorder: Recorder, element: int) -> None:
+        if element == 0:
+            source.send(1, 2, 3)
+
+    source, recorder, drops = connect(Overflow.ERROR, 2, request=rsf.UNBOUNDED, on_next=more)
+    source.send(0)
+    assert recorder.elements == [0, 1, 2]
+    assert drops == [3]
+    assert "an element came while 2 others waited" in str(recorder.error)
+    assert recorder.max_depth == 1
+    recorder.check()
+
+
+# -- endings ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", Overflow)
+def test_an_end_comes_at_once_when_nothing_is_held_and_nothing_is_asked(
+    strategy: Overflow,
+) -> None:
+    source, recorder, _ = connect(strategy)
+    source.subscriber.on_complete()
+    assert recorder.terminal == ("on_complete",)
+    source, recorder, _ = connect(strategy)
+    error = ValueError("as it should")
+    source.subscriber.on_error(error)
+    assert recorder.error is error
+    recorder.check()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_end_comes_after_what_is_held_and_needs_no_further_request(fails: bool) -> None:
+    source, recorder, _ = connect(Overflow.BUFFER, 5)
+    source.send(1, 2, 3)
+    error = ValueError("as it should")
+    if fails:
+        source.subscriber.on_error(error)
+    else:
+        source.subscriber.on_complete()
+    assert recorder.terminal is None
+    recorder.subscription.request(2)
+    assert recorder.terminal is None
+    recorder.subscription.request(1)
+    assert recorder.elements == [1, 2, 3]
+    assert recorder.terminal == (("on_error", error) if fails else ("on_complete",))
+    assert source.cancels == 0
+    recorder.check()
+
+
+def test_what_comes_after_the_end_has_no_effect(dropped: list[BaseException]) -> None:
+    source, recorder, drops = connect(Overflow.BUFFER, 5)
+    source.send(1)
+    source.subscriber.on_complete()
+    source.send(2)
+    late = ValueError("late")
+    source.subscriber.on_error(late)
+    source.subscriber.on_complete()
+    recorder.subscription.request(5)
+    assert recorder.elements == [1]
+    assert recorder.terminal == ("on_complete",)
+    assert dropped == [late]
+    assert drops == []
+    recorder.check()
+
+
+def test_cancel_lets_go_of_all_that_is_held() -> None:
+    class Element:
+        pass
+
+    source, recorder, drops = connect(Overflow.BUFFER, 5)
+    elements = [Element(), Element()]
+    refs = [weakref.ref(element) for element in elements]
+    source.send(*elements)
+    elements.clear()
+    assert all(ref() is not None for ref in refs)
+    recorder.subscription.cancel()
+    recorder.subscription.cancel()
+    gc.collect()
+    assert source.cancels == 1
+    assert [ref() for ref in refs] == [None, None]
+    source.send(1)
+    source.subscriber.on_complete()
+    recorder.subscription.request(5)
+    assert recorder.signals == [("on_subscribe",)]
+    assert drops == []
+    assert figures(recorder).dropped == 0
+    assert figures(recorder).held == 0
+
+
+def test_cancel_lets_go_of_an_error_that_waits() -> None:
+    class Waiting(Exception):
+        pass
+
+    source, recorder, _ = connect(Overflow.BUFFER, 5)
+    source.send(1)
+    error = Waiting()
+    source.subscriber.on_error(error)
+    kept = weakref.ref(error)
+    del error
+    assert kept() is not None
+    recorder.subscription.cancel()
+    gc.collect()
+    assert kept() is None
+
+
+@pytest.mark.parametrize("strategy", DROPPING)
+def test_nothing_counts_after_cancel_though_the_last_element_is_still_being_delivered(
+    strategy: Overflow,
+) -> None:
+    def leave(recorder: Recorder, element: int) -> None:
+        recorder.subscription.cancel()
+        source.send(2, 3, 4)
+
+    source, recorder, drops = connect(strategy, 1, request=rsf.UNBOUNDED, on_next=leave)
+    source.send(1)
+    assert recorder.elements == [1]
+    assert drops == []
+    assert figures(recorder).held == 0
+
+
+def test_nothing_is_held_that_comes_between_the_end_of_a_drain_and_that_of_cancel() -> None:
+    class Slow(OverflowSubscription):
+        def _stop(self) -> None:
+            self._enter()  # another thread drains, finds the stream cancelled, and lets go
+            self.on_next(2)
+            super()._stop()
+
+    source, recorder = Source(), Recorder()
+    source.subscribe(Slow(recorder, OnOverflow(Overflow.BUFFER)))
+    source.send(1)
+    recorder.subscription.cancel()
+    assert figures(recorder).held == 0
+
+
+@pytest.mark.parametrize("ending", ["cancel", "on_complete", "on_error", "overflow"])
+def test_after_the_end_nothing_keeps_the_subscriber(ending: str) -> None:
+    source, recorder, _ = connect(Overflow.BUFFER, 2, request=1)
+    source.send(1)
+    if ending == "cancel":
+        recorder.subscription.cancel()
+    elif ending == "on_complete":
+        source.subscriber.on_complete()
+    elif ending == "on_error":
+        source.subscriber.on_error(ValueError("as it should"))
+    else:
+        source.send(2, 3, 4)
+        recorder.subscription.request(2)
+    kept, subscription = weakref.ref(recorder), recorder.subscription
+    del recorder
+    gc.collect()
+    assert kept() is None
+    assert source.subscriber is not None
+    assert subscription is not None
+
+
+@pytest.mark.parametrize("n", [0, -1, "1", 1.5, True, None])
+def test_a_wrong_request_is_an_error_that_overtakes(n: Any) -> None:
+    source, recorder, _ = connect(Overflow.BUFFER, 5)
+    source.send(1, 2)
+    recorder.subscription.request(n)
+    assert recorder.elements == []
+    assert "§3.9" in str(recorder.error)
+    assert source.cancels == 1
+
+
+def test_a_request_is_looked_at_once() -> None:
+    class Fickle:
+        answers = iter([1, 5, 9])
+
+        def __index__(self) -> int:
+            return next(self.answers)
+
+    source, recorder, _ = connect(Overflow.ERROR, request=Fickle())
+    assert figures(recorder).demand == 1
+    source.send("a", "b")
+    assert recorder.elements == ["a"]
+    assert isinstance(recorder.error, rsf.BufferOverflow)
+
+
+def test_demand_saturates() -> None:
+    source, recorder, _ = connect(Overflow.ERROR, request=rsf.UNBOUNDED)
+    recorder.subscription.request(rsf.UNBOUNDED)
+    recorder.subscription.request(2**70)
+    source.send(*range(10))
+    assert recorder.elements == list(range(10))
+
+
+# -- against a model ---------------------------------------------------------------------------
+
+
+class Model:
+    """What should happen, in as few words as possible; one thread."""
+
+    def __init__(self, strategy: Overflow, capacity: int) -> None:
+        self.strategy, self.capacity = strategy, capacity
+        self.held: list[int] = []
+        self.delivered: list[int] = []
+        self.dropped: list[int] = []
+        self.demand = 0
+        self.ending = self.terminal = ""
+        self.over = False
+
+    def send(self, element: int) -> None:
+        if self.ending or self.over:
+            return
+        if self.demand:
+            self.held.append(element)
+        elif self.strategy is Overflow.ERROR:
+            self.dropped.append(element)
+            self.ending = "overflow"
+        elif len(self.held) < self.capacity:
+            self.held.append(element)
+        elif self.strategy in (Overflow.DROP_OLDEST, Overflow.LATEST):
+            self.dropped.append(self.held.pop(0))
+            self.held.append(element)
+        else:
+            self.dropped.append(element)
+            if self.strategy is Overflow.BUFFER:
+                self.ending = "overflow"
+        self.settle()
+
+    def request(self, n: int) -> None:
+        if not self.over:
+            self.demand += n
+            self.settle()
+
+    def end(self, how: str) -> None:
+        self.ending = self.ending or how
+        self.settle()
+
+    def cancel(self) -> None:
+        self.over = True
+        self.held.clear()
+
+    def settle(self) -> None:
+        while self.held and self.demand and not self.over:
+            self.delivered.append(self.held.pop(0))
+            self.demand -= 1
+        if self.ending and not self.held and not self.over:
+            self.over = True
+            self.terminal = self.ending
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("send"), st.integers(1, 6)),
+    st.tuples(st.just("send"), st.integers(1, 6)),
+    st.tuples(st.just("request"), st.integers(1, 4)),
+    st.tuples(st.just("request"), st.integers(1, 4)),
+    st.tuples(st.sampled_from(["complete", "fail", "cancel"]), st.just(0)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(Overflow), st.integers(1, 4), st.lists(STEPS, max_size=25))
+def test_any_row_of_signals_is_handled_as_the_model_says(
+    strategy: Overflow, capacity: int, steps: list[tuple[str, int]]
+) -> None:
+    capacity = 1 if strategy is Overflow.LATEST else capacity
+    source, recorder, drops = connect(strategy, capacity)
+    model = Model(strategy, capacity)
+    sent = 0
+    for step, n in steps:
+        if step == "send":
+            for element in range(sent, sent + n):
+                source.send(element)
+                model.send(element)
+            sent += n
+        elif step == "request":
+            recorder.subscription.request(n)
+            model.request(n)
+        elif step == "cancel":
+            recorder.subscription.cancel()
+            model.cancel()
+        elif step == "complete":
+            source.subscriber.on_complete()
+            model.end(step)
+        elif not model.ending and not model.over:  # else it would be reported
+            source.subscriber.on_error(ValueError("as it should"))
+            model.end(step)
+        assert recorder.elements == model.delivered
+        assert drops == model.dropped
+        assert figures(recorder).held == len(model.held)
+        assert figures(recorder).dropped == len(model.dropped)
+        terminal = {"": None, "complete": "on_complete"}.get(model.terminal, "on_error")
+        assert (recorder.terminal or (None,))[0] == terminal
+        if model.terminal == "overflow":
+            assert isinstance(recorder.error, rsf.BufferOverflow)
+    recorder.check()
+
+
+# -- publishers that break rules -------------------------------------------------------------------
+
+
+def test_none_is_a_type_error_for_both_sides() -> None:
+    source, recorder, drops = connect(Overflow.BUFFER, 5)
+    with pytest.raises(TypeError, match=r"§2\.13"):
+        source.send(None)
+    assert isinstance(recorder.error, TypeError)
+    assert source.cancels == 1
+    assert drops == []
+
+
+def test_what_is_no_error_is_a_type_error_for_both_sides() -> None:
+    source, recorder, _ = connect(Overflow.BUFFER, 5)
+    with pytest.raises(TypeError, match="exception instance"):
+        source.subscriber.on_error("no")
+    assert isinstance(recorder.error, TypeError)
+
+
+def test_a_publisher_that_raises_in_subscribe_is_an_error() -> None:
+    class Raising:
+        def subscribe(self, subscriber: Any, /) -> None:
+            raise ValueError("as it should")
+
+    recorder = Recorder()
+    rsf.from_publisher(Raising()).on_overflow(Overflow.BUFFER).subscribe(recorder)
+    assert isinstance(recorder.error, ValueError)
+    recorder.check()
+
+
+def test_a_second_subscription_is_cancelled() -> None:
+    source, recorder, _ = connect(Overflow.BUFFER)
+    second = Source()
+    source.subscriber.on_subscribe(second)
+    assert second.cancels == 1
+    assert source.cancels == 0
+    assert second.requests == []
+    recorder.check()
+
+
+def test_the_bound_holds_while_another_thread_is_delivering() -> None:
+    """Nothing above holds back what a second thread signals."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait(recorder: Recorder, element: Any) -> None:
+        inside.set()
+        wait_for(go_on)
+
+    source, recorder, drops = connect(Overflow.DROP_LATEST, 2, request=rsf.UNBOUNDED, on_next=wait)
+    first = start_thread(lambda: source.send(0))
+    wait_for(inside)
+    source.send(1, 2, 3, 4)
+    assert figures(recorder).held == 2
+    assert drops == [3, 4]
+    go_on.set()
+    first.result()
+    assert recorder.elements == [0, 1, 2]
+    recorder.check()
+
+
+# -- threads ---------------------------------------------------------------------------------------
+
+SENDERS = 4
+EACH = 400
+
+
+def _numbers(sender: int) -> Iterator[tuple[int, int]]:
+    return ((sender, n) for n in range(EACH))
+
+
+def _check_order(elements: list[tuple[int, int]]) -> None:
+    """Each sender's elements in its order, none twice."""
+    for sender in range(SENDERS):
+        mine = [n for who, n in elements if who == sender]
+        assert mine == sorted(set(mine))
+
+
+@pytest.mark.parametrize("threads_below", [False, True])
+def test_a_buffer_that_is_large_enough_loses_and_doubles_nothing(threads_below: bool) -> None:
+    source = Source()
+    stream = rsf.from_publisher(source).on_overflow(Overflow.BUFFER, capacity=SENDERS * EACH)
+    recorder = Recorder()
+    (stream.publish_on(prefetch=16) if threads_below else stream).subscribe(recorder)
+    recorder.wait_subscribed()
+
+    def ask() -> None:
+        for _ in range(SENDERS * EACH // 2):
+            recorder.subscription.request(2)
+
+    run_threads([*(partial(source.send, *_numbers(n)) for n in range(SENDERS)), ask])
+    source.subscriber.on_complete()
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert len(recorder.elements) == SENDERS * EACH
+    _check_order(recorder.elements)
+    recorder.check()
+
+
+@pytest.mark.parametrize("strategy", DROPPING)
+def test_every_element_is_delivered_or_dropped_once(strategy: Overflow) -> None:
+    source, recorder, drops = connect(strategy, None if strategy is Overflow.LATEST else 3)
+
+    def ask() -> None:
+        for _ in range(EACH):
+            recorder.subscription.request(1)
+
+    run_threads([*(partial(source.send, *_numbers(n)) for n in range(SENDERS)), ask])
+    source.subscriber.on_complete()
+    recorder.subscription.request(3)
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert len(recorder.elements) <= EACH + 3
+    assert figures(recorder).dropped == len(drops)
+    assert sorted(recorder.elements + drops) == [
+        (sender, n) for sender in range(SENDERS) for n in range(EACH)
+    ]
+    _check_order(recorder.elements)
+    recorder.check()
+
+
+@pytest.mark.parametrize("strategy", [Overflow.BUFFER, Overflow.ERROR])
+def test_an_overflow_among_threads_is_told_once(strategy: Overflow) -> None:
+    for _ in range(10):
+        source, recorder, drops = connect(strategy, 5)
+        run_threads(
+            [partial(source.send, *range(20))] * 3 + [partial(recorder.subscription.request, 9)]
+        )
+        recorder.subscription.request(100)
+        assert isinstance(recorder.wait_terminal()[1], rsf.BufferOverflow)
+        assert len(drops) == 1
+        assert len(recorder.elements) <= 14
+        assert source.cancels == 1
+        recorder.check()
+
+
+@pytest.mark.parametrize("strategy", Overflow)
+def test_cancel_races_with_everything(strategy: Overflow) -> None:
+    for _ in range(10):
+        source, recorder, _ = connect(strategy, None if strategy is Overflow.LATEST else 4)
+        run_threads(
+            [
+                partial(source.send, *range(50)),
+                partial(source.send, *range(50)),
+                partial(recorder.subscription.request, 10),
+                recorder.subscription.cancel,
+            ]
+        )
+        held = figures(recorder).held
+        assert held == 0
+        assert source.cancels == 1
+        recorder.check()
+        kept = weakref.ref(recorder)
+        del recorder
+        gc.collect()
+        assert kept() is None
+
+
+# -- drops -----------------------------------------------------------------------------------------
+
+
+class _Seen(deque[Any]):
+    """Calls back, once, when the oldest has been taken out and its place is empty."""
+
+    when_taken: Callable[[], object] | None = None
+
+    def popleft(self) -> Any:
+        taken = super().popleft()
+        then, self.when_taken = self.when_taken, None
+        if then is not None:
+            then()
+        return taken
+
+
+@pytest.mark.parametrize("strategy", [Overflow.LATEST, Overflow.DROP_OLDEST])
+def test_what_takes_the_place_of_another_is_delivered_though_the_place_was_seen_empty(
+    strategy: Overflow,
+) -> None:
+    emitters: list[rsf.Emitter[int]] = []
+    recorder = Recorder()
+    rsf.create(emitters.append, overflow=strategy, capacity=1).subscribe(recorder)
+    subscription: Any = recorder.subscription
+    subscription._held.elements = elements = _Seen()
+    emitters[0].next(1)
+    elements.when_taken = lambda: run_threads([lambda: subscription.request(1)])
+    emitters[0].next(2)
+    assert recorder.elements == [2]
+
+
+def test_what_on_drop_raises_is_no_part_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
+    source = Source()
+    recorder = Recorder()
+
+    def fail(element: int) -> None:
+        raise ValueError(element)
+
+    rsf.from_publisher(source).on_overflow(
+        Overflow.DROP_OLDEST, capacity=1, on_drop=fail
+    ).subscribe(recorder)
+    source.send(1, 2, 3)
+    recorder.subscription.request(5)
+    assert recorder.elements == [3]
+    assert [str(one.exc_value) for one in seen] == ["1", "2"]
+    assert "on_drop" in seen[0].err_msg
+
+
+def test_on_drop_keeps_nobody_from_the_elements() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait(element: int) -> None:
+        inside.set()
+        wait_for(go_on)
+
+    source = Source()
+    recorder = Recorder()
+    rsf.from_publisher(source).on_overflow(
+        Overflow.DROP_OLDEST, capacity=2, on_drop=wait
+    ).subscribe(recorder)
+    sender = start_thread(lambda: source.send(1, 2, 3))
+    wait_for(inside)
+    recorder.subscription.request(5)
+    assert recorder.elements == [2, 3]
+    source.send(4)
+    assert recorder.elements == [2, 3, 4]
+    go_on.set()
+    sender.result()
+    recorder.check()
+
+
+def test_drops_are_counted_without_an_observer() -> None:
+    recorder = Recorder()
+    rsf.range_(100).on_overflow(Overflow.DROP_LATEST, capacity=10).subscribe(recorder)
+    assert figures(recorder).dropped == 90
+    recorder.subscription.request(10)
+    assert recorder.terminal == ("on_complete",)
+
+
+# -- in pipelines ----------------------------------------------------------------------------------
+
+
+def test_a_slow_stage_below_a_fast_source_sees_some_elements_in_order() -> None:
+    lost: list[int] = []
+    with ThreadPoolExecutor(2) as pool:
+        seen = (
+            rsf.range_(20_000)
+            .subscribe_on(pool)
+            .on_overflow(Overflow.DROP_OLDEST, capacity=64, on_drop=lost.append)
+            .publish_on(pool, prefetch=8)
+            .map(lambda n: n)
+            .to_list()
+        )
+    assert seen == sorted(set(seen))
+    assert seen[-1] == 19_999  # the newest is never dropped
+    assert sorted(seen + lost) == list(range(20_000))
+
+
+def test_take_ends_a_source_that_goes_on() -> None:
+    source, recorder = Source(), Recorder(request=rsf.UNBOUNDED)
+    rsf.from_publisher(source).on_overflow(Overflow.LATEST).take(2).subscribe(recorder)
+    source.send(1, 2, 3)
+    assert recorder.elements == [1, 2]
+    assert recorder.terminal == ("on_complete",)
+    assert source.cancels == 1
+
+
+def test_figures_tell_who_waits_for_whom() -> None:
+    source, recorder, _ = connect(Overflow.BUFFER, 7)
+    before = figures(recorder)
+    assert (before.held, before.max_held, before.held_bytes, before.demand) == (0, 7, None, 0)
+    source.send(1, 2)
+    waiting = figures(recorder)
+    assert waiting.held == 2
+    assert waiting.waited_for_demand > 0.0
+    assert waiting.waited_for_upstream == 0.0
+    recorder.subscription.request(3)
+    served = figures(recorder)
+    assert (served.held, served.demand) == (0, 1)
+    assert served.waited_for_demand >= waiting.waited_for_demand
+    assert figures(recorder).waited_for_upstream > 0.0
+    source.subscriber.on_complete()
+    over = figures(recorder)
+    assert over == figures(recorder)
+
+
+def test_describe_says_what_is_held() -> None:
+    stream = rsf.range_(5).on_overflow(Overflow.DROP_OLDEST, capacity=16).map(str)
+    assert "on_overflow(DROP_OLDEST): at most 16 elements" in stream.describe()
+    text = rsf.range_(5).on_overflow(Overflow.LATEST).describe()
+    assert "on_overflow(LATEST): at most 1 element" in text
+    assert "at most 1024 elements" in rsf.range_(5).on_overflow(Overflow.ERROR).describe()
+
+
+def test_arguments_are_checked() -> None:
+    stream = rsf.range_(5)
+    with pytest.raises(TypeError, match="strategy must be a member of Overflow, got 'drop_oldest'"):
+        stream.on_overflow("drop_oldest")  # type: ignore[arg-type]
+    for capacity in (0, -1):
+        with pytest.raises(ValueError, match="capacity must be >= 1"):
+            stream.on_overflow(Overflow.BUFFER, capacity=capacity)
+    with pytest.raises(TypeError, match="capacity must be an int"):
+        stream.on_overflow(Overflow.BUFFER, capacity="many")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="LATEST holds one element"):
+        stream.on_overflow(Overflow.LATEST, capacity=2)
+    with pytest.raises(TypeError, match="on_drop must be callable"):
+        stream.on_overflow(Overflow.LATEST, on_drop=1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"§1\.9"):
+        stream.on_overflow(Overflow.BUFFER).subscribe(None)  # type: ignore[arg-type]

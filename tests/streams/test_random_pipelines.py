@@ -1,0 +1,408 @@
+"""Random pipelines agree with a list model, keep the rules on every signal, and leave nothing.
+
+``RSTREAMS_FAST_PIPELINES=10000`` runs more of them than the suite does, and others; ``make stress``
+does, on all backends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+import rstreams_fast
+from rstreams_fast import errors
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.streams import drain, program, publish_on, push, unbatch
+from tests.helpers import DEADLINE
+from tests.streams.pipelines import model as m
+from tests.streams.pipelines.bench import BUILD, Resources
+from tests.streams.pipelines.draw import OPERATORS, pipelines
+from tests.streams.pipelines.judge import Difference, judge
+
+#: What the suite runs; any other number also means other pipelines, on each backend others.
+IN_THE_SUITE = 500
+EXAMPLES = int(os.environ.get("RSTREAMS_FAST_PIPELINES", IN_THE_SUITE))
+SEED = 1 if EXAMPLES == IN_THE_SUITE else f"{EXAMPLES} on {rstreams_fast.backend}"
+
+#: A faulty stream has to be found out within so many pipelines.
+ENOUGH = 1000
+
+deterministic = settings(
+    database=None, deadline=None, suppress_health_check=list(HealthCheck), print_blob=False
+)
+
+
+@pytest.fixture(scope="module")
+def resources() -> Iterator[Resources]:
+    log = logging.getLogger("rstreams_fast")
+    before, log.disabled = log.disabled, True  # thousands of dropped errors are expected here
+    resources = Resources()
+    yield resources
+    resources.close()
+    log.disabled = before
+
+
+@pytest.mark.timeout(1200)
+def test_random_pipelines(resources: Resources) -> None:
+    """What holds for all signals: §1.1, §1.3, §1.7, §1.8, §1.9, §2.12, §2.13, §3.3, §3.6, §3.7,
+    §3.13, §3.15, §3.16, and §1.11 where it is shared; and elements, ends, demand upstream, threads,
+    tasks, references.
+    """
+
+    @seed(SEED)
+    @settings(deterministic, max_examples=EXAMPLES)
+    @given(pipeline=pipelines())
+    def run(pipeline: m.Pipeline) -> None:
+        judge(pipeline, resources)
+
+    run()
+
+
+def test_every_operator_and_source_has_its_turn() -> None:
+    assert OPERATORS.keys() == BUILD.keys()
+    drawn: set[str] = set()
+
+    @seed(2)
+    @settings(deterministic, max_examples=500, phases=[Phase.generate])
+    @given(pipeline=pipelines())
+    def look(pipeline: m.Pipeline) -> None:
+        drawn.add(pipeline.origin.kind)
+        drawn.update(type(op).__name__ for op in pipeline.ops)
+        drawn.add(f"stop: {pipeline.stop.kind} {pipeline.stop.where}")
+
+    look()
+    assert drawn >= {kind.__name__ for kind in OPERATORS}
+    assert drawn >= m.Origin.KINDS
+    assert drawn >= {
+        f"stop: {what} {where}"
+        for what, where in itertools.product(["cancel", "raise"], ["subscribe", "next"])
+    } | {"stop: cancel outside", "stop: bad next", "stop: bad outside"}
+
+
+# -- what they have found, and what stays mended ---------------------------------------------------
+
+FOUND = {
+    "unbatch kept the last iterable": m.Pipeline(
+        m.Origin("range", 1), (m.Unbatch(), m.Map(in_c=True), m.Unbatch()), m.Demand(first=1)
+    ),
+    "subscribe_on worked on after a subscriber had raised": m.Pipeline(
+        m.Origin("foreign", 4),
+        (m.SubscribeOn(), m.Skip(3)),
+        m.Demand(first=1),
+        m.Stop("raise", 0, "subscribe"),
+    ),
+    "the first observer to raise kept the subscriber": m.Pipeline(
+        m.Origin("range", 2), (m.DoOn("complete"),), m.Demand(first=1), fault=m.Fault(0, 0)
+    ),
+    "what skip dropped below it made take ask for more": m.Pipeline(
+        m.Origin("foreign", 4), (m.Take(3), m.Skip(1)), m.Demand(first=100)
+    ),
+    "a seed was forgotten when take asked for all it takes": m.Pipeline(
+        m.Origin("foreign", 4), (m.Scan(5), m.Take(3)), m.Demand(first=100)
+    ),
+    "an error overtook elements of a run without a boundary": m.Pipeline(
+        m.Origin("list", 30, fails=True),
+        (m.Filter(1), m.Scan(8)),
+        m.Demand(first=0, inside=2, outside=(100,)),
+    ),
+}
+
+
+@pytest.mark.parametrize("pipeline", FOUND.values(), ids=list(FOUND))
+def test_what_was_found_stays_mended(resources: Resources, pipeline: m.Pipeline) -> None:
+    errors._unraisable_type.cache_clear()
+    judge(pipeline, resources)
+
+
+# -- the proof that they find ----------------------------------------------------------------------
+
+
+class Between:
+    """A publisher between a stream and its subscribers, with a subscription of a kind for each."""
+
+    def __init__(self, upstream: Any, passing: type[Passing]) -> None:
+        self.upstream = upstream
+        self.passing = passing
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        self.upstream.subscribe(self.passing(subscriber))
+
+
+class Passing:
+    """A correct subscription and subscriber in between; subclasses break one thing."""
+
+    says: ClassVar[str]
+
+    def __init__(self, subscriber: Any) -> None:
+        self.subscriber = subscriber
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        self.subscription = subscription
+        try:
+            self.subscriber.on_subscribe(self)
+        except BaseException:
+            self.subscriber = None
+            raise
+
+    def on_next(self, element: Any, /) -> None:
+        subscriber = self.subscriber
+        if subscriber is not None:
+            try:
+                subscriber.on_next(element)
+            except BaseException:
+                self.subscriber = None
+                raise
+
+    def on_error(self, error: BaseException, /) -> None:
+        subscriber, self.subscriber = self.subscriber, None
+        if subscriber is not None:
+            subscriber.on_error(error)
+
+    def on_complete(self) -> None:
+        subscriber, self.subscriber = self.subscriber, None
+        if subscriber is not None:
+            subscriber.on_complete()
+
+    def request(self, n: int, /) -> None:
+        self.subscription.request(n)
+
+    def cancel(self) -> None:
+        self.subscriber = None
+        self.subscription.cancel()
+
+
+class Twice(Passing):
+    says = "§1.1|other elements"
+
+    def on_next(self, element: Any, /) -> None:
+        super().on_next(element)
+        super().on_next(element)
+
+
+class AsksForOneMore(Passing):
+    says = "§1.1"
+
+    def request(self, n: Any, /) -> None:
+        super().request(n + 1 if type(n) is int and n > 0 else n)
+
+
+class CompletesTwice(Passing):
+    says = "§1.7"
+
+    def on_complete(self) -> None:
+        subscriber = self.subscriber
+        super().on_complete()
+        if subscriber is not None:
+            subscriber.on_complete()
+
+
+class CompletesInsteadOfFailing(Passing):
+    says = "complete"
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.on_complete()
+
+
+class NeverCompletes(Passing):
+    says = "or the end, did not come"
+
+    def on_complete(self) -> None:
+        pass
+
+
+class LosesTheThird(Passing):
+    says = "other elements"
+    seen = 0
+
+    def on_next(self, element: Any, /) -> None:
+        self.seen += 1
+        if self.seen == 3:
+            self.subscription.request(1)
+        else:
+            super().on_next(element)
+
+
+class IgnoresCancel(Passing):
+    says = "§1.8"
+
+    def cancel(self) -> None:
+        pass
+
+
+class StaysAfterTheEnd(Passing):
+    says = "kept: the subscriber"
+
+    def on_complete(self) -> None:
+        self.subscriber.on_complete()
+
+
+class KeepsAnElement(Passing):
+    says = "kept: elements"
+
+    def on_next(self, element: Any, /) -> None:
+        self.last = element
+        super().on_next(element)
+
+
+class LeavesAThread(Passing):
+    says = "is left running"
+
+    def on_complete(self) -> None:
+        threading.Thread(target=time.sleep, args=(2,), daemon=True).start()
+        super().on_complete()
+
+
+class RequestRaises(Passing):
+    says = "§3.16"
+
+    def request(self, n: int, /) -> None:
+        if n == 7:
+            raise RuntimeError("seven is too much")
+        super().request(n)
+
+
+class BearsNoRequestAfterCancel(Passing):
+    says = "§3.16"
+
+    def request(self, n: int, /) -> None:
+        self.subscriber.on_next  # noqa: B018 - None has none
+        super().request(n)
+
+
+class SubscribesTwice(Passing):
+    says = "§2.12"
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        subscriber = self.subscriber
+        super().on_subscribe(subscription)
+        subscriber.on_subscribe(self)
+
+
+WRAPPERS = Passing.__subclasses__()
+
+
+def one_more(bound: Callable[..., int]) -> Callable[..., int]:
+    return lambda self, n: min(bound(self, n) + 1, UNBOUNDED)
+
+
+def nothing(_: Any) -> Callable[..., None]:
+    return lambda self, *args: None
+
+
+def keeping(release: Callable[..., Any]) -> Callable[..., Any]:
+    def keep(self: Any) -> Any:
+        subscriber = self._subscriber
+        released = release(self)
+        self._context = subscriber
+        return released
+
+    return keep
+
+
+def asking_twice(ask: Callable[..., None]) -> Callable[..., None]:
+    def twice(self: Any, *args: Any) -> None:
+        ask(self, *args)
+        ask(self, *args)
+
+    return twice
+
+
+def entering_never_nested(enter: Callable[..., None]) -> Callable[..., None]:
+    def forget(self: Any) -> None:
+        if self._wip.value == 0:
+            enter(self)
+
+    return forget
+
+
+#: The operators that are changed, and those around them: so that few pipelines are enough.
+OLDEST = (
+    m.Filter, m.Take, m.TakeWhile, m.Skip, m.Scan, m.Batch, m.Spread, m.Unbatch, m.PublishOn,
+    m.SubscribeOn, m.MapAsync,
+)  # fmt: skip
+
+#: Real code with one thing changed: class, method, change, what is said of it.
+MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
+    "take asks for one more": (
+        program.Program, "_without_seed", one_more, "of the source",
+    ),
+    "what a filter drops is not asked for again": (
+        push.PushSubscription, "_repay", nothing, "an element that was requested",
+    ),
+    "the drain keeps its subscriber": (drain.Drain, "_release", keeping, "kept: the subscriber"),
+    "publish_on asks for its prefetch twice": (
+        publish_on.RingSubscription, "_first_ask", asking_twice, "DemandExceeded",
+    ),
+    "publish_on never asks again": (
+        publish_on.RingSubscription, "_replenish", nothing, "an element that was requested",
+    ),
+    "unbatch keeps its iterable": (
+        unbatch._Items, "close", lambda _: lambda self: self.current, "kept: elements",
+    ),
+    "cancel does not reach upstream": (drain.Upstream, "cancel", nothing, "kept"),
+    "work that comes while the drain is held is forgotten": (
+        drain.Drain, "_enter", entering_never_nested, "",
+    ),
+}  # fmt: skip
+
+
+class Found(BaseException):
+    """Not for hypothesis: the first difference is enough."""
+
+
+def find(
+    resources: Resources,
+    broken: type[Passing] | None = None,
+    *,
+    pool: tuple[type[m.Op], ...] = tuple(OPERATORS),
+    patience: float = 0.4,
+    within: int = ENOUGH,
+) -> Difference | None:
+    """The first difference that random pipelines make visible."""
+
+    def between(stream: Any) -> Any:
+        return stream if broken is None else Between(stream, broken)
+
+    @seed(3)
+    @settings(deterministic, max_examples=within, phases=[Phase.generate])
+    @given(pipeline=pipelines(pool))
+    def run(pipeline: m.Pipeline) -> None:
+        try:
+            judge(pipeline, resources, patience=patience, broken=between)
+        except Difference as difference:
+            raise Found(difference) from None
+
+    try:
+        run()
+    except Found as found:
+        return found.args[0]
+    finally:
+        resources.threads |= set(threading.enumerate())  # a faulty stream may have left some
+    return None
+
+
+@pytest.mark.parametrize("broken", WRAPPERS)
+def test_a_broken_publisher_is_found_out(resources: Resources, broken: type[Passing]) -> None:
+    assert re.search(broken.says, str(find(resources, broken)))
+
+
+def test_a_correct_publisher_in_between_is_none(resources: Resources) -> None:
+    assert find(resources, Passing, patience=DEADLINE, within=200) is None
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_changed_operator_is_found_out(
+    resources: Resources, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    owner, method, change, said = MUTANTS[name]
+    monkeypatch.setattr(owner, method, change(getattr(owner, method)))
+    assert said in str(find(resources, pool=OLDEST))

@@ -1,0 +1,465 @@
+"""Replay: what is kept for those who come late, by count, weight and time."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.errors import BufferOverflow, ShutDown
+from rstreams_fast.runtime.timers import ManualTimer
+from rstreams_fast.streams.replay import ReplayProcessor
+from tests.rules.probes import ManualPublisher, subscribed
+
+ALL = rsf.UNBOUNDED
+
+
+def attached(**options: Any) -> tuple[ManualPublisher, ReplayProcessor[Any]]:
+    publisher, processor = ManualPublisher(), ReplayProcessor[Any](**options)
+    publisher.subscribe(processor)
+    return publisher, processor
+
+
+def feed(processor: Any, elements: Any) -> None:
+    for element in elements:
+        processor.on_next(element)
+
+
+def late(publisher: Any) -> list[Any]:
+    """What a subscriber gets who comes now and leaves again."""
+    recorder = subscribed(publisher, ALL)
+    recorder.subscription.cancel()
+    recorder.check()
+    return recorder.elements
+
+
+# -- the three bounds ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_the_last_elements_are_kept_by_count(count: int) -> None:
+    _, processor = attached(count=count)
+    live = subscribed(processor, ALL)
+    for n in range(20):
+        processor.on_next(n)
+        assert late(processor) == list(range(n + 1))[-count:]
+    assert live.elements == list(range(20))
+
+
+def test_the_last_elements_are_kept_by_weight() -> None:
+    _, processor = attached(max_bytes=10, weigher=len)
+    subscribed(processor, ALL)
+    feed(processor, ["1234", "123", "123"])
+    assert late(processor) == ["1234", "123", "123"]
+    processor.on_next("1")
+    assert late(processor) == ["123", "123", "1"]
+    processor.on_next("1" * 11)  # heavier than all that may be kept: delivered, not kept
+    assert late(processor) == []
+    processor.on_next("")
+    assert late(processor) == [""]
+
+
+def test_the_last_elements_are_kept_by_time() -> None:
+    timer = ManualTimer()
+    _, processor = attached(seconds=10, timer=timer)
+    live = subscribed(processor, ALL)
+    for n in range(5):
+        processor.on_next(n)
+        timer.advance(3)
+    assert late(processor) == [2, 3, 4]  # 9, 6 and 3 seconds old
+    timer.advance(1)
+    assert late(processor) == [2, 3, 4]  # just as old as they may be
+    timer.advance(1)
+    assert late(processor) == [3, 4]
+    timer.advance(100)
+    assert late(processor) == []
+    processor.on_next(5)
+    assert late(processor) == [5]
+    assert live.elements == list(range(6))
+
+
+def test_time_goes_on_after_the_end() -> None:
+    timer = ManualTimer()
+    _, processor = attached(seconds=10, timer=timer)
+    feed(processor, "ab")
+    processor.on_complete()
+    assert subscribed(processor, ALL).elements == ["a", "b"]
+    timer.advance(11)
+    assert subscribed(processor).signals == [("on_subscribe",), ("on_complete",)]
+
+
+def test_the_timer_of_the_process_is_used_if_none_is_given() -> None:
+    _, processor = attached(seconds=3600)
+    feed(processor, range(3))
+    assert late(processor) == [0, 1, 2]
+
+
+def test_all_bounds_hold_at_once() -> None:
+    timer = ManualTimer()
+    _, processor = attached(count=4, max_bytes=6, weigher=len, seconds=10, timer=timer)
+    subscribed(processor, ALL)
+    feed(processor, ["a"] * 5)
+    assert late(processor) == ["a"] * 4
+    processor.on_next("bbbb")
+    assert late(processor) == ["a", "a", "bbbb"]
+    timer.advance(9)
+    processor.on_next("c")
+    assert late(processor) == ["a", "bbbb", "c"]
+    timer.advance(2)
+    assert late(processor) == ["c"]
+
+
+@pytest.mark.parametrize("weight", [-1, 1.5, True, None, "1"], ids=repr)
+def test_a_bad_weight_names_the_weigher_and_ends_it(weight: Any) -> None:
+    def weigh(_element: Any) -> Any:
+        return weight
+
+    publisher, processor = attached(max_bytes=10, weigher=weigh)
+    recorder = subscribed(processor, ALL)
+    processor.on_next(1)
+    assert isinstance(recorder.error, TypeError)
+    assert "weigh" in str(recorder.error)
+    assert recorder.elements == []
+    assert publisher.cancels == 1
+
+
+def test_what_the_weigher_raises_ends_it() -> None:
+    publisher, processor = attached(max_bytes=10, weigher=len)
+    recorder = subscribed(processor, ALL)
+    processor.on_next("abc")
+    processor.on_next(5)
+    assert isinstance(recorder.error, TypeError)
+    assert publisher.cancels == 1
+    assert [signal[0] for signal in subscribed(processor, ALL).signals[1:]] == [
+        "on_next",
+        "on_error",
+    ]
+
+
+# -- late, and live --------------------------------------------------------------------------------
+
+
+def test_one_who_comes_late_gets_what_is_kept_and_then_what_comes() -> None:
+    _, processor = attached(count=3)
+    live = subscribed(processor, ALL)
+    feed(processor, range(5))
+    recorder = subscribed(processor, 2)
+    assert recorder.elements == [2, 3]
+    feed(processor, range(5, 7))
+    assert recorder.elements == [2, 3]
+    recorder.subscription.request(ALL)
+    feed(processor, range(7, 9))
+    assert recorder.elements == list(range(2, 9))
+    assert live.elements == list(range(9))
+
+
+def test_one_who_comes_late_does_not_get_what_is_kept_for_a_slow_one_only() -> None:
+    _, processor = attached(count=2)
+    slow = subscribed(processor)
+    feed(processor, range(6))
+    assert late(processor) == [4, 5]
+    slow.subscription.request(ALL)
+    assert slow.elements == list(range(6))
+
+
+def test_without_subscribers_the_last_are_kept_and_the_rest_is_dropped() -> None:
+    _, processor = attached(count=2, buffer_size=2)
+    feed(processor, range(1000))
+    assert late(processor) == [998, 999]
+
+
+def test_after_a_completion_what_is_kept_still_comes_and_then_the_end() -> None:
+    _, processor = attached(count=2)
+    feed(processor, range(5))
+    processor.on_complete()
+    for _ in range(3):
+        recorder = subscribed(processor)
+        assert recorder.terminal is None
+        recorder.subscription.request(1)
+        recorder.subscription.request(1)
+        assert recorder.signals[1:] == [("on_next", 3), ("on_next", 4), ("on_complete",)]
+
+
+def test_after_an_error_what_is_kept_still_comes_and_then_the_error() -> None:
+    _, processor = attached(count=2)
+    slow, error = subscribed(processor, 1), ValueError("broken")
+    feed(processor, range(5))
+    processor.on_error(error)
+    assert slow.signals[1:] == [("on_next", 0), ("on_error", error)]  # it overtook the rest
+    recorder = subscribed(processor)
+    assert recorder.terminal is None
+    recorder.subscription.request(2)
+    assert recorder.signals[1:] == [("on_next", 3), ("on_next", 4), ("on_error", error)]
+
+
+def test_a_delayed_error_comes_after_what_subscribers_have_not_had() -> None:
+    _, processor = attached(count=2, delay_error=True)
+    slow, error = subscribed(processor, 1), ValueError("broken")
+    feed(processor, range(5))
+    processor.on_error(error)
+    slow.subscription.request(ALL)
+    assert slow.elements == list(range(5))
+    assert slow.error is error
+
+
+# -- demand ----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_asked_while_nobody_asks() -> None:
+    publisher, processor = attached(count=3)
+    assert publisher.requests == []
+    recorder = subscribed(processor, 5)
+    assert publisher.requested == 5
+    feed(processor, range(5))
+    recorder.subscription.cancel()
+    assert publisher.cancels == 0
+    assert publisher.requested == 5
+    again = subscribed(processor, 4)
+    assert again.elements == [2, 3, 4]
+    assert publisher.requested == 6  # the first three of the four are there
+
+
+def test_what_is_kept_for_all_is_no_lag() -> None:
+    publisher, processor = attached(count=10, buffer_size=2)
+    subscribed(processor, ALL)
+    slow = subscribed(processor)
+    sent = 0
+    while sent < publisher.requested:
+        processor.on_next(sent)
+        sent += 1
+    assert sent == 10 + 2  # as many as are kept, and as may be held for the slow one
+    slow.subscription.request(1)
+    assert publisher.requested == sent + 1
+
+
+def test_one_who_comes_late_does_not_make_others_wait() -> None:
+    publisher, processor = attached(count=100, buffer_size=4)
+    live = subscribed(processor, ALL)
+    feed(processor, range(200))
+    subscribed(processor)
+    requested = publisher.requested
+    sent = 200
+    while sent < publisher.requested:
+        processor.on_next(sent)
+        sent += 1
+    assert requested >= 200
+    assert len(live.elements) == 200 + 4
+
+
+def test_time_alone_lets_the_slow_gate() -> None:
+    timer = ManualTimer()
+    publisher, processor = attached(seconds=1, timer=timer, buffer_size=4)
+    live, slow = subscribed(processor, ALL), subscribed(processor)
+    sent = 0
+    while sent < publisher.requested and sent < 1000:
+        processor.on_next(sent)
+        sent += 1
+    assert sent == 1000  # all of it in one moment: no bound but time's
+    timer.advance(2)
+    feed(processor, range(sent, publisher.requested))
+    asked = publisher.requested
+    assert len(live.elements) == asked
+    slow.subscription.request(10)
+    assert publisher.requested == asked  # it still lags by more than the buffer
+    slow.subscription.request(ALL)
+    assert publisher.requested > asked
+    assert slow.elements == list(range(asked))
+
+
+def test_who_lags_behind_what_is_kept_by_more_than_the_buffer_is_dropped() -> None:
+    _, processor = attached(count=3, buffer_size=2, slow="drop")
+    live, slow = subscribed(processor, ALL), subscribed(processor)
+    feed(processor, range(5))
+    assert slow.terminal is None
+    processor.on_next(5)
+    assert isinstance(slow.error, BufferOverflow)
+    assert live.elements == list(range(6))
+
+
+def test_one_who_came_late_and_lags_by_more_than_the_buffer_is_dropped_too() -> None:
+    _, processor = attached(count=4, buffer_size=2, slow="drop")
+    live = subscribed(processor, ALL)
+    feed(processor, range(20))
+    recorder = subscribed(processor)  # would begin with 16
+    feed(processor, range(20, 22))
+    assert recorder.terminal is None
+    processor.on_next(22)
+    assert isinstance(recorder.error, BufferOverflow)
+    assert live.elements == list(range(23))
+
+
+# -- the last cancel -------------------------------------------------------------------------------
+
+
+def test_it_is_kept_alive_unless_told_otherwise() -> None:
+    publisher, processor = attached(count=2)
+    subscribed(processor, 1).subscription.cancel()
+    assert publisher.cancels == 0
+    processor.on_next(1)
+    assert subscribed(processor, 1).elements == [1]
+
+
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
+)
+def test_after_a_shut_down_nothing_is_kept() -> None:
+    publisher, processor = attached(count=2, on_last_cancel="shut_down")
+
+    class Element:
+        pass
+
+    element = Element()
+    gone = weakref.ref(element)
+    processor.on_next(element)
+    del element
+    subscribed(processor).subscription.cancel()
+    assert publisher.cancels == 1
+    assert gone() is None, gc.get_referrers(gone())
+    recorder = subscribed(processor, ALL)
+    assert recorder.elements == []
+    assert isinstance(recorder.error, ShutDown)
+
+
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
+)
+def test_what_is_beyond_the_bounds_is_let_go_of() -> None:
+    timer = ManualTimer()
+    _, processor = attached(count=3, seconds=10, timer=timer)
+    alive = []
+
+    class Element:
+        pass
+
+    for _ in range(5):
+        element = Element()
+        alive.append(weakref.ref(element))
+        processor.on_next(element)
+        del element
+    assert [reference() is None for reference in alive] == [True] * 2 + [False] * 3
+    timer.advance(11)
+    processor.on_next(0)
+    assert all(reference() is None for reference in alive)
+
+
+def test_a_long_chain_is_let_go_of_without_recursion() -> None:
+    processor = ReplayProcessor[int](count=200_000)
+    feed(processor, range(200_000))
+    recorder = subscribed(processor)
+    del processor
+    recorder.subscription.cancel()
+    recorder.check()
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+def test_a_replayed_stream_runs_its_source_once() -> None:
+    calls: list[int] = []
+    stream = rsf.range_(10).do_on_next(calls.append).replay(count=4)
+    assert subscribed(stream, ALL).elements == list(range(10))
+    for _ in range(3):
+        recorder = subscribed(stream, ALL)
+        assert recorder.elements == [6, 7, 8, 9]
+        assert recorder.terminal == ("on_complete",)
+    assert calls == list(range(10))
+
+
+def test_a_replayed_stream_may_shut_down_or_restart() -> None:
+    publisher = ManualPublisher()
+    shut = rsf.from_publisher(publisher).replay(count=4, on_last_cancel="shut_down")
+    subscribed(shut, 1).subscription.cancel()
+    assert publisher.cancels == 1
+    assert isinstance(subscribed(shut).error, ShutDown)
+
+    again = rsf.range_(3).replay(count=1, on_last_cancel="restart")
+    for _ in range(2):
+        assert subscribed(again, ALL).elements == [0, 1, 2]
+
+
+def test_a_replayed_stream_waits_for_enough_subscribers() -> None:
+    stream = rsf.range_(5).replay(count=2, min_subscribers=2)
+    first = subscribed(stream, ALL)
+    assert first.elements == []
+    second = subscribed(stream, ALL)
+    assert first.elements == second.elements == list(range(5))
+    assert subscribed(stream, ALL).elements == [3, 4]
+
+
+def test_a_replayed_stream_is_described_with_its_bounds() -> None:
+    text = (
+        rsf.range_(3)
+        .replay(count=7, max_bytes=100, weigher=len, seconds=1.5, buffer_size=9)  # type: ignore[arg-type]
+        .describe()
+    )
+    for expected in ("replay", "7 elements", "100 bytes", "weighed by len", "1.5 s", "at most 9"):
+        assert expected in text, text
+
+
+def test_a_description_can_be_pickled() -> None:
+    stream = rsf.range_(5).replay(count=2)
+    subscribed(stream, ALL)
+    copy = pickle.loads(pickle.dumps(stream))
+    assert subscribed(copy, ALL).elements == list(range(5))
+    assert subscribed(copy, ALL).elements == [3, 4]
+
+
+def test_figures_say_what_is_kept() -> None:
+    publisher = ManualPublisher()
+    stream = rsf.from_publisher(publisher).replay(count=3, max_bytes=100, weigher=len)
+    recorder = subscribed(stream, ALL)
+    feed(publisher.subscriber, ["a" * n for n in range(6)])
+    (figures,) = rsf.figures_of(recorder.subscription)
+    assert (figures.held, figures.max_held, figures.held_bytes) == (3, 3 + 256, 3 + 4 + 5)
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+
+class NoTimer:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "name"),
+    [
+        ({}, ValueError, "at least one of count, max_bytes and seconds"),
+        ({"count": 0}, ValueError, "count"),
+        ({"count": 1.5}, TypeError, "count"),
+        ({"max_bytes": 5}, ValueError, "max_bytes and weigher"),
+        ({"count": 1, "weigher": len}, ValueError, "max_bytes and weigher"),
+        ({"max_bytes": 0, "weigher": len}, ValueError, "max_bytes"),
+        ({"max_bytes": 5, "weigher": 5}, TypeError, "weigher"),
+        ({"seconds": 0}, ValueError, "seconds"),
+        ({"seconds": float("nan")}, ValueError, "seconds"),
+        ({"seconds": True}, TypeError, "seconds"),
+        ({"seconds": 1, "timer": NoTimer()}, TypeError, "timer"),
+        ({"count": 1, "timer": ManualTimer()}, ValueError, "seconds"),
+        ({"count": 1, "buffer_size": 0}, ValueError, "buffer_size"),
+        ({"count": 1, "slow": "wait"}, ValueError, "slow"),
+        ({"count": 1, "on_last_cancel": "stay"}, ValueError, "on_last_cancel"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("make", [ReplayProcessor, rsf.range_(3).replay])
+def test_a_wrong_argument_is_named(
+    make: Callable[..., Any], options: dict[str, Any], error: type[Exception], name: str
+) -> None:
+    with pytest.raises(error, match=name):
+        make(**options)
+
+
+@pytest.fixture(autouse=True)
+def _no_dropped_errors() -> Iterator[None]:
+    """Whatever nobody can receive fails the test."""
+    seen: list[BaseException] = []
+    previous = rsf.on_dropped_error(seen.append)
+    yield
+    rsf.on_dropped_error(previous)
+    assert seen == []

@@ -1,0 +1,284 @@
+"""on_error_resume: another stream in place of one that has failed."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import run_threads
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
+
+
+def failing(n: int, error: BaseException | None = None) -> rsf.Stream[int]:
+    """``n`` elements, then ``error``, for each subscriber."""
+
+    class Source:
+        def __iter__(self) -> Iterator[int]:
+            yield from range(n)
+            raise error or ValueError(n)
+
+    return rsf.from_iterable(Source())
+
+
+@pytest.mark.parametrize("demand", ["unbounded", "one by one"])
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_it_goes_on_where_the_other_failed(before: int, after: int, demand: str) -> None:
+    stream = failing(before).on_error_resume(lambda _e: rsf.range_(100, 100 + after))
+    if demand == "unbounded":
+        recorder = subscribed(stream, request=rsf.UNBOUNDED)
+    else:
+        recorder = subscribed(stream, request=1, on_next=lambda r, _x: r.subscription.request(1))
+    assert recorder.terminal == ("on_complete",)
+    assert recorder.elements == [*range(before), *range(100, 100 + after)]
+    assert recorder.max_depth <= 1
+    recorder.check()
+
+
+def test_the_function_is_told_the_error_and_not_called_without_one() -> None:
+    errors: list[BaseException] = []
+
+    def fallback(error: BaseException) -> rsf.Stream[int]:
+        errors.append(error)
+        return rsf.empty()
+
+    boom = ValueError("boom")
+    assert failing(2, boom).on_error_resume(fallback).to_list() == [0, 1]
+    assert rsf.range_(2).on_error_resume(fallback).to_list() == [0, 1]
+    assert errors == [boom]
+
+
+def test_what_has_not_come_is_asked_of_the_other() -> None:
+    first, second = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.from_publisher(first).on_error_resume(lambda _e: second), request=5)
+    first.subscriber.on_next(1)
+    first.subscriber.on_next(2)
+    recorder.subscription.request(1)
+    first.subscriber.on_error(ValueError())
+    recorder.subscription.request(2)
+    assert first.requests == [5, 1]
+    assert second.requests == [4, 2]
+    second.subscriber.on_complete()
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
+
+
+def test_an_error_of_the_other_is_passed_on() -> None:
+    boom = ValueError("the other's")
+    recorder = subscribed(
+        failing(1).on_error_resume(lambda _e: failing(2, boom)), request=rsf.UNBOUNDED
+    )
+    assert recorder.elements == [0, 0, 1]
+    assert recorder.error is boom
+
+
+def test_they_can_be_stacked() -> None:
+    stream = failing(1)
+    for _ in range(20):
+        stream = stream.on_error_resume(lambda _e: failing(1))
+    recorder = subscribed(stream, request=rsf.UNBOUNDED)
+    assert recorder.elements == [0] * 21
+    assert isinstance(recorder.error, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("on", "error", "resumed"),
+    [
+        (Exception, ValueError(), True),
+        (Exception, KeyboardInterrupt(), False),
+        (OSError, ConnectionError(), True),
+        (OSError, ValueError(), False),
+        ((OSError, ValueError), ValueError(), True),
+        ((OSError, ValueError), KeyError(), False),
+        ((), ValueError(), False),
+        (BaseException, KeyboardInterrupt(), True),
+    ],
+)
+def test_on_says_for_which_errors(on: Any, error: BaseException, resumed: bool) -> None:
+    publisher = ManualPublisher()
+    recorder = subscribed(
+        rsf.from_publisher(publisher).on_error_resume(lambda _e: rsf.range_(2), on=on), request=9
+    )
+    publisher.subscriber.on_error(error)
+    assert recorder.elements == ([0, 1] if resumed else [])
+    assert recorder.error is (None if resumed else error)
+    recorder.check()
+
+
+@pytest.mark.parametrize("result", [None, [1, 2], 7, "text"])
+def test_a_function_that_returns_no_publisher_is_named(result: Any) -> None:
+    def fallback(_error: BaseException) -> Any:
+        return result
+
+    recorder = subscribed(failing(0).on_error_resume(fallback), request=1)
+    assert isinstance(recorder.error, TypeError)
+    assert "on_error_resume" in str(recorder.error)
+    assert "fallback" in str(recorder.error)
+    assert type(result).__name__ in str(recorder.error)
+    assert isinstance(recorder.error.__context__, ValueError)
+
+
+def test_what_the_function_raises_ends_the_stream_with_the_error_as_its_context() -> None:
+    boom = ValueError("upstream's")
+    recorder = subscribed(failing(1, boom).on_error_resume(lambda _e: 1 // 0), request=5)
+    assert isinstance(recorder.error, ZeroDivisionError)
+    assert recorder.error.__context__ is boom
+    recorder.check()
+
+
+def test_a_function_may_raise_the_same_error_again() -> None:
+    def fallback(error: BaseException) -> Any:
+        raise error
+
+    boom = ValueError("upstream's")
+    recorder = subscribed(failing(1, boom).on_error_resume(fallback), request=5)
+    assert recorder.error is boom
+    assert boom.__context__ is None
+
+
+def test_the_other_may_break_every_rule() -> None:
+    class Lying:
+        def subscribe(self, subscriber: Any, /) -> None:
+            self.subscriber = subscriber
+            subscriber.on_subscribe(self)
+            subscriber.on_subscribe(ManualPublisher())
+
+        def request(self, _n: int, /) -> None:
+            for x in range(9):
+                self.subscriber.on_next(x)
+            self.subscriber.on_complete()
+            self.subscriber.on_next(9)
+
+        def cancel(self) -> None:
+            raise OSError
+
+    dropped: list[BaseException] = []
+    previous = rsf.on_dropped_error(dropped.append)
+    try:
+        recorder = subscribed(failing(0).on_error_resume(lambda _e: Lying()), request=3)
+    finally:
+        rsf.on_dropped_error(previous)
+    assert recorder.elements == [0, 1, 2]
+    assert isinstance(recorder.error, rsf.DemandExceeded)
+    assert [type(error) for error in dropped] == [OSError]
+    recorder.check()
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_cancelled_at_any_element(after: int) -> None:
+    closed: list[str] = []
+
+    def source(name: str, n: int) -> Iterator[int]:
+        try:
+            yield from range(n)
+            raise ValueError
+        finally:
+            closed.append(name)
+
+    def cancel(recorder: Recorder, _x: int) -> None:
+        if len(recorder.elements) == after + 1:
+            recorder.subscription.cancel()
+
+    stream = rsf.from_iterable(source("first", 2)).on_error_resume(
+        lambda _e: rsf.from_iterable(source("second", 9))
+    )
+    recorder = subscribed(stream, request=rsf.UNBOUNDED, on_next=cancel)
+    assert len(recorder.elements) == after + 1
+    assert recorder.terminal is None
+    assert closed == (["first"] if after < 2 else ["first", "second"])
+    recorder.check()
+
+
+def test_cancelled_by_the_function_nothing_is_subscribed_to() -> None:
+    recorder = Recorder(request=1)
+    other = ManualPublisher()
+
+    def fallback(_error: BaseException) -> ManualPublisher:
+        recorder.subscription.cancel()
+        return other
+
+    failing(0).on_error_resume(fallback).subscribe(recorder)
+    assert other.subscribes == 0
+    assert recorder.terminal is None
+
+
+def test_cancelling_and_asking_race_with_the_change(no_leaked_threads: None) -> None:
+    for _ in range(100):
+        other = ManualPublisher()
+        recorder = subscribed(failing(1).subscribe_on().on_error_resume(lambda _e, o=other: o))
+        run_threads(
+            [
+                lambda r=recorder: [r.subscription.request(1) for _ in range(3)],
+                lambda r=recorder: r.subscription.cancel(),
+            ]
+        )
+        assert other.cancels <= other.subscribes
+        assert other.requested <= 2
+        recorder.check()
+
+
+def test_requests_that_race_with_the_change_all_arrive(no_leaked_threads: None) -> None:
+    for _ in range(100):
+        other = ManualPublisher()
+        stream = failing(1).subscribe_on().on_error_resume(lambda _e, o=other: o)
+        recorder = subscribed(stream)
+        run_threads([lambda r=recorder: [r.subscription.request(1) for _ in range(5)]] * 2)
+        other.wait_requested(9)
+        assert recorder.elements == [0]
+        assert other.requested == 9
+        recorder.subscription.cancel()
+        recorder.check()
+
+
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
+)
+def test_nothing_keeps_the_error_that_was_dealt_with() -> None:
+    class Boom(Exception):
+        pass
+
+    publisher, other = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(
+        rsf.from_publisher(publisher).on_error_resume(lambda _e: other), request=5
+    )
+    boom = Boom()
+    gone = weakref.ref(boom)
+    publisher.subscriber.on_error(boom)
+    del boom
+    assert gone() is None, gc.get_referrers(gone())
+    assert other.requests == [5]
+    assert recorder.terminal is None
+
+
+@pytest.mark.parametrize(
+    ("fn", "on", "words"),
+    [
+        (3, Exception, "fn must be callable, got int"),
+        (str, 3, "exception type or a tuple of them, got 3"),
+        (str, ValueError(), "exception type or a tuple of them"),
+        (str, (ValueError, int), "exception type or a tuple of them"),
+        (str, [ValueError], "exception type or a tuple of them"),
+    ],
+)
+def test_arguments_are_refused_at_build_time(fn: Any, on: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        rsf.range_(3).on_error_resume(fn, on=on)
+
+
+def test_a_coroutine_function_is_refused() -> None:
+    async def fallback(_error: BaseException) -> Any:
+        return rsf.empty()
+
+    with pytest.raises(TypeError, match="coroutine function"):
+        rsf.range_(3).on_error_resume(fallback)
+
+
+def test_it_describes_itself() -> None:
+    words = rsf.range_(3).on_error_resume(abs, on=(OSError, KeyError)).describe()
+    assert "on_error_resume(abs) on OSError, KeyError: holds no elements" in words

@@ -1,0 +1,500 @@
+"""``SyncSubscriber`` and ``AsyncSubscriber``: one function, all of the rules."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rf
+from rstreams_fast.streams.subscribers import AsyncSubscriber, SyncSubscriber
+from tests.helpers import DEADLINE, start_thread, wait_for
+from tests.rules.probes import ManualPublisher
+
+pytestmark = pytest.mark.usefixtures("no_leaked_threads")
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture(params=["sync", "worker", "pool", "loop", "caller"])
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Makes a subscriber of either kind, on each kind of resource."""
+    kind = request.param
+    if kind == "sync":
+        yield SyncSubscriber
+    elif kind == "pool":
+        with ThreadPoolExecutor(3) as pool:
+            yield lambda fn, **options: AsyncSubscriber(fn, pool, **options)
+    elif kind == "loop":
+        loop = asyncio.new_event_loop()
+        thread = start_thread(loop.run_forever, "loop")
+        yield lambda fn, **options: AsyncSubscriber(fn, loop, **options)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.result()
+        loop.close()
+    else:
+        executor = "caller" if kind == "caller" else None
+        yield lambda fn, **options: AsyncSubscriber(fn, executor, **options)
+
+
+def fail(_element: Any) -> None:
+    raise ValueError("the function failed, as it should")
+
+
+# -- both ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefetch", [1, 4, 64, 1000])
+def test_every_element_comes_once_and_in_order(make: Make, prefetch: int) -> None:
+    seen: list[int] = []
+    ended = threading.Event()
+    subscriber = make(seen.append, on_complete=ended.set, prefetch=prefetch)
+    rf.range_(300).subscribe(subscriber)
+    assert subscriber.run.result(DEADLINE) is None
+    assert seen == list(range(300))
+    assert ended.is_set()
+
+
+def test_false_is_enough(make: Make) -> None:
+    seen: list[int] = []
+    cancels: list[int] = []
+    completed: list[int] = []
+
+    def until_three(element: int) -> bool:
+        seen.append(element)
+        return element < 3
+
+    subscriber = make(until_three, on_complete=lambda: completed.append(1))
+    rf.range_(10**9).do_on_cancel(lambda: cancels.append(1)).subscribe(subscriber)
+    assert subscriber.run.result(DEADLINE) is None
+    assert seen == [0, 1, 2, 3]
+    assert cancels == [1]
+    assert completed == []
+
+
+@pytest.mark.parametrize("answer", [0, None, "", 0.0, [], True])
+def test_only_false_itself_is_enough(make: Make, answer: object) -> None:
+    seen: list[int] = []
+
+    def note(element: int) -> object:
+        seen.append(element)
+        return answer
+
+    subscriber = make(note)
+    rf.range_(5).subscribe(subscriber)
+    subscriber.run.result(DEADLINE)
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_what_the_function_raises_cancels_and_is_reported_once(
+    make: Make, dropped: list[BaseException]
+) -> None:
+    publisher = ManualPublisher()
+    errors: list[BaseException] = []
+    subscriber = make(fail, on_error=errors.append)
+    publisher.subscribe(subscriber)
+    publisher.wait_requested(1)
+    publisher.subscriber.on_next(1)
+    publisher.wait_cancelled()
+    with pytest.raises(ValueError, match="as it should"):
+        subscriber.run.result(DEADLINE)
+    del subscriber
+    publisher.subscriber = None
+    gc.collect()
+    assert [type(error) for error in dropped] == [ValueError]
+    assert errors == []  # that is for upstream's
+
+
+def test_an_error_of_upstream_comes_after_the_elements(make: Make) -> None:
+    seen: list[Any] = []
+
+    def three() -> Iterator[int]:
+        yield from range(3)
+        raise ValueError("upstream failed, as it should")
+
+    subscriber = make(seen.append, on_error=seen.append)
+    rf.from_iterable(three()).subscribe(subscriber)
+    with pytest.raises(ValueError, match="upstream"):
+        subscriber.run.result(DEADLINE)
+    assert seen[:3] == [0, 1, 2]
+    assert [type(error) for error in seen[3:]] == [ValueError]
+
+
+def test_an_error_that_nobody_looks_at_is_reported(
+    make: Make, dropped: list[BaseException]
+) -> None:
+    ended = threading.Event()
+    subscriber = make(ignore)
+    start_thread(partial(_wait, subscriber.run, ended))
+    rf.error(ValueError("unseen")).subscribe(subscriber)
+    wait_for(ended, "the end")
+    del subscriber
+    gc.collect()
+    assert dropped == []  # the thread has seen it
+    subscriber = make(ignore)
+    rf.error(ValueError("unseen")).subscribe(subscriber)
+    while not subscriber.run.done:
+        threading.Event().wait(0.001)
+    del subscriber
+    gc.collect()
+    assert [type(error) for error in dropped] == [ValueError]
+
+
+def _wait(run: rf.Run, ended: threading.Event) -> None:
+    with pytest.raises(ValueError, match="unseen"):
+        run.result(DEADLINE)
+    ended.set()
+
+
+def ignore(_element: Any) -> None:
+    """An element that nobody needs."""
+
+
+def test_a_second_subscription_is_cancelled(make: Make) -> None:
+    first, second = ManualPublisher(), ManualPublisher()
+    subscriber = make(ignore)
+    first.subscribe(subscriber)
+    first.wait_requested(1)
+    second.subscribe(subscriber)
+    second.wait_cancelled()
+    assert (second.requested, first.cancels) == (0, 0)
+    subscriber.run.cancel()
+    first.wait_cancelled()
+
+
+def test_a_used_subscriber_takes_no_subscription(make: Make) -> None:
+    subscriber = make(ignore)
+    rf.range_(3).subscribe(subscriber)
+    subscriber.run.result(DEADLINE)
+    late = ManualPublisher()
+    late.subscribe(subscriber)
+    late.wait_cancelled()
+    assert late.requested == 0
+
+
+def test_none_is_a_type_error(make: Make, dropped: list[BaseException]) -> None:
+    for signal in ("on_subscribe", "on_next", "on_error"):
+        subscriber = make(ignore)
+        if signal != "on_subscribe":
+            subscriber.on_subscribe(ManualPublisher())
+        with pytest.raises(TypeError):
+            getattr(subscriber, signal)(None)
+        subscriber.run.cancel()
+    del subscriber
+    gc.collect()
+    dropped.clear()
+
+
+def test_cancel_ends_it(make: Make) -> None:
+    publisher = ManualPublisher()
+    seen: list[int] = []
+    subscriber = make(seen.append)
+    publisher.subscribe(subscriber)
+    publisher.wait_requested(1)
+    subscriber.run.cancel()
+    publisher.wait_cancelled()
+    publisher.subscriber.on_next(1)  # §2.8
+    with pytest.raises(CancelledError):
+        subscriber.run.result(DEADLINE)
+    assert seen == []
+
+
+def test_cancel_before_the_subscription_cancels_that(make: Make) -> None:
+    subscriber = make(ignore)
+    subscriber.run.cancel()
+    publisher = ManualPublisher()
+    publisher.subscribe(subscriber)
+    publisher.wait_cancelled()
+    assert publisher.requested == 0
+
+
+@pytest.mark.parametrize("end", ["complete", "false", "failure", "cancel"])
+def test_nothing_of_the_user_is_kept_after_the_end(
+    make: Make, end: str, dropped: list[BaseException]
+) -> None:
+    def work(_element: int) -> bool:
+        if end == "failure":
+            fail(_element)
+        return end != "false"
+
+    subscriber = make(work)
+    gone = weakref.ref(work)
+    del work
+    publisher = ManualPublisher()
+    publisher.subscribe(subscriber)
+    publisher.wait_requested(1)
+    if end == "cancel":
+        subscriber.run.cancel()
+    elif end == "complete":
+        publisher.subscriber.on_complete()
+    else:
+        publisher.subscriber.on_next(1)
+    try:
+        subscriber.run.result(DEADLINE)
+    except (ValueError, CancelledError) as raised:
+        raised.__traceback__ = None
+
+    def is_gone() -> bool:
+        gc.collect()
+        return gone() is None
+
+    while not is_gone() and end != "failure":  # the drain may be on its way out
+        threading.Event().wait(0.001)
+    del subscriber, publisher
+    if end == "failure":  # the error's traceback is its function's
+        dropped.clear()
+        gc.collect()
+
+
+def test_a_publisher_that_breaks_3_16_ends_it(make: Make, dropped: list[BaseException]) -> None:
+    class Raising(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            raise ValueError("request raised")
+
+    subscriber = make(ignore)
+    Raising().subscribe(subscriber)
+    with pytest.raises(ValueError, match="request raised"):
+        subscriber.run.result(DEADLINE)
+    dropped.clear()
+
+
+@pytest.mark.parametrize("kind", [SyncSubscriber, AsyncSubscriber])
+def test_wrong_arguments_are_refused(kind: Make) -> None:
+    async def coroutine(_element: Any) -> None:
+        """Nobody would await it."""
+
+    for fn in (None, 7):
+        with pytest.raises(TypeError, match="fn must be callable"):
+            kind(fn)
+    with pytest.raises(TypeError, match="map_async"):
+        kind(coroutine)
+    with pytest.raises(TypeError, match="on_error must be callable"):
+        kind(ignore, on_error=7)
+    with pytest.raises(ValueError, match="prefetch"):
+        kind(ignore, prefetch=0)
+    with pytest.raises(TypeError, match="prefetch"):
+        kind(ignore, prefetch="1")
+
+
+def test_both_are_subscribers() -> None:
+    assert isinstance(SyncSubscriber(ignore), rf.Subscriber)
+    assert isinstance(AsyncSubscriber(ignore), rf.Subscriber)
+
+
+# -- synchronous -----------------------------------------------------------------------------------
+
+
+def test_sync_asks_for_one_at_a_time() -> None:
+    publisher = ManualPublisher()
+    subscriber = SyncSubscriber(ignore)
+    publisher.subscribe(subscriber)
+    for n in range(1, 6):
+        assert publisher.requests == [1] * n
+        publisher.subscriber.on_next(n)
+    publisher.subscriber.on_complete()
+    assert subscriber.run.done
+
+
+def test_sync_asks_by_windows() -> None:
+    publisher = ManualPublisher()
+    publisher.subscribe(SyncSubscriber(ignore, prefetch=8))
+    for n in range(12):
+        publisher.subscriber.on_next(n)
+    assert publisher.requests == [8, 6, 6]
+
+
+def test_sync_runs_on_the_thread_that_signals() -> None:
+    threads: set[int] = set()
+    rf.range_(3).subscribe(SyncSubscriber(lambda _x: threads.add(threading.get_ident())))
+    assert threads == {threading.get_ident()}
+
+
+def test_sync_lets_an_interrupt_through() -> None:
+    def interrupt(_element: int) -> None:
+        raise KeyboardInterrupt
+
+    publisher = ManualPublisher()
+    subscriber = SyncSubscriber(interrupt)
+    publisher.subscribe(subscriber)
+    with pytest.raises(KeyboardInterrupt):
+        publisher.subscriber.on_next(1)
+    publisher.wait_cancelled()
+    with pytest.raises(KeyboardInterrupt):
+        subscriber.run.result(DEADLINE)
+
+
+# -- asynchronous ----------------------------------------------------------------------------------
+
+
+def test_async_signals_do_not_wait_for_the_function() -> None:
+    publisher = ManualPublisher()
+    go, seen = threading.Event(), []
+
+    def slow(element: int) -> None:
+        wait_for(go, "the go")
+        seen.append(element)
+
+    subscriber = AsyncSubscriber(slow, prefetch=4)
+    publisher.subscribe(subscriber)
+    publisher.wait_requested(4)
+    for n in range(4):
+        publisher.subscriber.on_next(n)
+    publisher.subscriber.on_complete()
+    assert seen == []
+    go.set()
+    subscriber.run.result(DEADLINE)
+    assert seen == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 7, 64])
+def test_async_holds_no_more_than_its_prefetch(prefetch: int) -> None:
+    asked = 0
+    done = 0
+    most = 0
+
+    def ask(n: int) -> None:
+        nonlocal asked, most
+        asked += n
+        most = max(most, asked - done)
+
+    def work(_element: int) -> None:
+        nonlocal done
+        done += 1
+
+    subscriber = AsyncSubscriber(work, prefetch=prefetch)
+    rf.range_(500).do_on_request(ask).subscribe(subscriber)
+    subscriber.run.result(DEADLINE)
+    assert done == 500
+    assert most <= prefetch + (prefetch > 1)  # the element whose work has just ended
+
+
+def test_async_stops_and_waits() -> None:
+    publisher = ManualPublisher()
+    subscriber = AsyncSubscriber(ignore, prefetch=1)
+    publisher.subscribe(subscriber)
+    for n in range(1, 6):
+        publisher.wait_requested(n)
+        assert publisher.requests == [1] * n
+        publisher.subscriber.on_next(n)
+    subscriber.run.cancel()
+
+
+def test_async_calls_do_not_overlap_on_a_pool() -> None:
+    busy = threading.Lock()
+    overlaps: list[int] = []
+
+    def work(element: int) -> None:
+        if not busy.acquire(blocking=False):
+            overlaps.append(element)
+            return
+        time.sleep(0)  # a chance for another thread
+        busy.release()
+
+    with ThreadPoolExecutor(4) as pool:
+        subscriber = AsyncSubscriber(work, pool, prefetch=8)
+        rf.range_(1000).subscribe_on(pool).subscribe(subscriber)
+        subscriber.run.result(DEADLINE)
+    assert overlaps == []
+
+
+def test_async_runs_on_the_executor_alone() -> None:
+    threads: set[str] = set()
+
+    def note(*_args: Any) -> None:
+        threads.add(threading.current_thread().name)
+
+    with ThreadPoolExecutor(1, "the-pool") as pool:
+        subscriber = AsyncSubscriber(note, pool, on_complete=note)
+        rf.range_(3).subscribe(subscriber)
+        subscriber.run.result(DEADLINE)
+    assert {name.rpartition("_")[0] for name in threads} == {"the-pool"}
+
+
+def test_async_ends_with_an_error_where_the_executor_refuses() -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    publisher = ManualPublisher()
+    subscriber = AsyncSubscriber(ignore, pool)
+    publisher.subscribe(subscriber)
+    publisher.wait_cancelled()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        subscriber.run.result(DEADLINE)
+
+
+def test_async_ends_with_an_error_where_the_executor_refuses_later(
+    dropped: list[BaseException],
+) -> None:
+    publisher = ManualPublisher()
+    pool = ThreadPoolExecutor(1)
+    errors: list[BaseException] = []
+    subscriber = AsyncSubscriber(ignore, pool, on_error=errors.append)
+    publisher.subscribe(subscriber)
+    publisher.wait_requested(1)
+    pool.shutdown()
+    publisher.subscriber.on_next(1)
+    publisher.wait_cancelled()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        subscriber.run.result(DEADLINE)
+    assert len(errors) == 1
+    assert dropped == []
+
+
+def test_async_refuses_processes() -> None:
+    with ProcessPoolExecutor(1) as pool, pytest.raises(TypeError, match="threads"):
+        AsyncSubscriber(ignore, pool)
+
+
+def test_async_fails_where_more_comes_than_was_asked_for(dropped: list[BaseException]) -> None:
+    publisher = ManualPublisher()
+    go = threading.Event()
+    subscriber = AsyncSubscriber(lambda _x: wait_for(go, "the go"), prefetch=2)
+    publisher.subscribe(subscriber)
+    publisher.wait_requested(2)
+    for n in range(9):
+        publisher.subscriber.on_next(n)
+    publisher.wait_cancelled()
+    go.set()
+    with pytest.raises(rf.DemandExceeded):
+        subscriber.run.result(DEADLINE)
+    dropped.clear()
+
+
+def test_async_can_be_awaited() -> None:
+    async def main() -> list[int]:
+        seen: list[int] = []
+        subscriber = AsyncSubscriber(seen.append, asyncio.get_running_loop(), prefetch=4)
+        rf.range_(20).subscribe(subscriber)
+        await subscriber.run
+        return seen
+
+    assert asyncio.run(main()) == list(range(20))
+
+
+def test_async_cancels_while_its_function_runs() -> None:
+    started, go = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def work(element: int) -> None:
+        seen.append(element)
+        started.set()
+        wait_for(go, "the go")
+
+    publisher = ManualPublisher()
+    subscriber = AsyncSubscriber(work, prefetch=4)
+    publisher.subscribe(subscriber)
+    publisher.wait_requested(4)
+    for n in range(4):
+        publisher.subscriber.on_next(n)
+    wait_for(started, "the work")
+    subscriber.run.cancel()  # does not wait for it
+    publisher.wait_cancelled()
+    go.set()
+    assert seen == [0]

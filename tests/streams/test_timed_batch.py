@@ -1,0 +1,640 @@
+"""batch by number, time and weight: each batch leaves when it should, and nothing more is held."""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.runtime.timers import ManualTimer
+from tests.helpers import run_threads, start_thread, wait_for
+from tests.rules.probes import ManualPublisher, Recorder
+
+
+class Setup:
+    """A publisher and a clock in hand, and a subscriber that records."""
+
+    def __init__(
+        self,
+        n: int,
+        *,
+        request: Any = ...,
+        seconds: float | None = 10,
+        on_next: Any = None,
+        **options: Any,
+    ) -> None:
+        self.timer = ManualTimer()
+        self.publisher = ManualPublisher()
+        self.recorder = Recorder(request=request, on_next=on_next)
+        if seconds is not None:
+            options |= {"seconds": seconds, "timer": self.timer}
+        rsf.from_publisher(self.publisher).batch(n, **options).subscribe(self.recorder)
+
+    def next(self, *elements: Any) -> None:
+        for element in elements:
+            self.publisher.subscriber.on_next(element)
+
+    def request(self, n: int) -> None:
+        self.recorder.subscription.request(n)
+
+    def pass_time(self, seconds: float, batches: int) -> None:
+        """Move the clock, and wait until the worker has handed over a batch and come to rest."""
+        self.timer.advance(seconds)
+        self.recorder.wait_elements(batches)
+        at_rest = threading.Event()
+        self.recorder.subscription._deadline._worker.execute(at_rest.set, lambda _error: None)
+        wait_for(at_rest, "the worker's rest")
+
+    @property
+    def batches(self) -> list[list[Any]]:
+        return self.recorder.elements
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays(no_leaked_threads: None) -> None:
+    """A worker that hands over batches ends with its stream."""
+
+
+def weigh(element: int) -> int:
+    return element
+
+
+# -- by number -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("demand", ["unbounded", "one by one"])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 100])
+@pytest.mark.parametrize("options", [{"seconds": 100}, {"max_bytes": 100, "weigher": weigh}])
+def test_where_time_and_weight_do_not_matter_it_is_the_plain_one(
+    n: int, demand: str, options: Any
+) -> None:
+    if demand == "unbounded":
+        recorder = Recorder(request=rsf.UNBOUNDED)
+    else:
+        recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.range_(7).batch(n, **options).subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)
+    assert recorder.elements == rsf.range_(7).batch(n).to_list()
+    assert recorder.max_depth == 1
+    recorder.check()
+
+
+def test_by_number_alone_it_stays_a_stage_of_a_fused_run() -> None:
+    assert "map(str) -> batch(3)" in rsf.range_(3).map(str).batch(3).describe()
+
+
+def test_many_batches_do_not_nest() -> None:
+    n = 2 * sys.getrecursionlimit()
+    assert rsf.range_(n).batch(1, seconds=100).map(len).to_list() == [1] * n
+
+
+# -- demand ----------------------------------------------------------------------------------------
+
+
+def test_a_demand_of_one_is_one_batch_and_asks_for_its_elements() -> None:
+    setup = Setup(3, request=1)
+    assert setup.publisher.requests == [3]
+    setup.next(1, 2, 3)
+    assert setup.batches == [[1, 2, 3]]
+    assert setup.publisher.requests == [3]
+    setup.request(1)
+    assert setup.publisher.requests == [3, 3]
+
+
+def test_nothing_is_asked_for_before_somebody_asks() -> None:
+    setup = Setup(3)
+    assert setup.publisher.requests == []
+
+
+def test_with_more_demand_more_is_asked_for_as_batches_leave() -> None:
+    setup = Setup(3, request=rsf.UNBOUNDED)
+    setup.next(1, 2)
+    assert setup.publisher.requests == [3]
+    setup.next(3)
+    setup.next(4, 5, 6)
+    assert setup.publisher.requests == [3, 3, 3]
+    assert setup.batches == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_without_demand_no_more_than_one_batch_is_held() -> None:
+    setup = Setup(4, request=1)
+    setup.next(1)
+    setup.pass_time(10, 1)
+    setup.next(2, 3, 4)  # they were asked for
+    setup.timer.advance(100)
+    assert setup.batches == [[1]]
+    assert setup.publisher.requests == [4]
+    setup.request(1)
+    assert setup.batches == [[1], [2, 3, 4]]  # its time was up long ago
+    setup.request(1)
+    assert setup.publisher.requested == 8  # all 4 that have left came out of 4, and 4 more
+    setup.recorder.subscription.cancel()
+    setup.recorder.check()
+
+
+def test_a_full_batch_waits_for_demand() -> None:
+    setup = Setup(2, request=1)
+    setup.next(1)
+    setup.pass_time(10, 1)
+    setup.request(1)
+    assert setup.publisher.requests == [2, 1]
+    setup.next(2)
+    setup.pass_time(10, 2)
+    setup.next(3)
+    setup.request(1)
+    setup.next(4)
+    assert setup.batches == [[1], [2], [3, 4]]
+    setup.recorder.subscription.cancel()
+
+
+def test_more_than_was_asked_for_is_an_error() -> None:
+    setup = Setup(2, request=1)
+    setup.next(1, 2, 3)
+    assert setup.batches == [[1, 2]]
+    assert isinstance(setup.recorder.error, rsf.DemandExceeded)
+    setup.recorder.check()
+
+
+@pytest.mark.parametrize("options", [{}, {"max_bytes": 3, "weigher": lambda _x: 2}])
+def test_requests_from_many_threads_are_all_met(options: Any) -> None:
+    recorder = Recorder()
+    rsf.range_(10**6).subscribe_on().batch(3, seconds=100, **options).subscribe(recorder)
+    run_threads([lambda: [recorder.subscription.request(1) for _ in range(100)]] * 4)
+    recorder.wait_elements(400)
+    recorder.subscription.cancel()
+    assert len(recorder.elements) == 400
+    flat = [x for batch in recorder.elements for x in batch]
+    assert flat == list(range(len(flat)))
+    recorder.check()
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def test_a_batch_leaves_when_its_time_is_up() -> None:
+    setup = Setup(5, request=9)
+    setup.timer.advance(100)
+    setup.next(1)
+    setup.timer.advance(4)
+    setup.next(2)
+    setup.timer.advance(5.9)
+    assert setup.batches == []
+    setup.pass_time(0.1, 1)  # ten seconds after the first, whenever the others came
+    assert setup.batches == [[1, 2]]
+    setup.next(3)
+    setup.pass_time(10, 2)
+    assert setup.batches == [[1, 2], [3]]
+    setup.recorder.subscription.cancel()
+    setup.recorder.check()
+
+
+def test_no_batch_is_empty() -> None:
+    setup = Setup(5, request=9)
+    for _ in range(5):
+        setup.timer.advance(100)
+    assert setup.timer.pending == 0
+    setup.publisher.subscriber.on_complete()
+    assert setup.recorder.signals == [("on_subscribe",), ("on_complete",)]
+
+
+def test_a_batch_that_left_early_leaves_its_time_to_nobody() -> None:
+    setup = Setup(2, request=9)
+    setup.next(1)
+    setup.timer.advance(9)
+    setup.next(2)
+    setup.next(3)  # its ten seconds begin here
+    setup.timer.advance(9)
+    assert setup.batches == [[1, 2]]
+    setup.pass_time(1, 2)
+    assert setup.batches == [[1, 2], [3]]
+    setup.recorder.subscription.cancel()
+
+
+def test_time_passes_also_while_upstream_keeps_the_caller() -> None:
+    timer = ManualTimer()
+    entered, leave = threading.Event(), threading.Event()
+
+    def source() -> Iterator[int]:
+        yield 0
+        entered.set()
+        wait_for(leave)
+        yield 1
+
+    recorder = Recorder()
+    rsf.from_iterable(source()).batch(5, seconds=10, timer=timer).subscribe(recorder)
+    asking = start_thread(lambda: recorder.subscription.request(9))
+    wait_for(entered)
+    timer.advance(10)
+    recorder.wait_elements(1)
+    leave.set()
+    asking.result()
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert recorder.elements == [[0], [1]]
+    recorder.check()
+
+
+def test_time_counts_from_when_an_element_came_not_from_when_it_was_asked_for() -> None:
+    setup = Setup(2, request=1)
+    setup.next(1)
+    setup.pass_time(10, 1)
+    setup.next(2)
+    setup.timer.advance(7)
+    setup.request(1)
+    setup.timer.advance(2.9)
+    assert setup.batches == [[1]]
+    setup.pass_time(0.1, 2)
+    assert setup.batches == [[1], [2]]
+    setup.recorder.subscription.cancel()
+
+
+def test_batches_that_are_due_leave_on_a_worker_in_the_context_of_subscribe() -> None:
+    local = contextvars.ContextVar("local", default="not set")
+    seen: list[tuple[int, str]] = []
+    local.set("where it was subscribed to")
+    setup = Setup(
+        3, request=9, on_next=lambda _r, _x: seen.append((threading.get_ident(), local.get()))
+    )
+    local.set("changed since")
+    setup.next(1)
+    setup.pass_time(10, 1)
+    setup.recorder.wait(lambda: bool(seen), "the subscriber's note")
+    assert seen[0][0] != threading.get_ident()
+    assert seen[0][1] == "where it was subscribed to"
+    setup.recorder.subscription.cancel()
+
+
+def test_no_alarm_is_set_for_each_batch() -> None:
+    class Counting(ManualTimer):
+        calls = 0
+
+        def call_later(self, *args: Any) -> Any:
+            self.calls += 1
+            return super().call_later(*args)
+
+    timer = Counting()
+    assert len(rsf.range_(2000).batch(2, seconds=10, timer=timer).to_list()) == 1000
+    assert timer.calls == 1
+    assert timer.pending == 0
+
+
+def test_elements_that_race_with_the_alarm_are_all_in_one_batch_or_another() -> None:
+    for _ in range(100):
+        setup = Setup(10, request=100)
+        setup.next(0)
+        run_threads(
+            [lambda s=setup: s.timer.advance(10), lambda s=setup: s.next(1, 2, 3, 4, 5, 6, 7)]
+        )
+        setup.recorder.wait_elements(1)
+        setup.publisher.subscriber.on_complete()
+        assert setup.recorder.wait_terminal() == ("on_complete",)
+        assert [x for batch in setup.batches for x in batch] == list(range(8))
+        assert all(setup.batches)
+        setup.recorder.check()
+
+
+def test_a_request_that_races_with_an_alarm_in_vain_gets_the_batch() -> None:
+    for _ in range(100):
+        setup = Setup(3, request=1)
+        setup.next(1, 2, 3)
+        setup.request(1)
+        setup.next(4)
+        setup.pass_time(10, 2)
+        setup.next(5)  # nobody has asked for a batch of it
+        run_threads([lambda s=setup: s.timer.advance(10), lambda s=setup: s.request(1)])
+        setup.pass_time(10, 3)
+        assert setup.batches == [[1, 2, 3], [4], [5]]
+        setup.recorder.subscription.cancel()
+        setup.recorder.check()
+
+
+def test_with_the_timer_of_the_process() -> None:
+    publisher, recorder = ManualPublisher(), Recorder(request=2)
+    rsf.from_publisher(publisher).batch(5, seconds=0.01).subscribe(recorder)
+    publisher.subscriber.on_next(1)
+    recorder.wait_elements(1)
+    publisher.subscriber.on_next(2)
+    recorder.wait_elements(2)
+    assert recorder.elements == [[1], [2]]
+    recorder.subscription.cancel()
+
+
+# -- weight ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("demand", ["unbounded", "three", "one by one"])
+@pytest.mark.parametrize(
+    ("elements", "batches"),
+    [
+        ([1, 2, 3, 4], [[1, 2, 3], [4]]),
+        ([4, 3, 6, 1], [[4], [3], [6], [1]]),
+        ([6, 6], [[6], [6]]),
+        ([9, 1, 20, 2], [[9], [1], [20], [2]]),
+        ([0, 0, 0, 0, 0, 0], [[0, 0, 0, 0], [0, 0]]),
+        ([3, 3, 1], [[3, 3], [1]]),
+        ([5, 1, 1], [[5, 1], [1]]),
+    ],
+)
+def test_no_batch_weighs_more_than_max_bytes_but_one_of_one_element(
+    elements: list[int], batches: list[list[int]], demand: str
+) -> None:
+    if demand == "unbounded":
+        recorder = Recorder(request=rsf.UNBOUNDED)
+    else:
+        more = 3 if demand == "three" else 1
+        recorder = Recorder(request=more, on_next=lambda r, _x: r.subscription.request(more))
+    stream = rsf.from_iterable(elements).batch(4, max_bytes=6, weigher=weigh)
+    stream.subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)
+    assert recorder.elements == batches
+    recorder.check()
+
+
+def test_no_more_than_max_bytes_and_one_element_is_held() -> None:
+    setup = Setup(100, request=1, seconds=None, max_bytes=10, weigher=weigh)
+    assert setup.publisher.requests == [1]
+    setup.next(4)
+    setup.next(4)
+    assert setup.publisher.requested == 3  # while the batch has room, one after the other
+    setup.next(9)
+    assert setup.batches == [[4, 4]]
+    assert setup.publisher.requested == 3  # nobody has asked for the batch that the third begins
+    setup.request(1)
+    assert setup.publisher.requested == 4
+    setup.next(5)
+    assert setup.batches == [[4, 4], [9]]
+    setup.publisher.subscriber.on_complete()
+    assert setup.recorder.terminal is None  # the last one waits to be asked for
+    setup.request(1)
+    assert setup.batches == [[4, 4], [9], [5]]
+    assert setup.recorder.terminal == ("on_complete",)
+    setup.recorder.check()
+
+
+def test_with_demand_for_many_batches_many_elements_are_asked_for() -> None:
+    setup = Setup(100, request=50, seconds=None, max_bytes=10, weigher=weigh)
+    assert setup.publisher.requests == [50]
+    for _ in range(50):
+        setup.next(10)
+    assert setup.batches == [[10]] * 50
+    assert setup.publisher.requested == 50
+
+
+@pytest.mark.parametrize("demand", [1, 2, 3, 5, 400])
+def test_what_is_held_is_bounded_whatever_the_weights_and_the_demand(demand: int) -> None:
+    setup = Setup(8, request=demand, max_bytes=20, weigher=weigh)
+    weights = [3, 19, 20, 25, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7, 7, 30, 2, 18]
+    given: list[int] = []
+    asked = demand
+    while len(given) < 400:
+        while setup.publisher.requested > len(given):
+            weight = weights[len(given) % len(weights)]
+            given.append(weight)
+            setup.next(weight)
+            held = given[sum(map(len, setup.batches)) :]
+            assert len(held) <= 8
+            assert sum(held[:-1]) <= 20
+            if len(given) % 5 == 0 and held and len(setup.batches) < asked:
+                count = len(setup.batches)
+                setup.pass_time(10, count + 1)
+        if len(setup.batches) == asked:
+            setup.request(demand)
+            asked += demand
+    setup.recorder.subscription.cancel()
+    flat = [x for batch in setup.batches for x in batch]
+    assert flat == given[: len(flat)]
+    assert any(len(batch) > 1 for batch in setup.batches)
+    assert all(len(batch) == 1 or sum(batch) <= 20 for batch in setup.batches)
+    setup.recorder.check()
+
+
+@pytest.mark.parametrize("weight", [-1, "3", 1.5, None, True])
+def test_a_weigher_that_returns_nonsense_is_named(weight: Any) -> None:
+    def weigher(_element: int) -> Any:
+        return weight
+
+    recorder = Recorder(request=3)
+    rsf.range_(9).batch(3, max_bytes=5, weigher=weigher).subscribe(recorder)
+    assert isinstance(recorder.error, TypeError)
+    assert "weigher" in str(recorder.error)
+    assert "int >= 0" in str(recorder.error)
+    recorder.check()
+
+
+def test_what_a_weigher_raises_ends_the_stream() -> None:
+    recorder = Recorder(request=rsf.UNBOUNDED)
+    rsf.range_(9).batch(2, max_bytes=99, weigher=lambda x: 1 // (5 - x)).subscribe(recorder)
+    assert recorder.elements == [[0, 1], [2, 3]]
+    assert isinstance(recorder.error, ZeroDivisionError)
+    recorder.check()
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+def test_completing_hands_over_what_is_left() -> None:
+    setup = Setup(5, request=1)
+    setup.next(1, 2)
+    setup.publisher.subscriber.on_complete()
+    assert setup.recorder.signals[1:] == [("on_next", [1, 2]), ("on_complete",)]
+    assert setup.timer.pending == 0
+
+
+def test_what_is_left_waits_for_demand_and_completion_for_it() -> None:
+    setup = Setup(3, request=1)
+    setup.next(1)
+    setup.pass_time(10, 1)
+    setup.next(2)
+    setup.publisher.subscriber.on_complete()
+    assert setup.batches == [[1]]
+    setup.request(1)
+    assert setup.recorder.signals[2:] == [("on_next", [2]), ("on_complete",)]
+
+
+def test_completing_with_nothing_left_needs_no_demand() -> None:
+    setup = Setup(2, request=1)
+    setup.next(1, 2)
+    setup.publisher.subscriber.on_complete()
+    assert setup.recorder.terminal == ("on_complete",)
+
+
+def test_an_error_overtakes_the_batch() -> None:
+    setup = Setup(5, request=9)
+    setup.next(1, 2)
+    boom = OSError()
+    setup.publisher.subscriber.on_error(boom)
+    assert setup.recorder.signals[1:] == [("on_error", boom)]
+    assert setup.timer.pending == 0
+
+
+@pytest.mark.parametrize("after", range(4))
+def test_cancelled_at_any_batch(after: int) -> None:
+    def cancel(recorder: Recorder, _batch: list[int]) -> None:
+        if len(recorder.elements) == after + 1:
+            recorder.subscription.cancel()
+
+    setup = Setup(2, request=rsf.UNBOUNDED, on_next=cancel)
+    for x in range(20):
+        if setup.publisher.cancels == 0:
+            setup.next(x)
+    assert len(setup.batches) == after + 1
+    assert setup.publisher.cancels == 1
+    assert setup.timer.pending == 0
+    assert setup.recorder.terminal is None
+    setup.recorder.check()
+
+
+def test_cancelled_in_on_subscribe_nothing_is_asked_for() -> None:
+    publisher = ManualPublisher()
+    recorder = Recorder(on_subscribe=lambda r: (r.subscription.cancel(), r.subscription.request(1)))
+    rsf.from_publisher(publisher).batch(3, seconds=1).subscribe(recorder)
+    assert publisher.requests == []
+    assert publisher.cancels == 1
+
+
+def test_a_cancel_that_races_with_the_alarm() -> None:
+    for _ in range(100):
+        setup = Setup(3, request=2)
+        setup.next(1)
+        run_threads(
+            [lambda s=setup: s.timer.advance(10), lambda s=setup: s.recorder.subscription.cancel()]
+        )
+        assert setup.publisher.cancels == 1
+        assert setup.timer.pending == 0
+        setup.recorder.check()
+
+
+def test_late_signals_have_no_effect() -> None:
+    setup = Setup(3, request=2)
+    setup.recorder.subscription.cancel()
+    setup.next(1, 2, 3)
+    setup.publisher.subscriber.on_complete()
+    assert setup.recorder.signals == [("on_subscribe",)]
+    setup.recorder.check()
+
+
+@pytest.mark.parametrize("n", [0, -1, True, 1.5])
+def test_a_bad_request_ends_the_stream(n: Any) -> None:
+    setup = Setup(3, request=1)
+    setup.next(1)
+    setup.request(n)
+    assert "§3.9" in str(setup.recorder.error)
+    assert setup.timer.pending == 0
+    setup.recorder.check()
+
+
+def test_what_leaves_through_a_request_to_upstream_is_told_downstream_too() -> None:
+    class Interrupting(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            raise KeyboardInterrupt
+
+    recorder = Recorder()
+    rsf.from_publisher(Interrupting()).batch(3, seconds=1).subscribe(recorder)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.subscription.request(1)
+    assert isinstance(recorder.error, KeyboardInterrupt)
+    recorder.check()
+
+
+class Thing:
+    pass
+
+
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
+)
+@pytest.mark.parametrize("how", ["cancelled", "failed", "completed", "bad request"])
+def test_nothing_keeps_the_subscriber_or_an_element(how: str) -> None:
+    setup = Setup(3, request=1)
+    thing = Thing()
+    element_gone, gone = weakref.ref(thing), weakref.ref(setup.recorder)
+    setup.next(thing)
+    del thing
+    subscription = setup.recorder.subscription
+    if how == "cancelled":
+        subscription.cancel()
+    elif how == "completed":
+        setup.publisher.subscriber.on_complete()
+    elif how == "failed":
+        setup.publisher.subscriber.on_error(ValueError())
+    else:
+        subscription.request(0)
+    del setup.recorder
+    assert gone() is None, gc.get_referrers(gone())
+    assert element_gone() is None, gc.get_referrers(element_gone())
+    assert subscription is not None
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def test_its_figures_say_what_it_holds_and_waits_for() -> None:
+    setup = Setup(4, request=1, max_bytes=90, weigher=weigh)
+    setup.next(20)
+    (figures,) = rsf.figures_of(setup.recorder.subscription)
+    assert (figures.held, figures.max_held, figures.held_bytes, figures.demand) == (1, 4, 20, 1)
+    assert "batch(4, after 10 s): at most 4 elements and 90 bytes" in figures.name
+    assert figures.waited_for_upstream > 0
+    setup.pass_time(10, 1)
+    setup.next(30)
+    (figures,) = rsf.figures_of(setup.recorder.subscription)
+    assert (figures.held, figures.held_bytes, figures.demand) == (1, 30, 0)
+    assert figures.waited_for_demand > 0
+    setup.recorder.subscription.cancel()
+    (over,) = rsf.figures_of(setup.recorder.subscription)
+    assert (over.held, over.held_bytes, over.demand) == (0, 0, 0)
+
+
+def test_the_figures_of_boundaries_above_follow() -> None:
+    recorder = Recorder()
+    rsf.range_(9).publish_on("caller", prefetch=7).batch(3, seconds=9).subscribe(recorder)
+    assert [figures.max_held for figures in rsf.figures_of(recorder.subscription)] == [3, 7]
+
+
+# -- built and described ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "options", "error", "words"),
+    [
+        (0, {"seconds": 1}, ValueError, "n must be >= 1, got 0"),
+        (True, {"seconds": 1}, TypeError, "n must be an int, got bool"),
+        (3, {"seconds": 0}, ValueError, "seconds must be > 0"),
+        (3, {"seconds": -1}, ValueError, "seconds must be > 0"),
+        (3, {"seconds": float("nan")}, ValueError, "seconds must be > 0"),
+        (3, {"seconds": "1"}, TypeError, "seconds must be a number of seconds, got str"),
+        (3, {"max_bytes": 5}, ValueError, "max_bytes and weigher must be given together"),
+        (3, {"weigher": len}, ValueError, "max_bytes and weigher must be given together"),
+        (3, {"max_bytes": 0, "weigher": len}, ValueError, "max_bytes must be >= 1, got 0"),
+        (3, {"max_bytes": 1.5, "weigher": len}, TypeError, "max_bytes must be an int, got float"),
+        (3, {"max_bytes": 5, "weigher": 3}, TypeError, "weigher must be callable, got int"),
+        (3, {"seconds": 1, "timer": 3}, TypeError, "timer must have the methods"),
+        (3, {"timer": 3}, TypeError, "timer must have the methods"),
+        (3, {"timer": ManualTimer()}, ValueError, "a timer is for seconds"),
+    ],
+)
+def test_arguments_are_refused_at_build_time(
+    n: Any, options: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        rsf.range_(3).batch(n, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seconds": 0.5}, "batch(9, after 0.5 s): at most 9 elements"),
+        (
+            {"max_bytes": 99, "weigher": len},
+            "batch(9): at most 9 elements and 99 bytes + one element, weighed by len",
+        ),
+    ],
+)
+def test_it_describes_itself_with_its_bounds(options: Any, words: str) -> None:
+    assert words in rsf.range_(3).batch(9, **options).describe()

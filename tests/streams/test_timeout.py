@@ -1,0 +1,404 @@
+"""timeout: who was asked and does not answer in time is given up on, and nobody else is."""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.runtime.timers import ManualTimer
+from tests.helpers import Counted, run_threads, start_thread, wait_for
+from tests.rules.probes import ManualPublisher, Recorder
+
+
+class Setup:
+    """A publisher and a clock in hand, ten seconds between them, and a subscriber that records."""
+
+    def __init__(self, **options: Any) -> None:
+        self.timer = ManualTimer()
+        self.publisher = ManualPublisher()
+        self.recorder = Recorder(**options)
+        rsf.from_publisher(self.publisher).timeout(10, timer=self.timer).subscribe(self.recorder)
+
+    def next(self, element: int) -> None:
+        self.publisher.subscriber.on_next(element)
+
+    def failed(self) -> BaseException:
+        """The error that follows when the time is up."""
+        self.recorder.wait_terminal()
+        assert self.recorder.error is not None
+        self.recorder.check()
+        return self.recorder.error
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_stays(no_leaked_threads: None) -> None:
+    """A worker that tells of a time-out ends with its stream."""
+
+
+# -- when ------------------------------------------------------------------------------------------
+
+
+def test_the_first_element_that_does_not_come_in_time_is_an_error() -> None:
+    setup = Setup(request=3)
+    setup.timer.advance(9.99)
+    assert setup.recorder.terminal is None
+    setup.timer.advance(0.01)
+    error = setup.failed()
+    assert isinstance(error, TimeoutError)
+    assert str(error) == (
+        "timeout: no element came within 10 s of being asked for, after 0 had come"
+    )
+    assert setup.publisher.cancels == 1
+    assert setup.timer.pending == 0
+
+
+def test_each_element_starts_the_clock_again() -> None:
+    setup = Setup(request=10)
+    for x in range(5):
+        setup.timer.advance(9)
+        setup.next(x)
+    setup.timer.advance(9)
+    assert setup.recorder.terminal is None
+    setup.timer.advance(1)
+    assert "after 5 had come" in str(setup.failed())
+    assert setup.recorder.elements == [0, 1, 2, 3, 4]
+
+
+def test_without_demand_the_clock_stands_still() -> None:
+    setup = Setup(request=2)
+    setup.timer.advance(5)
+    setup.next(1)
+    setup.next(2)
+    setup.timer.advance(1000)
+    assert setup.recorder.terminal is None
+    setup.recorder.subscription.request(1)
+    setup.timer.advance(9)
+    assert setup.recorder.terminal is None
+    setup.next(3)
+    setup.timer.advance(1000)
+    setup.recorder.subscription.request(1)
+    setup.timer.advance(10)
+    setup.failed()
+
+
+def test_before_the_first_request_it_stands_still_too() -> None:
+    setup = Setup()
+    setup.timer.advance(1000)
+    assert setup.timer.pending == 0
+    setup.recorder.subscription.request(1)
+    setup.timer.advance(9)
+    assert setup.recorder.terminal is None
+    setup.timer.advance(1)
+    setup.failed()
+
+
+def test_further_requests_give_no_more_time() -> None:
+    setup = Setup(request=1)
+    setup.timer.advance(6)
+    setup.recorder.subscription.request(1)
+    setup.timer.advance(4)
+    setup.failed()
+
+
+def test_an_alarm_that_comes_while_nobody_asks_does_no_harm_later() -> None:
+    setup = Setup(request=1)
+    setup.timer.advance(9)
+    setup.next(1)  # the alarm of the first request is still pending
+    setup.timer.advance(0.5)
+    setup.recorder.subscription.request(1)
+    setup.timer.advance(9)
+    assert setup.recorder.terminal is None
+    setup.timer.advance(1)
+    setup.failed()
+
+
+def test_no_alarm_is_set_for_each_element() -> None:
+    class Counting(ManualTimer):
+        calls = 0
+
+        def call_later(self, *args: Any) -> Any:
+            self.calls += 1
+            return super().call_later(*args)
+
+    timer = Counting()
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.range_(2000).timeout(10, timer=timer).subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)
+    assert timer.calls == 1
+    assert timer.pending == 0
+
+
+def test_a_slow_subscriber_is_not_upstreams_fault() -> None:
+    setup = Setup(request=rsf.UNBOUNDED, on_next=lambda _r, _x: setup.timer.advance(1000))
+    setup.next(1)
+    setup.timer.advance(9)
+    assert setup.recorder.terminal is None
+    setup.timer.advance(1)
+    setup.failed()
+
+
+@pytest.mark.parametrize("end", ["completes", "fails"])
+def test_an_end_in_time_is_an_end(end: str) -> None:
+    setup = Setup(request=2)
+    setup.next(1)
+    setup.timer.advance(9)
+    if end == "completes":
+        setup.publisher.subscriber.on_complete()
+        assert setup.recorder.terminal == ("on_complete",)
+    else:
+        boom = OSError()
+        setup.publisher.subscriber.on_error(boom)
+        assert setup.recorder.terminal == ("on_error", boom)
+    assert setup.timer.pending == 0
+    setup.timer.advance(1000)
+    setup.recorder.check()
+
+
+def test_elements_pass_as_they_come() -> None:
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.range_(1000).timeout(10).map(str).subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)
+    assert recorder.elements == [str(x) for x in range(1000)]
+    assert recorder.max_depth == 1
+    recorder.check()
+
+
+# -- where -----------------------------------------------------------------------------------------
+
+
+def test_nothing_of_the_users_runs_on_the_timers_thread() -> None:
+    threads: dict[str, int] = {}
+    local = contextvars.ContextVar("local", default="not set")
+    seen: list[str] = []
+
+    def note(what: str) -> None:
+        threads[what] = threading.get_ident()
+        seen.append(local.get())
+
+    timer = ManualTimer()
+    recorder = Recorder(request=1)
+    local.set("where it was subscribed to")
+    stream = rsf.never().do_on_cancel(lambda: note("cancel")).timeout(1, timer=timer)
+    stream.do_on_error(lambda _e: note("error")).subscribe(recorder)
+    local.set("changed since")
+    timer.advance(1)
+    recorder.wait_terminal()
+    assert set(threads) == {"cancel", "error"}
+    assert threading.get_ident() not in threads.values()
+    assert seen == ["where it was subscribed to"] * 2
+
+
+def test_it_gives_up_while_upstream_still_keeps_the_caller() -> None:
+    timer = ManualTimer()
+    entered, leave = threading.Event(), threading.Event()
+
+    def source() -> Iterator[int]:
+        yield 0
+        entered.set()
+        wait_for(leave)
+        yield 1
+
+    recorder = Recorder()
+    rsf.from_iterable(source()).timeout(10, timer=timer).subscribe(recorder)
+    asking = start_thread(lambda: recorder.subscription.request(9))
+    wait_for(entered)
+    timer.advance(10)
+    recorder.wait_terminal()
+    leave.set()
+    asking.result()
+    assert recorder.elements == [0]
+    assert isinstance(recorder.error, TimeoutError)
+    recorder.check()
+
+
+# -- races -----------------------------------------------------------------------------------------
+
+
+def test_an_element_that_races_with_the_alarm_comes_before_the_error_or_not_at_all() -> None:
+    for _ in range(200):
+        setup = Setup(request=1)
+        run_threads([lambda s=setup: s.timer.advance(10), lambda s=setup: s.next(1)])
+        if not setup.recorder.elements:
+            setup.failed()
+        setup.recorder.subscription.cancel()
+        setup.recorder.check()
+
+
+def test_a_cancel_that_races_with_the_alarm() -> None:
+    for _ in range(200):
+        setup = Setup(request=1)
+        run_threads(
+            [lambda s=setup: s.timer.advance(10), lambda s=setup: s.recorder.subscription.cancel()]
+        )
+        setup.publisher.wait_cancelled()
+        assert setup.publisher.cancels == 1
+        assert setup.timer.pending == 0
+        setup.recorder.check()
+
+
+def test_a_request_that_races_with_an_alarm_in_vain_is_watched_over() -> None:
+    for _ in range(200):
+        setup = Setup(request=1)
+        setup.next(1)
+        setup.timer.advance(9)
+        run_threads(
+            [
+                lambda s=setup: s.timer.advance(1),  # finds that nobody asks, or that one just did
+                lambda s=setup: s.recorder.subscription.request(1),
+            ]
+        )
+        assert setup.recorder.terminal is None
+        setup.timer.advance(10)
+        setup.failed()
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+def test_cancelling_stops_the_clock() -> None:
+    setup = Setup(request=1)
+    assert setup.timer.pending == 1
+    setup.recorder.subscription.cancel()
+    assert setup.timer.pending == 0
+    setup.timer.advance(1000)
+    assert setup.recorder.terminal is None
+    assert setup.publisher.cancels == 1
+
+
+@pytest.mark.parametrize("n", [0, -1, True, 1.5])
+def test_a_bad_request_stops_the_clock(n: Any) -> None:
+    setup = Setup(request=1)
+    setup.recorder.subscription.request(n)
+    assert "§3.9" in str(setup.failed())
+    assert setup.timer.pending == 0
+
+
+def test_late_signals_have_no_effect() -> None:
+    setup = Setup(request=5)
+    setup.timer.advance(10)
+    setup.failed()
+    setup.next(1)
+    setup.publisher.subscriber.on_complete()
+    assert setup.recorder.elements == []
+    setup.recorder.check()
+
+
+def test_what_a_subscriber_raises_stops_the_clock() -> None:
+    previous = rsf.on_dropped_error(lambda _error: None)
+    try:
+        setup = Setup(request=5, on_next=lambda _r, _x: 1 // 0)
+        setup.next(1)
+    finally:
+        rsf.on_dropped_error(previous)
+    assert setup.publisher.cancels == 1
+    assert setup.timer.pending == 0
+
+
+def test_a_timer_that_refuses_ends_the_stream() -> None:
+    class Broken(ManualTimer):
+        def call_later(self, *_args: Any) -> Any:
+            raise OSError("no timer today")
+
+    recorder = Recorder(request=1)
+    rsf.never().timeout(1, timer=Broken()).subscribe(recorder)
+    assert isinstance(recorder.error, OSError)
+
+
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
+)
+@pytest.mark.parametrize("how", ["cancelled", "timed out", "completed"])
+def test_nothing_keeps_the_subscriber(how: str) -> None:
+    setup = Setup(request=1)
+    subscription = setup.recorder.subscription
+    if how == "cancelled":
+        subscription.cancel()
+    elif how == "completed":
+        setup.publisher.subscriber.on_complete()
+    else:
+        setup.timer.advance(10)
+        setup.failed()
+    gone = weakref.ref(setup.recorder)
+    for thread in threading.enumerate():  # the worker's last frames
+        if thread.name.startswith("rstreams-fast-late"):
+            thread.join(10)
+    del setup.recorder
+    assert gone() is None, gc.get_referrers(gone())
+    assert subscription is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_in_the_child_of_a_fork_its_time_ends_the_stream_all_the_same() -> None:
+    setup = Setup(request=1)
+    child = os.fork()
+    if child == 0:
+        try:
+            setup.timer.advance(10)
+            os._exit(7 if "forked" in str(setup.recorder.error) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    setup.timer.advance(10)
+    assert isinstance(setup.failed(), TimeoutError)
+
+
+# -- with the real clock, and in words -------------------------------------------------------------
+
+
+def test_with_the_timer_of_the_process() -> None:
+    with pytest.raises(TimeoutError, match=r"within 0\.02 s"):
+        rsf.never().timeout(0.02).to_list()
+    assert rsf.range_(3).timeout(100).to_list() == [0, 1, 2]
+
+
+def test_the_sources_of_a_retry_can_each_be_timed() -> None:
+    alarms = Counted()
+
+    class Counting(ManualTimer):
+        def call_later(self, *args: Any) -> Any:
+            try:
+                return super().call_later(*args)
+            finally:
+                alarms.add()
+
+    timer = Counting()
+    recorder = Recorder(request=1)
+    rsf.never().timeout(1, timer=timer).retry(2).subscribe(recorder)
+    for attempt in range(3):
+        alarms.wait_until(attempt + 1)
+        timer.advance(1)
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, TimeoutError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "words"),
+    [
+        ((0,), {}, ValueError, "seconds must be > 0"),
+        ((-1,), {}, ValueError, "seconds must be > 0"),
+        ((float("nan"),), {}, ValueError, "seconds must be > 0"),
+        ((float("inf"),), {}, ValueError, "finite"),
+        (("1",), {}, TypeError, "seconds must be a number of seconds, got str"),
+        ((True,), {}, TypeError, "seconds must be a number of seconds, got bool"),
+        ((1,), {"timer": object()}, TypeError, "timer must have the methods"),
+    ],
+)
+def test_arguments_are_refused_at_build_time(
+    arguments: Any, options: Any, error: type[Exception], words: str
+) -> None:
+    build: Callable[..., Any] = rsf.range_(3).timeout
+    with pytest.raises(error, match=words):
+        build(*arguments, **options)
+
+
+def test_it_describes_itself() -> None:
+    assert "timeout(0.5 s): holds no elements" in rsf.range_(3).timeout(0.5).describe()

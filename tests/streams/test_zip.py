@@ -1,0 +1,185 @@
+"""zip_: positions, demand, bounds, the earliest end."""
+
+from __future__ import annotations
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import run_threads
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+
+UNBOUNDED = rsf.UNBOUNDED
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 3, 32])
+def test_elements_at_the_same_position_come_together(prefetch: int) -> None:
+    stream = rsf.zip_(
+        rsf.range_(1000), rsf.range_(1000, 3000).subscribe_on(), rsf.range_(5000), prefetch=prefetch
+    )
+    assert stream.to_list() == [(x, x + 1000, x) for x in range(1000)]
+
+
+def test_of_nothing_it_completes_at_once() -> None:
+    assert subscribed(rsf.zip_()).signals == [("on_subscribe",), ("on_complete",)]
+
+
+def test_of_one_it_gives_tuples_of_one() -> None:
+    assert rsf.zip_(rsf.range_(2)).to_list() == [(0,), (1,)]
+
+
+def test_the_method_zips_with_others() -> None:
+    assert rsf.range_(3).zip(rsf.from_iterable("ab")).to_list() == [(0, "a"), (1, "b")]
+    assert rsf.range_(2).zip().to_list() == [(0,), (1,)]
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def test_an_empty_one_completes_it_without_a_request_and_cancels_the_others_once() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.zip_(a, rsf.empty(), b))
+    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
+    assert (a.subscribes, a.cancels) == (1, 1)
+    assert b.subscribes == 0  # by then it was over
+    recorder.subscription.cancel()
+    assert a.cancels == 1
+
+
+def test_it_completes_as_soon_as_one_that_is_over_has_nothing_left() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.zip_(a, b), 2)
+    send(a, 1, 2)
+    a.subscriber.on_complete()
+    assert b.cancels == 0
+    send(b, 1)
+    assert recorder.terminal is None
+    send(b, 2)
+    assert recorder.signals[1:] == [("on_next", (1, 1)), ("on_next", (2, 2)), ("on_complete",)]
+    assert (a.cancels, b.cancels) == (0, 1)
+    send(b, 3)
+    b.subscriber.on_complete()
+    recorder.check()
+
+
+def test_what_waits_for_demand_comes_before_the_end() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.zip_(a, b), 1)
+    for publisher in (a, b):
+        send(publisher, 1, 2)
+        publisher.subscriber.on_complete()
+    assert recorder.elements == [(1, 1)]
+    assert recorder.terminal is None
+    recorder.subscription.request(1)
+    assert recorder.signals[2:] == [("on_next", (2, 2)), ("on_complete",)]
+
+
+def test_the_end_of_the_one_that_is_behind_is_seen_while_the_other_waits() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.zip_(a, b), UNBOUNDED)
+    send(a, 1, 2, 3)
+    send(b, 1)
+    b.subscriber.on_complete()
+    assert recorder.signals[1:] == [("on_next", (1, 1)), ("on_complete",)]
+    assert (a.cancels, b.cancels) == (1, 0)
+
+
+def test_an_error_overtakes_what_waits_and_cancels_the_others_once() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.zip_(a, b), UNBOUNDED)
+    send(a, 1, 2)
+    error = ValueError("b")
+    b.subscriber.on_error(error)
+    recorder.subscription.cancel()
+    assert recorder.signals[1:] == [("on_error", error)]
+    assert (a.cancels, b.cancels) == (1, 0)
+
+
+def test_cancel_cancels_each_once_and_from_any_thread() -> None:
+    publishers = [ManualPublisher() for _ in range(4)]
+    recorder = subscribed(rsf.zip_(*publishers), UNBOUNDED)
+    send(publishers[0], 1)
+    run_threads([recorder.subscription.cancel] * 4)
+    assert [publisher.cancels for publisher in publishers] == [1] * 4
+    for publisher in publishers:
+        send(publisher, 1)
+    assert recorder.signals == [("on_subscribe",)]
+
+
+# -- demand ----------------------------------------------------------------------------------------
+
+
+def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_delivered() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.zip_(a, b, prefetch=4))
+    assert a.requests == b.requests == []  # nobody has asked yet
+    recorder.subscription.request(1)
+    assert a.requests == b.requests == [4]
+    send(a, 1, 2, 3, 4)
+    send(b, 1, 2, 3, 4)
+    recorder.subscription.request(1)
+    assert a.requests == b.requests == [4]
+    recorder.subscription.request(1)
+    assert a.requests == b.requests == [4, 3]
+    assert recorder.elements == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_asked_one_by_one_it_is_never_more_than_the_prefetch_ahead() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.zip_(a, b, prefetch=2))
+    for n in range(1, 50):
+        recorder.subscription.request(1)
+        while len(recorder.elements) < n:
+            for publisher in (a, b):
+                assert publisher.requested <= len(recorder.elements) + 2
+                send(publisher, len(recorder.elements))
+    assert recorder.elements == [(n, n) for n in range(49)]
+    recorder.check()
+
+
+def test_one_that_is_ahead_is_not_asked_further() -> None:
+    a = ManualPublisher()
+    subscribed(rsf.zip_(a, rsf.never(), prefetch=4), UNBOUNDED)
+    send(a, 1, 2, 3, 4)
+    assert a.requests == [4]
+
+
+def test_from_threads_with_demand_from_threads(no_leaked_threads: None) -> None:
+    recorder = Recorder()
+    streams = [rsf.range_(1000).subscribe_on() for _ in range(3)]
+    rsf.zip_(*streams, prefetch=5).subscribe(recorder)
+
+    def ask() -> None:
+        for _ in range(200):
+            recorder.subscription.request(1)
+
+    run_threads([ask] * 4)
+    recorder.wait_elements(800)
+    recorder.subscription.request(UNBOUNDED)
+    assert recorder.wait_terminal() == ("on_complete",)
+    assert recorder.elements == [(n, n, n) for n in range(1000)]
+    recorder.check()
+
+
+def test_many_do_not_recurse() -> None:
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.zip_(*(rsf.range_(20) for _ in range(1000)), prefetch=1).subscribe(recorder)
+    assert recorder.elements == [(n,) * 1000 for n in range(20)]
+    assert recorder.terminal == ("on_complete",)
+    assert recorder.max_depth == 1
+
+
+# -- arguments and words ---------------------------------------------------------------------------
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"zip_\(\*publishers\): publisher 2 .* str; use from_it"):
+        rsf.range_(1).zip("abc")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="prefetch must be an int"):
+        rsf.zip_(rsf.range_(1), prefetch=True)
+    with pytest.raises(TypeError, match=r"§1\.9"):
+        rsf.zip_(rsf.range_(1)).subscribe(None)  # type: ignore[arg-type]
+
+
+def test_describe_states_the_bound() -> None:
+    stream = rsf.range_(1).zip(rsf.range_(2), rsf.range_(3))
+    assert "zip of 3 publishers: at most 32 elements of each, 96 in all" in stream.describe()

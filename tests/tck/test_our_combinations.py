@@ -1,0 +1,208 @@
+"""What combines publishers, under the whole kit: as publishers, and the stages as subscribers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rstreams_fast as rf
+from tests.tck.test_our_publishers import FAIL_AT, NoStream, StreamVerification, failing
+from tests.tck.test_our_subscribers import StageVerification
+
+
+def equal(_element: int) -> str:
+    return "equal"
+
+
+def halves(elements: int) -> tuple[int, int]:
+    return elements - elements // 2, elements // 2
+
+
+# -- merge -----------------------------------------------------------------------------------------
+
+
+class Merge(StreamVerification):
+    """All elements are equal: each subscriber sees those of two sources in an order of its own."""
+
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.merge(*map(self.source, halves(elements)))
+
+    def source(self, elements: int) -> Any:
+        return rf.range_(elements).map(equal)
+
+    def create_failed_publisher(self) -> rf.Stream[Any]:
+        return rf.merge(rf.error(ValueError(FAIL_AT)), rf.never())
+
+    def create_failing_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.merge(rf.from_iterable(failing(elements)), rf.empty(), delay_error=True)
+
+
+class MergeOfThreads(Merge):
+    def source(self, elements: int) -> Any:
+        return rf.range_(elements).map(equal).subscribe_on()
+
+
+class MergeOfForeignOneByOne(Merge):
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.merge(*map(self.source, halves(elements)), prefetch=1)
+
+    def source(self, elements: int) -> Any:
+        return NoStream(rf.range_(elements).map(equal))
+
+
+# -- zip -------------------------------------------------------------------------------------------
+
+
+class Zip(StreamVerification):
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.zip_(self.source(elements), self.source(elements + 3))
+
+    def source(self, elements: int) -> Any:
+        return rf.range_(elements)
+
+    def create_failed_publisher(self) -> rf.Stream[Any]:
+        return rf.zip_(rf.error(ValueError(FAIL_AT)), rf.never())
+
+    def create_failing_publisher(self, elements: int) -> rf.Stream[Any]:
+        # One by one: the error overtakes what waits for a partner.
+        return rf.zip_(rf.from_iterable(failing(elements)), rf.range_(elements + 3), prefetch=1)
+
+
+class ZipOfThreads(Zip):
+    def source(self, elements: int) -> Any:
+        return rf.range_(elements).subscribe_on()
+
+
+class ZipOfForeign(Zip):
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        sources = [NoStream(rf.range_(elements + extra)) for extra in (2, 0, 1)]
+        return rf.zip_(*sources, prefetch=2)
+
+
+# -- concat ----------------------------------------------------------------------------------------
+
+
+class Concat(StreamVerification):
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        first, second = halves(elements)
+        return rf.concat(self.source(first), rf.empty(), NoStream(self.source(second)))
+
+    def source(self, elements: int) -> Any:
+        return rf.range_(elements)
+
+    def create_failed_publisher(self) -> rf.Stream[Any]:
+        return rf.concat(rf.error(ValueError(FAIL_AT)), rf.never())
+
+    def create_failing_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.concat(rf.empty(), rf.from_iterable(failing(elements)), rf.never())
+
+
+class ConcatOfThreads(Concat):
+    def source(self, elements: int) -> Any:
+        return rf.range_(elements).subscribe_on()
+
+
+# -- flat_map and concat_map -----------------------------------------------------------------------
+
+
+def one(n: Any) -> rf.Stream[Any]:
+    return rf.from_iterable((n,))
+
+
+def one_on_a_thread(n: Any) -> rf.Stream[Any]:
+    return rf.from_iterable((n,)).subscribe_on()
+
+
+def one_foreign(n: Any) -> Any:
+    return NoStream(rf.from_iterable((n,)))
+
+
+class FlatMap(StreamVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.flat_map(one)
+
+
+class FlatMapOneAtATime(StreamVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.flat_map(one_foreign, concurrency=1, prefetch=1, delay_error=True)
+
+
+class FlatMapOnThreads(StreamVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.map(equal).flat_map(one_on_a_thread, concurrency=3)
+
+
+class FlatMapToOneLongStream(StreamVerification):
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.range_(1).flat_map(lambda _n: rf.range_(elements))
+
+    def create_failing_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.range_(1).flat_map(lambda _n: rf.from_iterable(failing(elements)), prefetch=1)
+
+
+class ConcatMap(StreamVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.concat_map(one, prefetch=1)
+
+
+class ConcatMapToOneLongStream(StreamVerification):
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.range_(2).concat_map(lambda n: NoStream(rf.range_(n * elements)))
+
+    def create_failing_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.range_(1).concat_map(lambda _n: rf.from_iterable(failing(elements)))
+
+
+# -- as subscribers --------------------------------------------------------------------------------
+
+
+class MergeAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return rf.merge(stream, rf.empty(), prefetch=1)
+
+
+class ZipAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return stream.zip(rf.range_(10**9)).map(lambda pair: pair[0])
+
+
+class ConcatAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return rf.concat(rf.empty(), stream)
+
+
+class FlatMapAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return stream.flat_map(one)
+
+
+class ConcatMapAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return stream.concat_map(one)
