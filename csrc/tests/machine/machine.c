@@ -1,7 +1,7 @@
 /*
- * model.c - the simulated machine: see model.h
+ * machine.c - the simulated machine: see machine.h
  */
-#include "model.h"
+#include "machine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +10,9 @@
 
 #define LOCATIONS 128
 #define VALUES 256  /* of one location, in one run */
-#define EVENTS 4    /* their views are kept like those of values */
-#define STEPS 4000  /* of one run; one that needs more spins without end, or nearly */
+#define STEPS 4000  /* of one run; one that needs more has no end */
 #define STACK 65536 /* bytes */
 #define DEFAULT_RUNS 20000
-#define MAX_ENDLESS 4 /* one run in so many may be given up */
 
 /* For each location, the oldest value that may still be read. */
 typedef struct {
@@ -32,33 +30,26 @@ typedef struct {
     stored values[VALUES];
 } location;
 
-typedef enum { READY, WAITING, DONE } state;
-
 typedef struct {
     ucontext_t context;
     char stack[STACK];
-    state state;
+    bool done;
     view seen;
-    const model_event *event;
-    unsigned ticket;
 } thread;
 
 static location locations[LOCATIONS];
 static int n_locations;
 static view sc_view; /* the newest value that a sequentially consistent store gave each location */
-static view event_views[EVENTS];
-static unsigned n_events;
-static thread threads[MODEL_THREADS + 1]; /* the last one prepares and finishes */
+static thread threads[MACHINE_THREADS + 1]; /* the last one prepares and finishes */
 static int n_threads;
 static int current;
 static int steps;
 static uint64_t random_state;
 static ucontext_t main_context;
-static const model_scenario *running;
+static const machine_program *running;
 static const char *failure;
-static bool endless;
 
-#define OUTSIDE MODEL_THREADS
+#define OUTSIDE MACHINE_THREADS
 
 /* ------------------------------------------------------------------ choices */
 
@@ -77,25 +68,17 @@ end_run(void)
     setcontext(&main_context);
 }
 
-/* Goes on with a thread that can; the caller's is stored. */
+/* Goes on with a thread that is not done; the caller's is stored. */
 static void
 switch_thread(void)
 {
-    int able[MODEL_THREADS], n = 0;
-    bool all_done = true;
+    int able[MACHINE_THREADS], n = 0;
     for (int i = 0; i < n_threads; i++) {
-        if (threads[i].state == WAITING && threads[i].event->sets != threads[i].ticket) {
-            threads[i].state = READY;
-        }
-        if (threads[i].state == READY) {
+        if (!threads[i].done) {
             able[n++] = i;
         }
-        all_done = all_done && threads[i].state == DONE;
     }
     if (n == 0) {
-        if (!all_done) {
-            failure = "every thread that is left waits: a wake was lost";
-        }
         end_run();
     }
     int before = current;
@@ -113,7 +96,7 @@ step(void)
         return;
     }
     if (++steps > STEPS) {
-        endless = true;
+        failure = "a run without an end";
         end_run();
     }
     if (choose(2) == 0) {
@@ -164,7 +147,7 @@ number_of(const void *p, uint64_t initial)
         }
     }
     if (n_locations == LOCATIONS) {
-        fputs("the model needs more locations\n", stderr);
+        fputs("the machine needs more locations\n", stderr);
         exit(2);
     }
     int number = n_locations++;
@@ -174,11 +157,8 @@ number_of(const void *p, uint64_t initial)
     place->values[0].value = initial;
     memset(&place->values[0].published, 0, sizeof(view));
     sc_view.oldest[number] = 0;
-    for (int i = 0; i <= MODEL_THREADS; i++) {
+    for (int i = 0; i <= MACHINE_THREADS; i++) {
         threads[i].seen.oldest[number] = 0;
-    }
-    for (int i = 0; i < EVENTS; i++) {
-        event_views[i].oldest[number] = 0;
     }
     for (int i = 0; i < number; i++) {
         for (int j = 0; j <= locations[i].last; j++) {
@@ -193,8 +173,8 @@ append(int number, uint64_t value)
 {
     location *place = &locations[number];
     if (place->last + 1 == VALUES) {
-        endless = true;
-        end_run();
+        fputs("the machine needs more values\n", stderr);
+        exit(2);
     }
     stored *next = &place->values[++place->last];
     next->value = value;
@@ -208,10 +188,10 @@ static void
 publish(int number, stored *value, int order)
 {
     raise_to(&value->published, number, locations[number].last);
-    if ((order & MODEL_rel) != 0) {
+    if ((order & MACHINE_rel) != 0) {
         join(&value->published, &threads[current].seen);
     }
-    if (order == MODEL_sc) {
+    if (order == MACHINE_sc) {
         raise_to(&sc_view, number, locations[number].last);
     }
 }
@@ -221,7 +201,7 @@ observe(int number, int index, int order)
 {
     stored *value = &locations[number].values[index];
     raise_to(&threads[current].seen, number, index);
-    if ((order & MODEL_acq) != 0) {
+    if ((order & MACHINE_acq) != 0) {
         join(&threads[current].seen, &value->published);
     }
     return value->value;
@@ -233,7 +213,7 @@ pick(int number, int order)
 {
     int last = locations[number].last;
     int oldest = threads[current].seen.oldest[number];
-    if (order == MODEL_sc && oldest < sc_view.oldest[number]) {
+    if (order == MACHINE_sc && oldest < sc_view.oldest[number]) {
         oldest = sc_view.oldest[number];
     }
     return choose(2) == 0 ? last : oldest + (int)choose((unsigned)(last - oldest + 1));
@@ -249,7 +229,7 @@ keep(void *p, size_t size, uint64_t value)
 }
 
 uint64_t
-model_load(const void *p, size_t size, int order)
+machine_load(const void *p, size_t size, int order)
 {
     step();
     int number = number_of(p, memory(p, size));
@@ -257,7 +237,7 @@ model_load(const void *p, size_t size, int order)
 }
 
 void
-model_store(void *p, size_t size, uint64_t value, int order)
+machine_store(void *p, size_t size, uint64_t value, int order)
 {
     step();
     int number = number_of(p, memory(p, size));
@@ -277,20 +257,20 @@ replace(int number, void *p, size_t size, uint64_t value, int order)
 }
 
 uint64_t
-model_modify(void *p, size_t size, enum model_operation operation, uint64_t operand, int order)
+machine_modify(void *p, size_t size, enum machine_operation operation, uint64_t operand, int order)
 {
     step();
     int number = number_of(p, memory(p, size));
     uint64_t before = observe(number, locations[number].last, order);
-    uint64_t after = operation == MODEL_EXCHANGE ? operand
-                     : operation == MODEL_ADD    ? before + operand
-                                                 : before | operand;
+    uint64_t after = operation == MACHINE_EXCHANGE ? operand
+                     : operation == MACHINE_ADD    ? before + operand
+                                                   : before | operand;
     replace(number, p, size, after, order);
     return before;
 }
 
 bool
-model_compare(void *p, size_t size, uint64_t *expected, uint64_t desired, int order)
+machine_compare(void *p, size_t size, uint64_t *expected, uint64_t desired, int order)
 {
     step();
     int number = number_of(p, memory(p, size));
@@ -300,7 +280,7 @@ model_compare(void *p, size_t size, uint64_t *expected, uint64_t desired, int or
     if (!spurious && locations[number].values[index].value == *expected) {
         index = last; /* it may succeed only on the newest */
     }
-    uint64_t found = observe(number, index, order & ~(MODEL_rel));
+    uint64_t found = observe(number, index, order & ~(MACHINE_rel));
     if (spurious || index != last || found != *expected) {
         *expected = found;
         return false;
@@ -320,83 +300,39 @@ reads_of(const uint64_t *p, int reader)
 }
 
 uint64_t
-model_read(const uint64_t *p)
+machine_read(const uint64_t *p)
 {
     step();
     int number = number_of(p, *p);
-    model_check(threads[current].seen.oldest[number] == locations[number].last,
-                "data race: a plain read does not know of the last write");
+    machine_check(threads[current].seen.oldest[number] == locations[number].last,
+                  "data race: a plain read does not know of the last write");
     (void)append(reads_of(p, current), 0);
     return locations[number].values[locations[number].last].value;
 }
 
 void
-model_write(uint64_t *p, uint64_t value)
+machine_write(uint64_t *p, uint64_t value)
 {
     step();
     int number = number_of(p, *p);
-    model_check(threads[current].seen.oldest[number] == locations[number].last,
-                "data race: a plain write does not know of the last one");
-    for (int i = 0; i <= MODEL_THREADS; i++) {
+    machine_check(threads[current].seen.oldest[number] == locations[number].last,
+                  "data race: a plain write does not know of the last one");
+    for (int i = 0; i <= MACHINE_THREADS; i++) {
         int reads = reads_of(p, i);
-        model_check(threads[current].seen.oldest[reads] == locations[reads].last,
-                    "data race: a plain write does not know of a read");
+        machine_check(threads[current].seen.oldest[reads] == locations[reads].last,
+                      "data race: a plain write does not know of a read");
     }
     (void)append(number, value);
     *p = value;
 }
 
 void
-model_check(bool condition, const char *what)
+machine_check(bool condition, const char *what)
 {
     if (!condition) {
         failure = what;
         end_run();
     }
-}
-
-void
-model_pause(void)
-{
-    step();
-    switch_thread();
-}
-
-/* ------------------------------------------------------------------ events */
-
-void
-model_event_init(model_event *event)
-{
-    event->sets = 0;
-    event->number = n_events++ % EVENTS;
-}
-
-void
-model_event_set(model_event *event)
-{
-    step();
-    join(&event_views[event->number], &threads[current].seen);
-    event->sets++;
-}
-
-unsigned
-model_event_ticket(model_event *event)
-{
-    step();
-    return event->sets;
-}
-
-void
-model_event_wait(model_event *event, unsigned ticket)
-{
-    thread *me = &threads[current];
-    me->event = event;
-    me->ticket = ticket;
-    me->state = WAITING;
-    while (me->state == WAITING) {
-        switch_thread();
-    }
-    join(&me->seen, &event_views[event->number]);
 }
 
 /* ------------------------------------------------------------------ runs */
@@ -405,31 +341,27 @@ static void
 thread_main(int me)
 {
     running->body(me);
-    threads[me].state = DONE;
+    threads[me].done = true;
     switch_thread();
 }
 
 static void
-start(const model_scenario *scenario, uint64_t seed)
+start(uint64_t seed)
 {
     random_state = seed;
-    running = scenario;
     n_locations = 0;
-    n_events = 0;
     steps = 0;
     failure = NULL;
-    endless = false;
     memset(&sc_view, 0, sizeof sc_view);
-    memset(event_views, 0, sizeof event_views);
-    for (int i = 0; i <= MODEL_THREADS; i++) {
+    for (int i = 0; i <= MACHINE_THREADS; i++) {
         memset(&threads[i].seen, 0, sizeof(view));
     }
-    n_threads = scenario->threads;
+    n_threads = running->threads;
     current = OUTSIDE;
-    scenario->prepare();
+    running->prepare();
     for (int i = 0; i < n_threads; i++) {
         thread *t = &threads[i];
-        t->state = READY;
+        t->done = false;
         t->seen = threads[OUTSIDE].seen;
         getcontext(&t->context);
         t->context.uc_stack.ss_sp = t->stack;
@@ -439,19 +371,19 @@ start(const model_scenario *scenario, uint64_t seed)
     }
 }
 
-/* One run; the outcome is in `failure` and `endless`. */
+/* One run; the outcome is in `failure`. */
 static void
-run(const model_scenario *scenario, uint64_t seed)
+run(uint64_t seed)
 {
     volatile bool entered = false;
-    start(scenario, seed);
+    start(seed);
     getcontext(&main_context); /* end_run() comes back here */
     if (!entered) {
         entered = true;
         current = (int)choose((unsigned)n_threads);
         setcontext(&threads[current].context);
     }
-    if (failure == NULL && !endless) {
+    if (failure == NULL) {
         current = OUTSIDE;
         for (int i = 0; i < n_threads; i++) {
             join(&threads[OUTSIDE].seen, &threads[i].seen);
@@ -460,29 +392,20 @@ run(const model_scenario *scenario, uint64_t seed)
         getcontext(&main_context);
         if (!finished) {
             finished = true;
-            scenario->finish();
+            running->finish();
         }
     }
 }
 
 int
-model_main(int argc, char **argv, const model_scenario *scenarios, size_t n)
+machine_main(int argc, char **argv, const machine_program *program)
 {
     uint64_t runs = argc > 1 ? strtoull(argv[1], NULL, 10) : DEFAULT_RUNS;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t given_up = 0;
-        for (uint64_t seed = 1; seed <= runs; seed++) {
-            run(&scenarios[i], seed);
-            if (failure != NULL) {
-                fprintf(stderr, "%s, seed %llu: %s\n", scenarios[i].name, (unsigned long long)seed,
-                        failure);
-                return 1;
-            }
-            given_up += endless ? 1 : 0;
-        }
-        if (given_up > runs / MAX_ENDLESS) {
-            fprintf(stderr, "%s: %llu of %llu runs had no end\n", scenarios[i].name,
-                    (unsigned long long)given_up, (unsigned long long)runs);
+    running = program;
+    for (uint64_t seed = 1; seed <= runs; seed++) {
+        run(seed);
+        if (failure != NULL) {
+            fprintf(stderr, "%s, seed %llu: %s\n", argv[0], (unsigned long long)seed, failure);
             return 1;
         }
     }
