@@ -1,10 +1,13 @@
-"""The ratios: ``python -m bench.report [--processes N] [--rounds N] [--json FILE] [--strict]``.
+"""The ratios: ``python -m bench.report [--processes N] [--rounds N] [--only GROUP] [--strict]``.
 
-Contestants alternate: every round runs each of them once, in an order that rotates, so that a mood
-of the machine meets all of them; and they do so in several fresh processes. A ratio is taken within
-a round; printed are its median over the rounds and, in brackets, its quartiles. The clock decides;
-the same ratio of processor time, which others on the machine disturb less, stands beside it. Every
-run's result is checked.
+The contestants of a group alternate: every round runs each of them once, in an order that rotates,
+so that a mood of the machine meets all of them; and they do so in several fresh processes, because
+where code and data happen to lie in memory makes a process faster or slower for all its life. A
+ratio is taken within a round; printed are its median over the rounds and, in brackets, its
+quartiles. The clock decides; processor time, which others on the machine disturb less, stands
+beside it. Every run's result is checked: a wrong one fails all.
+
+The figures go to ``build/bench.json``; ``python -m bench.page`` writes ``bench/README.md`` from it.
 """
 
 from __future__ import annotations
@@ -16,150 +19,169 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from bench.contestants import BOUNDARY, FUSED_C, FUSED_PYTHON, Contestant
-from bench.measure import Timing, time_once
+from bench.drivers import Missing
+from bench.groups import GROUPS
+from bench.measure import Contestant, Group, Spread, Timing, figure
+from bench.targets import judge, rounds_of
 from rstreams_fast import __version__, backend
 
 #: Quartiles of fewer would say nothing.
 MIN_ROUNDS = 3
+RESULTS = Path("build/bench.json")
+_LIMIT = 1800  # seconds that one process may take
 
-OURS = "ours"
-PYTHON_FLOOR = "hand-written Python loop"
-C_FLOOR = "C loop"
-BOUNDED_QUEUE = "queue.Queue(1024)"
-SIMPLE_QUEUE = "SimpleQueue, unbounded"
-OBSERVE_ON = "RxPY 6.1 observe_on"
+Rounds = list[dict[str, dict[str, Timing]]]
+LeftOut = dict[str, dict[str, str]]
 
 
-@dataclass(frozen=True)
-class Spread:
-    """A median with its quartiles."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-        return cls(median, low, high)
-
-    def __str__(self) -> str:
-        return f"{self.median:7.2f}  [{self.low:.2f} .. {self.high:.2f}]"
+# -- in each process -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Goal:
-    """A ratio of times that the project promises: at most, or at least, ``bound``.
-
-    Of several names below, the one with the lowest median counts.
-    """
-
-    what: str
-    above: str
-    below: tuple[str, ...]
-    bound: float
-    at_most: bool
-
-    def ratio(self, times: list[dict[str, float]]) -> Spread:
-        """From every round's time per element, by contestant."""
-        fastest = min(self.below, key=lambda name: statistics.median(t[name] for t in times))
-        return Spread.of([t[self.above] / t[fastest] for t in times])
-
-    def holds(self, ratio: float) -> bool:
-        return ratio <= self.bound if self.at_most else ratio >= self.bound
-
-
-@dataclass(frozen=True)
-class Workload:
-    title: str
-    contestants: list[Contestant]
-    goals: list[Goal]
-
-
-WORKLOADS = [
-    Workload(
-        "fused, Python callables: range -> map -> filter -> on_next",
-        FUSED_PYTHON,
-        [
-            Goal("ours / the faster floor", OURS, (PYTHON_FLOOR, C_FLOOR), 1.15, at_most=True),
-            Goal("RxPY 6.1 / ours", "RxPY 6.1", (OURS,), 2.7, at_most=False),
-        ],
-    ),
-    Workload("fused, C callables", FUSED_C, []),
-    Workload(
-        "boundary at 1024 between two threads, to a Python on_next",
-        BOUNDARY,
-        [
-            Goal("queue.Queue / ours", BOUNDED_QUEUE, (OURS,), 8.0, at_most=False),
-            Goal("RxPY 6.1 observe_on / ours", OBSERVE_ON, (OURS,), 50.0, at_most=False),
-            Goal("ours / unbounded SimpleQueue", OURS, (SIMPLE_QUEUE,), 1.35, at_most=True),
-        ],
-    ),
-]
+def measure(groups: Sequence[Group], rounds: int, *, first: bool) -> tuple[Rounds, LeftOut]:
+    """Every group's rounds, and who could not take part, with the reason."""
+    measured: Rounds = [{} for _ in range(rounds)]
+    left_out: LeftOut = {}
+    for group in groups:
+        once = group.rounds == 0
+        if once and not first:
+            continue
+        taking_part = []
+        for contestant in group.contestants:
+            try:
+                if contestant.check is not None:
+                    contestant.check()
+                if once:
+                    contestant.begin(1)
+                else:
+                    contestant.time_once()  # warm-up
+                taking_part.append(contestant)
+            except Missing as reason:
+                left_out.setdefault(group.name, {})[contestant.name] = str(reason)
+        wanted = 1 if once else min(rounds, group.rounds or rounds)
+        for number in range(wanted):
+            turn = number % max(1, len(taking_part))
+            order = taking_part[turn:] + taking_part[:turn]
+            measured[number][group.name] = {c.name: c.time_once() for c in order}
+    return measured, left_out
 
 
-def measure(workload: Workload, rounds: int) -> list[dict[str, Timing]]:
-    """Per round, the timing of every contestant by name."""
-    expected = {}
-    for contestant in workload.contestants:
-        contestant.check()
-        expected[contestant.name] = contestant.expected_total()
-        time_once(contestant, expected[contestant.name])  # warm-up
-    measured = []
-    for number in range(rounds):
-        turn = number % len(workload.contestants)
-        order = workload.contestants[turn:] + workload.contestants[:turn]
-        measured.append({c.name: time_once(c, expected[c.name]) for c in order})
-    return measured
-
-
-def report(workload: Workload, measured: list[dict[str, Timing]]) -> tuple[dict[str, object], bool]:
-    """Print one workload's table; return it for the JSON file, and whether every goal holds."""
-    print(f"\n{workload.title}")
-    print(f"  {'':28}{'ns per element':^28}{'CPU ns':>8}   {'times ours':^24}")
-    contestants: dict[str, object] = {}
-    for contestant in workload.contestants:
-        name = contestant.name
-        wall = Spread.of([timings[name].wall for timings in measured])
-        cpu = Spread.of([timings[name].cpu for timings in measured])
-        times = Spread.of([timings[name].wall / timings[OURS].wall for timings in measured])
-        print(f"  {name:28}{wall!s:28}{cpu.median:8.0f}   {times!s:24}")
-        contestants[name] = {
-            "elements": contestant.n,
-            "wall_ns_per_element": asdict(wall),
-            "cpu_ns_per_element": asdict(cpu),
-            "times_ours": asdict(times),
-        }
-    goals, all_hold = [], True
-    for goal in workload.goals:
-        ratio = goal.ratio([{name: t.wall for name, t in timings.items()} for timings in measured])
-        cpu_ratio = goal.ratio(
-            [{name: t.cpu for name, t in timings.items()} for timings in measured]
-        )
-        holds = goal.holds(ratio.median)
-        all_hold = all_hold and holds
-        relation = "at most" if goal.at_most else "at least"
-        verdict = "holds" if holds else "DOES NOT HOLD"
-        print(
-            f"  {goal.what:32}{ratio!s:24} {relation} {goal.bound:g}: {verdict}"
-            f"  (of CPU: {cpu_ratio.median:.2f})"
-        )
-        goals.append(
+def work(file: Path, groups: Sequence[Group], rounds: int, *, first: bool) -> None:
+    measured, left_out = measure(groups, rounds, first=first)
+    file.write_text(
+        json.dumps(
             {
-                "what": goal.what,
-                relation: goal.bound,
-                "ratio": asdict(ratio),
-                "cpu_ratio": asdict(cpu_ratio),
-                "holds": holds,
+                "left_out": left_out,
+                "rounds": [
+                    {
+                        group: {name: asdict(timing) for name, timing in timings.items()}
+                        for group, timings in each.items()
+                    }
+                    for each in measured
+                ],
             }
         )
-    table: dict[str, object] = {"title": workload.title, "contestants": contestants, "goals": goals}
-    return table, all_hold
+    )
+
+
+# -- over all processes ----------------------------------------------------------------------------
+
+
+def measure_in_processes(
+    groups: Sequence[Group], processes: int, rounds: int
+) -> tuple[Rounds, LeftOut]:
+    collected: Rounds = []
+    left_out: LeftOut = {}
+    for number in range(processes):
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory() as directory:
+            file = Path(directory) / "measured.json"
+            command = [sys.executable, "-m", "bench.report", "--worker", str(file)]
+            command += ["--rounds", str(rounds), "--number", str(number)]
+            for group in groups:
+                command += ["--only", group.name]
+            subprocess.run(command, check=True, timeout=_LIMIT)
+            answer = json.loads(file.read_text())
+        left_out |= answer["left_out"]
+        collected += [
+            {
+                group: {name: Timing(**timing) for name, timing in timings.items()}
+                for group, timings in each.items()
+            }
+            for each in answer["rounds"]
+        ]
+        took = time.monotonic() - begun
+        print(f"process {number + 1} of {processes}: {took:.0f} s", file=sys.stderr, flush=True)
+    return collected, left_out
+
+
+def summary(group: Group, measured: Rounds, reasons: dict[str, str]) -> dict[str, Any]:
+    """A group's figures, as they go to the JSON file."""
+    rounds = [each[group.name] for each in measured if each.get(group.name)]
+    there = [c for c in group.contestants if rounds and c.name in rounds[0]]
+    ours = next((c.name for c in there if c.role == "ours"), None)
+
+    def figures(contestant: Contestant) -> dict[str, Any]:
+        name = contestant.name
+        answer: dict[str, Any] = {
+            "role": contestant.role,
+            "note": contestant.note,
+            "operations": contestant.n,
+            "value": asdict(Spread.of([each[name].wall for each in rounds])),
+            "cpu": _median([each[name].cpu for each in rounds]),
+        }
+        if ours is not None and all(each[ours].wall > 0 for each in rounds):
+            ratios = [each[name].wall / each[ours].wall for each in rounds]
+            answer["times_ours"] = asdict(Spread.of(ratios))
+        return answer
+
+    return {
+        "kind": group.kind,
+        "title": group.title,
+        "unit": group.unit,
+        "timed": group.is_timed,
+        "rounds": len(rounds),
+        "contestants": {c.name: figures(c) for c in there},
+        "left_out": reasons,
+    }
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def show(name: str, group: dict[str, Any]) -> None:
+    print(f"\n{name}: {group['title']} ({group['rounds']} rounds)")
+    print(f"  {'':34}{group['unit']:>28}{'CPU':>8}   times ours")
+    for contestant, figures in group["contestants"].items():
+        cpu = "" if figures["cpu"] is None else figure(figures["cpu"])
+        times = str(Spread(**figures["times_ours"])) if "times_ours" in figures else ""
+        role = "" if figures["role"] == "ours" else f"({figures['role']})"
+        print(
+            f"  {contestant:34}{Spread(**figures['value'])!s:>28}{cpu:>8}   {times:26} {role}"
+            f" {figures['note']}"
+        )
+    for contestant, reason in group["left_out"].items():
+        print(f"  {contestant:34}left out: {reason}")
+
+
+def show_targets(targets: list[dict[str, Any]]) -> None:
+    print("\ntargets")
+    for target in targets:
+        bound = f"{target['relation']} {target['bound']:g} {target['unit']}"
+        said = "not measured"
+        if target["measured"] is not None:
+            said = f"{Spread(**target['measured'])!s:26} {'met' if target['met'] else 'NOT MET'}"
+        if target["by_cpu"] is not None:
+            said += f"   (of CPU: {figure(target['by_cpu']['median'])})"
+        print(f"  {target['path']:38}{target['what']:44}{bound:14}{said}")
 
 
 def machine() -> dict[str, object]:
@@ -172,57 +194,31 @@ def machine() -> dict[str, object]:
     return {
         "rstreams_fast": __version__,
         "backend": backend,
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}"
+        + ("" if getattr(sys, "_is_gil_enabled", lambda: True)() else ", free-threaded"),
         "system": f"{platform.system()} {platform.release()}",
         "processor": processor,
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
     }
-
-
-def measure_in_processes(processes: int, rounds: int) -> list[list[dict[str, Timing]]]:
-    """Per workload, the rounds of several fresh processes one after the other.
-
-    Where code and data happen to lie in memory makes a process faster or slower for all its life:
-    one process would be one draw.
-    """
-    collected: list[list[dict[str, Timing]]] = [[] for _ in WORKLOADS]
-    worker = [sys.executable, "-m", "bench.report", "--worker", "--rounds", str(rounds)]
-    for number in range(processes):
-        if sys.stderr.isatty():
-            print(f"process {number + 1} of {processes}", end="\r", file=sys.stderr, flush=True)
-        answer = subprocess.run(worker, stdout=subprocess.PIPE, text=True, check=True).stdout
-        for workload, measured in zip(collected, json.loads(answer), strict=True):
-            workload += [
-                {name: Timing(**timing) for name, timing in timings.items()} for timings in measured
-            ]
-    return collected
-
-
-def work(rounds: int) -> None:
-    """What each of those processes does: measure everything and print it as JSON."""
-    json.dump(
-        [
-            [{name: asdict(timing) for name, timing in timings.items()} for timings in measured]
-            for measured in (measure(workload, rounds) for workload in WORKLOADS)
-        ],
-        sys.stdout,
-    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument("--processes", type=int, default=5, help="fresh processes to measure in")
+    names = [group.name for group in GROUPS]
+    parser.add_argument("--processes", type=int, default=3, help="fresh processes to measure in")
     parser.add_argument("--rounds", type=int, default=5, help="rounds in each process")
-    parser.add_argument("--json", type=Path, default=Path("build/bench.json"), metavar="FILE")
-    parser.add_argument(
-        "--strict", action="store_true", help="exit with 1 when a promised ratio does not hold"
-    )
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--only", action="append", choices=names, help="these groups (repeatable)")
+    parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is not met")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.rounds < 1 or options.processes < 1:
         parser.error("--rounds and --processes must be at least 1")
+    groups = [group for group in GROUPS if not options.only or group.name in options.only]
     if options.worker:
-        work(options.rounds)
+        work(options.worker, groups, options.rounds, first=options.number == 0)
         return 0
     if options.rounds * options.processes < MIN_ROUNDS:
         parser.error(f"quartiles need at least {MIN_ROUNDS} rounds over all processes")
@@ -230,22 +226,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     facts = machine()
     print(", ".join(f"{key} {value}" for key, value in facts.items()))
     print(f"{options.rounds} rounds in each of {options.processes} processes", flush=True)
-    tables, all_hold = [], True
-    collected = measure_in_processes(options.processes, options.rounds)
-    for workload, measured in zip(WORKLOADS, collected, strict=True):
-        table, holds = report(workload, measured)
-        tables.append(table)
-        all_hold = all_hold and holds
+    measured, left_out = measure_in_processes(groups, options.processes, options.rounds)
+    tables = {g.name: summary(g, measured, left_out.get(g.name, {})) for g in groups}
+    roles = {g.name: {c.name: c.role for c in g.contestants} for g in groups}
+    targets = judge(rounds_of(measured, roles))
+    for name, table in tables.items():
+        show(name, table)
+    show_targets(targets)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     result = {
-        "machine": facts,
+        "machine": facts | {"load at the end": round(os.getloadavg()[0], 1)},
         "processes": options.processes,
         "rounds": options.rounds,
-        "workloads": tables,
+        "groups": tables,
+        "targets": targets,
     }
     options.json.write_text(json.dumps(result, indent=2) + "\n")
     print(f"\nThe figures are in {options.json}.")
-    return 1 if options.strict and not all_hold else 0
+    return 1 if options.strict and not all(target["met"] for target in targets) else 0
 
 
 if __name__ == "__main__":

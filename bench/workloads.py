@@ -1,9 +1,4 @@
-"""The work every contestant does, and how its result is checked.
-
-Two workloads:
-
-*fused*     ``range -> map -> filter -> on_next`` in one thread
-*boundary*  ``range -> (bounded hand-over to another thread) -> on_next``
+"""The work that contestants do to elements, and how its result is checked.
 
 A contestant feeds ``0 .. n - 1`` to a sink. Each is first run with a sink that keeps everything, so
 that one which loses, doubles or reorders fails instead of being fast; timed runs are checked by the
@@ -24,6 +19,8 @@ from rstreams_fast import UNBOUNDED, Subscription
 DEADLINE = 60.0
 #: What bounds every bounded boundary: elements.
 BOUND = 1024
+#: Elements that are moved together, where they are.
+BURST = 256
 #: How many elements the untimed check of a contestant moves.
 CHECKED = 5000
 

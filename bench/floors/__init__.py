@@ -5,8 +5,17 @@
 
 from __future__ import annotations
 
-from bench.floors._floors import atomic_adds, nothing
+from bench.floors._floors import atomic_adds, awaits, copies, nothing, ring_copies
 from bench.floors._floors import fused as c_loop
 from bench.floors.loops import direct, python_loop
 
-__all__ = ["atomic_adds", "c_loop", "direct", "nothing", "python_loop"]
+__all__ = [
+    "atomic_adds",
+    "awaits",
+    "c_loop",
+    "copies",
+    "direct",
+    "nothing",
+    "python_loop",
+    "ring_copies",
+]

@@ -6,6 +6,10 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rsf_records.h"
 
 /* A callable taken apart once, as any careful C loop does: a bound method is its function and its
  * self, so that no call has to build or unpack one. */
@@ -84,6 +88,44 @@ fused(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
     Py_RETURN_NONE;
 }
 
+/* awaits(n, function) -> [await function(i) for i in range(n)], where nothing suspends: a coroutine
+ * is made and driven to its end, and the next one is. No task, no context, no bound. */
+static PyObject *
+awaits(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "awaits(n, function)");
+        return NULL;
+    }
+    long long n = PyLong_AsLongLong(args[0]);
+    if (n == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    callee function = take_apart(args[1]);
+    PyObject *results = PyList_New(0);
+    for (long long i = 0; results != NULL && i < n; i++) {
+        PyObject *result = NULL, *coroutine = NULL, *element = PyLong_FromLongLong(i);
+        PySendResult status = PYGEN_ERROR;
+        if (element != NULL) {
+            coroutine = call_one(function, element);
+        }
+        if (coroutine != NULL) {
+            status = PyIter_Send(coroutine, Py_None, &result);
+        }
+        if (status == PYGEN_NEXT) {
+            PyErr_SetString(PyExc_RuntimeError, "it suspends");
+            status = PYGEN_ERROR;
+        }
+        if (status == PYGEN_ERROR || PyList_Append(results, result) < 0) {
+            Py_CLEAR(results);
+        }
+        Py_XDECREF(result);
+        Py_XDECREF(coroutine);
+        Py_XDECREF(element);
+    }
+    return results;
+}
+
 /* atomic_adds(n) -> the sum: n uncontended sequentially consistent additions. */
 static PyObject *
 atomic_adds(PyObject *Py_UNUSED(module), PyObject *argument)
@@ -99,6 +141,100 @@ atomic_adds(PyObject *Py_UNUSED(module), PyObject *argument)
     return PyLong_FromLongLong(atomic_load(&sum));
 }
 
+/* What copies and ring_copies do: `times` times from source to memory of one's own, and from there
+ * to target. The three are of one size. */
+typedef struct copying {
+    Py_buffer source, target;
+    unsigned char *allocated, *own; /* at a cache line, as the ring's memory is */
+    long long times;
+} copying;
+
+static int
+begin_copying(copying *work, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3) {
+        PyErr_SetString(PyExc_TypeError, "copies(source, target, times)");
+        return -1;
+    }
+    work->times = PyLong_AsLongLong(args[2]);
+    if (work->times == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (PyObject_GetBuffer(args[0], &work->source, PyBUF_SIMPLE) < 0) {
+        return -1;
+    }
+    if (PyObject_GetBuffer(args[1], &work->target, PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(&work->source);
+        return -1;
+    }
+    size_t size = (size_t)work->source.len;
+    work->allocated = calloc(size + 64, 1);
+    if (work->allocated == NULL || work->target.len != work->source.len) {
+        PyErr_SetString(PyExc_ValueError, "source and target must be of one size");
+        free(work->allocated);
+        PyBuffer_Release(&work->source);
+        PyBuffer_Release(&work->target);
+        return -1;
+    }
+    work->own = work->allocated + (64 - (uintptr_t)work->allocated % 64) % 64;
+    return 0;
+}
+
+static void
+end_copying(copying *work)
+{
+    free(work->allocated);
+    PyBuffer_Release(&work->source);
+    PyBuffer_Release(&work->target);
+}
+
+/* copies(source, target, times): by memcpy. */
+static PyObject *
+copies(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    copying work;
+    if (begin_copying(&work, args, nargs) < 0) {
+        return NULL;
+    }
+    size_t size = (size_t)work.source.len;
+    for (long long i = 0; i < work.times; i++) {
+        memcpy(work.own, work.source.buf, size);
+        __asm__ volatile("" ::: "memory"); /* both are made, and neither is put together */
+        memcpy(work.target.buf, work.own, size);
+        __asm__ volatile("" ::: "memory");
+    }
+    end_copying(&work);
+    Py_RETURN_NONE;
+}
+
+/* ring_copies(source, target, times): through a ring of as many bytes, by the C core alone. */
+static PyObject *
+ring_copies(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    copying work;
+    if (begin_copying(&work, args, nargs) < 0) {
+        return NULL;
+    }
+    rsf_ring ring;
+    uint64_t size = (uint64_t)work.source.len;
+    if (!rsf_ring_init(&ring, size) || rsf_ring_slots(&ring) != size) {
+        PyErr_SetString(PyExc_ValueError, "the size must be a power of two");
+        end_copying(&work);
+        return NULL;
+    }
+    for (long long i = 0; i < work.times; i++) {
+        uint64_t first;
+        uint64_t n = rsf_ring_reserve(&ring, size, &first);
+        rsf_records_put(&ring, work.own, 1, first, n, work.source.buf);
+        rsf_ring_commit(&ring, n);
+        n = rsf_ring_peek(&ring, size, &first);
+        rsf_records_take(&ring, work.own, 1, first, n, work.target.buf);
+        rsf_ring_release(&ring, n);
+    }
+    end_copying(&work);
+    Py_RETURN_NONE;
+}
+
 /* nothing(x) -> None: what a call from Python into C costs by itself. */
 static PyObject *
 nothing(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(argument))
@@ -109,7 +245,13 @@ nothing(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(argument))
 static PyMethodDef methods[] = {
     {"fused", (PyCFunction)(void (*)(void))fused, METH_FASTCALL,
      "fused(n, map, predicate, on_next): range -> map -> filter -> on_next as a bare C loop."},
+    {"awaits", (PyCFunction)(void (*)(void))awaits, METH_FASTCALL,
+     "awaits(n, function): drives so many coroutines to their ends, one after the other."},
     {"atomic_adds", atomic_adds, METH_O, "atomic_adds(n): n uncontended atomic additions."},
+    {"copies", (PyCFunction)(void (*)(void))copies, METH_FASTCALL,
+     "copies(source, target, times): by memcpy, through memory of its own."},
+    {"ring_copies", (PyCFunction)(void (*)(void))ring_copies, METH_FASTCALL,
+     "ring_copies(source, target, times): through a ring of the C core."},
     {"nothing", nothing, METH_O, "nothing(x): does nothing."},
     {NULL, NULL, 0, NULL},
 };

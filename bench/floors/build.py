@@ -19,7 +19,13 @@ def main() -> None:
         py_modules=[],
         script_args=["-q", "build_ext", "--inplace", "--build-temp", "build/floors"],
         ext_modules=[
-            Extension("bench.floors._floors", [source], extra_compile_args=["-O3", "-std=c11"])
+            Extension(
+                "bench.floors._floors",
+                [source],
+                include_dirs=["csrc"],
+                depends=[str(header) for header in Path("csrc").glob("*.h")],
+                extra_compile_args=["-O3", "-std=gnu11"],
+            )
         ],
     )
 

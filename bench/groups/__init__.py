@@ -1,0 +1,14 @@
+"""Every group that is measured: the primitives by themselves, and what they are used for."""
+
+from __future__ import annotations
+
+from bench.groups.handover import HANDOVER
+from bench.groups.native import NATIVE
+from bench.groups.python import PYTHON
+from bench.groups.records import RECORDS
+from bench.groups.streams import STREAMS
+from bench.measure import Group
+
+__all__ = ["GROUPS"]
+
+GROUPS: list[Group] = [*STREAMS, *HANDOVER, *PYTHON, *RECORDS, *NATIVE]

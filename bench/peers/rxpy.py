@@ -1,0 +1,67 @@
+"""RxPY 6.1, given ``from_iterable(range(n))``: its own ``range`` schedules every element and takes
+twenty times as long, which would flatter us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import reactivex
+from reactivex import operators
+from reactivex.scheduler import EventLoopScheduler
+
+from bench.workloads import Callables, Sink
+
+
+def fused(n: int, callables: Callables, sink: Sink) -> None:
+    reactivex.from_iterable(range(n)).pipe(
+        operators.map(callables.map),
+        operators.filter(callables.predicate),  # type: ignore[arg-type]  # it wants bool only
+    ).subscribe(sink.on_next, sink.on_error, sink.on_complete)
+    sink.wait()
+
+
+def to_list(n: int, callables: Callables) -> Any:
+    return (
+        reactivex.from_iterable(range(n))
+        .pipe(
+            operators.map(callables.map),
+            operators.filter(callables.predicate),  # type: ignore[arg-type]
+            operators.to_list(),
+        )
+        .run()
+    )
+
+
+def strings(rows: list[tuple[int, str]], get: Callable[[Any], Any], sink: Sink) -> None:
+    reactivex.from_iterable(rows).pipe(operators.map(get), operators.map(str.upper)).subscribe(
+        sink.on_next,  # type: ignore[arg-type]
+        sink.on_error,
+        sink.on_complete,
+    )
+    sink.wait()
+
+
+def observe_on(n: int, sink: Sink) -> None:
+    """Its hand-over to another thread; it has no bound."""
+    scheduler = EventLoopScheduler()
+    try:
+        reactivex.from_iterable(range(n)).pipe(operators.observe_on(scheduler)).subscribe(
+            sink.on_next, sink.on_error, sink.on_complete
+        )
+        sink.wait()
+    finally:
+        scheduler.dispose()
+
+
+def five_stages(
+    source: reactivex.Observable[int], map_: Callable[[int], int], keep: Callable[[int], bool]
+) -> reactivex.Observable[int]:
+    return source.pipe(
+        operators.map(map_),
+        operators.filter(keep),
+        operators.map(map_),
+        operators.take(5),
+        operators.map(map_),
+    )
