@@ -6,6 +6,8 @@
 VENV ?= .venv
 PY := $(VENV)/bin/python
 ARGS ?=
+FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 1800
 export VENV
 
 # What set-up found out: which Java, which Python Spark's workers run.
@@ -16,7 +18,7 @@ ENV := . build/env.sh;
 .PHONY: help
 help: ## show this list
 	@echo "rstreams_fast: Reactive Streams for Python, on a C core"
-	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1 ## /p' $(MAKEFILE_LIST) | awk -F ' ## ' '{ printf "%-18s%s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1 ## /p' $(MAKEFILE_LIST) | awk -F ' ## ' '{ printf "%-26s%s\n", $$1, $$2 }'
 
 .PHONY: demo
 demo: ## run the main job: 336 776 real flights through Spark, with a report (sets everything up)
@@ -27,7 +29,12 @@ demo: ## run the main job: 336 776 real flights through Spark, with a report (se
 test: ## run the whole suite: the C core's programs, then pytest (sets everything up)
 	@.ci/setup test prefer
 	@$(MAKE) -s -C csrc test
+	@flock build/.lock $(PY) bench/floors/build.py
 	@$(ENV) exec $(PY) -m pytest $(ARGS)
+
+.PHONY: test-freethreaded
+test-freethreaded: ## run the suite without a GIL, on PYTHON_FT=..., python3.14t or 3.13t, or one built for it (Debian)
+	@.ci/freethreaded $(ARGS)
 
 .PHONY: build
 build: | $(PY) ## rebuild the compiled backends in place, where their sources changed
@@ -38,11 +45,30 @@ $(PY):
 	@.ci/setup test
 
 .PHONY: bench
-bench: ## measure: each primitive, then the ratios to the peers and to the floors
-	@.ci/setup bench
-	@flock build/.lock $(PY) bench/floors/build.py
+bench: bench-check ## measure: each primitive and each use, then the ratios to floors and peers, and the targets
 	@$(ENV) $(PY) -m pytest bench -q --benchmark-only --benchmark-columns=median,iqr,rounds --benchmark-sort=name --timeout=600
 	@$(ENV) exec $(PY) -m bench.report $(ARGS)
+
+.PHONY: bench-check
+bench-check: ## run every contestant of the benchmarks once, for its result alone
+	@.ci/setup bench prefer
+	@flock build/.lock $(PY) bench/floors/build.py
+	@$(ENV) $(PY) -m pytest bench -q --benchmark-disable --timeout=600
+
+.PHONY: bench-freethreaded
+bench-freethreaded: ## measure what runs Python without a GIL (as test-freethreaded); bench-page takes it in
+	@.ci/setup bench prefer
+	@$(ENV) exec .ci/freethreaded bench $(ARGS)
+
+.PHONY: bench-page
+bench-page: ## write bench/README.md and its picture from what `make bench` measured
+	@.ci/setup bench prefer
+	@exec $(PY) -m bench.page $(ARGS)
+
+.PHONY: budgets
+budgets: ## count the instructions of the C core's hot paths (callgrind): 3 % above the table fails
+	@.ci/setup test
+	@exec $(PY) -m bench.budgets $(ARGS)
 
 .PHONY: sanitize
 sanitize: ## ASan, UBSan and TSan over the C core (its mutants must fail), ASan + UBSan over the extension
@@ -50,8 +76,43 @@ sanitize: ## ASan, UBSan and TSan over the C core (its mutants must fail), ASan 
 	@$(MAKE) -s -C csrc sanitize
 	@$(ENV) .ci/sanitize $(ARGS)
 
+.PHONY: memcheck
+memcheck: ## valgrind over the C core's programs, and over every public call of the extension
+	@.ci/setup test
+	@$(ENV) .ci/valgrind
+
+.PHONY: model
+model: ## the C core's protocols on a simulated weak machine, in Spin, and in z3 (each check must catch its mutants)
+	@.ci/setup test
+	@$(MAKE) -s -C csrc model PYTHON=$(abspath $(PY))
+
+.PHONY: fuzz
+fuzz: ## libFuzzer on the C core's state machines, atheris on the extension, 60 s each (FUZZ_SECONDS); needs clang
+	@.ci/setup test
+	@$(MAKE) -s -C csrc fuzz PYTHON=$(abspath $(PY)) FUZZ_SECONDS=$(FUZZ_SECONDS)
+	@.ci/fuzz $(FUZZ_SECONDS)
+
+.PHONY: tck
+tck: ## run both test kits, the official one too, on everything we ship; write docs/conformance.md
+	@.ci/setup test require
+	@$(ENV) exec $(PY) -m tests.jvm_tck.report $(ARGS)
+
+.PHONY: pipelines
+pipelines: ## 10 000 random pipelines against a list model, shared out among the three backends
+	@.ci/setup test
+	@set -e; for backend in c cffi python; do \
+	    $(ENV) RSTREAMS_FAST_BACKEND=$$backend RSTREAMS_FAST_PIPELINES=3334 \
+	        $(PY) -m pytest -q -o faulthandler_timeout=600 \
+	        tests/streams/test_random_pipelines.py::test_random_pipelines; done
+
+.PHONY: soak
+soak: ## random threads and loops over everything for 30 min (SOAK_SECONDS), shared out among the backends
+	@.ci/setup test
+	@set -e; for backend in c cffi python; do \
+	    $(ENV) RSTREAMS_FAST_BACKEND=$$backend $(PY) -m tests.soak --seconds $$(($(SOAK_SECONDS) / 3)) $(ARGS); done
+
 .PHONY: stress
-stress: ## run the C core's stress programs for longer
+stress: pipelines ## the random pipelines, and the C core's stress programs for longer
 	@$(MAKE) -s -C csrc stress
 
 .PHONY: lint
@@ -62,6 +123,11 @@ lint: ## ruff, mypy --strict, the import contracts, clang-format
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	find csrc bench -name '*.[ch]' -not -path '*/build/*' | xargs $(VENV)/bin/clang-format --dry-run -Werror
+
+.PHONY: docs
+docs: ## write the generated pages of the docs anew (docs/rules.md)
+	@.ci/setup test
+	@$(ENV) $(PY) -m tests.rules.page
 
 .PHONY: clean
 clean: ## remove what was built (the virtual environment stays; `rm -r .venv` removes that too)

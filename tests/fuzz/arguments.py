@@ -1,0 +1,337 @@
+"""A fuzzer of every public callable of the compiled backend: an exception, never a crash.
+
+Bytes become calls: a class, arguments for its constructor, then methods with arguments out of a
+chest of what people hand over by mistake, and of what is made to hurt (an ``__index__`` that lies
+or calls back, a list that shrinks while it is read, a hostile ``__eq__``). What a call answers does
+not matter here, which the suite of twins compares; that the process lives on does, and that
+``SystemError`` (a C function that broke the interpreter's rules) never comes.
+
+Run by ``.ci/fuzz`` with the extension built under ASan, and by atheris, which looks for new code
+paths in it; or by hand, without either: ``python -m tests.fuzz.arguments --blind 10``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rstreams_fast import core
+from rstreams_fast.core import MISSING
+
+LONGEST = 60  # calls in one run
+STAGES = (
+    *("map", "map_not_none", "filter", "take", "take_while", "skip", "scan", "reduce"),
+    *("batch", "do_on_next", "nonsense"),
+)
+LOOP = asyncio.new_event_loop()
+#: Making an object anew does nothing to one of the extension, and everything to one in Python.
+AGAIN = ("__init__",) if core.backend == "c" else ()
+PLANTED = os.environ.get("RSTREAMS_FAST_PLANT") == "1"
+
+
+class Bytes:
+    """Decisions, out of bytes; when they run out, each is the first that there is."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def __bool__(self) -> bool:
+        return self._at < len(self._data)
+
+    def below(self, n: int) -> int:
+        if not self:
+            return 0
+        self._at += 1
+        return self._data[self._at - 1] % n
+
+    def choose(self, options: Any) -> Any:
+        return options[self.below(len(options))]
+
+
+class Lying:
+    """Answers everything wrongly, and each time otherwise."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._asked = 0
+
+    def __index__(self) -> int:
+        self._asked += 1
+        self._call()
+        return (1, -1, 2**63, 2)[self._asked % 4]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("not comparable")
+
+    def __hash__(self) -> int:
+        raise ValueError("not hashable")
+
+    def __bool__(self) -> bool:
+        self._call()
+        raise ValueError("neither true nor false")
+
+    def __float__(self) -> float:
+        return float("nan")
+
+    def __iter__(self) -> Any:
+        self._call()
+        yield 1
+        yield None
+        raise ValueError("not to be iterated")
+
+    def __del__(self) -> None:
+        self._call()
+
+
+class Shrinking(list[Any]):
+    """A list that is emptied while somebody looks at it."""
+
+    def __len__(self) -> int:
+        n = super().__len__()
+        self.clear()
+        return n
+
+
+class Subscriber:
+    """Calls back into what calls it."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        self._call()
+
+    def on_next(self, element: Any, /) -> None:
+        self._call()
+        if element == 3:
+            raise ValueError("three")
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._call()
+
+    def on_complete(self) -> None:
+        self._call()
+
+
+async def _nothing(*_: Any) -> int:
+    return 1
+
+
+async def _waits(*_: Any) -> int:
+    await asyncio.sleep(0)
+    return 1
+
+
+class Fuzzed:
+    """The objects of one run and the calls on them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._bytes = Bytes(data)
+        self._made: list[Any] = []
+        self._views: list[Any] = []
+        self._depth = 0
+
+    def run(self) -> None:
+        calls = 0
+        while self._bytes and calls < LONGEST:
+            calls += 1
+            self._step()
+        self._made.clear()
+        self._views.clear()
+        LOOP.call_soon(LOOP.stop)
+        LOOP.run_forever()
+
+    def _step(self) -> None:
+        what = self._bytes.below(8)
+        with contextlib.suppress(Exception, asyncio.CancelledError, GeneratorExit):
+            try:
+                if what == 0 or not self._made:
+                    self._make()
+                else:
+                    self._call(self._bytes.choose(self._made))
+            except SystemError as broken:
+                raise BaseException("a C function broke the interpreter's rules") from broken
+
+    def _reenter(self) -> None:
+        if self._depth < 3 and self._bytes and self._made:
+            self._depth += 1
+            try:
+                self._step()
+            finally:
+                self._depth -= 1
+
+    def _make(self) -> None:
+        cls = self._bytes.choose(
+            (
+                core.DemandCounter,
+                core.SpscRing,
+                core.SignalSerializer,
+                core.FusedRun,
+                core.RecordRing,
+                core.CallWindow,
+            )
+        )
+        sane = self._bytes.below(4) > 0
+        small = 1 + self._bytes.below(9)
+        arguments: tuple[Any, ...] = tuple(self._any() for _ in range(self._bytes.below(4)))
+        options: dict[str, Any] = {}
+        if cls is core.SpscRing and sane:
+            arguments = (small,)
+        elif cls is core.RecordRing and sane:
+            arguments = (self._bytes.choose(("u1", "f8", "i4,f8", "S3", "O", "V0", ">i2")), small)
+        elif cls is core.SignalSerializer and sane:
+            arguments = (Subscriber(self._reenter),)
+            options = {"capacity": small, "on_full": self._bytes.choose(("error", "nonsense"))}
+        elif cls is core.FusedRun and sane:
+            arguments = (self._source(), self._program(), self._slot(), core.DemandCounter(small))
+        elif cls is core.CallWindow and sane:
+            arguments = (self._bytes.choose((_nothing, _waits, self._function, None, 3)),)
+            options = {
+                "loop": LOOP,
+                "on_ready": self._reenter,
+                "concurrency": small,
+                "capacity": small + self._bytes.below(9),
+                "ordered": self._bytes.below(2) == 0,
+                "spread": self._bytes.below(2) == 0,
+                "dedupe": self._bytes.below(2) == 0,
+            }
+        self._made.append(cls(*arguments, **options))
+
+    def _call(self, target: Any) -> None:
+        names = [name for name in dir(type(target)) if not name.startswith("_")]
+        name = self._bytes.choose([*names, "__len__", "__reduce__", *AGAIN])
+        member = getattr(target, name)
+        if not callable(member):
+            return
+        if name in {"put", "get"}:
+            # They would wait; what they take besides the time-out is any thing.
+            result = member(*(self._any() for _ in range(self._bytes.below(2))), timeout=0)
+        elif name in {"aput", "aget"}:
+            waiting = member(*(self._any() for _ in range(self._bytes.below(2))))
+            try:
+                waiting.send(None)
+            finally:
+                waiting.close()
+            return
+        else:
+            result = member(*(self._any() for _ in range(self._bytes.below(3))))
+        if isinstance(result, np.ndarray):
+            self._views.append(result)
+            if result.size and result.flags.writeable:
+                result[...] = np.zeros((), dtype=result.dtype)
+        if len(self._views) > self._bytes.below(6):
+            self._views.clear()
+
+    def _function(self, *arguments: Any) -> Any:
+        self._reenter()
+        return self._bytes.choose((1, True, None, arguments, 0, 2.5))
+
+    def _slot(self) -> Any:
+        return self._bytes.choose((self._function, [].append, core.SpscRing(4), None, len))
+
+    def _source(self) -> Any:
+        def generator() -> Any:
+            for n in range(9):
+                self._reenter()
+                yield n
+
+        return self._bytes.choose(
+            (range(9), generator(), core.SpscRing(3), None, iter([1, None]), Lying(self._reenter))
+        )
+
+    def _program(self) -> Any:
+        stages: list[tuple[Any, ...]] = []
+        for _ in range(self._bytes.below(4)):
+            name = self._bytes.choose(STAGES)
+            if name in {"take", "skip", "batch"}:
+                stages.append((name, self._bytes.choose((0, 1, 2, 2**63, -1, 2**70))))
+            elif name in {"scan", "reduce"}:
+                stages.append((name, self._function, self._bytes.choose((MISSING, 1, None))))
+            else:
+                stages.append((name, self._bytes.choose((self._function, abs, None, str, bool))))
+        return self._bytes.choose((tuple(stages), tuple(stages), tuple(stages), stages, None))
+
+    def _any(self) -> Any:
+        return self._bytes.choose(
+            (
+                1,
+                0,
+                2,
+                3,
+                -1,
+                7,
+                None,
+                True,
+                2**63 - 1,
+                2**63,
+                2**64,
+                -(2**63) - 1,
+                1.5,
+                "1",
+                b"\x00",
+                (),
+                [1, 2, 3],
+                (1, None, 3),
+                Shrinking([1, 2, 3]),
+                Lying(self._reenter),
+                self._function,
+                Subscriber(self._reenter),
+                ValueError("an error"),
+                KeyError,
+                object(),
+                self._made[-1] if self._made else None,
+                np.zeros(3),
+                np.zeros(5, dtype="u1")[::2],
+                np.zeros((2, 2)),
+                np.array(3),
+                memoryview(b"abc"),
+                range(3),
+            )
+        )
+
+
+def one_input(data: bytes) -> None:
+    """Make the calls that ``data`` says."""
+    Fuzzed(data).run()
+    if PLANTED and data[:1] == b"!":
+        ctypes.string_at(0)  # what must be found, to prove that something would be
+
+
+def blind(seconds: float) -> int:
+    """Random bytes, from one seed, for so long; how many runs that were."""
+    chance = random.Random(1)
+    until = time.monotonic() + seconds
+    runs = 0
+    while time.monotonic() < until:
+        one_input(chance.randbytes(chance.randrange(1, 200)))
+        runs += 1
+    return runs
+
+
+def main() -> None:
+    """Run under atheris, or blindly."""
+    # What functions raise here is meant.
+    logging.disable()
+    sys.unraisablehook = lambda _: None
+    if sys.argv[1:2] == ["--blind"]:
+        print(f"{blind(float(sys.argv[2]))} runs")
+        return
+    import atheris
+
+    atheris.Setup(sys.argv, one_input)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The extension under valgrind's memcheck: what is run there, and how its report is judged."""

@@ -1,0 +1,36 @@
+"""A short program for memcheck: every public call of the extension, in all its ways out, twice."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import sys
+
+from tests.core.conftest import load
+from tests.core.test_references import TABLE, Kit
+
+
+def main() -> None:
+    """Make the calls, and let go of everything."""
+    logging.disable()  # what functions raise here is meant
+    core = load("c")
+    calls = 0
+    for cases in TABLE.values():
+        kit = Kit(core)
+        for _what, call in cases(kit):
+            for _ in range(2):
+                call()
+                calls += 1
+        kit.loop.close()
+        del kit, call
+        gc.collect()
+    print(f"  {calls} calls")
+    for planted in sys.argv[1:]:  # to prove that errors would be found
+        canary = ctypes.CDLL(planted)
+        canary.beyond(8)
+        canary.forget(8)
+
+
+if __name__ == "__main__":
+    main()
