@@ -797,3 +797,12 @@ def test_a_cleared_run_calls_nothing(core: Any) -> None:
             with contextlib.suppress(Exception):
                 call()
         assert run.error is None or isinstance(run.error, Exception)
+
+
+def test_a_cleared_run_has_forgotten_the_list_it_appended_to(core: Any) -> None:
+    seen: list[int] = []
+    run = core.FusedRun(iter(range(99)), (("map", double),), seen.append, core.DemandCounter(99))
+    run.clear()
+    references = sys.getrefcount(seen)
+    run.drain(50)
+    assert sys.getrefcount(seen) == references

@@ -31,7 +31,6 @@ cdef class FusedRun:
     cdef list held
     cdef object slot
     cdef rsfpy_callee slot_callee  # borrowed from it
-    cdef PyObject *list_slot  # likewise; the list whose append it is, or NULL
     cdef SpscRing slot_ring
     cdef DemandCounter demand
     cdef rsf_demand *counter

@@ -21,7 +21,6 @@ Hence the votes below, in units of some 5 ns.
 """
 
 cimport cython
-from cpython.list cimport PyList_GET_ITEM
 from cpython.method cimport PyMethod_Check, PyMethod_GET_FUNCTION
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF
@@ -77,9 +76,6 @@ cdef extern from "Python.h":
     int Py_EnterRecursiveCall(const char *) except *  # not 0: failed
     void Py_LeaveRecursiveCall()
     int PyObject_IsTrue_ptr "PyObject_IsTrue"(PyObject *) noexcept
-    PyObject *PyList_GET_ITEM_ptr "PyList_GET_ITEM"(PyObject *, Py_ssize_t)
-    int PyList_Append_ptr "PyList_Append"(PyObject *, PyObject *) except -1
-    Py_ssize_t PyList_GET_SIZE_ptr "PyList_GET_SIZE"(PyObject *)
     void Py_INCREF_ptr "Py_INCREF"(PyObject *)
     void Py_DECREF_ptr "Py_DECREF"(PyObject *)
 
@@ -255,8 +251,7 @@ cdef class FusedRun:
         elif callable(slot):
             self.slot = slot
             self.slot_callee = rsfpy_take_apart(<PyObject *> slot)
-            self.list_slot = rsfpy_list_of_append(<PyObject *> slot)
-            votes = _vote(slot) if self.list_slot == NULL else 0
+            votes = _vote(slot) if rsfpy_list_of_append(<PyObject *> slot) == NULL else 0
         else:
             raise TypeError(f"slot must be callable or an SpscRing, got {type(slot).__name__}")
         self.demand = demand
@@ -390,7 +385,7 @@ cdef class FusedRun:
             self.source, self.program, self.held, self.slot, self.slot_ring,
             self.gate, self.counted_drain, self.uncounted_drain, self.drain_arguments, self.error,
         )
-        self.stage_count = 0
+        self.stage_count = self.c_stages = 0
         self.source_next = rsfpy_iternext_of(NOTHING)
         self.source = NOTHING
         self.program = ()
@@ -480,6 +475,7 @@ cdef class FusedRun:
         # Unbounded demand needs no account of what was delivered, nor does who delivers nothing,
         # which saves some 5 ns.
         cdef object drain
+        cdef PyObject *appended_to = rsfpy_list_of_append(<PyObject *> self.slot)
         cdef bint filled = self._are_filled()
         if filled != self.drains_are_filled:
             self.drains_are_filled = filled
@@ -493,12 +489,12 @@ cdef class FusedRun:
             if self.slot_ring is not None:
                 slot = self.slot_ring.offer
             else:
-                slot = self.slot if self.list_slot == NULL else <object> self.list_slot
+                slot = self.slot if appended_to == NULL else <object> appended_to
             python_part = self.program[self.c_stages:]
             self.drain_arguments = (self.gate, *[op[1] for op in python_part], slot)
         if drain is None:
             shape = tuple([op[0] for op in self.program])
-            to = "list" if self.list_slot != NULL else "call" if self.slot_ring is None else "ring"
+            to = "list" if appended_to != NULL else "call" if self.slot_ring is None else "ring"
             drain = drain_function(shape, self.c_stages, to, bool(counted), bool(filled))
             if counted:
                 self.counted_drain = drain
