@@ -39,6 +39,10 @@ AGAIN = ("__init__",) if core.backend == "c" else ()
 PLANTED = os.environ.get("RSTREAMS_FAST_PLANT") == "1"
 
 
+class Broken(BaseException):
+    """What must never be seen; no handler of the code under test may take it for an answer."""
+
+
 class Bytes:
     """Decisions, out of bytes; when they run out, each is the first that there is."""
 
@@ -124,6 +128,10 @@ class Subscriber:
         self._call()
 
 
+#: Made anew for each call, so that their references can be counted.
+WATCHED = {list, object, ValueError, Lying, Shrinking, Subscriber}
+
+
 async def _nothing(*_: Any) -> int:
     return 1
 
@@ -134,23 +142,39 @@ async def _waits(*_: Any) -> int:
 
 
 class Fuzzed:
-    """The objects of one run and the calls on them."""
+    """The objects of one run and the calls on them, in a callback of the loop, as windows ask."""
 
     def __init__(self, data: bytes) -> None:
         self._bytes = Bytes(data)
         self._made: list[Any] = []
         self._views: list[Any] = []
+        self._given: list[Any] = []
         self._depth = 0
 
     def run(self) -> None:
+        LOOP.call_soon(self._steps)
+        for _ in range(3):  # turns of the loop: suspended calls go on, windows are told
+            LOOP.call_soon(LOOP.stop)
+            LOOP.run_forever()
+        self._made.clear()
+        self._views.clear()
+        self._count_references()
+        if broken:
+            raise broken.pop()
+
+    def _steps(self) -> None:
         calls = 0
         while self._bytes and calls < LONGEST:
             calls += 1
             self._step()
-        self._made.clear()
-        self._views.clear()
-        LOOP.call_soon(LOOP.stop)
-        LOOP.run_forever()
+
+    def _count_references(self) -> None:
+        # The interpreter keeps what was freed once too often, and so hides it from ASan.
+        while self._given:
+            given = self._given.pop()
+            ours = 2 + sum(other is given for other in self._given)  # the name, and the argument
+            if sys.getrefcount(given) < ours:
+                broken.append(Broken(f"a reference too few to {type(given).__name__}"))
 
     def _step(self) -> None:
         what = self._bytes.below(8)
@@ -160,8 +184,8 @@ class Fuzzed:
                     self._make()
                 else:
                     self._call(self._bytes.choose(self._made))
-            except SystemError as broken:
-                raise BaseException("a C function broke the interpreter's rules") from broken
+            except SystemError as error:
+                note_system_error(error)
 
     def _reenter(self) -> None:
         if self._depth < 3 and self._bytes and self._made:
@@ -180,6 +204,7 @@ class Fuzzed:
                 core.FusedRun,
                 core.RecordRing,
                 core.CallWindow,
+                core.Baton,
             )
         )
         sane = self._bytes.below(4) > 0
@@ -206,6 +231,8 @@ class Fuzzed:
                 "spread": self._bytes.below(2) == 0,
                 "dedupe": self._bytes.below(2) == 0,
             }
+        elif cls is core.Baton and sane:
+            arguments = (small * 1e-6,)
         self._made.append(cls(*arguments, **options))
 
     def _call(self, target: Any) -> None:
@@ -214,7 +241,10 @@ class Fuzzed:
         member = getattr(target, name)
         if not callable(member):
             return
-        if name in {"put", "get"}:
+        if name == "wait":
+            target.give()  # or it would
+            result = member(*(self._any() for _ in range(self._bytes.below(2))))
+        elif name in {"put", "get"}:
             # They would wait; what they take besides the time-out is any thing.
             result = member(*(self._any() for _ in range(self._bytes.below(2))), timeout=0)
         elif name in {"aput", "aget"}:
@@ -225,13 +255,32 @@ class Fuzzed:
                 waiting.close()
             return
         else:
-            result = member(*(self._any() for _ in range(self._bytes.below(3))))
+            result = member(*self._arguments(target, name))
         if isinstance(result, np.ndarray):
             self._views.append(result)
             if result.size and result.flags.writeable:
                 result[...] = np.zeros((), dtype=result.dtype)
         if len(self._views) > self._bytes.below(6):
             self._views.clear()
+
+    def _arguments(self, target: Any, name: str) -> tuple[Any, ...]:
+        # Mostly what the method is for, so that it gets beyond the checks of its arguments.
+        if self._bytes.below(4) > 0:
+            if name in {"submit_many", "offer_many"}:
+                return ([self._any() for _ in range(self._bytes.below(5))],)
+            if name in {"submit_from", "take_into"}:
+                return (self._ring(), self._bytes.below(5))
+            if name in {"write", "read_into"} and isinstance(target, core.RecordRing):
+                return (np.zeros(self._bytes.below(9), target.dtype),)
+            if name in {"take", "poll_many", "drain", "request", "fulfil", "reserve", "peek"}:
+                return (self._bytes.choose((1, 2, 40, 0)),)
+            if name in {"commit", "release", "read"}:
+                return (self._bytes.below(3),)
+        return tuple(self._any() for _ in range(self._bytes.below(3)))
+
+    def _ring(self) -> Any:
+        rings = [made for made in self._made if isinstance(made, core.SpscRing)]
+        return self._bytes.choose([core.SpscRing(3), *rings])
 
     def _function(self, *arguments: Any) -> Any:
         self._reenter()
@@ -263,7 +312,7 @@ class Fuzzed:
         return self._bytes.choose((tuple(stages), tuple(stages), tuple(stages), stages, None))
 
     def _any(self) -> Any:
-        return self._bytes.choose(
+        given = self._bytes.choose(
             (
                 1,
                 0,
@@ -299,6 +348,19 @@ class Fuzzed:
                 range(3),
             )
         )
+        if type(given) in WATCHED:
+            self._given.append(given)
+        return given
+
+
+#: What was seen and must not be; raised at the end of the run, past everything that would hide it.
+broken: list[Broken] = []
+
+
+def note_system_error(error: BaseException | None) -> None:
+    """Note a SystemError: a C function that broke the interpreter's rules. Else do nothing."""
+    if isinstance(error, SystemError):
+        broken.append(Broken(f"a C function broke the interpreter's rules: {error}"))
 
 
 def one_input(data: bytes) -> None:
@@ -321,9 +383,10 @@ def blind(seconds: float) -> int:
 
 def main() -> None:
     """Run under atheris, or blindly."""
-    # What functions raise here is meant.
+    # What functions raise here is meant, wherever it ends up.
+    sys.unraisablehook = lambda unraisable: note_system_error(unraisable.exc_value)
+    LOOP.set_exception_handler(lambda _, context: note_system_error(context.get("exception")))
     logging.disable()
-    sys.unraisablehook = lambda _: None
     if sys.argv[1:2] == ["--blind"]:
         print(f"{blind(float(sys.argv[2]))} runs")
         return
