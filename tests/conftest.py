@@ -12,11 +12,11 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, freeze
 
 # Spark's Python workers run the interpreter under test, and nothing listens beyond this machine.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -50,9 +50,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests are a lot to look through, in vain, for each that runs the collector."""
-    gc.collect()
-    gc.freeze()
+    freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """After a module its tests' reports, and what it imported, are for the next ones to skip."""
+    result = yield
+    if nextitem is not None and nextitem.path != item.path:
+        if not gc.get_freeze_count():
+            pytest.exit(f"{item.path} has undone the freeze, for all that follows", returncode=1)
+        freeze()
+    return result
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -32,6 +32,7 @@ from rstreams_fast.errors import (
     OverlappingCalls,
     RingClosed,
 )
+from tests.helpers import freeze
 
 CALLS = 1000
 #: What caches and free lists may do meanwhile; a leak of one object in each call is 1000.
@@ -792,12 +793,9 @@ def left_behind(call: Call, watched: list[Any]) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _small_heap() -> Iterator[None]:
+def _small_heap() -> None:
     """What was there before need not be looked through by each collection."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+    freeze()
 
 
 @pytest.fixture(autouse=True)
