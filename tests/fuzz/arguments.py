@@ -242,8 +242,9 @@ class Fuzzed:
         if not callable(member):
             return
         if name == "wait":
+            arguments = [self._any() for _ in range(self._bytes.below(2))]
             target.give()  # or it would
-            result = member(*(self._any() for _ in range(self._bytes.below(2))))
+            result = member(*arguments)
         elif name in {"put", "get"}:
             # They would wait; what they take besides the time-out is any thing.
             result = member(*(self._any() for _ in range(self._bytes.below(2))), timeout=0)
