@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rstreams_fast.core import Baton
 from rstreams_fast.core._common import check_spin
+from rstreams_fast.runtime.turns import let_threads_in
 
 if TYPE_CHECKING:
     import asyncio
@@ -316,6 +317,7 @@ class _LoopWork:
         work, self._work = self._work, None
         if work is not None:
             work()
+            let_threads_in()
 
     def forget(self) -> None:
         self._work = None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Doorbell", "acquire", "new_event", "refuse_in_loop", "running_loop"]
+__all__ = ["HAS_GIL", "Doorbell", "acquire", "new_event", "refuse_in_loop", "running_loop"]
 
 #: The main thread looks up after this many seconds, then after twice as many, and so on. A signal
 #: that comes between its last look and its falling asleep does not wake it, for letting signals in
@@ -27,7 +27,9 @@ FIRST_SLEEP: Final = 0.02
 UNINTERRUPTIBLE_SLEEP: Final = 0.05
 
 _UNINTERRUPTIBLE: Final = os.name == "nt"
-_HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+#: Whether threads of this process run Python code one at a time.
+HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def new_event() -> threading.Lock:
@@ -81,7 +83,7 @@ class Doorbell:
 
     def ring(self) -> None:
         """Any thread: call the answer, if somebody waits."""
-        if _HAS_GIL and self._answer is None:
+        if HAS_GIL and self._answer is None:
             return
         with self._lock:
             answer, self._answer = self._answer, None

@@ -18,6 +18,7 @@ from rstreams_fast.core._eager import retrieve
 from rstreams_fast.errors import AlreadySubscribed, NoneSignal, report_dropped
 from rstreams_fast.runtime.executors import Resource, WorkDropped
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, loop_resource
+from rstreams_fast.runtime.turns import let_threads_in
 from rstreams_fast.streams.drain import Drain, check_subscriber, refuse, silent
 from rstreams_fast.streams.inlets import not_a_cancellation
 from rstreams_fast.streams.tuning import BURST
@@ -235,6 +236,7 @@ class _Pulling(Drain):
             self._demand.fulfil(burst)
             since_turn += burst
             if since_turn >= BURST:
+                let_threads_in()
                 await asyncio.sleep(0)  # a source that is always ready starves nobody
                 since_turn = 0
 

@@ -28,6 +28,7 @@ from rstreams_fast.errors import (
 )
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.parking import Doorbell, acquire, new_event, refuse_in_loop, running_loop
+from rstreams_fast.runtime.turns import let_threads_in
 from rstreams_fast.streams.boundary import RingSubscriber
 from rstreams_fast.streams.drain import Live
 from rstreams_fast.streams.inlets import (
@@ -259,6 +260,7 @@ class Iteration(Live, Generic[T]):
         inlet = self._settle()
         try:
             if inlet is not None:
+                let_threads_in()
                 await asyncio.sleep(0)  # a stream that is always ready starves nobody
             while inlet is not None:
                 burst = self._fetch(inlet)
