@@ -8,6 +8,7 @@ import functools
 import gc
 import itertools
 import threading
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -16,7 +17,7 @@ from typing import Any
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
-from tests.helpers import start_thread, wait_for
+from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.streams.pipelines import model as m
 
 
@@ -76,18 +77,19 @@ class Watch:
         return [thing for ref in list(self._refs.values()) if (thing := ref()) is not None]
 
     def wait_dead(self, patience: float, collect: Callable[[], object]) -> bool:
-        """Wait for the end of all; cyclic garbage is collected before that is given up."""
+        """Wait for the end of all, and collect cyclic garbage while some are left."""
         if not self._refs:
             return True
         self._deaths = deaths = SimpleQueue()
-        for wait in (0.01, patience):
-            while self._refs:
-                try:
-                    deaths.get(timeout=wait)
-                except Empty:
-                    break
-            if self._refs:
+        until = time.monotonic() + patience
+        while self._refs:
+            try:
+                deaths.get(timeout=0.01)
+            except Empty:
+                # Not once only: threads that were about to let go leave garbage after the first.
                 collect()
+                if time.monotonic() >= until:
+                    break
         return not self._refs
 
 
@@ -121,7 +123,7 @@ class Resources:
             together = threading.Barrier(size + 1)
             for _ in range(size):
                 pool.submit(together.wait)
-            together.wait(10)
+            together.wait(DEADLINE)
         self.complaints: list[str] = []  #: of the loop, such as of tasks that nobody waits for
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(lambda _, said: self.complaints.append(str(said)))
@@ -152,7 +154,7 @@ class Resources:
                 _, others = await asyncio.wait(others, timeout=patience)
             return [repr(task) for task in others]
 
-        return asyncio.run_coroutine_threadsafe(look(), self.loop).result(patience + 10)
+        return asyncio.run_coroutine_threadsafe(look(), self.loop).result(patience + DEADLINE)
 
 
 class Foreign:
@@ -265,6 +267,7 @@ class Bench:
     def __init__(self, pipeline: m.Pipeline, resources: Resources) -> None:
         self.pipeline = pipeline
         self.resources = resources
+        self.subscribers = Watch()
         self.elements = Watch()
         self.functions = Watch()
         self.uses_loop = False

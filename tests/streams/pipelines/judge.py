@@ -198,32 +198,36 @@ def _apart(error: BaseException) -> Iterator[BaseException]:
 class Hooks:
     """What is made known because nobody could be told."""
 
-    def __init__(self) -> None:
-        self.dropped: list[str] = []
-        self.unraisable: list[str] = []
+    def __init__(self, changed: threading.Condition) -> None:
+        self.changed = changed
+        self.dropped: list[str] = []  #: the names of errors that pipelines are made to cause
+        self.strange: list[str] = []  #: what no pipeline may cause
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        # Names only: an error's traceback keeps whatever stood in its frames.
-        before = on_dropped_error(
-            lambda error: self.dropped.append(
-                "".join(traceback.format_exception(error))
-                if not isinstance(error, (Raised, m.Boom, Refused))
-                else type(error).__name__
-            )
-        )
-        previous, sys.unraisablehook = sys.unraisablehook, self._keep
+        # Names and texts: an error's traceback keeps whatever stood in its frames.
+        before = on_dropped_error(self._keep_dropped)
+        previous, sys.unraisablehook = sys.unraisablehook, self._keep_unraisable
         try:
             yield
         finally:
             sys.unraisablehook = previous
             on_dropped_error(before)
 
-    def _keep(self, args: Any) -> None:
-        text = type(args.exc_value).__name__
+    def _keep_dropped(self, error: BaseException) -> None:
+        if isinstance(error, (Raised, m.Boom, Refused)):
+            self.dropped.append(type(error).__name__)
+        else:
+            self._keep_strange(error)
+
+    def _keep_unraisable(self, args: Any) -> None:
         if not isinstance(args.exc_value, m.Boom):
-            text = "".join(traceback.format_exception(args.exc_value))
-        self.unraisable.append(text)
+            self._keep_strange(args.exc_value)
+
+    def _keep_strange(self, error: BaseException) -> None:
+        with self.changed:
+            self.strange.append("".join(traceback.format_exception(error)))
+            self.changed.notify_all()
 
 
 def judge(
@@ -237,22 +241,21 @@ def judge(
 
     ``broken`` may put a faulty publisher between the stream and its subscriber.
     """
-    hooks = Hooks()
+    changed = threading.Condition()
+    hooks = Hooks(changed)
     try:
         with hooks.installed(), mock.patch.object(drain, "BURST", pipeline.burst):
             bench = Bench(pipeline, resources)
-            changed = threading.Condition()
             records = [
                 Record(pipeline.demand, m.Stop() if number else pipeline.stop, changed)
                 for number in range(pipeline.subscribers)
             ]
-            subscribers = Watch()
-            _converse(bench, records, subscribers, patience, broken)
+            _converse(bench, records, hooks, patience, broken)
             for record in records:
                 _check_elements(bench, record)
             _check_same(records)
             _check_demand(bench, max(record.requested for record in records))
-            _check_what_is_left(bench, records, subscribers, patience)
+            _check_what_is_left(bench, records, patience)
         _check_hooks(hooks, pipeline.stop, records[0])
     except Difference as difference:
         raise Difference(f"{difference}\nreproduce: judge({pipeline!r}, resources)") from None
@@ -261,7 +264,7 @@ def judge(
 def _converse(
     bench: Bench,
     records: list[Record],
-    subscribers: Watch,
+    hooks: Hooks,
     patience: float,
     broken: Callable[[Any], Any],
 ) -> None:
@@ -269,24 +272,25 @@ def _converse(
     publisher = broken(bench.build())
     for record in records:
         try:
-            publisher.subscribe(subscribers.add(Probe(record)))
+            publisher.subscribe(bench.subscribers.add(Probe(record)))
         except Exception as raised:
             raise Difference(f"§1.9: subscribe raised {raised!r}") from None
     del publisher
-    changed = records[0].changed
     while True:
         waiting = [record for record in records if not record.over]
-        with changed:
-            progress = changed.wait_for(
-                lambda waiting=waiting: (
-                    not waiting
-                    or any(record.is_idle for record in waiting)
-                    or any(record.violations for record in records)
-                ),
-                patience,
+
+        def is_due(waiting: list[Record] = waiting) -> bool:
+            return (
+                not waiting
+                or any(record.is_idle for record in waiting)
+                or any(record.violations for record in records)
+                or bool(hooks.strange)
             )
+
+        in_time = _wait_while_heard(records, is_due, patience)
         _check_rules(records)
-        if not progress:
+        _check_strange(hooks)
+        if not in_time:
             raise Difference(
                 f"an element that was requested, or the end, did not come within {patience} s; "
                 + "; ".join(map(str, records))
@@ -302,6 +306,20 @@ def _converse(
             elif record.is_idle:
                 n = next(record.outside)
                 _from_outside(bench, record, lambda record, n=n: record.ask(n))
+
+
+def _wait_while_heard(records: list[Record], is_due: Callable[[], bool], patience: float) -> bool:
+    """Wait until it is due; false if all has been silent for so long before that."""
+    changed = records[0].changed
+    with changed:
+        while not is_due():
+            heard = [len(record.seen) for record in records]
+            if not changed.wait_for(
+                lambda heard=heard: is_due() or heard != [len(record.seen) for record in records],
+                patience,
+            ):
+                return False
+    return True
 
 
 def _check_rules(records: list[Record]) -> None:
@@ -402,11 +420,9 @@ def _check_demand(bench: Bench, wanted: int) -> None:
             )
 
 
-def _check_what_is_left(
-    bench: Bench, records: list[Record], subscribers: Watch, patience: float
-) -> None:
+def _check_what_is_left(bench: Bench, records: list[Record], patience: float) -> None:
     """After the end nothing is kept: §3.13, elements, functions, threads, tasks."""
-    for watch, what in ((subscribers, "the subscriber"), (bench.elements, "elements")):
+    for watch, what in ((bench.subscribers, "the subscriber"), (bench.elements, "elements")):
         if not watch.wait_dead(patience, gc.collect):
             _leak(watch, f"{what}, while the subscription is held")
     _check_rules(records)
@@ -437,12 +453,13 @@ def _leak(watch: Watch, what: str) -> None:
     raise Difference(f"kept: {what}: {'; '.join(keepers)}")
 
 
+def _check_strange(hooks: Hooks) -> None:
+    if hooks.strange:
+        raise Difference("reported, and nobody's: " + "\n".join(hooks.strange))
+
+
 def _check_hooks(hooks: Hooks, stop: m.Stop, record: Record) -> None:
-    allowed = {"Boom", "Refused", "Raised"}
-    strange = [text for text in hooks.dropped if text not in allowed]
-    strange += [text for text in hooks.unraisable if text != "Boom"]
-    if strange:
-        raise Difference("reported, and nobody's: " + "\n".join(strange))
+    _check_strange(hooks)
     raised = stop.kind == "raise" and record.stopped
     if hooks.dropped.count("Raised") != raised:
         raise Difference(f"§2.13: a subscriber that raised {raised:d} times: {hooks.dropped}")

@@ -670,6 +670,39 @@ def sure(origin: Origin) -> Origin:
     return dataclasses.replace(origin, fails=False)
 
 
+def synchronous(pipeline: Pipeline) -> Pipeline:
+    """The like of it, all of whose work is done by whoever subscribes or asks: when these calls
+    have returned, nothing more will come until somebody asks for it.
+    """
+
+    def origin(it: Origin) -> Origin:
+        return dataclasses.replace(it, kind=on_the_caller(it.kind))
+
+    def on_the_caller(kind: str) -> str:
+        return "list" if kind == "async" else kind.replace("-thread", "")
+
+    ops: list[Op] = []
+    for op in pipeline.ops:
+        if isinstance(op, (PublishOn, SubscribeOn)):
+            op = dataclasses.replace(op, executor="caller")
+        elif isinstance(op, (FlatMap, ConcatMap)):
+            op = dataclasses.replace(op, kind=on_the_caller(op.kind))
+        elif isinstance(op, _Combining):
+            op = dataclasses.replace(op, others=tuple(map(origin, op.others)))
+        elif isinstance(op, Resume):
+            op = dataclasses.replace(op, other=origin(op.other))
+        elif isinstance(op, MapAsync):
+            op = Map()
+        ops.append(op)
+    by = "another" if pipeline.demand.by == "two" else pipeline.demand.by
+    return dataclasses.replace(
+        pipeline,
+        origin=origin(pipeline.origin),
+        ops=tuple(ops),
+        demand=dataclasses.replace(pipeline.demand, by=by),
+    )
+
+
 def without_failures(pipeline: Pipeline, *, from_: int = -1) -> Pipeline:
     """The same pipeline; at operator ``from_`` and below nothing fails. The source is number -1."""
     ops: list[Any] = list(pipeline.ops)
