@@ -10,7 +10,7 @@ from rstreams_fast.tck import PublisherVerification, Test, list_tests
 from rstreams_fast.tck.runner import run
 from tests.jvm_tck.bridge import JavaPublisher
 
-__all__ = ["JAVA_PUBLISHERS", "NOT_ASKED", "judge_all"]
+__all__ = ["JAVA_PUBLISHERS", "NOT_ASKED", "judge"]
 
 #: Not asked of Java's: its ``request`` takes a long and its ``subscribe`` a Subscriber, and a cycle
 #: through both heaps, from subscriber to subscription and back, is collected by neither (§3.13).
@@ -77,14 +77,15 @@ JAVA_PUBLISHERS: Final = (
 )
 
 
-def judge_all() -> dict[str, Any]:
-    """Every test of our kit that applies, on each of them."""
+def judge(names: list[str]) -> dict[str, Any]:
+    """Every test of our kit that applies, on those of these names; on all if there are none."""
     return {
         made.__name__: {
             "kind": "publisher",
             "tests": [result.as_dict() for result in run(made, _tests(made))],
         }
         for made in JAVA_PUBLISHERS
+        if not names or made.__name__ in names
     }
 
 
