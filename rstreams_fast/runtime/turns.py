@@ -10,7 +10,9 @@ busy sleeps now and then, for as long as a thread takes to wake.
 from __future__ import annotations
 
 import threading
-from time import perf_counter, sleep, thread_time
+import time
+from collections.abc import Callable
+from time import perf_counter, sleep
 from typing import Final
 
 from rstreams_fast.runtime.parking import HAS_GIL
@@ -23,6 +25,9 @@ KEEP_SECONDS: Final = 0.01
 #: As short as can be. What a thread that sleeps really takes to come back, some 60 us on Linux, is
 #: what another one takes to wake.
 _SLEEP_SECONDS: Final = 1e-6
+
+#: Not every build of Python has it; without it waiting counts as work, which costs little.
+thread_time: Final[Callable[[], float]] = getattr(time, "thread_time", perf_counter)
 
 
 class _Kept(threading.local):

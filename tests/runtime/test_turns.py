@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -88,6 +89,19 @@ def test_in_the_child_of_a_fork_the_clock_of_work_begins_anew(clocks: Clocks) ->
     clocks.work(2 * KEEP_SECONDS)
     let_threads_in()
     assert clocks.sleeps == 2
+
+
+def test_python_may_have_been_built_without_a_clock_for_each_thread() -> None:
+    code = (
+        "import time; del time.thread_time\n"
+        "import rstreams_fast.runtime.turns as turns\n"
+        "turns.let_threads_in()\n"
+        "print(turns.thread_time is time.perf_counter)"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert process.stdout.strip() == "True"
 
 
 @needs_gil
