@@ -14,7 +14,7 @@ __all__ = ["Command", "launch"]
 
 ROOT = Path(__file__).parents[2]
 
-COMMAND_SECONDS = 110.0
+COMMAND_SECONDS = 270.0
 
 
 @dataclass

@@ -75,7 +75,7 @@ def test_ratios_are_taken_round_by_round(more_is_better: bool, ratio: float) -> 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_whole_comparison_on_a_tiny_sample(together: Together) -> None:
     done = together["tiny comparison"]
     assert done.status == 0, done.err
@@ -90,7 +90,7 @@ def test_the_whole_comparison_on_a_tiny_sample(together: Together) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_way_with_wrong_results_fails_the_comparison(together: Together) -> None:
     done = together["wrong comparison"]
     assert done.status == 1, done.err

@@ -14,7 +14,7 @@ from rstreams_fast.demo import data
 from tests.demo.conftest import Start
 from tests.demo.together import ROWS, Together
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PNG = b"\x89PNG\r\n"
 

@@ -10,7 +10,7 @@ import pytest
 from tests.demo.proof_cases import ROWS
 from tests.demo.together import Together
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
