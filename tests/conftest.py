@@ -22,6 +22,9 @@ from tests.helpers import DEADLINE, freeze
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# Its Java lives for seconds here: compiling all the way and collecting in parallel cost it more
+# than they gain, two fifths of its work.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A suite started in the background by a shell ignores Ctrl-C, and so would all that it starts; but
 # what Ctrl-C does is tested.
