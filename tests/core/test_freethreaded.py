@@ -21,6 +21,7 @@ from tests.helpers import DEADLINE, run_threads, wait_for
 
 HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 ROUNDS = 100 if HAS_GIL else 1000  # with a GIL each round may take a switch of threads
+LONG = 100.0  # seconds, for a busy machine, on which each switch may take its time
 
 
 @pytest.mark.skipif(HAS_GIL, reason="this interpreter has a GIL")
@@ -35,7 +36,7 @@ def test_no_compiled_module_turns_the_gil_on(module: str) -> None:
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     file, enabled = done.stdout.split() if done.returncode == 0 else ("", done.stderr)
@@ -61,7 +62,7 @@ def test_a_waker_that_comes_while_the_last_is_called_is_kept(core: Any) -> None:
                     wait_for(woken, f"the waking for element {i}")
             assert element == i
 
-    run_threads([produce, consume], timeout=100.0)
+    run_threads([produce, consume], timeout=LONG)
 
 
 def test_a_producer_s_waker_is_kept_as_well(core: Any) -> None:
@@ -80,7 +81,7 @@ def test_a_producer_s_waker_is_kept_as_well(core: Any) -> None:
                 pass
             assert element == i
 
-    run_threads([produce, consume], timeout=100.0)
+    run_threads([produce, consume], timeout=LONG)
 
 
 def test_an_armed_waker_survives_others_that_disarm_a_coroutine_s(core: Any) -> None:
@@ -106,7 +107,7 @@ def test_an_armed_waker_survives_others_that_disarm_a_coroutine_s(core: Any) -> 
         finally:
             over.set()
 
-    run_threads([produce, consume, disarm])
+    run_threads([produce, consume, disarm], timeout=LONG)
 
 
 @pytest.mark.parametrize("kind", ["SpscRing", "RecordRing"])
@@ -130,7 +131,7 @@ def test_a_size_seen_by_a_third_thread_is_within_the_bounds(core: Any, kind: str
         while not over.is_set():
             assert 0 <= len(ring) <= 4  # a negative one is a ValueError of len
 
-    run_threads([work, look, look])
+    run_threads([work, look, look], timeout=LONG)
 
 
 def test_a_list_that_changes_while_it_is_put_in_is_put_in_as_it_was(core: Any) -> None:
@@ -160,7 +161,7 @@ def test_a_list_that_changes_while_it_is_put_in_is_put_in_as_it_was(core: Any) -
         finally:
             over.set()
 
-    run_threads([change, put])
+    run_threads([change, put], timeout=LONG)
 
 
 def test_results_taken_by_two_threads_are_taken_once(core: Any) -> None:
