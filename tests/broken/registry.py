@@ -7,17 +7,25 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rstreams_fast.tck import Verification
-from rstreams_fast.tck.runner import Result, run
+from rstreams_fast.tck.runner import BROKEN, NOT_MET, Result, run
 from rstreams_fast.tck.verification import list_tests
 
 T = TypeVar("T", bound=type)
 
-#: Short, since a broken implementation uses them up. What is correct has the kit's own.
+#: Short, since a broken implementation uses them up.
 IMPATIENT = {
     "timeout": 0.3,
     "silence": 0.03,
     "limit": 1.5,
     "reference_timeout": 0.3,
+}
+#: For a second look where these gave another answer than is due: a busy machine may have used them
+#: up, or have been silent that long.
+PATIENT = {
+    "timeout": 10.0,
+    "silence": 0.5,
+    "limit": 60.0,
+    "reference_timeout": 10.0,
 }
 
 
@@ -53,7 +61,9 @@ class Group:
 
 def judge(verification: type[Verification], case: Case, **members: Any) -> Result:
     """Run the case's test on the verification with these hooks added."""
-    impatient = type("Impatient", (verification,), {**IMPATIENT, **members})
     (test,) = [test for test in list_tests(verification) if test.name == case.test]
-    (result,) = run(impatient, [test])
+    for settings in (IMPATIENT, PATIENT):
+        (result,) = run(type("Judged", (verification,), {**settings, **members}), [test])
+        if result.outcome in (BROKEN, NOT_MET) and case.says in result.message:
+            break
     return result

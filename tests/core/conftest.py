@@ -55,7 +55,7 @@ def run_interrupted(program: str) -> None:
             [sys.executable, "-c", program],
             capture_output=True,
             text=True,
-            timeout=DEADLINE,
+            timeout=3 * DEADLINE,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             check=False,
         )

@@ -349,7 +349,7 @@ def test_nothing_is_lost(make: Any, capacity: int, total: int, sides: str) -> No
     else:
         first = produce_in_thread if sides == "thread to loop" else lambda: run(produce())
         second = consume_in_thread if sides == "loop to thread" else lambda: run(consume())
-        _, seen = run_threads([first, second], timeout=60)
+        _, seen = run_threads([first, second], timeout=100)
     assert seen == list(range(total))
 
 
@@ -375,7 +375,7 @@ def test_cancelled_again_and_again_nothing_is_lost(make: Any) -> None:
     before = sys.getswitchinterval()
     sys.setswitchinterval(5e-5)  # a thread that finds the ring full waits for the other
     try:
-        _, seen = run_threads([produce, lambda: run(consume())], timeout=60)
+        _, seen = run_threads([produce, lambda: run(consume())], timeout=100)
     finally:
         sys.setswitchinterval(before)
     assert seen == list(range(total))
@@ -471,4 +471,4 @@ def test_no_wake_is_lost_between_an_armed_producer_and_a_consumer(make: Any) -> 
             seen.extend(taken.tolist() if isinstance(both, Numbers) else [taken])
         return seen
 
-    assert run_threads([produce, consume], timeout=60)[1] == list(range(total))
+    assert run_threads([produce, consume], timeout=100)[1] == list(range(total))

@@ -730,7 +730,7 @@ def test_misuse_from_many_threads_corrupts_nothing(core: Any) -> None:
 
         return run
 
-    run_threads([hammer(seed) for seed in range(4)], timeout=60)
+    run_threads([hammer(seed) for seed in range(4)], timeout=100)
 
 
 def test_large_copies_let_other_threads_run(core: Any) -> None:
@@ -825,7 +825,7 @@ def test_without_numpy_it_says_what_is_missing(backend: str) -> None:
         "except ImportError as missing:\n    print(missing)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
     )
     assert "a RecordRing needs numpy" in done.stdout, done.stderr
     assert "pip install 'rstreams_fast[numpy]'" in done.stdout

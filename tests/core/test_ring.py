@@ -577,5 +577,5 @@ def test_no_wake_is_lost_between_a_producer_and_an_armed_consumer(core: Any) -> 
                 assert bell.wait(DEADLINE), f"woken no more after {len(taken)}"
             taken.extend(ring.poll_many(3))
 
-    run_threads([produce, consume], timeout=60)
+    run_threads([produce, consume], timeout=100)
     assert taken == list(range(total))

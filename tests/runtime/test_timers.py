@@ -485,7 +485,7 @@ def _python(script: str) -> str:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -395,7 +395,7 @@ def test_importing_starts_no_thread_and_pulls_in_nothing_heavy() -> None:
         "assert all(hasattr(rsf, name) for name in rsf.__all__)\n"
         "assert len(set(rsf.__all__)) == len(rsf.__all__)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
 
 
 def test_parked_workers_do_not_keep_the_interpreter_from_exiting() -> None:
@@ -414,7 +414,7 @@ def test_parked_workers_do_not_keep_the_interpreter_from_exiting() -> None:
         "busy.s.request(2**62)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True
+        [sys.executable, "-c", code], check=True, timeout=100, capture_output=True, text=True
     )
     assert done.stdout.strip() == "WorkDropped"
 

@@ -925,6 +925,6 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_fork_is_noticed_and_refused_at_the_park() -> None:
     process = subprocess.run(
-        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=100, check=True
     )
     assert process.stdout.strip() == "7", process.stderr

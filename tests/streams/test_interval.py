@@ -405,7 +405,7 @@ assert ticked.wait(20)
 
 def test_ticks_do_not_keep_the_interpreter_from_exiting_and_who_waits_is_told() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", EXIT], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", EXIT], check=False, capture_output=True, text=True, timeout=100
     )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["ticking: WorkDropped", "told"]

@@ -263,7 +263,7 @@ print("over")
 
 def test_a_forgotten_stream_does_not_keep_the_interpreter_from_exiting() -> None:
     process = subprocess.run(
-        [sys.executable, "-c", FORGOTTEN], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", FORGOTTEN], capture_output=True, text=True, timeout=100, check=True
     )
     assert process.stdout.strip() == "over"
     assert process.stderr == ""
@@ -275,6 +275,6 @@ def test_asyncio_is_not_imported_by_what_does_not_use_it() -> None:
         "print('asyncio' in sys.modules)"
     )
     process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True
     )
     assert process.stdout.strip() == "False"

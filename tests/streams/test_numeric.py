@@ -467,7 +467,7 @@ def test_without_its_library_each_says_what_is_missing(missing: str, call: str) 
         f"try:\n    {call}\nexcept ImportError as missing:\n    print(missing)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
     )
     assert f"needs {missing}, which is not installed: pip install" in done.stdout, done.stderr
 

@@ -330,7 +330,7 @@ def test_nothing_keeps_the_subscriber(how: str) -> None:
     gone = weakref.ref(setup.recorder)
     for thread in threading.enumerate():  # the worker's last frames
         if thread.name.startswith("rstreams-fast-late"):
-            thread.join(10)
+            thread.join(20)
     del setup.recorder
     assert gone() is None, gc.get_referrers(gone())
     assert subscription is not None

@@ -38,7 +38,7 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
 
@@ -89,7 +89,7 @@ def test_a_conftest_may_ask_for_the_plugin(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     assert f"test_suite.py::OfRange::{SPEC101}" in done.stdout
