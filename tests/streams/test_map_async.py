@@ -206,12 +206,28 @@ def test_no_more_elements_than_the_prefetch_are_in_flight(prefetch: int, ordered
         await asyncio.sleep(0)
         return element
 
-    stream = (
-        rsf.range_(300)
-        .map(lambda _n: Element())
-        .map_async(call, concurrency=4, prefetch=prefetch, ordered=ordered)
-    )
-    stream.run()
+    class Forgetful(Recorder):
+        taken = 0
+
+        def on_next(self, element: Any, /) -> None:
+            self.taken += 1
+
+        def on_complete(self) -> None:
+            super().on_complete()
+            complete.set()
+
+    complete = asyncio.Event()
+    recorder = Forgetful(request=rsf.UNBOUNDED)
+
+    async def main() -> None:
+        # One thread for all: without a GIL, whoever made an element frees it, when it runs again.
+        rsf.range_(300).map(lambda _n: Element()).map_async(
+            call, concurrency=4, prefetch=prefetch, ordered=ordered
+        ).subscribe(recorder)
+        await complete.wait()
+
+    asyncio.run(main())
+    assert recorder.taken == 300
     gc.collect()
     assert 0 < Element.most <= prefetch
     assert Element.alive == 0
