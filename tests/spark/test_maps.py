@@ -727,12 +727,17 @@ def test_large_results_count_against_the_budget() -> None:
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_close_ends_everything_within_two_seconds(ordered: bool) -> None:
-    cancelled = 0
+    waiting = cancelled = 0
+    all_wait = threading.Event()
 
     async def look(k: int) -> int:
-        nonlocal cancelled
+        nonlocal waiting, cancelled
         try:
-            await asyncio.sleep(0 if k < 100 else DEADLINE)
+            if k >= 100:
+                waiting += 1
+                if waiting == 64:
+                    all_wait.set()
+                await asyncio.sleep(3 * DEADLINE)
         except asyncio.CancelledError:
             cancelled += 1
             raise
@@ -748,11 +753,12 @@ def test_close_ends_everything_within_two_seconds(ordered: bool) -> None:
         )
         stage = enrich.as_map_fn()(endless())
         next(stage)
+        assert all_wait.wait(DEADLINE)
         begin = time.monotonic()
         stage.close()
         assert time.monotonic() - begin < 2
         assert figures.totals().state == "stopped"
-    assert cancelled == 64
+    assert cancelled == waiting == 64
 
 
 def test_close_does_not_wait_for_a_call_that_refuses_to_end() -> None:
