@@ -200,7 +200,7 @@ class _MapAsyncSubscription(RingInlet):
             super()._go()
 
     def _empty(self) -> bool:
-        return self._upstream.over and not self._queue
+        return self._completed and not self._queue
 
     def _work(self) -> bool:
         demand = self._demand.value
@@ -216,7 +216,7 @@ class _MapAsyncSubscription(RingInlet):
             if window is None:
                 return self._settle()
         self._waits.end()
-        complete = self._upstream.over  # read before the ring: then an empty one is the end
+        completed = self._completed  # read before the ring: then an empty one is the end
         most = min(demand, BURST)
         delivered = self._deliver(window, most) if most and window.pending else 0
         if self._stopped:
@@ -233,7 +233,7 @@ class _MapAsyncSubscription(RingInlet):
         called = window.submit_from(self._queue, BURST)
         if self._stopped:
             return self._settle()
-        if complete and not window.pending and not self._queue:
+        if completed and not window.pending and not self._queue:
             return self._complete()
         if delivered or called:
             return True

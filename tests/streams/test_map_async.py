@@ -251,6 +251,36 @@ def test_a_prefetch_below_the_concurrency_bounds_the_calls() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("before", [0, 1])
+def test_an_error_is_no_end_to_a_drain_that_looks_while_it_comes(
+    monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    async def main() -> None:
+        loop, me = asyncio.get_running_loop(), threading.get_ident()
+        publisher = ManualPublisher()
+        recorder = subscribe(publisher, identity, None)
+        fail = type(publisher.subscriber)._fail
+
+        def look_first(self: Any, error: BaseException) -> None:
+            if threading.get_ident() != me:
+                recorder.subscription.request(5)
+                asyncio.run_coroutine_threadsafe(turns(), loop).result(DEADLINE)
+            fail(self, error)
+
+        monkeypatch.setattr(type(publisher.subscriber), "_fail", look_first)
+        if before:
+            recorder.subscription.request(before)
+            await turns()
+            publisher.subscriber.on_next(0)
+            await turns()
+        await asyncio.to_thread(publisher.subscriber.on_error, BOOM)
+        await turns()
+        assert recorder.elements == [0] * before
+        assert recorder.terminal == ("on_error", BOOM)
+
+    asyncio.run(main())
+
+
 def test_results_wait_for_demand() -> None:
     async def main() -> None:
         publisher = ManualPublisher()
