@@ -98,11 +98,13 @@ class _RecordSubscription(RingSubscription):
         return _Chunks(self._records, self._chunk, self._fill)
 
     def _accept(self, element: Any) -> bool:
+        if self._outstanding.value == 0:
+            return False
+        self._rest = element  # first: once it has come, whoever sees no rest asks for the next
         try:
             self._outstanding.fulfil(1)
         except DemandExceeded:
             return False
-        self._rest = element
         self._fill()
         return True
 
@@ -123,13 +125,14 @@ class _RecordSubscription(RingSubscription):
                 return
 
     def _fill_now(self) -> None:
+        idle = self._outstanding.value == 0  # read before the rest, which is there by then
         rest = self._rest
         if rest is not None:
             count = self._records.write(rest)
             self._rest = rest = rest[count:] if count < rest.shape[0] else None
         if self._demand.value < 0:
             self._rest = None
-        elif rest is None and self._outstanding.value == 0 and not self._upstream.over:
+        elif rest is None and idle and not self._upstream.over:
             self._outstanding.request(1)
             self._request(1)
 

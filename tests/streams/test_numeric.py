@@ -654,6 +654,38 @@ def test_stages_below_and_above_work() -> None:
     assert total == 2 * SAMPLES.sum()
 
 
+def test_a_drain_that_looks_while_an_array_comes_asks_for_no_other_one() -> None:
+    """It would take the place of what is left of the one that came."""
+    publisher, recorder = ManualPublisher(), Recorder()
+    rsf.from_publisher(publisher).publish_records_on("f8", capacity=2, executor="caller").subscribe(
+        recorder
+    )
+    inlet = publisher.subscriber
+    coming = inlet._outstanding
+
+    class Looking:
+        value = property(lambda _: coming.value)
+
+        def request(self, n: int) -> int:
+            return coming.request(n)
+
+        def fulfil(self, n: int) -> int:
+            left = coming.fulfil(n)
+            inlet._fill()
+            return left
+
+    recorder.subscription.request(1)
+    assert publisher.requests == [1]
+    inlet._outstanding = Looking()
+    inlet.on_next(np.arange(9.0))
+    assert publisher.requests == [1]
+    recorder.subscription.request(9)
+    assert publisher.requests == [1, 1]
+    publisher.subscriber.on_complete()
+    assert np.concatenate(recorder.elements).tolist() == list(range(9))
+    assert recorder.terminal == ("on_complete",)
+
+
 def test_describe_says_the_bound() -> None:
     stream = rsf.from_numpy(SAMPLES).publish_records_on("f8", capacity=100, delay_error=True)
     assert (
