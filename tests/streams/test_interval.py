@@ -19,7 +19,7 @@ import rstreams_fast as rsf
 from rstreams_fast import Overflow
 from rstreams_fast.runtime.executors import WorkDropped
 from rstreams_fast.runtime.timers import ManualTimer
-from tests.helpers import Counted, run_threads, wait_for
+from tests.helpers import Counted, run_threads, wait_for, wait_gone
 from tests.rules.probes import Recorder
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
@@ -310,11 +310,9 @@ def test_after_cancel_nothing_keeps_the_subscriber() -> None:
     recorder.wait_elements(3)
     subscription, kept = recorder.subscription, weakref.ref(recorder)
     subscription.cancel()
-    worker_gone = threading.Event()
-    weakref.finalize(recorder, worker_gone.set)
     del recorder
     gc.collect()
-    wait_for(worker_gone, "the end of the subscriber")
+    wait_gone(kept, "the subscriber")
     assert kept() is None
     assert timer.now() == 3.0
 
