@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import rstreams_fast.core
+from rstreams_fast.runtime.parking import HAS_GIL
 from tests.helpers import DEADLINE, run_threads, wait_for
 
-HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 ROUNDS = 100 if HAS_GIL else 1000  # with a GIL each round may take a switch of threads
 LONG = 100.0  # seconds, for a busy machine, on which each switch may take its time
 

@@ -27,6 +27,7 @@ from rstreams_fast.errors import (
     RingClosed,
     StageReturnedNone,
 )
+from rstreams_fast.runtime.parking import HAS_GIL
 from tests.helpers import start_thread, wait_for
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -744,9 +745,7 @@ def test_execution_says_how(core: Any) -> None:
 # -- fairness -------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(
-    not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="there is no GIL to be held"
-)
+@pytest.mark.skipif(not HAS_GIL, reason="there is no GIL to be held")
 def test_c_callables_let_other_threads_run(core: Any) -> None:
     """A pipeline without a Python instruction must not hold the GIL for its whole run."""
     pauses: list[float] = []

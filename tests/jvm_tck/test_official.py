@@ -18,6 +18,7 @@ import pytest
 from rstreams_fast.tck.runner import BROKEN, NOT_MET
 from tests.jvm_tck.broken import SEEN, list_broken, list_seen
 from tests.jvm_tck.claims import objection
+from tests.jvm_tck.report import SIDE_BY_SIDE
 from tests.jvm_tck.subjects import ROOT, Subject, list_subjects
 from tests.tck.official_names import OFFICIAL_NAMES
 
@@ -61,8 +62,6 @@ RUNS = {
     "names": ("python", "names"),
     "broken": ("python", "broken"),
 }
-#: They wait more than they compute.
-SIDE_BY_SIDE = 3
 
 
 @pytest.fixture(scope="session")

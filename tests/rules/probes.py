@@ -115,6 +115,15 @@ class Recorder:
         assert self.violations == []
 
 
+class Forgetful(Recorder):
+    """Counts its elements and keeps none; what ``on_next`` breaks it does not see."""
+
+    taken = 0
+
+    def on_next(self, element: Any, /) -> None:
+        self.taken += 1
+
+
 class ManualPublisher:
     """A publisher that signals only what the test tells it to, and records what it is asked."""
 

@@ -12,12 +12,11 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime import turns
+from rstreams_fast.runtime.parking import HAS_GIL
 from rstreams_fast.runtime.turns import KEEP_SECONDS, let_threads_in
 from tests.helpers import start_thread, wait_for
 
-needs_gil = pytest.mark.skipif(
-    not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="there is no GIL to be let go of"
-)
+needs_gil = pytest.mark.skipif(not HAS_GIL, reason="there is no GIL to be let go of")
 
 
 class Clocks:

@@ -10,7 +10,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import Counted, run_threads
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
 
@@ -148,12 +148,6 @@ def test_no_more_elements_are_alive_than_it_says(concurrency: int, prefetch: int
 
         def __del__(self) -> None:
             alive.add(-1)
-
-    class Forgetful(Recorder):
-        taken = 0
-
-        def on_next(self, element: Any, /) -> None:
-            self.taken += 1
 
     recorder = Forgetful()
     rsf.range_(20).flat_map(

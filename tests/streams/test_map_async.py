@@ -17,7 +17,7 @@ import rstreams_fast as rsf
 from rstreams_fast.streams.boundary import Boundary
 from rstreams_fast.streams.map_async import MapAsync
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import Forgetful, ManualPublisher, Recorder
 
 BOOM = RuntimeError("boom")
 
@@ -206,18 +206,13 @@ def test_no_more_elements_than_the_prefetch_are_in_flight(prefetch: int, ordered
         await asyncio.sleep(0)
         return element
 
-    class Forgetful(Recorder):
-        taken = 0
-
-        def on_next(self, element: Any, /) -> None:
-            self.taken += 1
-
+    class Telling(Forgetful):
         def on_complete(self) -> None:
             super().on_complete()
             complete.set()
 
     complete = asyncio.Event()
-    recorder = Forgetful(request=rsf.UNBOUNDED)
+    recorder = Telling(request=rsf.UNBOUNDED)
 
     async def main() -> None:
         # One thread for all: without a GIL, whoever made an element frees it, when it runs again.

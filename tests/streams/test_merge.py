@@ -13,7 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import Counted, run_threads, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
 
@@ -148,12 +148,6 @@ def test_no_more_elements_are_alive_than_it_says(prefetch: int) -> None:
 
     def make(_x: int) -> Element:
         return Element()
-
-    class Forgetful(Recorder):
-        taken = 0
-
-        def on_next(self, element: Any, /) -> None:
-            self.taken += 1
 
     recorder = Forgetful()
     rsf.merge(*(rsf.range_(50).map(make) for _ in range(3)), prefetch=prefetch).subscribe(recorder)

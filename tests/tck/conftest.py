@@ -6,11 +6,11 @@ import pytest
 
 from rstreams_fast.tck import PublisherVerification
 from rstreams_fast.tck.verification import Verification
-from tests.helpers import DEADLINE
+from tests.tck import PATIENT
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Verification, "timeout", DEADLINE)
-    monkeypatch.setattr(Verification, "limit", 3 * DEADLINE)
-    monkeypatch.setattr(PublisherVerification, "reference_timeout", DEADLINE)
+    for name, seconds in PATIENT.items():
+        owner = Verification if hasattr(Verification, name) else PublisherVerification
+        monkeypatch.setattr(owner, name, seconds)

@@ -15,7 +15,7 @@ import pytest
 
 from rstreams_fast.tck import PublisherVerification, Test, list_tests
 from rstreams_fast.tck.runner import BROKEN, ERROR, NOT_APPLICABLE, Result, run
-from tests.helpers import DEADLINE
+from tests.tck import PATIENT
 
 VERSION = "0.4.20"
 
@@ -136,8 +136,7 @@ def judge(made: type[OfRSocket], test: Test) -> Result:
     if result.outcome == ERROR or (
         result.outcome == BROKEN and result.test.rule not in FOUND[made]
     ):  # on a busy machine it may have been the time: all of it is to be had for the second look
-        patient = {"timeout": DEADLINE, "reference_timeout": DEADLINE, "limit": 3 * DEADLINE}
-        (result,) = run(type(made.__name__, (made,), patient), [test])
+        (result,) = run(type(made.__name__, (made,), PATIENT), [test])
     return result
 
 
