@@ -14,6 +14,23 @@ from rstreams_fast.streams.inlet import Inlet
 __all__ = ["RingInlet"]
 
 
+class _Gone:
+    """Stands where a ring was let go of. An upstream that looked just before may still offer: what
+    comes is forgotten (§2.8), as nobody takes it out any more.
+    """
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 0
+
+    def offer(self, _element: Any, /) -> bool:
+        return True
+
+
+_GONE = _Gone()
+
+
 class RingInlet(Inlet, RingSubscriber):
     """The upper half of a boundary with a ring. Subclasses set ``_queue``, and ``ring`` if a run
     above may offer to it directly; upstream is asked for no more than it has places.
@@ -73,4 +90,4 @@ class RingInlet(Inlet, RingSubscriber):
         self._late_error = None
         self.ring = None
         self._queue.disarm()
-        self._queue = SpscRing(1)
+        self._queue = _GONE

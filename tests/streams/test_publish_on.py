@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-import sys
 import threading
 import time
 import weakref
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast.runtime.parking import HAS_GIL
 from rstreams_fast.streams.tuning import TURN_SECONDS
 from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder
@@ -47,10 +47,6 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
             yield pool
 
 
-#: Without a GIL what was let go of is freed later, when the thread that made it gets to it.
-FREED_AT_ONCE: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
-
-
 class Alive:
     """Counts how many of it are alive, and the most there have been."""
 
@@ -63,7 +59,7 @@ class Alive:
             Alive.most = max(Alive.most, Alive.now)
 
     def __del__(self) -> None:
-        if FREED_AT_ONCE:
+        if HAS_GIL:  # else it is freed later, when the thread that made it gets to it
             self.let_go()
 
     def let_go(self) -> None:
@@ -103,7 +99,7 @@ def test_the_prefetch_counts_ring_and_burst_so_no_more_elements_are_alive(
 
     class Forgetting(Recorder):
         def on_next(self, element: Any, /) -> None:
-            if not FREED_AT_ONCE:
+            if not HAS_GIL:
                 element.let_go()
 
     recorder = Forgetting(request=rsf.UNBOUNDED)
@@ -637,3 +633,26 @@ def test_nothing_keeps_the_subscriber_after_the_end(executor: Any) -> None:
         wait_for(gone)
         assert subscription is not None
         assert (error is not None) == (how == "error")  # held on purpose, with its traceback
+
+
+def test_an_element_on_its_way_while_everything_is_let_go_of_is_not_kept() -> None:
+    class Element:
+        pass
+
+    recorder, upstream = Recorder(request=1), ManualPublisher()
+
+    def weigh_and_cancel(_element: object) -> int:
+        recorder.subscription.cancel()
+        return 1
+
+    stream = rsf.from_publisher(upstream).publish_on(
+        "caller", max_bytes=8, weigher=weigh_and_cancel
+    )
+    stream.subscribe(recorder)
+    upstream.wait_requested(1)
+    element = Element()
+    gone = weakref.ref(element)
+    upstream.subscriber.on_next(element)
+    del element
+    assert gone() is None
+    assert recorder.subscription is not None
