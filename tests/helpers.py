@@ -7,16 +7,22 @@ event does not come.
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 #: Seconds a test waits for something that must happen. Generous: only a broken build uses it up.
 DEADLINE = 20.0
+#: The same for a program in a process of its own: less than a test may take as a whole.
+PROCESS_DEADLINE = 100.0
 #: Seconds after which a waiting test looks up.
 STEP = 0.05
 
@@ -116,6 +122,34 @@ def wait_gone(gone: weakref.ref[Any], what: str = "it", *, timeout: float = DEAD
             raise AssertionError(f"{what} is kept, after {timeout} s still")
         # Without a GIL a collection stops all threads: one that lets go must find time for it.
         time.sleep(STEP / 5)
+
+
+def run_python(
+    *arguments: str,
+    check: bool = True,
+    cwd: Path | None = None,
+    env: Mapping[str, str | None] | None = None,
+    timeout: float = PROCESS_DEADLINE,
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with ``arguments`` in a process of its own, to its end; return what it printed.
+
+    ``env``: what is other than in this process; ``None`` is not there. With ``check`` an exit
+    status other than 0 is a failure, with all that was printed.
+    """
+    changed = {**os.environ, **(env or {})}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env={name: value for name, value in changed.items() if value is not None},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if check and done.returncode != 0:
+        raise AssertionError(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr[-6000:]}")
+    return done
 
 
 def freeze() -> None:

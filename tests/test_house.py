@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import re
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import rstreams_fast
+from tests.helpers import run_python
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = (
@@ -27,17 +27,6 @@ HEAVY = (
     "reactivex",
     "rich",
 )
-
-
-def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
 
 
 # ---- What may be imported where -----------------------------------------------------------------
@@ -65,12 +54,13 @@ import {module}
 assert threading.active_count() == 1, threading.enumerate()
 assert not [name for name in heavy if name in sys.modules]
 """
-    done = run_python(code, RSTREAMS_FAST_BACKEND="c")
-    assert done.returncode == 0, done.stderr
+    run_python("-c", code, env={"RSTREAMS_FAST_BACKEND": "c"})
 
 
 def test_unknown_backend_is_refused_by_name() -> None:
-    done = run_python("import rstreams_fast", RSTREAMS_FAST_BACKEND="rust")
+    done = run_python(
+        "-c", "import rstreams_fast", env={"RSTREAMS_FAST_BACKEND": "rust"}, check=False
+    )
     assert done.returncode != 0
     assert "'rust'" in done.stderr
     assert "c, cffi, python" in done.stderr
@@ -347,7 +337,7 @@ def test_who_is_measured_brings_everything_in_order() -> None:
     """Speed is not judged here; that ours and the floors do the same work is. `make bench-check`
     runs the peers too.
     """
-    subprocess.run([sys.executable, "bench/floors/build.py"], cwd=ROOT, timeout=100, check=True)
+    run_python("bench/floors/build.py", cwd=ROOT)
     code = """
 from bench.drivers import Missing
 from bench.groups import GROUPS
@@ -360,14 +350,6 @@ for group in GROUPS:
             except Missing as reason:
                 print(group.name, contestant.name, "is left out:", reason)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", code, cwd=ROOT)
     for group in ("fused", "fused-c", "boundary", "boundary-65536"):
         assert f"{group} ours\n" in done.stdout

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.helpers import run_python
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -113,16 +112,8 @@ def test_the_examples_run_in_spark(tmp_path: Path) -> None:
     script.write_text(
         "\n".join([GIVEN, *(example.code for example in WITH_SPARK), AFTER]), encoding="utf-8"
     )
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
+    env = {"PYTHONPATH": str(ROOT)}
+    done = run_python(str(script), str(tmp_path), cwd=tmp_path, env=env, timeout=110)
     for example in WITH_SPARK:
         check_promises(example, done.stdout)
     table = [line.split("|")[1:3] for line in done.stdout.splitlines() if line.startswith("|")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 import rstreams_fast.core as core_package
 from tests.core.conftest import BACKENDS, load
+from tests.helpers import run_python
 
 NAMES = (
     "Baton",
@@ -27,16 +27,8 @@ NAMES = (
 
 
 def run(program: str, backend: str | None) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k != "RSTREAMS_FAST_BACKEND"}
-    if backend is not None:
-        environment["RSTREAMS_FAST_BACKEND"] = backend
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
+    return run_python(
+        "-W", "error", "-c", program, env={"RSTREAMS_FAST_BACKEND": backend}, check=False
     )
 
 

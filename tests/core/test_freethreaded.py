@@ -6,8 +6,6 @@ On an interpreter with a GIL these tests find little; ``make test-freethreaded``
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,7 @@ import pytest
 
 import rstreams_fast.core
 from rstreams_fast.runtime.parking import HAS_GIL
-from tests.helpers import DEADLINE, run_threads, wait_for
+from tests.helpers import DEADLINE, run_python, run_threads, wait_for
 
 ROUNDS = 100 if HAS_GIL else 1000  # with a GIL each round may take a switch of threads
 LONG = 100.0  # seconds, for a busy machine, on which each switch may take its time
@@ -32,14 +30,7 @@ LONG = 100.0  # seconds, for a busy machine, on which each switch may take its t
 def test_no_compiled_module_turns_the_gil_on(module: str) -> None:
     name = f"rstreams_fast.core._cython.{module}"
     program = f"import sys, {name}; print({name}.__file__); print(sys._is_gil_enabled())"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    file, enabled = done.stdout.split() if done.returncode == 0 else ("", done.stderr)
+    file, enabled = run_python("-W", "error", "-c", program).stdout.split()
     assert enabled == "False"
     assert not file.endswith((".py", ".pyx"))
 

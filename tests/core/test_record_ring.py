@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import subprocess
 import sys
 import threading
 import weakref
@@ -17,7 +16,7 @@ import pytest
 
 from rstreams_fast.errors import OverlappingCalls, RingClosed
 from tests.core.conftest import BACKENDS, MODULES
-from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_for
 
 DTYPES: list[Any] = [
     "u1",
@@ -824,8 +823,6 @@ def test_without_numpy_it_says_what_is_missing(backend: str) -> None:
         "try:\n    ring('f8', 4)\n"
         "except ImportError as missing:\n    print(missing)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
-    )
+    done = run_python("-c", program)
     assert "a RecordRing needs numpy" in done.stdout, done.stderr
     assert "pip install 'rstreams_fast[numpy]'" in done.stdout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -27,7 +25,7 @@ from rstreams_fast.runtime.timers import (
     check_timer,
     default_timer,
 )
-from tests.helpers import Counted, run_threads, wait_for, wait_gone
+from tests.helpers import Counted, run_python, run_threads, wait_for, wait_gone
 
 HOUR = 3600.0
 
@@ -480,15 +478,7 @@ def test_there_is_one_timer_for_all() -> None:
 
 
 def _python(script: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("-c", textwrap.dedent(script)).stdout
 
 
 def test_an_alarm_does_not_keep_the_interpreter_and_who_waits_is_told() -> None:

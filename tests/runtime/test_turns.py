@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -14,7 +12,7 @@ import rstreams_fast as rsf
 from rstreams_fast.runtime import turns
 from rstreams_fast.runtime.parking import HAS_GIL
 from rstreams_fast.runtime.turns import KEEP_SECONDS, let_threads_in
-from tests.helpers import start_thread, wait_for
+from tests.helpers import run_python, start_thread, wait_for
 
 needs_gil = pytest.mark.skipif(not HAS_GIL, reason="there is no GIL to be let go of")
 
@@ -97,10 +95,7 @@ def test_python_may_have_been_built_without_a_clock_for_each_thread() -> None:
         "turns.let_threads_in()\n"
         "print(turns.thread_time is time.perf_counter)"
     )
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True
-    )
-    assert process.stdout.strip() == "True"
+    assert run_python("-c", code).stdout.strip() == "True"
 
 
 @needs_gil

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import wait_for
+from tests.helpers import run_python, wait_for
 from tests.soak import leftovers
 from tests.soak.chance import Chance
 from tests.soak.consumers import Asking
@@ -231,9 +230,7 @@ driver.Soak({"hangs": lambda chance, place: threading.Event().wait()}, "7").run(
 
 
 def test_a_scenario_without_end_is_named_with_all_stacks() -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=False
-    )
+    process = run_python("-c", HANGS, check=False)
     assert process.returncode == 1
     assert "no end after 0.2 s: hangs, backend" in process.stderr
     assert "chance 7.0" in process.stderr

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.helpers import run_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,16 +83,6 @@ def run_script(tmp_path: Path) -> Callable[[str], str]:
     def run(script: str) -> str:
         file = tmp_path / "script.py"
         file.write_text(script, encoding="utf-8")
-        done = subprocess.run(
-            [sys.executable, str(file)],
-            env={**os.environ, **worker_environment()},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
-        )
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
-        return done.stdout
+        return run_python(str(file), cwd=tmp_path, env=worker_environment(), timeout=110).stdout
 
     return run

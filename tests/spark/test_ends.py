@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.helpers import DEADLINE, start_thread
+from tests.helpers import DEADLINE, run_python, start_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -344,17 +344,10 @@ def test_the_functions_run_in_their_own_task_context(spark: SparkSession) -> Non
 
 
 def test_importing_starts_nothing_and_needs_no_spark() -> None:
-    import subprocess
-    import sys
-
     script = (
         "import sys, threading, rstreams_fast.spark as rs;"
         "assert threading.active_count() == 1;"
         "assert not {'pyspark', 'pyarrow', 'numpy', 'pandas'} & set(sys.modules);"
         "print(rs.lookup(print, 'long').describe())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert "lookup print" in done.stdout
+    assert "lookup print" in run_python("-c", script).stdout

@@ -5,8 +5,6 @@ not know; a collection, whose finalizers may use the very same worker. And to th
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 
@@ -14,7 +12,7 @@ import pytest
 
 from rstreams_fast.runtime.executors import Resource, WorkDropped, Worker
 from rstreams_fast.runtime.loops import LoopThread
-from tests.helpers import DEADLINE, start_thread
+from tests.helpers import DEADLINE, run_python, start_thread
 
 
 @pytest.mark.parametrize("make", [Worker, LoopThread])
@@ -102,11 +100,5 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 leave.set()
 worker.close()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=3 * DEADLINE,
-        check=False,
-    )
+    done = run_python("-c", program, check=False)
     assert (done.stdout, done.stderr) == ("0\n", "")

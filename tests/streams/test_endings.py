@@ -16,7 +16,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, run_python
 from tests.rules.probes import ManualPublisher, Recorder
 
 
@@ -384,8 +384,6 @@ def test_occupancy_demand_and_waiting_time_are_readable_at_any_moment() -> None:
 
 
 def test_importing_starts_no_thread_and_pulls_in_nothing_heavy() -> None:
-    import subprocess
-
     code = (
         "import sys, threading, rstreams_fast as rsf\n"
         "assert threading.active_count() == 1\n"
@@ -395,12 +393,10 @@ def test_importing_starts_no_thread_and_pulls_in_nothing_heavy() -> None:
         "assert all(hasattr(rsf, name) for name in rsf.__all__)\n"
         "assert len(set(rsf.__all__)) == len(rsf.__all__)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+    run_python("-c", code)
 
 
 def test_parked_workers_do_not_keep_the_interpreter_from_exiting() -> None:
-    import subprocess
-
     code = (
         "import rstreams_fast as rsf, threading\n"
         "class S:\n"
@@ -413,10 +409,7 @@ def test_parked_workers_do_not_keep_the_interpreter_from_exiting() -> None:
         "rsf.range_(10**15).publish_on().subscribe(busy)\n"
         "busy.s.request(2**62)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, timeout=100, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "WorkDropped"
+    assert run_python("-c", code).stdout.strip() == "WorkDropped"
 
 
 def test_the_protocols_are_met_and_may_be_checked_at_run_time() -> None:

@@ -8,8 +8,6 @@ import gc
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -21,7 +19,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import UNBOUNDED
 from rstreams_fast.streams import ends
-from tests.helpers import DEADLINE, run_threads, start_thread
+from tests.helpers import DEADLINE, run_python, run_threads, start_thread
 from tests.rules.probes import ManualPublisher
 
 BOOM = RuntimeError("boom")
@@ -924,7 +922,5 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_fork_is_noticed_and_refused_at_the_park() -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=100, check=True
-    )
+    process = run_python("-c", FORKED)
     assert process.stdout.strip() == "7", process.stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -19,7 +17,7 @@ import rstreams_fast as rsf
 from rstreams_fast import Overflow
 from rstreams_fast.runtime.executors import WorkDropped
 from rstreams_fast.runtime.timers import ManualTimer
-from tests.helpers import Counted, run_threads, wait_for, wait_gone
+from tests.helpers import Counted, run_python, run_threads, wait_for, wait_gone
 from tests.rules.probes import Recorder
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
@@ -402,11 +400,8 @@ assert ticked.wait(20)
 
 
 def test_ticks_do_not_keep_the_interpreter_from_exiting_and_who_waits_is_told() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", EXIT], check=False, capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["ticking: WorkDropped", "told"]
+    printed = run_python("-c", EXIT).stdout
+    assert sorted(printed.splitlines()) == ["ticking: WorkDropped", "told"]
 
 
 # -- description and arguments ---------------------------------------------------------------------

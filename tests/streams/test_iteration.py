@@ -7,8 +7,6 @@ import gc
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,7 +16,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.streams.iteration import iterate
-from tests.helpers import DEADLINE, Counted, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, Counted, run_python, run_threads, start_thread, wait_for
 from tests.rules.probes import ManualPublisher
 
 BOOM = RuntimeError("boom")
@@ -834,9 +832,7 @@ with it:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_fork_is_noticed_and_refused_at_the_park() -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=100, check=True
-    )
+    process = run_python("-c", FORKED)
     assert process.stdout.strip() == "7", process.stderr
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator
@@ -16,7 +14,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.runtime.executors import WorkDropped
 from rstreams_fast.runtime.loops import LoopThread, check_loop, loop_resource
-from tests.helpers import DEADLINE, wait_for
+from tests.helpers import DEADLINE, run_python, wait_for
 
 
 def never(_error: BaseException) -> None:
@@ -262,9 +260,7 @@ print("over")
 
 
 def test_a_forgotten_stream_does_not_keep_the_interpreter_from_exiting() -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", FORGOTTEN], capture_output=True, text=True, timeout=100, check=True
-    )
+    process = run_python("-c", FORGOTTEN)
     assert process.stdout.strip() == "over"
     assert process.stderr == ""
 
@@ -274,7 +270,4 @@ def test_asyncio_is_not_imported_by_what_does_not_use_it() -> None:
         "import sys, rstreams_fast.runtime.parking, rstreams_fast.runtime.executors\n"
         "print('asyncio' in sys.modules)"
     )
-    process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True
-    )
-    assert process.stdout.strip() == "False"
+    assert run_python("-c", code).stdout.strip() == "False"

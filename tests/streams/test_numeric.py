@@ -7,8 +7,6 @@ import datetime as dt
 import gc
 import itertools
 import pickle
-import subprocess
-import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,7 +22,7 @@ from rstreams_fast.errors import AlreadySubscribed, DemandExceeded
 from rstreams_fast.streams.arrow import to_arrow, to_arrow_async
 from rstreams_fast.streams.numeric import to_numpy, to_numpy_async
 from rstreams_fast.streams.tuning import BURST, TURN_SECONDS
-from tests.helpers import start_thread, wait_gone
+from tests.helpers import run_python, start_thread, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder
 
 SAMPLES = np.arange(1000.0)
@@ -466,9 +464,7 @@ def test_without_its_library_each_says_what_is_missing(missing: str, call: str) 
         f"import sys; sys.modules[{missing!r}] = None\nimport rstreams_fast as rsf\n"
         f"try:\n    {call}\nexcept ImportError as missing:\n    print(missing)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
-    )
+    done = run_python("-c", program)
     assert f"needs {missing}, which is not installed: pip install" in done.stdout, done.stderr
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.helpers import run_python
 
 PAGE = Path(__file__).parents[2] / "docs" / "tck.md"
 PLUGIN = "rstreams_fast.tck.plugin"
@@ -25,14 +26,7 @@ def examples(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    return run_python("-m", *arguments, cwd=folder, check=False)
 
 
 def test_the_correct_examples_pass(examples: Path) -> None:

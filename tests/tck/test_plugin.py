@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.helpers import run_python
 
 PLUGIN = "rstreams_fast.tck.plugin"
 SUITE = """
@@ -33,14 +34,11 @@ CREATE1 = "required_createPublisher1MustProduceAStreamOfExactly1Element"
 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_suite.py").write_text(SUITE)
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    return pytest_in(folder, "-p", PLUGIN, *arguments)
+
+
+def pytest_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_python("-m", "pytest", "-p", "no:cacheprovider", *arguments, cwd=folder, check=False)
 
 
 def test_verifications_are_collected_under_the_kits_names(tmp_path: Path) -> None:
@@ -84,12 +82,5 @@ def test_without_the_plugin_the_class_fails_loudly(tmp_path: Path) -> None:
 def test_a_conftest_may_ask_for_the_plugin(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["rstreams_fast.tck.plugin"]\n')
     (tmp_path / "test_suite.py").write_text(SUITE)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    done = pytest_in(tmp_path, "--collect-only", "-q")
     assert f"test_suite.py::OfRange::{SPEC101}" in done.stdout
