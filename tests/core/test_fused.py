@@ -28,7 +28,8 @@ from rstreams_fast.errors import (
     StageReturnedNone,
 )
 from rstreams_fast.runtime.parking import HAS_GIL
-from tests.helpers import start_thread, wait_for
+from tests.core.conftest import BACKENDS
+from tests.helpers import run_python, start_thread, wait_for
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -805,3 +806,35 @@ def test_a_cleared_run_has_forgotten_the_list_it_appended_to(core: Any) -> None:
     references = sys.getrefcount(seen)
     run.drain(50)
     assert sys.getrefcount(seen) == references
+
+
+FIRST_IMPORT = """
+import fractions, pickle, time
+import rstreams_fast as rsf
+
+def same(x): return x
+
+halves = [pickle.dumps(fractions.Fraction(1, 2))] * 2
+days = ["Wed Jan  1 00:00:00 2020"] * 2
+print(rsf.from_iterable(days).map(same).map(time.strptime).map(lambda t: t.tm_year).to_list())
+print(rsf.from_iterable(halves).map(same).map(pickle.loads).map(str).map(same).to_list())
+print(rsf.from_iterable(map(pickle.loads, halves)).map(lambda half: str(half)).to_list())
+
+async def call(x): return x
+
+print(rsf.range_(2).map(lambda x: call(x)).map(type).map(lambda kind: kind.__name__).to_list())
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_called_may_import(backend: str) -> None:
+    """A C function imports as the frame that calls it would; so does a warning's way out."""
+    done = run_python("-c", FIRST_IMPORT, env={"RSTREAMS_FAST_BACKEND": backend})
+    assert done.stdout.splitlines() == [
+        "[2020, 2020]",
+        "['1/2', '1/2']",
+        "['1/2', '1/2']",
+        "['coroutine', 'coroutine']",
+    ]
+    assert "coroutine 'call' was never awaited" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -14,6 +14,7 @@ element on its way. In the end every local is let go of, since a traceback keeps
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Callable
 from functools import lru_cache
@@ -175,6 +176,12 @@ def drain_function(
     A shared code object would be specialised by the interpreter for the functions of one run and
     then meet those of another.
     """
-    scope = {"MISSING": MISSING, "report_unraisable": report_unraisable}
+    scope = {
+        # What a function written in C imports, it imports as the frame that calls it would: this.
+        "__builtins__": builtins,
+        "__name__": __name__,
+        "MISSING": MISSING,
+        "report_unraisable": report_unraisable,
+    }
     code = code_of(shape, first, to, counted, filled)
     return FunctionType(code if _CODE_IS_IMMORTAL else code.replace(), scope, "drain")
