@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import tempfile
 import time
 import uuid
@@ -25,6 +24,7 @@ WRITE_SECONDS: Final = 0.2
 """How long a file may be behind."""
 
 _SUFFIX: Final = ".figures.json"
+_ASIDE: Final = "*.figures.*.tmp"
 
 
 @dataclass
@@ -99,15 +99,25 @@ class Figures:
     """Where stages leave their figures: ``figures=rs.Figures()`` in any stage.
 
     Makes a temporary directory on the driver; on a cluster, give the ``path`` of a directory that
-    the driver and the executors share. ``cleanup`` (or leaving a ``with`` block) removes it. May
-    be pickled.
+    the driver and the executors share. ``cleanup`` (or leaving a ``with`` block) removes the
+    files, and the directory if it was made here and holds nothing else. May be pickled.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._made = True
         if path is None:
             path = tempfile.mkdtemp(prefix="rstreams-figures-")
+        elif not isinstance(path, str | os.PathLike):
+            raise TypeError(f"path must be a directory's path, got {type(path).__name__}")
+        elif not os.fspath(path):
+            raise ValueError("path is empty; it must be a directory's path")
         else:
-            Path(path).mkdir(parents=True, exist_ok=True)
+            try:
+                Path(path).mkdir(parents=True)
+            except FileExistsError:
+                if not Path(path).is_dir():
+                    raise
+                self._made = False
         self.path = str(Path(path).absolute())
 
     def read(self) -> list[StageFigures]:
@@ -140,8 +150,14 @@ class Figures:
         return list(dict.fromkeys(figures.stage for figures in self.read()))
 
     def cleanup(self) -> None:
-        """Remove the directory and what is in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove the files of figures, and the directory if it was made here and is empty then."""
+        for pattern in (f"*{_SUFFIX}", _ASIDE):
+            for file in Path(self.path).glob(pattern):
+                with contextlib.suppress(OSError):
+                    file.unlink()
+        if self._made:
+            with contextlib.suppress(OSError):
+                Path(self.path).rmdir()
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,75 @@
+"""The directory of figures, and what its files add up to. Needs no Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.figures import Counters, FiguresWriter
+
+
+def write(figures: rs.Figures, partition: int, state: str) -> None:
+    counters = Counters("look", "key")
+    counters.spark_stage, counters.partition, counters.attempt = 1, partition, 0
+    counters.state, counters.rows_out = state, 10
+    FiguresWriter(figures, counters).write()
+
+
+def test_a_directory_that_was_there_keeps_what_is_not_ours(tmp_path: Path) -> None:
+    own = [tmp_path / name for name in ("thesis.txt", "figures.json", "other.tmp")]
+    for file in own:
+        file.write_text("precious")
+    with rs.Figures(tmp_path) as figures:
+        write(figures, 0, "done")
+        (tmp_path / "key-1-1-0.figures.99.tmp").touch()  # of a writer that was killed
+        assert len(list(tmp_path.iterdir())) == 5
+    assert sorted(tmp_path.iterdir()) == sorted(own)
+
+
+def test_a_directory_that_was_there_stays_when_it_is_empty(tmp_path: Path) -> None:
+    with rs.Figures(tmp_path) as figures:
+        write(figures, 0, "done")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_directory_made_here_goes_unless_something_else_is_in_it(
+    tmp_path: Path, given: bool
+) -> None:
+    with rs.Figures(tmp_path / "a" / "b" if given else None) as figures:
+        write(figures, 0, "done")
+        thesis = Path(figures.path) / "thesis.txt"
+        thesis.write_text("precious")
+    assert list(Path(figures.path).iterdir()) == [thesis]
+    thesis.unlink()
+    figures.cleanup()
+    assert not Path(figures.path).exists()
+    figures.cleanup()  # again, of a directory that is gone
+
+
+def test_an_empty_path_is_not_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="path is empty"):
+        rs.Figures("")
+    with rs.Figures("."):
+        pass
+    assert tmp_path.exists()
+
+
+@pytest.mark.parametrize("path", [5, True, b"figures"])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    with pytest.raises(TypeError, match=f"path must be .*, got {type(path).__name__}"):
+        rs.Figures(path)
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(FileExistsError, match="file"):
+        rs.Figures(os.fspath(file))
