@@ -44,7 +44,9 @@ class StageFigures:
     partition: int = -1
     attempt: int = -1
     state: str = "running"
-    """``running``, ``done``, ``stopped`` (nobody wanted the rest) or ``failed``."""
+    """``running``, ``done``, ``stopped`` (nobody wanted the rest) or ``failed``; of a sum of
+    nothing ``unknown``.
+    """
     partitions: int = 1
     """How many partitions are summed up here."""
     rows_in: int = 0
@@ -132,9 +134,11 @@ class Figures:
         """Sum up one attempt of every partition, of one ``stage`` (its name) or of all: the one
         that is done, else the latest.
 
-        ``state`` is ``failed`` if one of them failed, else ``running`` if one does, else
-        ``stopped`` if one was, else ``done``: with another value than ``done`` the sum is a
-        partial one.
+        Summed up are the ``partitions`` that have begun so far, of every action: a second action
+        on the same frame adds its own. ``state`` is ``failed`` if one of them failed, else
+        ``running`` if one does, else ``stopped`` if one was, else ``done``; ``unknown`` if there
+        are none, of a stage that has not begun or that nobody has. With another value than
+        ``done`` the sum is a partial one; with ``done`` it lacks what has not begun.
         """
         latest: dict[tuple[str, int, int], StageFigures] = {}
         for figures in self.read():
@@ -175,7 +179,7 @@ def _weight(figures: StageFigures) -> tuple[bool, int]:
 
 
 def _sum(parts: list[StageFigures], stage: str | None) -> StageFigures:
-    total = StageFigures(stage=stage or "", state="done", partitions=len(parts))
+    total = StageFigures(stage=stage or "", state="unknown", partitions=len(parts))
     if not parts:
         return total
     for name in (f.name for f in fields(StageFigures) if f.name not in _IDENTITY):

@@ -73,3 +73,15 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(FileExistsError, match="file"):
         rs.Figures(os.fspath(file))
+
+
+def test_nothing_seen_is_not_done(tmp_path: Path) -> None:
+    figures = rs.Figures(tmp_path)
+    for total in (figures.totals(), figures.totals("look")):
+        assert (total.state, total.partitions, total.rows_out) == ("unknown", 0, 0)
+    write(figures, 0, "running")
+    assert figures.totals("look").state == "running"
+    write(figures, 0, "done")
+    total = figures.totals("look")
+    assert (total.state, total.partitions, total.rows_out) == ("done", 1, 10)
+    assert figures.totals("lokk").state == "unknown"
