@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import numbers
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -263,6 +263,7 @@ class _Rule(NamedTuple):
 
 _NO_PLAIN: Final[frozenset[type]] = frozenset()
 _LISTS: Final[frozenset[type]] = frozenset({list, tuple, type(None)})
+_NO_LISTS: Final = (str, bytes, bytearray, memoryview, dict)
 
 
 def _rule(kind: pa.DataType) -> _Rule | None:
@@ -330,8 +331,9 @@ def _without_zone(value: Any) -> Any:
 
 def _list_converter(element: _Rule | None) -> Converter:
     def convert(value: Any) -> Any:
-        if isinstance(value, str | bytes | bytearray | memoryview | dict):
-            # Arrow would take its characters, bytes or keys for the elements.
+        # Of a text or a dict Arrow would take the characters or keys for the elements; an iterator
+        # gives its elements once, and they are looked at more often.
+        if not isinstance(value, Sized) or isinstance(value, _NO_LISTS):
             raise TypeError(f"{type(value).__name__} is no list")
         return value if element is None else element.many(value)
 
@@ -372,6 +374,8 @@ def _map_converter(kind: pa.MapType) -> Converter:
     of_keys, of_items = _rule(kind.key_type), _rule(kind.item_type)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
+        if not isinstance(value, Sized):  # an iterator: see lists
+            raise TypeError(f"{type(value).__name__} is no map")
         pairs = list(value.items() if isinstance(value, dict) else value)
         keys: Any = [key for key, _ in pairs]
         items: Any = [item for _, item in pairs]

@@ -106,6 +106,36 @@ def test_a_text_is_no_list_of_its_characters(value: Any, kind: pa.DataType) -> N
     assert columns.arrays([[], (), None], str)[0].to_pylist() == [[], [], None]
 
 
+ONE_FIELD = pa.struct([("x", pa.int32())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.list_(pa.string()), ["a", "b"]),
+        (pa.list_(pa.int64()), [1, 2]),
+        (pa.list_(pa.int64()), [1, 2.0]),  # one needs a conversion, which is another look at it
+        (pa.list_(ONE_FIELD), [{"x": 1}, {"x": 2}]),
+        (pa.list_(pa.list_(pa.int32())), [[1], [2]]),
+        (pa.map_(pa.string(), pa.int32()), [("a", 1), ("b", 2)]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_iterator_is_refused_whatever_its_elements_are(
+    kind: pa.DataType, values: list[Any], nested: bool
+) -> None:
+    if nested:
+        columns = Columns(["x"], [pa.struct([("inside", kind)])])
+        good, bad = {"inside": values}, {"inside": iter(values)}
+    else:
+        columns = Columns(["x"], [kind])
+        good, bad = values, iter(values)  # type: ignore[assignment]
+    assert columns.arrays([good], str)[0].type == columns.types[0]
+    with pytest.raises(TypeError, match=r"column 'x'.* the result for 1: .*list_iterator is no"):
+        columns.arrays([good, bad], str)
+
+
 @pytest.mark.parametrize("nullable", [True, False])
 def test_a_null_in_a_column_that_has_none_is_named(nullable: bool) -> None:
     """Spark would die of it in the JVM, or plan as if there were none."""
