@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.api import Publisher
 from rstreams_fast.core._common import check_count
+from rstreams_fast.errors import shown
 from rstreams_fast.streams.gathering import gather, gather_async
 from rstreams_fast.streams.origins import CountedIterator
 from rstreams_fast.streams.stream import Stream
@@ -72,16 +74,20 @@ def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any,
     The elements are arrays of at least one dimension, whose rows then make up the result, and
     which must agree in their other dimensions; or they are scalars, of which each is a row.
 
-    ``dtype``: elements are cast to it, where that loses no more than precision (numpy's
-    ``same_kind``). ``None``: the result's is the smallest that all elements can be cast to, as
-    ``numpy.concatenate`` has it. A stream without elements gives no rows, of ``dtype`` or floats.
+    ``dtype``: elements are cast to it, where that loses no more than precision: numpy's
+    ``same_kind``, and integers to every integer type that they fit in. What would wrap around or
+    become infinite is an ``OverflowError``, text that would be cut a ``ValueError``; only what is
+    in tuples is cast as ``numpy.array`` does. ``None``: the result's is the smallest that all
+    elements can be cast to, as ``numpy.concatenate`` has it. A stream without elements gives no
+    rows, of ``dtype`` or floats.
 
     Elements are copied as they come, into room that doubles when it is full, and what is too much
     is given back at the end. So the stream may use its memory again; about three times the memory
     of the result is needed at most.
 
     Blocks; inside a running event loop that is a ``RuntimeError``: use :func:`to_numpy_async`
-    there. An element that fits not is a ``TypeError`` or ``ValueError``, and cancels upstream.
+    there. An element that fits not is an error (any other than those is a ``TypeError`` or
+    ``ValueError``), and cancels upstream.
     """
     return gather("to_numpy", publisher, _Gathered(_numpy("to_numpy"), dtype))
 
@@ -133,10 +139,11 @@ class _Gathered:
         if not scalars:
             return
         dtype = self._dtype
-        # Left to itself, numpy makes rows of tuples, and objects of dates.
+        # Left to itself, numpy makes rows of tuples, objects of dates and of integers of more than
+        # 64 bits, and floats of some integers.
         array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
-        if array.dtype.hasobject and dtype is not None:
-            array = self._np.array(scalars, dtype)
+        if dtype is not None and array.dtype != dtype and array.dtype.kind in "fO":
+            array = self._exactly(scalars, array)
         if array.ndim != 1:
             raise TypeError(
                 f"to_numpy takes arrays or scalars, got {type(scalars[0]).__name__}; "
@@ -144,16 +151,53 @@ class _Gathered:
             )
         if array.dtype.hasobject and dtype is None:
             odd = next((x for x in scalars if self._np.asarray(x).dtype.hasobject), scalars[0])
+            if isinstance(odd, int):
+                raise OverflowError(
+                    f"to_numpy: {shown(odd):.60} has more than 64 bits; give dtype=float, which loses "
+                    "precision, or dtype=object"
+                )
             raise TypeError(
                 f"to_numpy takes arrays or scalars, got {type(odd).__name__} {odd!r:.60}"
             )
         self._append(array)
 
+    def _exactly(self, scalars: list[Any], array: Any) -> Any:
+        """An array of what numpy took for objects or floats that ``dtype``, a plain one, suits."""
+        np, dtype = self._np, self._dtype
+        if dtype.kind in "iu" and all(isinstance(x, int | np.integer) for x in scalars):
+            _check_range(np, dtype, min(scalars), max(scalars))
+            return np.array(scalars, dtype)
+        if not array.dtype.hasobject:
+            return array
+        if dtype.kind in "SUMm":
+            return np.array(scalars, dtype.kind)  # as long, or as fine, as it takes
+        try:
+            array = np.array(scalars, np.result_type(dtype, "f8") if dtype.kind in "fc" else dtype)
+        except OverflowError as raised:
+            raise OverflowError(f"to_numpy(dtype={dtype}): {raised}") from raised
+        if dtype.kind in "biufc" and array.ndim == 1:
+            whole = dtype.kind in "biu"
+            for before, after in zip(scalars, array.tolist(), strict=True):
+                if (whole or abs(after) == math.inf) and before != after:
+                    raise _does_not_fit(dtype, before)
+        return array
+
     def _append(self, array: Any) -> None:
-        np, rows, count = self._np, self._rows, self._count
-        dtype = array.dtype if self._dtype is None else self._dtype
-        if not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise TypeError(f"to_numpy(dtype={dtype}): cannot cast {array.dtype} to it")
+        np, rows, count, given = self._np, self._rows, self._count, self._dtype
+        if given is None or array.dtype == given:
+            unsafe = False
+        elif np.can_cast(array.dtype, given, "same_kind") or (
+            array.dtype.kind in "iu" and given.kind in "iu"
+        ):
+            # For numpy dates are safe that their unit is too fine for.
+            unsafe = given.kind in "Mm" or not np.can_cast(array.dtype, given, "safe")
+        else:
+            raise TypeError(f"to_numpy(dtype={given}): cannot cast {array.dtype} to it")
+        dtype = array.dtype if given is None else given
+        promoted = given is None
+        if dtype.kind in "SU" and not dtype.itemsize:  # as long as it takes
+            array = array.astype(dtype)
+            dtype, unsafe, promoted = array.dtype, False, True
         end = count + len(array)
         if rows is None:
             rows = np.empty((end, *array.shape[1:]), dtype)
@@ -163,15 +207,58 @@ class _Gathered:
                 f"then {array.shape[1:]}"
             )
         else:
-            if self._dtype is None and dtype != rows.dtype:
+            if promoted and dtype != rows.dtype:
                 dtype = np.result_type(rows.dtype, dtype)
             room = len(rows) if end <= len(rows) else max(end, 2 * len(rows), FIRST_ROWS)
             if room != len(rows) or dtype != rows.dtype:
                 grown = np.empty((room, *rows.shape[1:]), dtype)
                 grown[:count] = rows[:count]
                 rows = grown
-        rows[count:end] = array
+        if unsafe:
+            with np.errstate(all="ignore"):
+                rows[count:end] = array
+                _check_cast(np, array, rows[count:end])
+        else:
+            rows[count:end] = array
         self._rows, self._count = rows, end
+
+
+def _check_cast(np: Any, array: Any, cast: Any) -> None:
+    """Refuse, when ``array`` was cast, what has lost more than precision by that."""
+    old, new = array.dtype, cast.dtype
+    if new.names is not None:
+        for at, name in enumerate(new.names):
+            part = array if old.names is None else array[old.names[at]]
+            _check_cast(np, part, cast[name])
+        return
+    if new.kind in "iu":
+        if old.kind in "iu" and array.size:
+            _check_range(np, new, array.min(), array.max())
+        return
+    if new.kind in "fc":
+        lost = np.isinf(cast) & ~np.isinf(array)
+    elif new.kind in "SU":
+        array = array.astype(new.kind)
+        lost = np.strings.str_len(array) > new.itemsize // np.dtype(f"{new.kind}1").itemsize
+    elif new.kind == "V" or (old.kind == new.kind and np.can_cast(old, new, "safe")):
+        lost = (cast.astype(old) != array) & (array == array)  # noqa: PLR0124 - no NaT
+    else:  # dates and times of a coarser unit
+        return
+    if lost.any():
+        raise _does_not_fit(new, array[lost][0])
+
+
+def _check_range(np: Any, dtype: Any, *values: Any) -> None:
+    info = np.iinfo(dtype)
+    for value in map(int, values):
+        if not info.min <= value <= info.max:
+            raise _does_not_fit(dtype, value)
+
+
+def _does_not_fit(dtype: Any, value: Any) -> ValueError | OverflowError:
+    if dtype.kind in "SUV" or (dtype.kind in "iub" and not isinstance(value, int)):
+        return ValueError(f"to_numpy(dtype={dtype}): {shown(value):.60} would be cut")
+    return OverflowError(f"to_numpy(dtype={dtype}): {shown(value):.60} does not fit")
 
 
 def _numpy(name: str) -> Any:

@@ -6,11 +6,14 @@ import asyncio
 import datetime as dt
 import gc
 import itertools
+import math
 import pickle
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -150,6 +153,75 @@ def test_dtypes_are_promoted_or_given(how: str) -> None:
     assert gather(pairs, how, dtype=[("a", "i4"), ("b", "f8")])["b"].tolist() == [2.5, 4.5]
 
 
+DAY_IN_SECONDS = np.array(["2013-01-01", "NaT"], "M8[s]").tolist()
+
+
+@both
+@pytest.mark.parametrize(
+    ("elements", "dtype", "expected"),
+    [
+        ([0, 1, 255], "u1", [0, 1, 255]),
+        ([np.array([[0, 255], [7, 8]])], "u1", [[0, 255], [7, 8]]),
+        ([np.zeros(0, "i8"), np.array([3])], "u1", [3]),
+        ([1, 2**63], "u8", [1, 2**63]),
+        ([1, 2**70], "f4", [1, 2**70]),
+        ([2**70], object, [2**70]),
+        ([Decimal(3), Fraction(4)], "i2", [3, 4]),
+        ([Fraction(1, 2), 2], "f4", [0.5, 2]),
+        ([1.5, math.inf], "f4", [1.5, math.inf]),
+        ([123, 4], "U3", ["123", "4"]),
+        (["abc", "d"], "U3", ["abc", "d"]),
+        (["abc", np.array(["defgh"])], str, ["abc", "defgh"]),
+        ([dt.date(2013, 1, 1), np.datetime64("NaT")], "M8[s]", DAY_IN_SECONDS),
+        (
+            [np.array([(300, 1.5)], [("a", "i4"), ("b", "f8")])],
+            [("a", "i2"), ("b", "f4")],
+            [(300, 1.5)],
+        ),
+    ],
+)
+def test_what_fits_is_cast(how: str, elements: list[Any], dtype: Any, expected: Any) -> None:
+    result = gather(rsf.from_iterable(elements), how, dtype=dtype)
+    assert result.tolist() == expected
+    if dtype is not str:
+        assert result.dtype == np.dtype(dtype)
+
+
+@both
+@pytest.mark.parametrize(
+    ("elements", "dtype", "raises", "words"),
+    [
+        ([2**40], "i4", OverflowError, "int32.*1099511627776 does not fit"),
+        ([np.array([[1, 2], [2**40, 3]])], "i4", OverflowError, "int32.*1099511627776"),
+        ([-1], "u8", OverflowError, "uint64.*-1 does not fit"),
+        ([np.array([2**63], "u8")], "i8", OverflowError, "int64.*9223372036854775808"),
+        ([-1, 2**63], "u8", OverflowError, "uint64.*-1 does not fit"),
+        ([2**70], "i8", OverflowError, "int64.*1180591620717411303424"),
+        ([10**400], "f8", OverflowError, "float64"),
+        ([1.0, 1e300], "f4", OverflowError, r"float32.*1e\+300"),
+        ([np.array([1e300])], "f4", OverflowError, r"float32.*1e\+300"),
+        ([70000], "f2", OverflowError, "float16.*70000"),
+        ([1e300j], "c8", OverflowError, "complex64"),
+        ([Decimal("1e400")], "f8", OverflowError, r"float64.*1E\+400"),
+        ([Decimal("1.5")], "i4", ValueError, "int32.*1.5.* would be cut"),
+        (["abc"], "U2", ValueError, "U2.*abc.* would be cut"),
+        ([np.array([b"abc"])], "S2", ValueError, "S2.*abc.* would be cut"),
+        ([123], "U2", ValueError, "U2.*123.* would be cut"),
+        ([Decimal("1.5")], "U2", ValueError, "U2.*1.5.* would be cut"),
+        ([np.array([b"abc"], "V3")], "V2", ValueError, "V2"),
+        ([dt.date(9999, 1, 1)], "M8[ns]", OverflowError, "9999-01-01"),
+        ([np.array([(70000,)], [("a", "i4")])], [("a", "i2")], OverflowError, "int16.*70000"),
+        ([1.5], "i4", TypeError, "cannot cast float64"),
+        ([2], "?", TypeError, "cannot cast int64"),
+    ],
+)
+def test_what_would_lose_more_than_precision_is_refused(
+    how: str, elements: list[Any], dtype: Any, raises: type[Exception], words: str
+) -> None:
+    with pytest.raises(raises, match=words):
+        gather(rsf.from_iterable(elements), how, dtype=dtype)
+
+
 @both
 def test_no_elements_give_no_rows(how: str) -> None:
     assert gather(rsf.empty(), how).shape == (0,)
@@ -165,7 +237,7 @@ def test_no_elements_give_no_rows(how: str) -> None:
         ([[1, 2]], TypeError, "arrays or scalars, got list"),
         ([{}], TypeError, "arrays or scalars, got dict"),
         ([1, object()], TypeError, "arrays or scalars, got object"),
-        ([2**70], TypeError, "arrays or scalars, got int"),
+        ([1, 2**70], OverflowError, "1180591620717411303424 has more than 64 bits"),
         ([np.zeros((2, 3)), np.zeros((2, 4))], ValueError, "agree in all dimensions but the first"),
         ([np.zeros((2, 3)), 1], ValueError, "agree in all dimensions but the first"),
     ],
