@@ -153,8 +153,8 @@ class _Gathered:
             odd = next((x for x in scalars if self._np.asarray(x).dtype.hasobject), scalars[0])
             if isinstance(odd, int):
                 raise OverflowError(
-                    f"to_numpy: {shown(odd):.60} has more than 64 bits; give dtype=float, which loses "
-                    "precision, or dtype=object"
+                    f"to_numpy: {shown(odd):.60} has more than 64 bits; give dtype=float, which "
+                    "loses precision, or dtype=object"
                 )
             raise TypeError(
                 f"to_numpy takes arrays or scalars, got {type(odd).__name__} {odd!r:.60}"
@@ -236,7 +236,9 @@ def _check_cast(np: Any, array: Any, cast: Any) -> None:
             _check_range(np, new, array.min(), array.max())
         return
     if new.kind in "fc":
-        lost = np.isinf(cast) & ~np.isinf(array)
+        lost = np.isinf(cast)
+        if lost.any():
+            lost &= ~np.isinf(array)
     elif new.kind in "SU":
         array = array.astype(new.kind)
         lost = np.strings.str_len(array) > new.itemsize // np.dtype(f"{new.kind}1").itemsize
