@@ -74,7 +74,12 @@ class _Call(CountedIterator):
         fn, self._fn = self._fn, None
         if fn is None:
             raise StopIteration
-        result = fn()
+        try:
+            result = fn()
+        except StopIteration as raised:  # as in a generator: it would pass for the end
+            raise RuntimeError(
+                f"{describe_callable(fn)}, the function of from_callable, raised StopIteration"
+            ) from raised
         if result is None:
             raise StageReturnedNone(
                 f"§2.13: {describe_callable(fn)}, the function of from_callable, returned None, "

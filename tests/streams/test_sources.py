@@ -195,6 +195,22 @@ def test_from_callable_that_raises_is_an_on_error() -> None:
     assert isinstance(recorder.error, ZeroDivisionError)
 
 
+def test_a_stop_iteration_from_from_callable_is_an_error_and_not_an_end() -> None:
+    calls: list[int] = []
+
+    def ended() -> int:
+        calls.append(len(calls))
+        raise StopIteration
+
+    recorder = collected(rsf.from_callable(ended))
+    assert isinstance(recorder.error, RuntimeError)
+    assert "ended, the function of from_callable, raised StopIteration" in str(recorder.error)
+    assert isinstance(recorder.error.__cause__, StopIteration)
+    retried = rsf.from_callable(ended).retry(2).on_error_resume(lambda _error: rsf.range_(1))
+    assert retried.to_list() == [0]
+    assert len(calls) == 4
+
+
 def test_error_fails_at_once_with_the_very_exception() -> None:
     boom = ValueError("x")
     recorder = Recorder()
