@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import numbers
 import reprlib
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -213,7 +213,8 @@ class Columns:
 
         kind, rule = self.types[index], self._rules[index]
         try:
-            return _array_of(values if rule is None else rule.many(values), kind)
+            whole = values if rule is None else rule.many(values)
+            return _array_of(whole, kind, self.names[index])
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as refused:
             raise self._mismatch(index, values, key_at, refused) from refused
 
@@ -226,7 +227,8 @@ class Columns:
         where, why = "", refused
         for row, value in enumerate(values):
             try:
-                _array_of([value] if rule is None else rule.many([value]), kind)
+                one = [value] if rule is None else rule.many([value])
+                _array_of(one, kind, self.names[index])
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as culprit:
                 where = f" for {key_at(row)}: {type(value).__name__} {shorten(value)}"
                 why = culprit
@@ -237,12 +239,31 @@ class Columns:
         )
 
 
-def _array_of(values: Any, kind: pa.DataType) -> pa.Array:
+def _array_of(values: Any, kind: pa.DataType, name: str) -> pa.Array:
     import pyarrow as pa
 
-    if pa.types.is_float32(kind):  # straight from Python, Arrow makes infinity of a large number
-        return _cast_safely(pa.array(values, pa.float64()), kind)
-    return pa.array(values, kind)
+    array = pa.array(values, kind)
+    if _infinities(array) and _infinities(array) != _infinities(pa.array(values, _wide(kind))):
+        raise ValueError("a finite number is too large for a float")
+    if where := _forbidden_null(array, pa.field(name, kind)):
+        raise ValueError(f"{where} is declared NOT NULL and has a null")
+    return array
+
+
+def _wide(kind: pa.DataType) -> pa.DataType:
+    """Return ``kind`` with doubles for its floats, of which Arrow makes infinity unasked."""
+    import pyarrow as pa
+
+    is_ = pa.types
+    if is_.is_float32(kind):
+        return pa.float64()
+    if is_.is_struct(kind):
+        return pa.struct([(field.name, _wide(field.type)) for field in _fields(kind)])
+    if is_.is_map(kind):
+        return pa.map_(_wide(kind.key_type), _wide(kind.item_type))
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        return pa.list_(_wide(kind.value_type))
+    return kind
 
 
 class _Rule(NamedTuple):
@@ -374,9 +395,9 @@ def _map_converter(kind: pa.MapType) -> Converter:
     of_keys, of_items = _rule(kind.key_type), _rule(kind.item_type)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
-        if not isinstance(value, Sized):  # an iterator: see lists
+        if isinstance(value, Iterator):  # as with lists
             raise TypeError(f"{type(value).__name__} is no map")
-        pairs = list(value.items() if isinstance(value, dict) else value)
+        pairs: list[Any] = list(value.items() if isinstance(value, dict) else value)
         keys: Any = [key for key, _ in pairs]
         items: Any = [item for _, item in pairs]
         if of_keys is not None:
@@ -427,15 +448,29 @@ def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
 
 
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
-    import pyarrow.compute as pc
-
     for field, array in zip(batch.schema, batch.columns, strict=True):
-        if not field.nullable and array.null_count:
-            row = pc.index(array.is_null(), True).as_py()
-            raise ValueError(
-                f"{label} gave the column {field.name!r}, which is declared NOT NULL, "
-                f"a null at row {row} of the batch"
-            )
+        if _forbidden_null(array, field):
+            for row in range(len(array)):
+                if where := _forbidden_null(array.slice(row, 1), field):
+                    raise ValueError(
+                        f"{label} gave the column {where!r}, which is declared NOT NULL, "
+                        f"a null at row {row} of the batch"
+                    )
+
+
+def _forbidden_null(array: pa.Array, field: pa.Field) -> str | None:
+    """Return the path of the first part of ``field`` that is NOT NULL and has a null."""
+    if not field.nullable and array.null_count:
+        return str(field.name)
+    if not _forbids_nulls(field.type):
+        return None
+    parts = zip(_parts_of(array), _fields(field.type), strict=True)
+    inner = next(filter(None, (_forbidden_null(*part) for part in parts)), None)
+    return inner and f"{field.name}.{inner}"
+
+
+def _forbids_nulls(kind: pa.DataType) -> bool:
+    return any(not part.nullable or _forbids_nulls(part.type) for part in _fields(kind))
 
 
 def _cast(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
@@ -459,15 +494,52 @@ def _cast(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
 
 def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast, and refuse what Arrow's own checks let pass: a number too large for a float."""
+    cast_array = array.cast(kind, safe=True)
+    if (infinite := _infinities(cast_array)) and infinite != _infinities(array):
+        raise ValueError(f"a finite number is too large for {kind}")
+    return cast_array
+
+
+def _infinities(array: pa.Array) -> int:
+    """Count the infinite numbers in ``array``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    cast_array = array.cast(kind, safe=True)
-    if pa.types.is_floating(kind) and pa.types.is_floating(array.type):
-        infinite = pc.is_inf(cast_array)
-        if not infinite.equals(pc.is_inf(array)):
-            raise ValueError(f"a finite number is too large for {kind}")
-    return cast_array
+    if pa.types.is_floating(array.type):
+        return pc.sum(pc.is_inf(array)).as_py() or 0
+    if pa.types.is_dictionary(array.type):
+        return _infinities(array.dictionary_decode())
+    if not pa.types.is_nested(array.type):
+        return 0
+    return sum(map(_infinities, _parts_of(array)))
+
+
+def _fields(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields inside of a nested type, called as paths to them are."""
+    import pyarrow as pa
+
+    if not pa.types.is_nested(kind):
+        return []
+    if pa.types.is_struct(kind):
+        return [kind.field(index) for index in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        # That no key is null is Arrow's business.
+        return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
+    if _family(kind) == _LIST:
+        return [kind.value_field.with_name("element")]
+    return []
+
+
+def _parts_of(array: pa.Array) -> list[pa.Array]:
+    """Return the values of each of the ``_fields`` in ``array``, those in a null left out."""
+    import pyarrow as pa
+
+    array = array.drop_null()
+    if pa.types.is_map(array.type):  # which gives the keys and items of the whole, not of a slice
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        return [part.slice(first, last - first) for part in (array.keys, array.items)]
+    parts: Any = array.flatten()
+    return parts if pa.types.is_struct(array.type) else [parts]
 
 
 def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | None:

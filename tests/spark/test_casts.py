@@ -78,6 +78,44 @@ def test_a_number_too_large_for_a_float_does_not_become_infinity() -> None:
         columns.arrays([1.0, 1e300], str)
 
 
+def nested(kind: pa.DataType) -> list[pa.DataType]:
+    """Each of the types that hold others, and two of them."""
+    return [
+        pa.struct([("a", pa.string()), ("x", kind)]),
+        pa.list_(kind),
+        pa.map_(pa.string(), kind),
+        pa.list_(pa.struct([("x", pa.list_(kind))])),
+    ]
+
+
+def values_of(number: float) -> list[Any]:
+    """A value of each of the ``nested`` types."""
+    return [{"a": "", "x": number}, [None, number], {"c": number}, [None, {"x": [number]}]]
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_nor_does_it_inside_of_another_value(place: int) -> None:
+    kind, doubles = nested(pa.float32())[place], nested(pa.float64())[place]
+    good, bad = values_of(-float("inf"))[place], values_of(1e300)[place]
+    columns = Columns(["x"], [kind])
+    made = columns.arrays([None, good], str)[0]
+    assert "-inf" in str(made[1])
+    with pytest.raises(TypeError, match=r"column 'x'.* result for 1: .*too large for a float"):
+        columns.arrays([good, bad, good], str)
+    given = pa.array([None, good, bad, good], doubles)
+    assert conformed(given.slice(0, 2), kind) == made.to_pylist()
+    with pytest.raises(TypeError, match=r"column 'x'.* at row 1 of the batch.*too large for"):
+        conformed(given.slice(1), kind)
+
+
+@pytest.mark.parametrize(("kind", "exact"), [(pa.float32(), 2**24), (pa.float64(), 2**53)], ids=str)
+def test_a_whole_number_that_a_float_cannot_hold_is_refused(kind: pa.DataType, exact: int) -> None:
+    columns = Columns(["x"], [kind])
+    assert columns.arrays([exact, -exact], str)[0].to_pylist() == [exact, -exact]
+    with pytest.raises(TypeError, match=rf"column 'x'.* result for 1: int {exact + 1}"):
+        columns.arrays([exact, exact + 1], str)
+
+
 def test_keys_that_cannot_be_made_say_so() -> None:
     of_structs = pa.map_(A, pa.int64())
     with pytest.raises(TypeError, match="key column of map<"):
@@ -146,3 +184,49 @@ def test_a_null_in_a_column_that_has_none_is_named(nullable: bool) -> None:
     bad = pa.RecordBatch.from_arrays([pa.array([1, None])], schema=given)
     with pytest.raises(ValueError, match="'x', which is declared NOT NULL, a null at row 1"):
         conform(bad, declared, "fn")
+
+
+def never_null(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+X = pa.struct([("a", pa.string()), never_null("x", pa.int32())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "path"),
+    [
+        (X, {"a": None, "x": 1}, {"a": "", "x": None}, "v.x"),
+        (pa.list_(never_null("element", pa.int32())), [1, 2], [1, None], "v.element"),
+        (pa.list_(never_null("item", X)), [{"a": "", "x": 1}], [None], "v.element"),
+        (
+            pa.list_(X),
+            [{"a": "", "x": 1}, None],
+            [{"a": "", "x": 1}, {"a": "", "x": None}],
+            "v.element.x",
+        ),
+        (
+            pa.map_(pa.string(), never_null("value", pa.int32())),
+            {"k": 1},
+            {"k": 1, "l": None},
+            "v.value",
+        ),
+        (pa.map_(pa.string(), X), {"k": None}, {"l": {"a": "", "x": None}}, "v.value.x"),
+    ],
+    ids=lambda parameter: parameter if isinstance(parameter, str) else "",
+)
+def test_a_null_inside_of_a_value_is_named_by_its_path(
+    kind: pa.DataType, good: Any, bad: Any, path: str
+) -> None:
+    columns = Columns(["v"], [kind])
+    assert len(columns.arrays([good, None, good], str)[0]) == 3
+    with pytest.raises(
+        TypeError, match=rf"column 'v'.* result for 2: .*{path} is declared NOT NULL"
+    ):
+        columns.arrays([good, None, bad, good], str)
+
+    schema = pa.schema([("v", kind)])
+    batch = pa.RecordBatch.from_arrays([pa.array([bad, good, None, bad], kind)], schema=schema)
+    assert conform(batch.slice(1, 2), schema, "fn").num_rows == 2
+    with pytest.raises(ValueError, match=rf"'{path}', which is declared NOT NULL, a null at row 2"):
+        conform(batch.slice(1), schema, "fn")
