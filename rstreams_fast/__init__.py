@@ -27,6 +27,7 @@ from rstreams_fast.errors import (
     RingClosed,
     ShutDown,
     StageReturnedNone,
+    WorkDropped,
     on_dropped_error,
 )
 from rstreams_fast.streams.concat import concat
@@ -95,6 +96,7 @@ __all__ = [
     "Subscriber",
     "Subscription",
     "SyncSubscriber",
+    "WorkDropped",
     "__version__",
     "backend",
     "concat",

@@ -25,6 +25,7 @@ __all__ = [
     "RingClosed",
     "ShutDown",
     "StageReturnedNone",
+    "WorkDropped",
     "on_dropped_error",
     "report_dropped",
     "report_unraisable",
@@ -90,6 +91,10 @@ class NoneSignal(TypeError):
 
 class StageReturnedNone(TypeError):
     """The function of a stage returned ``None``, which is no element (§2.13)."""
+
+
+class WorkDropped(RuntimeError):
+    """An executor or event loop refused work, or accepted it and will never run it."""
 
 
 DroppedErrorHook = Callable[[BaseException], object]

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rstreams_fast.core import Baton
 from rstreams_fast.core._common import check_spin
+from rstreams_fast.errors import WorkDropped
 from rstreams_fast.runtime.turns import let_threads_in
 
 if TYPE_CHECKING:
@@ -67,10 +68,6 @@ def process_id() -> int:
 
 Work = Callable[[], object]
 WhenDropped = Callable[[BaseException], object]
-
-
-class WorkDropped(RuntimeError):
-    """An executor or event loop refused work, or accepted it and will never run it."""
 
 
 class Resource(Protocol):
