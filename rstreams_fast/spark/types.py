@@ -83,6 +83,9 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
     return declared, to_arrow_schema(declared, timezone="UTC")
 
 
+_NO_SESSION: Final = ("SESSION_OR_CONTEXT_NOT_EXISTS", "NO_ACTIVE_OR_DEFAULT_SESSION")
+
+
 def _parse_ddl(ddl: str, what: str) -> DataType:
     from pyspark.errors import PySparkException
     from pyspark.sql.types import DataType
@@ -90,7 +93,7 @@ def _parse_ddl(ddl: str, what: str) -> DataType:
     try:
         return DataType.fromDDL(ddl)
     except PySparkException as refused:
-        if "NO_ACTIVE" in str(refused) or "active" in str(refused).lower():
+        if refused.getCondition() in _NO_SESSION:
             raise RuntimeError(
                 f"{what}={ddl!r} is a DDL string, and only a running SparkSession can read it; "
                 "start one first, or give a pyspark.sql.types.DataType or a pyarrow type"

@@ -333,6 +333,7 @@ def test_what_is_declared_is_checked_before_anything_runs(spark: SparkSession) -
         ({"on": "k", "output": "a long, A long"}, ValueError, "names the column 'a' twice"),
         ({"on": "k", "output": "long"}, TypeError, "must name its columns"),
         ({"on": "k", "output": "v lang"}, ValueError, "no valid DDL"),
+        ({"on": "k", "output": "active lang"}, ValueError, "'active lang' is no valid DDL"),
     ]:
         with pytest.raises(error, match=message):
             frame.transform(rs.enrich(look, **words))  # type: ignore[arg-type]
