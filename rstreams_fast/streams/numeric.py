@@ -143,7 +143,7 @@ class _Gathered:
         # 64 bits, and floats of some integers.
         array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
         if dtype is not None and array.dtype != dtype and array.dtype.kind in "fO":
-            array = self._exactly(scalars, array)
+            array = self._exactly(scalars, array, dtype)
         if array.ndim != 1:
             raise TypeError(
                 f"to_numpy takes arrays or scalars, got {type(scalars[0]).__name__}; "
@@ -161,9 +161,9 @@ class _Gathered:
             )
         self._append(array)
 
-    def _exactly(self, scalars: list[Any], array: Any) -> Any:
+    def _exactly(self, scalars: list[Any], array: Any, dtype: Any) -> Any:
         """An array of what numpy took for objects or floats that ``dtype``, a plain one, suits."""
-        np, dtype = self._np, self._dtype
+        np = self._np
         if dtype.kind in "iu" and all(isinstance(x, int | np.integer) for x in scalars):
             _check_range(np, dtype, min(scalars), max(scalars))
             return np.array(scalars, dtype)
