@@ -26,6 +26,7 @@ __all__ = [
     "ShutDown",
     "StageReturnedNone",
     "WorkDropped",
+    "check_plain",
     "on_dropped_error",
     "report_dropped",
     "report_unraisable",
@@ -53,6 +54,25 @@ def shown(value: object) -> str:
         if isinstance(value, int):
             return f"{'-' if value < 0 else ''}<an int of {value.bit_length()} bits>"
         return f"<{type(value).__name__} that cannot be shown>"
+
+
+def check_plain(what: str, fn: object, hint: str = "") -> None:
+    """Refuse what cannot be called, and async functions: nobody would await what they return.
+
+    ``hint`` says what a coroutine function is welcome to.
+    """
+    import inspect  # slow, and there already where there are streams
+
+    if not callable(fn):
+        raise TypeError(f"{what} must be callable, got {type(fn).__name__}")
+    for call in (fn, type(fn).__call__):
+        if inspect.iscoroutinefunction(call):
+            raise TypeError(f"{what} must be a plain function, not a coroutine function{hint}")
+        if inspect.isasyncgenfunction(call):
+            raise TypeError(
+                f"{what} must be a plain function, not an async generator function, of which "
+                "from_async_iterable makes a stream"
+            )
 
 
 class DemandExceeded(RuntimeError):
@@ -112,6 +132,8 @@ def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
     ``sys.unraisablehook``.
     """
     global _hook
+    if hook is not None:
+        check_plain("hook", hook)
     previous, _hook = _hook, hook
     return previous
 

@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 
 from rstreams_fast.api import Subscriber
 from rstreams_fast.core._common import describe_callable
-from rstreams_fast.errors import NoneSignal, report_dropped
+from rstreams_fast.errors import NoneSignal, check_plain, report_dropped
 from rstreams_fast.streams.assembly import Foreign
 from rstreams_fast.streams.drain import Live, check_subscriber, silent
-from rstreams_fast.streams.inlets import check_error, is_coroutine_function
+from rstreams_fast.streams.inlets import check_error
 from rstreams_fast.streams.overflow import OnOverflow, Overflow, OverflowSubscription
 from rstreams_fast.streams.stream import Stream
 
@@ -39,13 +39,7 @@ def create(
     Elements are delivered on the threads that send or request: with ``publish_on`` below, on an
     executor of one's choice.
     """
-    if not callable(fn):
-        raise TypeError(f"create(fn): fn must be callable, got {type(fn).__name__}")
-    if is_coroutine_function(fn):
-        raise TypeError(
-            f"create(fn): {describe_callable(fn)} is a coroutine function, which nobody would "
-            "await; let fn start a task, or use from_async_iterable"
-        )
+    check_plain("create(fn): fn", fn, "; let fn start a task, or use from_async_iterable")
     options = OnOverflow(overflow, capacity, on_drop, name="create", argument="overflow=")
     source = _Created(fn, options)
     return Stream(
@@ -102,8 +96,7 @@ class Emitter(Live, Generic[T]):
         On the thread that ends the stream: ``fn`` must not wait for anything. Several are called in
         their order. What one raises goes to ``on_dropped_error``.
         """
-        if not callable(fn):
-            raise TypeError(f"on_cancel(fn): fn must be callable, got {type(fn).__name__}")
+        check_plain("on_cancel(fn): fn", fn)
         with self._lock:
             if self._at_end is not None:
                 self._at_end.append(fn)

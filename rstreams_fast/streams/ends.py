@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, over
 from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.core import MISSING, DemandCounter
 from rstreams_fast.core._common import _Missing, check_count, check_timeout, describe_callable
-from rstreams_fast.errors import NoneSignal, report_dropped
+from rstreams_fast.errors import NoneSignal, check_plain, report_dropped
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.parking import acquire, new_event, refuse_in_loop, running_loop
 from rstreams_fast.streams.drain import Live
@@ -26,7 +26,6 @@ from rstreams_fast.streams.inlets import (
     check_publisher,
     failure_of,
     is_async_cancellation,
-    is_coroutine_function,
     not_a_cancellation,
     raise_failure,
     subscribe,
@@ -427,15 +426,11 @@ def drive(publisher: Publisher[T], end: _RunEnd[T]) -> None:
 
 def check_functions(**functions: object) -> None:
     """Refuse what cannot be called on signals; all but the first function may be ``None``."""
+    hint = "; make the calls with map_async, and end with run() or run_async()"
     needed = True
     for name, function in functions.items():
-        if not callable(function) and (function is not None or needed):
-            raise TypeError(f"{name} must be callable, got {type(function).__name__}")
-        if is_coroutine_function(function):
-            raise TypeError(
-                f"{name} is a coroutine function, whose coroutines nobody would await; "
-                "make the calls with map_async, and end with run() or run_async()"
-            )
+        if function is not None or needed:
+            check_plain(name, function, hint)
         needed = False
 
 

@@ -19,6 +19,7 @@ from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.core._common import check_capacity, check_count, check_request
 from rstreams_fast.errors import (
     BufferOverflow,
+    check_plain,
     report_dropped,
     report_unraisable,
 )
@@ -75,8 +76,8 @@ class OnOverflow:
             raise TypeError(
                 f"{argument.rstrip('=')} must be a member of Overflow, got {strategy!r}"
             )
-        if on_drop is not None and not callable(on_drop):
-            raise TypeError(f"on_drop must be callable, got {type(on_drop).__name__}")
+        if on_drop is not None:
+            check_plain("on_drop", on_drop)
         if strategy is Overflow.LATEST:
             if capacity is not None and check_count("capacity", capacity) != 1:
                 raise ValueError(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
 from rstreams_fast.core import MISSING
-from rstreams_fast.core._common import check_count, describe_callable
+from rstreams_fast.core._common import check_count
+from rstreams_fast.errors import check_plain
 from rstreams_fast.runtime.executors import spinning
 from rstreams_fast.streams.assembly import Foreign, Part, Source, Stage, assemble
 from rstreams_fast.streams.boundary import Boundary
@@ -50,20 +50,12 @@ B = TypeVar("B")
 C = TypeVar("C")
 
 
-def _check_function(operator: str, name: str, fn: object) -> None:
-    if not callable(fn):
-        raise TypeError(f"{operator}({name}): {name} must be callable, got {type(fn).__name__}")
+_AWAIT = "; use map_async, which awaits such functions"
 
 
-def check_sync(operator: str, name: str, fn: object) -> None:
-    """Refuse coroutine functions: their result would be a coroutine, and nobody would await it."""
-    _check_function(operator, name, fn)
-    call = getattr(fn, "__call__", None)  # noqa: B004 - the method, to look at it
-    if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call):
-        raise TypeError(
-            f"{operator}({name}): {describe_callable(cast('Callable[..., Any]', fn))} is a "
-            "coroutine function; use map_async(fn), which awaits it"
-        )
+def check_sync(operator: str, name: str, fn: object, hint: str = "") -> None:
+    """Refuse what cannot be called, and async functions. See ``check_plain``."""
+    check_plain(f"{operator}({name}): {name}", fn, hint)
 
 
 class Stream(Publisher[T_co]):
@@ -115,17 +107,17 @@ class Stream(Publisher[T_co]):
 
     def map(self, fn: Callable[[T_co], U], /) -> Stream[U]:
         """``fn(element)`` for each element. ``fn`` must not return ``None``."""
-        check_sync("map", "fn", fn)
+        check_sync("map", "fn", fn, _AWAIT)
         return self._stage("map", fn)
 
     def map_not_none(self, fn: Callable[[T_co], U | None], /) -> Stream[U]:
         """``fn(element)`` for each element, where that is not ``None``."""
-        check_sync("map_not_none", "fn", fn)
+        check_sync("map_not_none", "fn", fn, _AWAIT)
         return self._stage("map_not_none", fn)
 
     def filter(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]:
         """The elements for which ``predicate(element)`` is true."""
-        check_sync("filter", "predicate", predicate)
+        check_sync("filter", "predicate", predicate, _AWAIT)
         return self._stage("filter", predicate)
 
     def distinct_until_changed(self, key: Callable[[T_co], object] | None = None) -> Stream[T_co]:
@@ -144,7 +136,7 @@ class Stream(Publisher[T_co]):
 
     def take_while(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]:
         """The elements before the first for which ``predicate(element)`` is false."""
-        check_sync("take_while", "predicate", predicate)
+        check_sync("take_while", "predicate", predicate, _AWAIT)
         return self._stage("take_while", predicate)
 
     def skip(self, n: int, /) -> Stream[T_co]:
@@ -430,7 +422,8 @@ class Stream(Publisher[T_co]):
         """
         from rstreams_fast.streams.map_async import MapAsync
 
-        _check_function("map_async", "fn", fn)
+        if not callable(fn):
+            raise TypeError(f"map_async(fn): fn must be callable, got {type(fn).__name__}")
         return self._boundary(
             MapAsync(fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch, loop=loop)
         )

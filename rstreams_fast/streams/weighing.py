@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rstreams_fast.core._common import as_int, check_count, describe_callable
+from rstreams_fast.errors import check_plain
 
 __all__ = ["Weigher", "check_weigher", "weigh"]
 
@@ -16,8 +17,8 @@ def check_weigher(max_bytes: object, weigher: object) -> int | None:
     """Return ``max_bytes``, checked; both are given, or neither."""
     if (max_bytes is None) != (weigher is None):
         raise ValueError("max_bytes and weigher must be given together")
-    if weigher is not None and not callable(weigher):
-        raise TypeError(f"weigher must be callable, got {type(weigher).__name__}")
+    if weigher is not None:
+        check_plain("weigher", weigher)
     return None if max_bytes is None else check_count("max_bytes", max_bytes, 1)
 
 

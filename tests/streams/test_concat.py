@@ -314,7 +314,7 @@ def test_concat_map_refuses_bad_arguments_by_name() -> None:
 
     with pytest.raises(TypeError, match=r"concat_map\(fn\): fn must be callable, got int"):
         rsf.range_(1).concat_map(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"concat_map\(fn\): .* coroutine function; use map_async"):
+    with pytest.raises(TypeError, match=r"concat_map\(fn\): .* not a coroutine function$"):
         rsf.range_(1).concat_map(coroutine)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="prefetch must be >= 1"):
         rsf.range_(1).concat_map(rsf.range_, prefetch=0)

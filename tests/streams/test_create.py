@@ -7,7 +7,7 @@ import gc
 import pickle
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
@@ -429,8 +429,18 @@ def test_arguments_are_checked() -> None:
 
     with pytest.raises(TypeError, match="fn must be callable"):
         rsf.create(1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="from_async_iterable"):
-        rsf.create(coroutine)
+
+    async def elements(emitter: Emitter[int]) -> AsyncIterator[int]:
+        yield 1
+
+    wrong: list[Any] = [coroutine, elements]
+    for fn in wrong:
+        with pytest.raises(TypeError, match=r"must be a plain function.*from_async_iterable"):
+            rsf.create(fn)
+        with pytest.raises(TypeError, match=r"on_cancel\(fn\): fn must be a plain function"):
+            rsf.create(lambda emitter, fn=fn: emitter.on_cancel(fn)).run()
+        with pytest.raises(TypeError, match="on_drop must be a plain function"):
+            rsf.create(print, on_drop=fn)
     with pytest.raises(TypeError, match="overflow must be a member of Overflow"):
         rsf.create(print, overflow="error")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="capacity must be >= 1"):

@@ -136,7 +136,7 @@ def test_a_key_must_be_a_function_that_is_not_a_coroutine_function() -> None:
 
     with pytest.raises(TypeError, match="key must be callable, got int"):
         rsf.range_(3).distinct_until_changed(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="map_async"):
+    with pytest.raises(TypeError, match="key must be a plain function"):
         rsf.range_(3).distinct_until_changed(key)
 
 

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -426,6 +426,10 @@ def test_cancelled_error_from_on_next_is_an_error_not_a_silent_stop() -> None:
 async def _async_function(_element: Any) -> None: ...
 
 
+async def _async_generator(_element: Any) -> AsyncIterator[int]:
+    yield 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -433,7 +437,9 @@ async def _async_function(_element: Any) -> None: ...
         ((1,), "on_next must be callable"),
         ((no_op, "x"), "on_error must be callable"),
         ((no_op, None, "x"), "on_complete must be callable"),
-        ((_async_function,), "map_async"),
+        ((_async_function,), "on_next must be a plain function.*map_async"),
+        ((_async_generator,), "on_next must be a plain function, not an async generator"),
+        ((no_op, _async_function), "on_error must be a plain function"),
     ],
 )
 def test_for_each_names_a_wrong_argument(arguments: tuple[Any, ...], message: str) -> None:

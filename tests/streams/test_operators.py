@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -139,18 +140,33 @@ def test_what_is_not_callable_is_a_type_error_naming_the_argument(name: str, bad
         getattr(rsf.range_(3), name)(bad)
 
 
-@pytest.mark.parametrize("name", ["map", "map_not_none", "filter", "take_while", "do_on_next"])
-def test_a_coroutine_function_is_a_type_error_that_points_at_map_async(name: str) -> None:
-    async def fetch(x: int) -> int:
-        return x
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "map_async"])
+def test_an_async_function_is_a_type_error_and_map_async_named_where_it_helps(name: str) -> None:
+    async def fetch(*_args: int) -> None: ...
+
+    async def elements(*_args: int) -> AsyncIterator[int]:
+        yield 1
 
     class Fetch:
-        async def __call__(self, x: int) -> int:
-            return x
+        async def __call__(self, *_args: int) -> None: ...
 
-    for fn in (fetch, Fetch()):
-        with pytest.raises(TypeError, match="map_async"):
+    for fn in (fetch, Fetch(), functools.partial(fetch, 1), elements):
+        with pytest.raises(TypeError, match=rf"{name}\(.*must be a plain function") as raised:
             getattr(rsf.range_(3), name)(fn)
+        helps = name in {"map", "map_not_none", "filter", "take_while"} and fn is not elements
+        assert ("map_async" in str(raised.value)) == helps
+        assert ("from_async_iterable" in str(raised.value)) == (fn is elements)
+
+
+def test_an_async_weigher_is_refused() -> None:
+    async def weigh(_x: int) -> int:
+        return 1
+
+    weighed: Any = {"max_bytes": 5, "weigher": weigh}
+    numbers = rsf.range_(3)
+    for build in (numbers.publish_on, numbers.replay, functools.partial(numbers.batch, 3)):
+        with pytest.raises(TypeError, match="weigher must be a plain function"):
+            build(**weighed)
 
 
 @pytest.mark.parametrize("name", ["take", "skip", "batch"])
