@@ -60,6 +60,12 @@ class Layout:
             raise ValueError(f"on: no column {', '.join(missing)}; there are {', '.join(names)}")
         return [batch.column(name) for name in self.on]
 
+    def key_name(self, batch: Any, index: int) -> str:
+        """Name a key column of an input for a message."""
+        if self.on is None:
+            return f"number {index + 1}"  # more is not told
+        return repr(self.on[index] if self.on else batch.schema.names[index])
+
     def output(self, rows: Any, arrays: list[pa.Array]) -> Any:
         """Return the output for the input ``rows`` and the result columns."""
         import pyarrow as pa
@@ -232,7 +238,10 @@ class _RowStage(LoopStage):
         if valid is not None:
             keys = [array.filter(valid) for array in keys]
             self.counters.skipped += rows - len(keys[0])
-        lists = [keys_of(array) for array in keys]
+        lists = [
+            keys_of(array, self.layout.key_name(batch.rows, index))
+            for index, array in enumerate(keys)
+        ]
         items = list(zip(*lists, strict=True)) if self.spread else lists[0]
         if self._next_row == batch.total:
             batch.keys = ()
@@ -502,7 +511,17 @@ def run_rows(
     options: CallOptions, layout: Layout, key: str, upstream: Iterator[Any]
 ) -> Iterator[Any]:
     """Run a stage over one partition: a generator for the main thread."""
-    first = next(upstream, None)
+    import pyarrow as pa
+
+    try:
+        first = next(upstream, None)
+    except KeyError as unknown:  # pyarrow's, of a type that it has no class for
+        if unknown.args != (pa.lib.Type_INTERVAL_MONTHS,):
+            raise
+        raise TypeError(
+            f"{options.label}: a key column is an interval of months, which Python has no value "
+            "for; cast it to a string or a number"
+        ) from unknown
     if first is None:
         return  # an empty partition starts no thread and opens nothing
     partition = Partition(

@@ -6,6 +6,7 @@ or an error that names the column and the row.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import numbers
 import reprlib
@@ -48,7 +49,8 @@ def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
     from pyspark.sql.types import DataType
 
     if isinstance(declared, pa.DataType):
-        declared = from_arrow_type(declared)
+        with _shared(what):
+            declared = from_arrow_type(declared)
     elif isinstance(declared, str):
         declared = _parse_ddl(declared, what)
     if not isinstance(declared, DataType):
@@ -56,16 +58,25 @@ def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
             f"{what} must be a DDL string, a pyspark.sql.types.DataType or a pyarrow.DataType, "
             f"got {type(declared).__name__}"
         )
-    return declared, to_arrow_type(declared, timezone="UTC")
+    with _shared(what):
+        return declared, to_arrow_type(declared, timezone="UTC")
 
 
 def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
     """Return the Spark and the Arrow schema of a DDL string, ``StructType`` or Arrow schema."""
     import pyarrow as pa
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import (
+        from_arrow_schema,
+        from_arrow_type,
+        to_arrow_schema,
+        to_arrow_type,
+    )
     from pyspark.sql.types import StructType
 
     if isinstance(declared, pa.Schema):
+        for field in declared:
+            with _shared(f"{what}: the column {field.name!r}"):
+                from_arrow_type(field.type)
         declared = from_arrow_schema(declared)
     elif isinstance(declared, str):
         declared = _parse_ddl(declared, what)
@@ -80,7 +91,23 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
     for name in declared.names:
         if names.count(name.lower()) > 1:
             raise ValueError(f"{what} names the column {name!r} twice")
+    for column in declared.fields:
+        with _shared(f"{what}: the column {column.name!r}"):
+            to_arrow_type(column.dataType, timezone="UTC")
     return declared, to_arrow_schema(declared, timezone="UTC")
+
+
+@contextlib.contextmanager
+def _shared(what: str) -> Iterator[None]:
+    """Name ``what`` was declared with a type that Spark and Arrow do not share."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as refused:
+        raise TypeError(
+            f"{what} has a type that Spark does not share with Arrow: {refused}"
+        ) from refused
 
 
 _NO_SESSION: Final = ("SESSION_OR_CONTEXT_NOT_EXISTS", "NO_ACTIVE_OR_DEFAULT_SESSION")
@@ -104,14 +131,19 @@ def _parse_ddl(ddl: str, what: str) -> DataType:
 # -- keys: from Arrow to Python --------------------------------------------------------------------
 
 
-def keys_of(array: pa.Array) -> list[Any]:
-    """Return the values of ``array`` as Python objects, in bulk."""
+def keys_of(array: pa.Array, name: str) -> list[Any]:
+    """Return the values of ``array``, the key column ``name``, as Python objects, in bulk."""
     kind = array.type
     try:
         return _listed(array, kind)
-    except (OverflowError, ValueError) as refused:
+    except TypeError as unhashable:
+        raise TypeError(
+            f"the key column {name} of {kind} has map keys that are no keys of a dict "
+            f"({unhashable})"
+        ) from unhashable
+    except (KeyError, OverflowError, ValueError) as refused:
         raise ValueError(
-            f"a key column of {kind} has a value that Python cannot hold ({refused})"
+            f"the key column {name} of {kind} has a value that Python cannot hold ({refused!r})"
         ) from refused
 
 
@@ -126,12 +158,7 @@ def _listed(array: pa.Array, kind: pa.DataType) -> list[Any]:
             return [None if i is None else values[i] for i in encoded.indices.to_pylist()]
         return [values[i] for i in encoded.indices.to_pylist()]
     if pa.types.is_nested(kind):
-        try:
-            return list(array.to_pylist(maps_as_pydicts="strict"))
-        except TypeError as unhashable:
-            raise TypeError(
-                f"a key column of {kind} has map keys that are no keys of a dict ({unhashable})"
-            ) from unhashable
+        return list(array.to_pylist(maps_as_pydicts="strict"))
     return list(array.to_pylist())
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import rstreams_fast.spark as rs
 from rstreams_fast.spark.types import Columns, conform, keys_of
 
 
@@ -118,8 +119,8 @@ def test_a_whole_number_that_a_float_cannot_hold_is_refused(kind: pa.DataType, e
 
 def test_keys_that_cannot_be_made_say_so() -> None:
     of_structs = pa.map_(A, pa.int64())
-    with pytest.raises(TypeError, match="key column of map<"):
-        keys_of(pa.array([[({"a": 1}, 2)]], of_structs))
+    with pytest.raises(TypeError, match="key column 'k' of map<"):
+        keys_of(pa.array([[({"a": 1}, 2)]], of_structs), "'k'")
 
 
 @pytest.mark.parametrize(
@@ -127,12 +128,22 @@ def test_keys_that_cannot_be_made_say_so() -> None:
     [
         pa.array([2**62], pa.timestamp("us", "UTC")),
         pa.array([b"\xff"], pa.binary()).cast(pa.string(), safe=False),
+        pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())),
     ],
-    ids=["a year beyond 9999", "no UTF-8"],
+    ids=["a year beyond 9999", "no UTF-8", "a map with a key twice"],
 )
 def test_keys_that_python_cannot_hold_say_so(array: pa.Array) -> None:
-    with pytest.raises(ValueError, match=r"key column of .* has a value that Python cannot hold"):
-        keys_of(array)
+    with pytest.raises(ValueError, match=r"key column 'k' of .* a value that Python cannot hold"):
+        keys_of(array, "'k'")
+
+
+@pytest.mark.parametrize("on", [(), ("a", "k"), ("k",)])
+def test_keys_that_python_cannot_hold_name_their_column(on: tuple[str, ...]) -> None:
+    texts = pa.array([b"\xff"], pa.binary()).cast(pa.string(), safe=False)
+    batch = pa.RecordBatch.from_pydict({"a": pa.array([1]), "k": texts})
+    look = rs.lookup(print, pa.string()).as_map_fn(on)
+    with pytest.raises(ValueError, match="the key column 'k' of string has a value"):
+        list(look([batch]))
 
 
 @pytest.mark.parametrize("value", ["ab", b"ab", {"a": "b"}])

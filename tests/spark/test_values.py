@@ -277,6 +277,17 @@ def test_keys_of_large_types(spark: SparkSession, conf: Any, large: bool) -> Non
         assert (row.s, bytes(row.b), row.v) == ("x", b"y", "xy")
 
 
+def test_a_key_that_python_has_no_value_for_is_named(spark: SparkSession) -> None:
+    from pyspark.errors import PythonException
+
+    def look(months: Any) -> str:
+        return "never"
+
+    found = spark.sql("select interval 2 month as i").select(rs.lookup(look, "string")("i"))
+    with pytest.raises(PythonException, match="look: a key column is an interval of months"):
+        found.collect()
+
+
 @pytest.mark.parametrize(
     ("declared", "value", "words"),
     [
