@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import random
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -128,8 +129,9 @@ class Retry:
     ``attempts`` counts all calls, the first included: ``Retry(3)`` calls at most three times.
     Before attempt *n* + 1 it waits ``backoff * factor**(n - 1)`` seconds, never more than
     ``max_backoff``, of which a random share of up to ``jitter`` (0 to 1) is left out, so that many
-    callers do not come back together. ``on`` are the exceptions that are worth another attempt; a
-    time-out is a ``TimeoutError``. A call that waits for its next attempt still counts as running.
+    callers do not come back together. The numbers are finite. ``on`` are the exceptions that are
+    worth another attempt; a time-out is a ``TimeoutError``. A call that waits for its next attempt
+    still counts as running.
     """
 
     attempts: int
@@ -145,8 +147,8 @@ class Retry:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"Retry({name}) must be a number, got {type(value).__name__}")
-            if not value >= least:
-                raise ValueError(f"Retry({name}) must be >= {least}, got {value}")
+            if not least <= value <= sys.float_info.max:
+                raise ValueError(f"Retry({name}) must be finite and >= {least}, got {value}")
         if self.jitter > 1:
             raise ValueError(f"Retry(jitter) must be <= 1, got {self.jitter}")
         on: Any = (self.on,) if isinstance(self.on, type) else self.on
@@ -160,6 +162,8 @@ class Retry:
 
     def delay(self, attempt: int) -> float:
         """Return the seconds to wait after attempt number ``attempt`` (from 1) has failed."""
+        if not self.backoff:
+            return 0.0
         try:
             full = min(self.backoff * self.factor ** (attempt - 1), self.max_backoff)
         except OverflowError:

@@ -962,6 +962,18 @@ def test_retry_delays_grow_up_to_their_bound() -> None:
     assert len(set(jittered)) > 1
 
 
+def test_without_a_backoff_nothing_waits() -> None:
+    retry = rs.Retry(10_000, backoff=0)
+    assert [retry.delay(n) for n in (1, 2, 1026, 9_999)] == [0, 0, 0, 0]
+
+
+def test_a_retry_takes_finite_numbers() -> None:
+    for name in ("backoff", "factor", "max_backoff", "jitter"):
+        for value in (float("inf"), float("nan"), 10**400, -1):
+            with pytest.raises(ValueError, match=rf"Retry\({name}\) must be finite and >= "):
+                rs.Retry(3, **{name: value})  # type: ignore[arg-type]
+
+
 def test_describe_says_every_bound() -> None:
     text = rs.lookup(
         doubled, "long", concurrency=9, max_pending_rows=99, max_buffer_bytes=12345, timeout=2
