@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import random
@@ -91,14 +92,15 @@ def check_figures(figures: object) -> Figures | None:
     return figures
 
 
-def column_names(name: str, value: object) -> tuple[str, ...]:
+def column_names(name: str, value: Any) -> tuple[str, ...]:
     """Return the argument ``name``, one column's name or several."""
-    names = (value,) if isinstance(value, str) else value
-    if isinstance(names, Iterable) and not isinstance(names, bytes):
-        names = tuple(names)
+    if isinstance(value, str):
+        return (value,)
+    with contextlib.suppress(TypeError):  # a Column says that it can be iterated, and raises this
+        names = tuple(value)
         if all(isinstance(column, str) for column in names):
             return names
-    raise TypeError(f"{name} must be a column's name or several, got {value!r}")
+    raise TypeError(f"{name} must be a column's name or several names, got {value!r}")
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

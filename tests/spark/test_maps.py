@@ -919,11 +919,23 @@ def test_more_bad_words() -> None:
     for on in (("x",), 3, None):
         with pytest.raises(TypeError, match=r"Retry\(on\) must be exception types"):
             rs.Retry(2, on=on)  # type: ignore[arg-type]
-    for names in (3, None, b"k", [1]):
-        with pytest.raises(TypeError, match="on must be a column's name or several"):
-            rs.enrich(doubled, on=names, output="d long")  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="on must be a column's name or several"):
-            rs.lookup(doubled, pa.int64()).as_map_fn(on=names)  # type: ignore[arg-type]
+
+
+class LikeAColumn:
+    """As Spark's ``Column``, which has the method to say that it cannot be iterated."""
+
+    def __iter__(self) -> Any:
+        raise TypeError("[NOT_ITERABLE] Column is not iterable.")
+
+
+@pytest.mark.parametrize(
+    "names", [3, None, b"k", [1], LikeAColumn(), [LikeAColumn()]], ids=lambda n: type(n).__name__
+)
+def test_on_takes_names(names: Any) -> None:
+    with pytest.raises(TypeError, match="on must be a column's name or several names, got"):
+        rs.enrich(doubled, on=names, output="d long")
+    with pytest.raises(TypeError, match="on must be a column's name or several names, got"):
+        rs.lookup(doubled, pa.int64()).as_map_fn(on=names)
 
 
 @pytest.mark.parametrize(
