@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from rstreams_fast.tck import runner
 from rstreams_fast.tck.blackbox import SubscriberBlackboxVerification
+from rstreams_fast.tck.outcome import HookFailed
 from rstreams_fast.tck.processor import IdentityProcessorVerification
 from rstreams_fast.tck.publisher_beyond import PublisherVerification
 from rstreams_fast.tck.runner import (
@@ -81,6 +82,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         found = verifications_of(_load(options.target))
         chosen = _choose(found, options.only)
+        if options.json is not None:
+            _check_writable(options.json)
     except CouldNotRun as reason:
         print(f"rstreams-fast tck: {reason}", file=sys.stderr)
         return EXIT_COULD_NOT_RUN
@@ -101,6 +104,14 @@ def run(options: argparse.Namespace) -> int:
             print(f"rstreams-fast tck: --json: {failed}", file=sys.stderr)
             return EXIT_COULD_NOT_RUN
     return status
+
+
+def _check_writable(file: Path) -> None:
+    """Say before the run, not after it, that its results cannot be written."""
+    try:
+        file.open("a").close()
+    except OSError as failed:
+        raise CouldNotRun(f"--json: {failed}") from failed
 
 
 @contextmanager
@@ -139,14 +150,14 @@ def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
     if inspect.isclass(target) and issubclass(target, Verification):
         for kind, base in reversed(VERIFICATIONS.items()):
             if issubclass(target, base) and target.is_complete():
-                return {kind: target}
+                return _checked({kind: target})
         raise CouldNotRun(f"{target.__name__} does not define {target.essential_hook}")
     if inspect.isclass(target):
         try:
             target = target()
         except Exception as raised:
             raise CouldNotRun(f"{target.__name__}() raised {raised!r}") from raised
-    found: dict[str, Callable[[], Verification]] = {
+    found: dict[str, type[Verification]] = {
         kind: _adapt(base, target)
         for kind, base in VERIFICATIONS.items()
         if callable(getattr(target, base.essential_hook, None))
@@ -155,7 +166,16 @@ def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
         hooks = ", ".join(base.essential_hook for base in VERIFICATIONS.values())
         name = getattr(target, "__name__", type(target).__name__)
         raise CouldNotRun(f"{name} has none of the hooks {hooks}")
-    return found
+    return _checked(found)
+
+
+def _checked(found: dict[str, type[Verification]]) -> dict[str, Callable[[], Verification]]:
+    try:
+        for verification in found.values():
+            verification().check_settings()
+    except HookFailed as wrong:
+        raise CouldNotRun(str(wrong)) from wrong
+    return dict(found)
 
 
 def _adapt(base: type[Verification], target: Any) -> type[Verification]:
@@ -164,14 +184,18 @@ def _adapt(base: type[Verification], target: Any) -> type[Verification]:
         name: staticmethod(getattr(target, name)) for name in base.hooks if hasattr(target, name)
     }
     members.update(
-        {name: value for name in base.settings if _is_setting(value := getattr(target, name, None))}
+        {
+            name: value
+            for name in base.settings
+            if hasattr(target, name) and _is_setting(value := getattr(target, name))
+        }
     )
     return type("Adapted", (base,), {**members, "__module__": "adapted"})
 
 
 def _is_setting(value: object) -> bool:
     """Whether it can be meant as a setting: a module may have a function called ``limit``."""
-    return isinstance(value, bool | int | float)
+    return not callable(value) and not inspect.ismodule(value)
 
 
 def _choose(

@@ -140,8 +140,7 @@ class OfficialPublisherTests(Verification):
 
         Look at the setting max_elements of the verification.
         """
-        if not isinstance(self.max_elements, int) or self.max_elements < 0:
-            raise HookFailed(f"max_elements must be an int >= 0, is {self.max_elements!r}")
+        self._check_setting("max_elements")
 
     @rule("")
     def required_validate_boundedDepthOfOnNextAndRequestRecursion(self) -> None:
@@ -149,8 +148,7 @@ class OfficialPublisherTests(Verification):
 
         Look at the setting bounded_depth of the verification.
         """
-        if not isinstance(self.bounded_depth, int) or self.bounded_depth < 1:
-            raise HookFailed(f"bounded_depth must be an int >= 1, is {self.bounded_depth!r}")
+        self._check_setting("bounded_depth")
 
     # -- 1: publisher ------------------------------------------------------------------------------
 

@@ -30,6 +30,19 @@ REQUIRED, OPTIONAL, STOCHASTIC, UNTESTED = "required", "optional", "stochastic",
 BEYOND = "beyond"
 
 _TEST = "__tck_test__"
+#: Settings that may be 0; of all others that makes no sense.
+_MAY_BE_ZERO = frozenset({"max_elements", "signals_after_cancel"})
+_SUBSCRIBER = ("on_subscribe", "on_next", "on_error", "on_complete")
+#: The methods without which there is nothing to judge, of what the hooks make.
+_METHODS = {
+    "create_publisher": ("subscribe",),
+    "create_failed_publisher": ("subscribe",),
+    "create_failing_publisher": ("subscribe",),
+    "create_subscriber": _SUBSCRIBER,
+    "create_whitebox_subscriber": _SUBSCRIBER,
+    "create_failing_subscriber": _SUBSCRIBER,
+    "create_identity_processor": (*_SUBSCRIBER, "subscribe"),
+}
 _Method = Callable[[Any], None]
 V = TypeVar("V", bound="Verification")
 
@@ -144,10 +157,38 @@ class Verification:
                 return not base.__module__.startswith(__package__ + ".")
         return False
 
+    def check_settings(self) -> None:
+        """Refuse a setting of the wrong type or size, which the implementation would be blamed for:
+        ``HookFailed`` names it.
+        """
+        for name in self.settings:
+            self._check_setting(name)
+
+    def _check_setting(self, name: str) -> None:
+        value = getattr(self, name)
+        default = next(
+            vars(base)[name]
+            for base in type(self).__mro__
+            if name in vars(base) and base.__module__.startswith(__package__ + ".")
+        )
+        if isinstance(default, bool):
+            right, wanted = isinstance(value, bool), "True or False"
+        elif isinstance(default, int):
+            least = 0 if name in _MAY_BE_ZERO else 1
+            right = isinstance(value, int) and not isinstance(value, bool) and value >= least
+            wanted = f"an int >= {least}"
+        else:
+            right = isinstance(value, int | float) and not isinstance(value, bool)
+            right = right and 0 < value <= threading.TIMEOUT_MAX
+            wanted = "seconds, a finite number > 0"
+        if not right:
+            raise HookFailed(f"{name} must be {wanted}, is {show(value)}")
+
     # -- one test ----------------------------------------------------------------------------------
 
     def _conduct(self, test: Test, method: _Method) -> None:
         __tracebackhide__ = True
+        self.check_settings()
         if test.kind == UNTESTED:
             raise Untested(test.what)
         if test.kind == STOCHASTIC and self.skip_stochastic:
@@ -205,7 +246,9 @@ class Verification:
     # -- for the tests -----------------------------------------------------------------------------
 
     def _hook(self, name: str, *arguments: Any) -> Any:
-        """What a hook returns; ``HookFailed`` if it raises, or is a coroutine without a loop."""
+        """What a hook returns; ``HookFailed`` if it raises, is a coroutine without a loop, or makes
+        what cannot be judged.
+        """
         try:
             made = self.environment.call(getattr(self, name), *arguments)
         except Exception as raised:
@@ -215,6 +258,10 @@ class Verification:
         if inspect.iscoroutine(made):
             made.close()
             raise HookFailed(f"{name} is a coroutine function: set asyncio_bound = True")
+        if made is not None:
+            for method in _METHODS.get(name, ()):
+                if not callable(getattr(made, method, None)):
+                    raise HookFailed(f"{name} returned {show(made)}, which has no method {method}")
         return made
 
     def _needs_threads(self) -> None:

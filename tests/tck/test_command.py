@@ -12,6 +12,7 @@ import pytest
 
 import rstreams_fast as rf
 from rstreams_fast.cli import main
+from rstreams_fast.tck import PublisherVerification
 from tests.broken.processors import CorrectProcessor
 from tests.broken.publishers import IgnoresDemand, with_subscription
 from tests.broken.subscribers import CorrectSubscriber, CorrectWhitebox
@@ -39,6 +40,17 @@ class Broken:
 class CannotRun:
     def create_publisher(self, elements: int) -> Any:
         raise OSError("no connection")
+
+
+class WrongSetting(Kept):
+    max_elements = "3"
+
+
+class WrongVerification(PublisherVerification):
+    __test__ = False
+    timeout = -1
+
+    create_publisher = Kept.create_publisher
 
 
 class NeedsArguments:
@@ -109,6 +121,8 @@ def test_what_breaks_a_rule_exits_with_1_and_says_how(
         ([f"{HERE}:NoSuchClass"], "cannot load"),
         ([f"{HERE}:Nothing"], "Nothing has none of the hooks create_publisher"),
         ([f"{HERE}:NeedsArguments"], "NeedsArguments() raised TypeError"),
+        ([f"{HERE}:WrongSetting"], "tck: max_elements must be an int >= 0, is '3'"),
+        ([f"{HERE}:WrongVerification"], "tck: timeout must be seconds, a finite number > 0, is -1"),
         ([f"{HERE}:Kept", "--only", "processor"], "has no create_identity_processor"),
         ([f"{HERE}:Kept", "--only", "no_such_test"], "no such test"),
         ([f"{HERE}:Kept", "--only", "untested_*"], "nothing was verified"),
@@ -119,7 +133,9 @@ def test_what_cannot_run_exits_with_2_and_says_why(
     arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tck(*arguments) == 2
-    assert says in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert says in said.err
+    assert ("tests of" in said.out) == ("nothing was verified" in says)  # else before any test
 
 
 def test_a_hook_that_raises_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:

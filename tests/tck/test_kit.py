@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -64,16 +65,28 @@ def test_every_test_rejects_something() -> None:
                 assert test.name in proved, test.name
 
 
+SPEC109 = "required_spec109_mustIssueOnSubscribeForNonNullSubscriber"
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "test"),
     [
         ("max_elements", -1, "required_validate_maxElementsFromPublisher"),
+        ("max_elements", "3", SPEC109),
         ("bounded_depth", 0, "required_validate_boundedDepthOfOnNextAndRequestRecursion"),
+        ("bounded_depth", True, SPEC109),
+        ("signals_after_cancel", None, SPEC109),
+        ("timeout", -1, SPEC109),
+        ("silence", math.nan, SPEC109),
+        ("limit", math.inf, SPEC109),
+        ("reference_timeout", "x", SPEC109),
+        ("responsivity", 0, SPEC109),
+        ("asyncio_bound", "yes", SPEC109),
     ],
 )
-def test_a_setting_that_cannot_be_meant_is_refused(setting: str, value: int, test: str) -> None:
+def test_a_setting_that_cannot_be_meant_is_refused(setting: str, value: Any, test: str) -> None:
     verification = type("Wrong", (OfRange,), {setting: value})()
-    with pytest.raises(HookFailed, match=setting):
+    with pytest.raises(HookFailed, match=f"^{setting} must be .*, is "):
         getattr(verification, test)()
 
 
@@ -148,6 +161,25 @@ def test_a_hook_that_fails_is_no_broken_rule() -> None:
     results = list(run(Failing))
     assert {result.outcome for result in results} <= {ERROR, NOT_APPLICABLE, UNTESTED, KEPT}
     assert any("create_publisher(5) raised OSError" in result.message for result in results)
+
+
+@pytest.mark.parametrize(
+    ("base", "method"),
+    [
+        (PublisherVerification, "subscribe"),
+        (SubscriberBlackboxVerification, "on_subscribe"),
+        (SubscriberWhiteboxVerification, "on_subscribe"),
+        (IdentityProcessorVerification, "on_subscribe"),
+    ],
+)
+def test_what_cannot_be_judged_is_no_broken_rule(base: type[Verification], method: str) -> None:
+    def create(*_arguments: Any) -> int:
+        return 5
+
+    results = list(run(type("Five", (base,), {base.essential_hook: staticmethod(create)})))
+    assert {result.outcome for result in results} <= {ERROR, NOT_APPLICABLE, UNTESTED, KEPT}
+    said = f"{base.essential_hook} returned 5, which has no method {method}"
+    assert said in {result.message for result in results}
 
 
 def test_a_call_that_never_returns_fails_the_test_and_shows_where() -> None:
