@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.core import CallWindow, SpscRing
@@ -116,7 +116,11 @@ def _pieces(result: Any, schema: pa.Schema, label: str) -> Iterator[Any]:
         result = (result,)
     elif isinstance(result, pa.Table):
         result = result.to_batches()
-    elif result is None or isinstance(result, str | bytes) or not hasattr(result, "__iter__"):
+    elif (
+        not isinstance(result, Iterable)
+        or isinstance(result, str | bytes | Mapping)
+        or hasattr(result, "columns")  # a DataFrame, which iterates over their names
+    ):
         raise TypeError(
             f"{label} must return a RecordBatch, a Table or an iterable of RecordBatch, "
             f"got {type(result).__name__}"

@@ -241,10 +241,26 @@ def test_a_timestamp_needs_a_zone_exactly_where_declared() -> None:
         list(rs.map_batches(lambda _: naive, schema).as_map_fn()(batches(1, 1)))
 
 
-@pytest.mark.parametrize("result", [None, 5, "text", [1]])
-def test_what_is_no_batch_is_refused(result: Any) -> None:
-    with pytest.raises(TypeError, match="RecordBatch"):
+@pytest.mark.parametrize(
+    ("result", "named"),
+    [
+        (None, "NoneType"),
+        (5, "int"),
+        ("text", "str"),
+        ([1], "int: 1"),
+        ({"k": [1]}, "dict"),
+        ({}, "dict"),
+    ],
+    ids=str,
+)
+def test_what_is_no_batch_is_refused(result: Any, named: str) -> None:
+    with pytest.raises(TypeError, match=f"RecordBatch.*, got {named}"):
         list(rs.map_batches(lambda _: result, SCHEMA).as_map_fn()(batches(1, 1)))
+
+
+def test_a_data_frame_is_no_batch() -> None:
+    with pytest.raises(TypeError, match="RecordBatch, got DataFrame"):
+        list(rs.map_batches(lambda b: b.to_pandas(), SCHEMA).as_map_fn()(batches(1, 1)))
 
 
 def test_bad_words_are_named() -> None:
