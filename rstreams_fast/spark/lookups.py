@@ -169,10 +169,13 @@ class Lookup:
     def as_map_fn(self, on: str | Sequence[str] = (), name: str = "value") -> MapFunction:
         """Return the plain iterator function over record batches, as ``mapInArrow`` takes it.
 
-        It appends the column ``name`` to the batches; the keys are the columns ``on``, or all.
+        It appends the column ``name``, which is a new one, to the batches; the keys are the columns
+        ``on``, or all.
         """
         _, kind = resolve_type(self._returns, "returns")
-        layout = Layout(column_names("on", on), (name,), (kind,))
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a column's name, got {name!r}")
+        layout = Layout(column_names("on", on), (name,), (kind,), "name")
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:

@@ -42,6 +42,8 @@ class Layout:
     on: tuple[str, ...] | None
     names: tuple[str, ...]
     types: tuple[pa.DataType, ...]
+    argument: str = "output"
+    """Where the names were declared."""
 
     def count(self, batch: Any) -> int:
         """Return the rows of an input."""
@@ -53,12 +55,15 @@ class Layout:
         """Return the key columns of an input."""
         if self.on is None:
             return batch if isinstance(batch, tuple) else (batch,)
-        if not self.on:
-            return list(batch.columns)
         names = batch.schema.names
+        if taken := [name for name in self.names if name in names]:
+            raise ValueError(
+                f"{self.argument}: there is a column {', '.join(taken)} already; "
+                f"there are {', '.join(names)}"
+            )
         if missing := [name for name in self.on if name not in names]:
             raise ValueError(f"on: no column {', '.join(missing)}; there are {', '.join(names)}")
-        return [batch.column(name) for name in self.on]
+        return [batch.column(name) for name in self.on] if self.on else list(batch.columns)
 
     def key_name(self, batch: Any, index: int) -> str:
         """Name a key column of an input for a message."""

@@ -974,6 +974,22 @@ def test_retry_delays_grow_up_to_their_bound() -> None:
     assert len(set(jittered)) > 1
 
 
+@pytest.mark.parametrize("on", [(), ("k",)])
+def test_a_new_column_has_a_new_name(on: tuple[str, ...]) -> None:
+    look = rs.lookup(doubled, pa.int64())
+    for name in (None, 5):
+        with pytest.raises(TypeError, match=f"name must be a column's name, got {name}"):
+            look.as_map_fn(on, name)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="name: there is a column k already"):
+        list(look.as_map_fn(on, "k")(batches(3, 3)))
+    with pytest.raises(ValueError, match="output: there is a column k already"):
+        list(
+            rs.enrich(doubled, on="k", output=pa.schema([("k", pa.int64())])).as_map_fn()(
+                batches(3, 3)
+            )
+        )
+
+
 def test_without_a_backoff_nothing_waits() -> None:
     retry = rs.Retry(10_000, backoff=0)
     assert [retry.delay(n) for n in (1, 2, 1026, 9_999)] == [0, 0, 0, 0]
