@@ -37,7 +37,9 @@ def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) 
             "source must have __arrow_c_stream__ or __arrow_c_array__ (the Arrow PyCapsule "
             f"interface), got {type(source).__name__}"
         )
-    _pyarrow("from_arrow")
+    pa = _pyarrow("from_arrow")
+    if isinstance(source, pa.Array | pa.ChunkedArray) and not pa.types.is_struct(source.type):
+        raise TypeError(f"source must be tabular: a table, say, not an array of {source.type}")
     rows = None if chunk is None else min(check_count("chunk", chunk, 1), UNBOUNDED)
     return Stream(_ArrowOrigin(source, stream, rows, schema))
 
@@ -86,7 +88,8 @@ def to_arrow(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
     The elements are tabular Arrow data: record batches, tables, whatever has
     ``__arrow_c_stream__`` or ``__arrow_c_array__``. They must have one schema: ``schema``, or that
     of the first. Else it is a ``ValueError``, and anything else a ``TypeError``; both cancel
-    upstream. A stream without elements gives a table without rows.
+    upstream. A stream without elements, as that of a table without rows may be, gives a table
+    without rows: of ``schema``, or else without columns.
 
     Blocks; inside a running event loop that is a ``RuntimeError``: use :func:`to_arrow_async`
     there.

@@ -433,6 +433,20 @@ def test_what_is_not_arrow_is_refused(element: Any) -> None:
         rsf.from_arrow(element)
 
 
+@pytest.mark.parametrize("source", [pa.array([1, 2]), pa.chunked_array([[1], [2]])])
+def test_an_array_that_is_no_table_is_refused(source: Any) -> None:
+    with pytest.raises(TypeError, match=r"source must be tabular.*not an array of int64"):
+        rsf.from_arrow(source)
+    rows = pa.StructArray.from_arrays([[1, 2]], ["a"])
+    assert rsf.from_arrow(pa.chunked_array([rows])).to_arrow().column_names == ["a"]
+
+
+def test_a_table_of_no_rows_needs_a_schema_on_its_way_back() -> None:
+    nothing = TABLE.schema.empty_table()
+    assert rsf.from_arrow(nothing).to_arrow().column_names == []
+    assert rsf.from_arrow(nothing).to_arrow(schema=nothing.schema).equals(nothing)
+
+
 def gather_arrow(stream: Any, how: str) -> Any:
     return to_arrow(stream) if how == "blocking" else asyncio.run(to_arrow_async(stream))
 
