@@ -96,7 +96,8 @@ class Run(Live):
 
         Raises the stream's error (or what ``on_next`` or ``on_complete`` raised) as itself,
         ``concurrent.futures.CancelledError`` after :meth:`cancel`, ``TimeoutError`` when the stream
-        goes on, and ``RuntimeError`` where waiting would block a running event loop.
+        goes on, and ``RuntimeError`` where waiting would block a running event loop. The stream's
+        own functions must not wait for it: it cannot end before they return.
         """
         timeout = check_timeout(timeout)
         if not self._done:
