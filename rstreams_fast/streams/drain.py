@@ -378,9 +378,10 @@ class Drain(Live):
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any]) -> Any:
         """The slot for a run: the ring or the list of a subscriber of ours, else ``on_next``."""
-        if isinstance(subscriber, RingSubscriber) and subscriber.ring is not None:
+        # One look at the ring: the subscriber may let go of it at any time.
+        if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
             self._on_burst = subscriber.on_burst
-            return subscriber.ring
+            return ring
         if isinstance(subscriber, ListSubscriber):
             self._on_burst = subscriber.on_burst
             self._grows = True

@@ -296,11 +296,16 @@ class Iteration(Live, Generic[T]):
         return inlet
 
     def _start(self) -> _Inlet | None:
-        publisher, self._publisher = self._publisher, None
-        if publisher is None:
+        if self._publisher is None:
             return None
         self._pid = process_id()
+        # The inlet first: who closes this before it is there has taken the publisher away, and who
+        # closes it later leaves the inlet.
         self._inlet = inlet = _Inlet(self._prefetch)
+        publisher, self._publisher = self._publisher, None
+        if publisher is None:
+            self.close()
+            return None
         try:
             subscribe(publisher, inlet)
         except BaseException:

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast.core import SpscRing
+from rstreams_fast.streams import iteration
 from rstreams_fast.streams.iteration import iterate
 from tests.helpers import DEADLINE, Counted, run_python, run_threads, start_thread, wait_for
 from tests.rules.probes import ManualPublisher
@@ -596,6 +598,56 @@ def test_close_ends_a_next_that_drives_upstream_in_another_thread() -> None:
     leave.set()
     assert thread.result() == [0, 1, 2]
     assert publisher.cancels == 1
+
+
+def test_a_close_while_it_is_about_to_subscribe_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher = ManualPublisher()
+    it = iterate(publisher)
+    make = iteration._Inlet
+
+    def closed_meanwhile(prefetch: int) -> Any:
+        it.close()
+        return make(prefetch)
+
+    monkeypatch.setattr(iteration, "_Inlet", closed_meanwhile)
+    assert start_thread(lambda: list(it)).result() == []
+    assert publisher.requested == 0
+
+
+def test_a_close_while_a_run_is_made_for_it_ends_it(
+    monkeypatch: pytest.MonkeyPatch, dropped: list[BaseException]
+) -> None:
+    """A run above puts elements in the ring itself; it may be gone when it has just been seen."""
+    looks: list[SpscRing | None] = []
+    slot = iteration._Inlet.__dict__["ring"]
+
+    class Inlet(iteration._Inlet):
+        __slots__ = ()
+
+        @property
+        def ring(self) -> SpscRing | None:
+            ring: SpscRing | None = slot.__get__(self)
+            if subscribing and not looks:
+                looks.append(ring)
+                it.close()
+            return ring
+
+        @ring.setter
+        def ring(self, ring: SpscRing | None) -> None:
+            slot.__set__(self, ring)
+
+    subscribing: list[bool] = []
+
+    class Publisher:
+        def subscribe(self, subscriber: Any, /) -> None:
+            subscribing.append(True)
+            rsf.range_(3).subscribe(subscriber)
+
+    monkeypatch.setattr(iteration, "_Inlet", Inlet)
+    it = iterate(Publisher())
+    assert list(it) == []
+    assert isinstance(looks[0], SpscRing)
+    assert dropped == []
 
 
 def test_close_ends_an_anext_that_waits_on_a_loop() -> None:
