@@ -127,8 +127,8 @@ class Iteration(Live, Generic[T]):
 
     It subscribes when it is entered, or with the first ``next`` or ``anext``. ``close``, leaving
     the ``with``, an exception out of ``next`` (the cancellation of an ``anext`` is one), and losing
-    the last reference to it cancel upstream, once. A publisher that works on whoever asks is driven
-    by the consumer, on the consumer's thread.
+    the last reference to it cancel upstream, once; it cannot be entered after that. A publisher
+    that works on whoever asks is driven by the consumer, on the consumer's thread.
 
     An error of the stream is raised after the elements that came before it, once. One consumer at a
     time: a ``next`` while another one waits is an :class:`OverlappingCalls`. ``close`` may be
@@ -385,6 +385,8 @@ class Iteration(Live, Generic[T]):
     def __enter__(self) -> Self:
         self._enter()
         try:
+            if self._inlet is None and self._publisher is None:
+                raise RuntimeError("an iteration is for one use, and this one is over")
             self._start()
         finally:
             self._busy.release()

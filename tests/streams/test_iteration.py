@@ -753,6 +753,24 @@ def test_an_interrupt_out_of_a_synchronous_upstream_leaves_through_next() -> Non
 # -- misuse ----------------------------------------------------------------------------------------
 
 
+def test_what_is_over_cannot_be_entered_again() -> None:
+    publisher = ManualPublisher()
+    it = iterate(publisher)
+    with it, it:
+        pass
+
+    async def enter() -> None:
+        async with it:
+            pass
+
+    with pytest.raises(RuntimeError, match="for one use"), it:
+        pass
+    with pytest.raises(RuntimeError, match="for one use"):
+        asyncio.run(enter())
+    assert next(it, "over") == "over"
+    assert publisher.subscribes == publisher.cancels == 1
+
+
 def test_a_second_consumer_is_refused_while_one_waits() -> None:
     publisher = ManualPublisher()
     it = iterate(publisher)
