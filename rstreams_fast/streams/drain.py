@@ -473,8 +473,9 @@ class Drain(Live):
         """After a cancel or a terminal decision: let go of everything, signal ``on_error`` if that
         is it.
         """
-        failure, self._failure = self._failure, None
-        if failure is not None:
+        failure = self._failure
+        if failure is not None:  # else nothing is written: it may be left at this very moment
+            self._failure = None
             subscriber = self._release()
             if subscriber is not None:
                 silent(subscriber.on_error, failure)  # §1.4
