@@ -164,7 +164,9 @@ class _BatchSubscription(Inlet):
         self._inbox.append((element, weight, now))
         # After the first of a batch there is nothing to look at until they are enough.
         first = self._news.request(1) == 0
-        if first or self._arrived - self._left >= self._n or self._weigher is not None:
+        many = self._arrived - self._left >= self._n
+        # After the end it is taken out, too: it may have come when all was let go of.
+        if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 
     # -- the drain -------------------------------------------------------------------------------

@@ -116,6 +116,7 @@ class _UnbatchSubscription(Inlet):
 
     def _work(self) -> bool:
         if self._demand.value < 0:
+            self._next = None  # it may have come after all was let go of
             return self._settle()
         run = self._run
         if run is None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams import pull
+from rstreams_fast.streams import pull, unbatch
 from rstreams_fast.streams.drain import Drain
-from tests.helpers import TestThread, start_thread, wait_for
-from tests.rules.probes import Recorder
+from tests.helpers import TestThread, start_thread, wait_for, wait_gone
+from tests.rules.probes import ManualPublisher, Recorder
 
 
 def test_an_error_left_while_the_drain_looks_for_it_is_signalled(
@@ -50,3 +52,28 @@ def test_an_error_left_while_the_drain_looks_for_it_is_signalled(
     assert recorder.elements == [0]
     assert isinstance(recorder.error, rsf.InvalidRequest)
     recorder.check()
+
+
+def test_an_iterable_that_comes_while_everything_is_let_go_of_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Element(list[int]):
+        pass
+
+    takes = unbatch._UnbatchSubscription._takes
+
+    def cancelled_after(self: Any, element: Any) -> bool:
+        taken = takes(self, element)
+        recorder.subscription.cancel()
+        return taken
+
+    monkeypatch.setattr(unbatch._UnbatchSubscription, "_takes", cancelled_after)
+    publisher, recorder = ManualPublisher(), Recorder(request=1)
+    stream: rsf.Stream[list[int]] = rsf.from_publisher(publisher)
+    stream.unbatch().subscribe(recorder)
+    element = Element()
+    gone = weakref.ref(element)
+    publisher.subscriber.on_next(element)
+    del element
+    wait_gone(gone, "the iterable")
+    assert recorder.subscription is not None

@@ -14,7 +14,8 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
-from tests.helpers import run_threads, start_thread, wait_for
+from rstreams_fast.streams import timed_batch
+from tests.helpers import run_threads, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder
 
 
@@ -569,6 +570,22 @@ def test_nothing_keeps_the_subscriber_or_an_element(how: str) -> None:
     assert gone() is None, gc.get_referrers(gone())
     assert element_gone() is None, gc.get_referrers(element_gone())
     assert subscription is not None
+
+
+def test_an_element_on_its_way_while_everything_is_let_go_of_is_not_kept() -> None:
+    def weigh_and_cancel(element: object) -> int:
+        if isinstance(element, Thing):
+            setup.recorder.subscription.cancel()
+        return 1
+
+    setup = Setup(5, request=5, max_bytes=99, weigher=weigh_and_cancel)
+    setup.next(1)
+    thing = Thing()
+    gone = weakref.ref(thing)
+    setup.next(thing)
+    del thing
+    wait_gone(gone, "the element")
+    assert setup.recorder.subscription is not None
 
 
 # -- figures ---------------------------------------------------------------------------------------
