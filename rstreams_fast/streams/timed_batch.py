@@ -194,8 +194,8 @@ class _BatchSubscription(Inlet):
             status = self._deliver(run)
             if status is not RunStatus.MORE:
                 return self._answer(status, run)
-        if self._inbox:
-            return False  # they wait for the batch before them, and that for demand
+        if self._full:
+            return False  # it waits for demand, and what is in the inbox for it
         if self._batch and self._demand.value > 0 and (completed or self._is_overdue()):
             status = self._deliver(run)
             if status is not RunStatus.MORE:

@@ -218,6 +218,29 @@ def test_a_batch_that_left_early_leaves_its_time_to_nobody() -> None:
     setup.recorder.subscription.cancel()
 
 
+def test_a_batch_asked_for_has_its_time_though_an_element_comes_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    setup = Setup(5, request=1)
+    setup.next(1)
+    setup.pass_time(10, 1)
+    setup.next(2)
+    fill = timed_batch._BatchSubscription._fill
+
+    def element_comes_after(self: Any) -> bool:
+        full = fill(self)
+        monkeypatch.setattr(timed_batch._BatchSubscription, "_fill", fill)
+        setup.next(3)
+        return full
+
+    monkeypatch.setattr(timed_batch._BatchSubscription, "_fill", element_comes_after)
+    setup.request(1)
+    assert setup.timer.pending == 1
+    setup.pass_time(10, 2)
+    assert setup.batches == [[1], [2, 3]]
+    setup.recorder.subscription.cancel()
+
+
 def test_time_passes_also_while_upstream_keeps_the_caller() -> None:
     timer = ManualTimer()
     entered, leave = threading.Event(), threading.Event()
