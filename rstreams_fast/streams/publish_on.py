@@ -321,10 +321,14 @@ class _WeighedSubscription(RingSubscription):
         if self._deciding.request(1) != 0:
             return  # nested in the request below, or beside it: decided there
         while True:
+            gone = self._acknowledged
             if len(self._weights) < self._prefetch and self._arrived - self._gone < self._max_bytes:
                 self._ask(1)
             else:
                 self._outstanding.release()
+                # The drain may have made room meanwhile, and found the right to ask taken.
+                if gone != self._acknowledged and self._outstanding.acquire(blocking=False):
+                    continue
             if self._deciding.fulfil(1) == 0:
                 return
 
@@ -338,14 +342,9 @@ class _WeighedSubscription(RingSubscription):
 
     def _replenish(self, run: FusedRun) -> None:
         while self._acknowledged < run.pulled:
-            self._acknowledged += 1
             self._gone += self._weights.popleft()
-        if (
-            len(self._weights) < self._prefetch
-            and self._arrived - self._gone < self._max_bytes
-            and self._outstanding.acquire(blocking=False)
-        ):
-            self._decide()
+            self._acknowledged += 1  # says that there is room, so it comes last
+        self._first_ask()
 
     def _held_bytes(self) -> int | None:
         return self._arrived - self._gone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import gc
 import threading
 import time
@@ -200,6 +201,51 @@ def test_upstream_goes_on_within_the_byte_bound_while_an_element_is_worked_on() 
     recorder.wait_terminal()
     assert recorder.elements == [0, 1, 2]
     recorder.check()
+
+
+class ByHand(Executor):
+    """An executor that works when the test says so."""
+
+    def __init__(self) -> None:
+        self._work: list[Callable[[], Any]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self._work.append(functools.partial(fn, *args, **kwargs))
+        return Future()
+
+    def run(self) -> None:
+        while self._work:
+            self._work.pop(0)()
+
+
+def test_room_made_while_the_right_to_ask_is_given_back_is_asked_for() -> None:
+    """Upstream's thread saw no room; before it lets go of the right to ask, the drain makes some,
+    finds the right taken, and goes to sleep.
+    """
+
+    by_hand = ByHand()
+
+    class Right:
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def acquire(self, *, blocking: bool) -> bool:
+            return self._lock.acquire(blocking=blocking)
+
+        def release(self) -> None:
+            by_hand.run()
+            self._lock.release()
+
+    publisher, recorder = ManualPublisher(), Recorder(request=rsf.UNBOUNDED)
+    rsf.from_publisher(publisher).publish_on(by_hand, max_bytes=1, weigher=len).subscribe(recorder)
+    publisher.subscriber._outstanding = Right()
+    by_hand.run()
+    for count, element in enumerate("abc", start=1):
+        assert publisher.requests == [1] * count
+        publisher.subscriber.on_next(element)
+    assert recorder.elements == ["a", "b", "c"]
+    recorder.subscription.cancel()
+    by_hand.run()
 
 
 @pytest.mark.parametrize("executor_", [None, "caller"])
