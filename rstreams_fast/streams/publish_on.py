@@ -123,6 +123,7 @@ class RingSubscription(RingInlet):
         "_at_once",
         "_budget",
         "_ended",
+        "_enough",
         "_name",
         "_prefetch",
         "_ready",
@@ -146,6 +147,7 @@ class RingSubscription(RingInlet):
         self._name = options.describe_within(need)
         self._waits = Waits()
         self._ended = False  # nothing more is taken from the ring
+        self._enough = False  # because a stage has had all that it takes
         self._queue = self._new_queue()
         self.ring = self._queue
         # The first element in an empty ring wakes the drain: a source that waits in the middle of
@@ -194,7 +196,7 @@ class RingSubscription(RingInlet):
         if not self._started:
             self._started = True
             if self._takes_nothing:
-                return self._end(run)
+                return self._end(run, enough=True)
             self._first_ask()
         self._waits.end()
         completed = self._completed  # read before the ring: then an empty one is the end
@@ -210,8 +212,7 @@ class RingSubscription(RingInlet):
             exhausted = status is RunStatus.EXHAUSTED
             return exhausted and self._at_once and not self._queue.arm(self._enter)
         if status is RunStatus.ENDED:
-            self._late_error = None  # it came after the elements that were enough
-            return self._end(run)
+            return self._end(run, enough=True)
         return self._answer(status, run)
 
     def _empty(self) -> bool:
@@ -232,14 +233,15 @@ class RingSubscription(RingInlet):
     def _held_bytes(self) -> int | None:
         return None
 
-    def _end(self, run: FusedRun) -> bool:
+    def _end(self, run: FusedRun, *, enough: bool = False) -> bool:
         self._ended = True
+        self._enough = enough  # an error that comes now comes after the elements that were enough
         self._upstream.cancel()  # no effect if it was upstream that ended
         return self._finish(run)
 
     def _finish(self, run: FusedRun) -> bool:
         late, self._late_error = self._late_error, None
-        if late is not None:
+        if late is not None and not self._enough:
             self._fail(late)
             return self._settle()
         status = self._flush(run)

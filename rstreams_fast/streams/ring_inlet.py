@@ -6,7 +6,7 @@ from typing import Any
 
 from rstreams_fast.api import Subscriber
 from rstreams_fast.core import SpscRing
-from rstreams_fast.errors import DemandExceeded, OverlappingCalls
+from rstreams_fast.errors import DemandExceeded, OverlappingCalls, report_dropped
 from rstreams_fast.runtime.executors import Resource
 from rstreams_fast.streams.boundary import RingSubscriber
 from rstreams_fast.streams.inlet import Inlet
@@ -83,8 +83,12 @@ class RingInlet(Inlet, RingSubscriber):
             self._completed = True
             self._enter()
             self._introduce_late()
-        else:
+            if self._demand.value < 0:
+                self._late_error = None  # all may have been let go of before it was left
+        elif self._completed:
             self._fail(error)
+        else:  # it was cancelled, because it had sent enough
+            report_dropped(error, "an error after the end of the stream")
 
     def _let_go(self) -> None:
         self._late_error = None

@@ -17,9 +17,11 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.parking import HAS_GIL
+from rstreams_fast.streams.drain import Upstream
+from rstreams_fast.streams.publish_on import RingSubscription
 from rstreams_fast.streams.tuning import TURN_SECONDS
-from tests.helpers import DEADLINE, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.helpers import DEADLINE, start_thread, wait_for, wait_gone
+from tests.rules.probes import ManualPublisher, Recorder, send
 
 
 class LoopThread:
@@ -291,6 +293,32 @@ def test_with_delay_error_it_comes_after_them() -> None:
     assert recorder.terminal is None
     recorder.subscription.request(1)
     assert recorder.signals == [("on_subscribe",), ("on_next", 1), ("on_error", boom)]
+
+
+@pytest.mark.parametrize("when", ["before the cancel", "in the cancel"])
+def test_with_delay_error_one_that_comes_when_the_elements_are_enough_is_none(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_args: object) -> None:
+        publisher.subscriber.on_error(OSError("late"))
+
+    end = RingSubscription._end
+
+    def fail_and_end(self: RingSubscription, *args: Any, **kwargs: Any) -> bool:
+        fail()
+        return end(self, *args, **kwargs)
+
+    publisher, recorder = ManualPublisher(), Recorder(request=9)
+    if when == "in the cancel":
+        monkeypatch.setattr(publisher, "cancel", fail)
+    else:
+        monkeypatch.setattr(RingSubscription, "_end", fail_and_end)
+    stream = rsf.from_publisher(publisher).publish_on("caller", delay_error=True)
+    stream.take(2).subscribe(recorder)
+    send(publisher, 1, 2)
+    assert recorder.elements == [1, 2]
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
 
 
 @pytest.mark.parametrize(
@@ -702,3 +730,28 @@ def test_an_element_on_its_way_while_everything_is_let_go_of_is_not_kept() -> No
     del element
     assert gone() is None
     assert recorder.subscription is not None
+
+
+def test_an_error_on_its_way_while_everything_is_let_go_of_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended = Upstream.ended
+
+    def cancelled_after(self: Upstream) -> bool:
+        first = ended(self)
+        recorder.subscription.cancel()
+        return first
+
+    class Late(Exception):
+        pass
+
+    monkeypatch.setattr(Upstream, "ended", cancelled_after)
+    recorder, upstream = Recorder(request=1), ManualPublisher()
+    rsf.from_publisher(upstream).publish_on("caller", delay_error=True).subscribe(recorder)
+    error = Late()
+    gone = weakref.ref(error)
+    upstream.subscriber.on_error(error)
+    del error
+    wait_gone(gone, "the error")
+    assert recorder.subscription is not None
+    assert recorder.terminal is None
