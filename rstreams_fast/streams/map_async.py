@@ -276,6 +276,7 @@ class _MapAsyncSubscription(RingInlet):
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_returned())
+                    break  # whoever ended it may not have come to saying so
                 if self._stopped:
                     break
                 delivered += 1

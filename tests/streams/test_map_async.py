@@ -17,7 +17,7 @@ import rstreams_fast as rsf
 from rstreams_fast.streams.boundary import Boundary
 from rstreams_fast.streams.map_async import MapAsync
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
-from tests.rules.probes import Forgetful, ManualPublisher, Recorder
+from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send
 
 BOOM = RuntimeError("boom")
 
@@ -614,6 +614,36 @@ def test_none_is_found_among_results_that_are_handed_over_at_once() -> None:
         assert seen == [0, 1]
 
     asyncio.run(main())
+
+
+def test_none_is_not_passed_on_though_a_cancel_comes_at_that_moment(
+    monkeypatch: pytest.MonkeyPatch, dropped: list[BaseException]
+) -> None:
+    async def nothing(_x: int) -> None:
+        pass
+
+    async def main() -> None:
+        publisher = ManualPublisher()
+        recorder = subscribe(publisher, nothing, 10)
+        subscription = recorder.subscription
+        returned = type(subscription)._none_returned
+
+        def cancel_counts(self: Any) -> Exception:
+            subscription._demand.cancel()  # the first half of cancel()
+            error: Exception = returned(self)
+            return error
+
+        monkeypatch.setattr(type(subscription), "_none_returned", cancel_counts)
+        await turns()
+        send(publisher, 1, 2)
+        await turns()
+        subscription._stop()  # and the other half
+        subscription._enter()
+        await turns()
+        assert recorder.signals == [("on_subscribe",)]
+
+    asyncio.run(main())
+    assert [type(error) for error in dropped] == [rsf.StageReturnedNone]
 
 
 def test_a_synchronous_function_is_a_type_error_that_points_at_map() -> None:
