@@ -312,6 +312,10 @@ class _MapAsyncSubscription(RingInlet):
         if window is not None:
             window.permits.cancel()  # from any thread: no call starts any more
 
+    def _refused(self, error: BaseException) -> None:
+        self._window = None  # nothing can be cancelled on a loop that is gone, with all its calls
+        super()._refused(error)
+
     def _let_go(self) -> None:
         super()._let_go()
         self._options = None

@@ -553,6 +553,27 @@ def test_a_loop_closed_meanwhile_cancels_upstream_and_is_an_error(who: str) -> N
     recorder.check()
 
 
+def test_a_loop_closed_while_calls_run_is_an_error() -> None:
+    loop = asyncio.new_event_loop()
+    publisher = ManualPublisher()
+
+    async def main() -> Recorder:
+        recorder = subscribe(publisher, Gates(), 2)
+        await turns()
+        send(publisher, 1, 2)
+        await turns()
+        return recorder
+
+    recorder = loop.run_until_complete(main())
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+    publisher.subscriber.on_complete()
+    assert isinstance(recorder.error, RuntimeError)
+    assert "loop" in str(recorder.error)
+    recorder.check()
+
+
 def test_a_loop_that_throws_its_queue_away_cancels_upstream_and_is_an_error() -> None:
     loop = asyncio.new_event_loop()
     publisher = ManualPublisher()
