@@ -19,7 +19,13 @@ from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import CallWindow, SpscRing
-from rstreams_fast.core._common import check_bool, check_capacity, check_count, describe_callable
+from rstreams_fast.core._common import (
+    MAX_CAPACITY,
+    check_bool,
+    check_capacity,
+    check_count,
+    describe_callable,
+)
 from rstreams_fast.errors import StageReturnedNone, report_dropped
 from rstreams_fast.runtime.executors import Resource, WorkDropped
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
@@ -80,7 +86,7 @@ class MapAsync:
         self.ordered = check_bool("ordered", ordered)
         concurrency = check_count("concurrency", concurrency, 1)
         if prefetch is None:
-            prefetch = concurrency * PREFETCH_PER_CALL
+            prefetch = min(concurrency * PREFETCH_PER_CALL, MAX_CAPACITY)
         self.prefetch = check_capacity("prefetch", prefetch)
         self.concurrency = min(concurrency, self.prefetch)
         check_loop(loop)

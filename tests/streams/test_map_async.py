@@ -228,6 +228,12 @@ def test_no_more_elements_than_the_prefetch_are_in_flight(prefetch: int, ordered
     assert Element.alive == 0
 
 
+def test_however_many_calls_the_prefetch_that_goes_with_them_is_a_possible_one() -> None:
+    assert MapAsync(identity, concurrency=3).prefetch == 12
+    assert MapAsync(identity, concurrency=2**30).prefetch == 2**31
+    assert MapAsync(identity, concurrency=2**40).concurrency == 2**31
+
+
 def test_a_prefetch_below_the_concurrency_bounds_the_calls() -> None:
     async def main() -> None:
         gates, publisher = Gates(), ManualPublisher()
