@@ -174,7 +174,7 @@ class _Pulling(Drain):
             try:
                 await self._pull(iterator)
             except asyncio.CancelledError as cancelled:
-                if not self._stopped:
+                if self._demand.value >= 0:
                     error = not_a_cancellation(cancelled, self._name)
                 self._forget_cancellation()
             except Exception as raised:
@@ -185,7 +185,7 @@ class _Pulling(Drain):
                 error = await self._close(aclose, error)
             self._end(error)
         except GeneratorExit:  # the loop has thrown the task away
-            if not self._stopped:
+            if self._demand.value >= 0:
                 self._end(WorkDropped("the event loop was closed while the source was in use"))
             raise
         except BaseException as leaving:  # KeyboardInterrupt and its like

@@ -14,7 +14,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.streams.async_source import AsyncIterableSource
-from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_gone
 from tests.rules.probes import Recorder
 
 BOOM = RuntimeError("boom")
@@ -356,6 +356,32 @@ def test_cancel_while_suspended_cancels_the_anext_and_then_closes() -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["the task is cancelled", "the loop is closed"])
+def test_a_cancel_that_is_seen_before_it_has_returned_is_no_error(
+    how: str, dropped: list[BaseException]
+) -> None:
+    loop = asyncio.new_event_loop()
+    source = Hanging()
+
+    async def main() -> Any:
+        subscription = subscribe(source, 5).subscription
+        await turns()
+        if how == "the task is cancelled":
+            subscription._enter()  # a turn is due, as after a request that found no demand
+        subscription._demand.cancel()  # the first half of cancel()
+        await turns()
+        return subscription
+
+    subscription = loop.run_until_complete(main())
+    _quiet(loop)
+    loop.close()
+    assert source.cancelled == (how == "the task is cancelled")
+    task = weakref.ref(subscription._task)
+    subscription._task = None
+    wait_gone(task, "the task")
+    assert dropped == []
 
 
 def test_cancel_from_another_thread_does_not_wait(no_leaked_threads: None) -> None:
