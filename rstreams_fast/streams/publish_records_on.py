@@ -117,7 +117,9 @@ class _RecordSubscription(RingSubscription):
             missed = filling.value
             try:
                 self._fill_now()
-            except (TypeError, ValueError) as raised:
+            except RecursionError:
+                raise
+            except Exception as raised:  # an array's class may have its own way of being sliced
                 self._rest = None
                 raised.add_note("publish_records_on takes arrays of the dtype it was given")
                 self._fail(raised)

@@ -768,6 +768,18 @@ def test_a_drain_that_looks_while_an_array_comes_asks_for_no_other_one() -> None
     assert recorder.terminal == ("on_complete",)
 
 
+def test_an_array_that_cannot_be_sliced_is_an_error_of_the_stream() -> None:
+    class Whole(np.ndarray[Any, Any]):
+        def __getitem__(self, _where: Any, /) -> Any:
+            raise Problem
+
+    publisher, recorder = ManualPublisher(), Recorder(request=9)
+    rsf.from_publisher(publisher).publish_records_on("i8", "caller", capacity=2).subscribe(recorder)
+    publisher.subscriber.on_next(np.arange(8).view(Whole))
+    assert isinstance(recorder.error, Problem)
+    assert publisher.cancels == 1
+
+
 def test_describe_says_the_bound() -> None:
     stream = rsf.from_numpy(SAMPLES).publish_records_on("f8", capacity=100, delay_error=True)
     assert (
