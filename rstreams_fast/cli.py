@@ -66,13 +66,21 @@ _DEMO_EPILOG = (
 )
 
 
-def _at_least(least: float, kind: type[int | float]) -> Callable[[str], int | float]:
+_MOST = 2**31 - 1
+"""What the JVM counts rows with; calls and MiB beyond it are no bound, either."""
+
+
+def _number(
+    kind: type[int | float], least: int, most: int | None = None
+) -> Callable[[str], int | float]:
     def parse(text: str) -> int | float:
         value = kind(text)
-        if not least <= value < math.inf:
-            raise argparse.ArgumentTypeError(
-                f"must be {'finite' if value == math.inf else f'at least {least}'}, is {text}"
-            )
+        if not least <= value:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, is {text}")
+        if most is not None and value > most:
+            raise argparse.ArgumentTypeError(f"must be at most {most}, is {text}")
+        if value == math.inf:
+            raise argparse.ArgumentTypeError(f"must be finite, is {text}")
         return value
 
     parse.__name__ = kind.__name__  # argparse's word for it when the text is no number
@@ -87,7 +95,7 @@ def _share(text: str) -> float:
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
-    count, milliseconds, seconds = _at_least(1, int), _at_least(0, float), _at_least(0, float)
+    count, milliseconds, seconds = _number(int, 1, _MOST), _number(float, 0), _number(float, 0)
     job = parser.add_argument_group("the job")
     job.add_argument("--rows", type=count, metavar="N", help="only the first N flights (all)")
     job.add_argument(

@@ -34,6 +34,11 @@ def test_info_without_java_says_so(
     ("arguments", "complaint"),
     [
         (["demo", "--rows", "0"], "--rows: must be at least 1"),
+        (["demo", "--rows", str(10**20)], "--rows: must be at most 2147483647"),
+        (["demo", "--concurrency", str(10**20)], "--concurrency: must be at most 2147483647"),
+        (["demo", "--buffer-mib", str(10**20)], "--buffer-mib: must be at most 2147483647"),
+        (["demo", "--batch-rows", str(10**11)], "--batch-rows: must be at most 2147483647"),
+        (["demo", "--latency-ms", "nan"], "--latency-ms: must be at least 0, is nan"),
         (["demo", "--concurrency", "x"], "--concurrency: invalid int value"),
         (["demo", "--slow-share", "2"], "--slow-share: must be a share between 0 and 1"),
         (["demo", "--latency-ms", "inf"], "--latency-ms: must be finite, is inf"),
