@@ -110,7 +110,7 @@ class PushSubscription(Inlet):
             self._enter()
             return
         run = self._run
-        if run is None or self._backlog or self._ended:
+        if run is None or self._backlog or self._ended or self._seed is not MISSING:
             self._backlog.append(element)
         else:
             try:
@@ -122,10 +122,12 @@ class PushSubscription(Inlet):
             except BaseException as leaving:
                 self._abandon(leaving)
                 raise
-            if (status is RunStatus.MORE or status is RunStatus.DROPPED) and wip.fulfil(1) == 0:
-                if self._owed:
-                    self._repay()
-                return
+            if status is RunStatus.MORE or status is RunStatus.DROPPED:
+                owing = self._owed and self._repay()
+                if wip.fulfil(1) == 0:
+                    if owing:
+                        self._enter_asking()
+                    return
         del element
         self._drain()  # for what came meanwhile
 
@@ -149,8 +151,8 @@ class PushSubscription(Inlet):
 
     def _drain(self) -> None:
         super()._drain()
-        if self._owed:
-            self._repay()
+        if self._counted is not None and self._pending.value and not self._unbounded:
+            self._enter_asking()
 
     def _work(self) -> bool:
         if self._demand.value < 0:
@@ -165,6 +167,8 @@ class PushSubscription(Inlet):
                 self._owed += run.refund
             elif status is not RunStatus.MORE:
                 return self._act_on(status, run)
+        # Read before the elements that came before them.
+        completed, error = self._completed, self._late_error
         while self._backlog and not self._ended:
             status = run.push(self._backlog.popleft())
             if self._counted is not None:
@@ -173,12 +177,14 @@ class PushSubscription(Inlet):
                 return self._act_on(status, run)
         if self._ended:
             return self._act_on(RunStatus.ENDED, run)
-        error, self._late_error = self._late_error, None
         if error is not None:
+            self._late_error = None
             self._fail(error)
             return self._settle()
-        if self._completed and self._seed is MISSING:
+        if completed and self._seed is MISSING:
             return self._act_on(RunStatus.ENDED, run)
+        if self._owed:
+            self._repay()
         return False
 
     def _act_on(self, status: RunStatus, run: FusedRun) -> bool:
@@ -196,12 +202,21 @@ class PushSubscription(Inlet):
         self._open = False
         super()._stop()
 
+    def _settle(self) -> bool:
+        super()._settle()
+        self._forget()  # what was on its way when all was let go of is kept nowhere
+        return False
+
     def _let_go(self) -> None:
         self._open = False
         self._seed = MISSING
+        self._forget()
+
+    def _forget(self) -> None:
         self._backlog.clear()
-        error, self._late_error = self._late_error, None
-        if error is not None:
+        error = self._late_error
+        if error is not None:  # else nothing is written: it may come at this very moment
+            self._late_error = None
             report_dropped(error, "an error after the end of the stream")
 
     # -- asking upstream -------------------------------------------------------------------------
@@ -213,18 +228,23 @@ class PushSubscription(Inlet):
         if status is RunStatus.DROPPED and not self._unbounded:
             self._owed += run.refund
 
-    def _repay(self) -> None:
-        """Ask for more in place of what was dropped: not one by one, but before upstream runs
-        dry.
+    def _repay(self) -> bool:
+        """Note what is to be asked for in place of what was dropped: not one by one, but before
+        upstream runs dry. For the holder of the drain, who has it asked when it has left it.
         """
         counted = self._counted
-        if counted is None or self._owed >= counted.value:
-            owed, self._owed = self._owed, 0
-            self._budget.request(owed)
-            self._ask(owed)
+        if counted is not None and self._owed < counted.value:
+            return False
+        owed, self._owed = self._owed, 0
+        self._budget.request(owed)
+        self._pending.request(owed)
+        return True
 
     def _ask(self, n: int) -> None:
         self._pending.request(n)
+        self._enter_asking()
+
+    def _enter_asking(self) -> None:
         if self._asking.request(1) == 0:
             self._ask_now()
 
