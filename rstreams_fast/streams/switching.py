@@ -93,10 +93,6 @@ class Switching(PushSubscription):
 
     # -- asking and changing over ----------------------------------------------------------------
 
-    def _enter_asking(self) -> None:
-        if self._asking.request(1) == 0:
-            self._ask_now()
-
     def _ask_now(self) -> None:
         asking = self._asking
         try:
@@ -130,8 +126,11 @@ class Switching(PushSubscription):
                 error = None  # a traceback keeps this frame
             if following is not None:
                 self._publisher = following
-        publisher, self._publisher = self._publisher, None
-        if publisher is not None and self._demand.value >= 0:
+        publisher = self._publisher
+        if publisher is None:  # and nothing is written: one may come at this very moment
+            return
+        self._publisher = None
+        if self._demand.value >= 0:
             self._upstream = Upstream()
             if self._demand.value < 0:  # cancelled before it could see which one to cancel
                 self._upstream.cancel()

@@ -16,6 +16,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
+from rstreams_fast.streams.switching import Switching
 from tests.helpers import Counted, run_threads, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
@@ -426,6 +427,43 @@ def test_a_delay_is_waited_for_on_the_timer_and_then_a_worker_subscribes(
     assert seen == ["where it was subscribed to"] * 3
     assert timer.pending == 0
     recorder.check()
+
+
+def test_a_retry_that_is_due_while_somebody_asks_is_not_lost(
+    no_leaked_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timer, attempts, subscriptions = ManualTimer(), Attempts(), Counted()
+    here, due = threading.get_ident(), threading.Event()
+    looked: list[object] = []
+    slot = Switching.__dict__["_publisher"]
+
+    class Watched:
+        def __get__(self, owner: Any, _kind: type) -> Any:
+            found = slot.__get__(owner)
+            if recorder.subscription is owner and threading.get_ident() == here and not looked:
+                looked.append(found)
+                timer.advance(3)  # a worker leaves what is to be subscribed to
+                wait_for(due)
+            return found
+
+        def __set__(self, owner: Any, publisher: Any) -> None:
+            slot.__set__(owner, publisher)
+            if publisher is not None:
+                due.set()
+
+    class Observed:
+        def subscribe(self, subscriber: Any, /) -> None:
+            attempts.subscribe(subscriber)
+            subscriptions.add()
+
+    recorder = subscribed(rsf.from_publisher(Observed()).retry(delay=3, timer=timer))
+    attempts.last.on_error(ValueError())
+    monkeypatch.setattr(Switching, "_publisher", Watched())
+    recorder.subscription.request(1)
+    assert looked == [None]
+    subscriptions.wait_until(2)
+    attempts.all[1].wait_requested(1)
+    recorder.subscription.cancel()
 
 
 def test_a_delay_of_nothing_is_none() -> None:
