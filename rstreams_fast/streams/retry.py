@@ -7,6 +7,7 @@ from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core._common import check_count, describe_callable
+from rstreams_fast.errors import AlreadySubscribed, check_plain
 from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
 from rstreams_fast.streams.deadline import Deadline
 from rstreams_fast.streams.drain import check_subscriber
@@ -29,7 +30,11 @@ class Retry:
         self.when = when
         if delay is None:
             delay = 0.0
-        self.delay = delay if callable(delay) else check_seconds("retry(delay): delay", delay)
+        if callable(delay):
+            check_plain("retry(delay): delay", delay)
+            self.delay: float | Callable[[int], float] = delay
+        else:
+            self.delay = check_seconds("retry(delay): delay", delay)
         check_timer(timer)
         self.timer = timer
 
@@ -67,26 +72,37 @@ class _Retried:
 
 
 class _RetrySubscription(Switching):
-    __slots__ = ("_deadline", "_options", "_retries", "_source", "_wait_until")
+    __slots__ = ("_deadline", "_failed", "_options", "_retries", "_source", "_wait_until")
 
     def __init__(self, subscriber: Subscriber[Any], options: Retry, source: Publisher[Any]) -> None:
         super().__init__(subscriber)
         self._options: Retry | None = options
         self._source: Publisher[Any] | None = source
         self._retries = 0
+        self._failed: BaseException | None = None  # what the attempt is to make good
         self._wait_until: float | None = None
         self._deadline: Deadline | None = None
         if options.delay:
             self._deadline = Deadline(options.timer, self._due, self._waited, self._fail)
 
+    def on_next(self, element: Any, /) -> None:
+        """Pass on an element that was asked for."""
+        self._failed = None  # so there is an attempt; an error keeps what its frames hold
+        super().on_next(element)
+
     def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
         options = self._options
         if error is None:
             self._finish()
+        elif self._failed is not None and isinstance(error, AlreadySubscribed):
+            # There was no attempt, and would be none the next time. Wanted is the first error.
+            self._failed.add_note(f"retry: there was no other attempt: {error}")
+            self._fail(self._failed)
         elif options is None or not self._is_retried(options, error):
             self._fail(error)
         else:
             self._retries += 1
+            self._failed = error
             seconds = options.seconds_before(self._retries)
             deadline = self._deadline
             if deadline is None or seconds == 0:
@@ -112,6 +128,6 @@ class _RetrySubscription(Switching):
 
     def _let_go(self) -> None:
         super()._let_go()
-        self._options = self._source = None
+        self._options = self._source = self._failed = None
         if self._deadline is not None:
             self._deadline.close()

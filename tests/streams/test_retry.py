@@ -17,7 +17,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.switching import Switching
-from tests.helpers import Counted, run_threads, start_thread, wait_for
+from tests.helpers import Counted, run_threads, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 
@@ -88,6 +88,42 @@ def test_the_error_after_the_last_retry_is_passed_on(times: int) -> None:
     assert recorder.error.args == (times + 1,)
     assert recorder.elements == list(range(2 * (times + 1)))
     recorder.check()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.001])
+@pytest.mark.parametrize("worker", [False, True])
+def test_of_a_source_that_can_be_read_once_the_error_that_ended_it_is_passed_on(
+    delay: float, worker: bool, no_leaked_threads: None
+) -> None:
+    problem = ValueError("a bad row")
+
+    def fails(_element: int) -> int:
+        raise problem
+
+    source = rsf.from_iterable(iter([1, 2]))
+    stream = (source.subscribe_on() if worker else source).map(fails).retry(9, delay=delay)
+    recorder = subscribed(stream, request=1)
+    assert recorder.wait_terminal() == ("on_error", problem)
+    (note,) = problem.__notes__
+    assert note.startswith("retry: there was no other attempt: ")
+    assert "one-shot iterator" in note
+    recorder.check()
+
+
+def test_an_error_is_let_go_of_when_the_next_attempt_gives_an_element() -> None:
+    class Problem(Exception):
+        pass
+
+    attempts = Attempts()
+    recorder = subscribed(rsf.from_publisher(attempts).retry(), request=2)
+    problem = Problem()
+    gone = weakref.ref(problem)
+    attempts.last.on_error(problem)
+    del problem
+    attempts.last.on_next(1)
+    wait_gone(gone, "the error")
+    assert recorder.elements == [1]
+    assert recorder.terminal is None
 
 
 def test_each_subscriber_has_its_own_number_of_retries() -> None:
@@ -185,6 +221,15 @@ def test_arguments_are_refused_at_build_time(
 ) -> None:
     with pytest.raises(error, match=words):
         rsf.range_(3).retry(*arguments, **options)
+
+
+def test_an_async_delay_is_refused_at_build_time() -> None:
+    async def delay(_attempt: int) -> float:
+        return 1.0
+
+    options: Any = {"delay": delay}
+    with pytest.raises(TypeError, match=r"retry\(delay\): delay must be a plain function"):
+        rsf.range_(3).retry(**options)
 
 
 # -- demand ----------------------------------------------------------------------------------------
