@@ -180,6 +180,8 @@ class _ConcatMapSubscription(Switching):
 
     def _link_next(self, link: Link, element: Any, /) -> None:  # noqa: ARG002
         self._waiting.append(element)
+        if self._demand.value < 0:  # all was let go of, perhaps before it came
+            self._waiting.clear()
         self._enter_asking()
 
     def _link_ended(self, link: Link, error: BaseException | None, /) -> None:  # noqa: ARG002

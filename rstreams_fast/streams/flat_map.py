@@ -158,6 +158,8 @@ class _FlatMapSubscription(Merging):
         if link is self._outer:
             self._alive.request(1)
             self._opening.append(element)
+            if self._demand.value < 0:  # all was let go of, perhaps before it came
+                self._opening.clear()
             self._call_up()
         else:
             super()._link_next(link, element)
