@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from threading import get_ident
 from time import perf_counter
+from types import CodeType
 from typing import Any, ClassVar, NoReturn
 
 from rstreams_fast.api import Subscriber, Subscription
@@ -41,11 +43,12 @@ __all__ = [
 ]
 
 _SIGNALS = ("on_subscribe", "on_next", "on_error", "on_complete")
+_RUN_LATER = CO_COROUTINE | CO_ASYNC_GENERATOR | CO_GENERATOR
 
 
 def check_subscriber(subscriber: object) -> None:
-    """Refuse ``None`` and what lacks one of the four methods: the one failure that is raised
-    (§1.9).
+    """Refuse ``None``, what lacks one of the four methods, and an async ``on_next``: the one
+    failure that is raised (§1.9).
     """
     if subscriber is None:
         raise NoneSignal("§1.9: subscriber is None")
@@ -55,6 +58,13 @@ def check_subscriber(subscriber: object) -> None:
                 f"§1.9: subscriber must have the methods {', '.join(_SIGNALS)}; "
                 f"{type(subscriber).__name__} has no {name}"
             )
+    code = getattr(subscriber.on_next, "__code__", None)  # type: ignore[attr-defined]
+    if isinstance(code, CodeType) and code.co_flags & _RUN_LATER:
+        raise TypeError(
+            f"§1.9: {type(subscriber).__name__}.on_next must be a plain method, not an async one "
+            "or a generator, which would not run when it is called; to await something of each "
+            "element, use map_async"
+        )
 
 
 class Live:

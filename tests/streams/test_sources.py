@@ -402,3 +402,17 @@ def test_a_second_on_subscribe_is_cancelled_and_the_first_goes_on() -> None:
     assert (second.cancels, publisher.cancels) == (1, 0)
     publisher.subscriber.on_next(1)
     assert recorder.elements == [1]
+
+
+def test_a_subscriber_whose_on_next_would_not_run_is_refused() -> None:
+    class Async(Recorder):
+        async def on_next(self, element: Any, /) -> None:  # type: ignore[override]
+            raise AssertionError(element)
+
+    class Generating(Recorder):
+        def on_next(self, element: Any, /) -> Iterator[None]:  # type: ignore[override]
+            yield
+
+    for kind in (Async, Generating):
+        with pytest.raises(TypeError, match=rf"§1\.9: {kind.__name__}\.on_next must be a plain"):
+            rsf.range_(3).map(str).subscribe(kind())
