@@ -212,11 +212,23 @@ class Hub(Live, Generic[T]):
         """Subscribe; or return false, if that is wanted, where the end is all there is to tell."""
         subscription = HubSubscription(self, subscriber)
         same = self._registry.claim(subscriber, subscription)
+        if same is not None and same.subscription.is_cancelled:
+            # The thread that cancelled it has not come to forget it yet, and would leave whoever is
+            # subscribed again by another one without any signal.
+            self._registry.release(same.subscription.identity, same.subscription)
+            same = self._registry.claim(subscriber, subscription)
         if same is not None:
             self._reject(subscriber, same)
             return True
         retention = self._retention
-        now = retention.now() if retention is not None else 0.0
+        try:
+            now = retention.now() if retention is not None else 0.0
+        except BaseException as raised:  # §1.9
+            self._registry.release(subscription.identity, subscription)
+            if _leaves(raised):
+                raise
+            refuse(subscriber, raised)
+            return True
         head = self._head  # until the lock is let go of
         entered = self._books.enter(self._take_in, subscription, now, unless_ended)
         del head
@@ -269,14 +281,14 @@ class Hub(Live, Generic[T]):
 
     def connect(self, upstream: Publisher[T], min_subscribers: int) -> None:
         """Subscribe to ``upstream``, once, when there are so many subscribers."""
-        if not self._books.enter(self._may_connect, min_subscribers):
-            return
-        try:
-            upstream.subscribe(self)
-        except BaseException as raised:  # §1.9; what leaves was told to nobody else
-            self._end(raised, at_once=True, cancel=True)
-            if _leaves(raised):
-                raise
+        if self._books.enter(self._may_connect, min_subscribers):
+            try:
+                upstream.subscribe(self)
+            except BaseException as raised:  # §1.9; what leaves was told to nobody else
+                self._end(raised, at_once=True, cancel=True)
+                if _leaves(raised):
+                    raise
+        self._books.catch_up()
 
     def _may_connect(self, min_subscribers: int) -> bool:
         """Whether it is time to, for the one who asks first. With the lock."""
@@ -292,14 +304,13 @@ class Hub(Live, Generic[T]):
         cursor, head = subscription.cursor, self._head  # until the lock is let go of
         forgotten = self._books.enter(self._forget, subscription)
         del cursor, head
-        if forgotten is None:
-            return
-        self._registry.release(subscription.identity, subscription)
-        shut, gated = forgotten
-        if shut:
-            self._upstream.cancel()
-        elif gated and not self.ended:
-            self.ask()
+        if forgotten is not None:
+            self._registry.release(subscription.identity, subscription)
+            shut, gated = forgotten
+            if shut:
+                self._upstream.cancel()
+            elif gated and not self.ended:
+                self.ask()
         self._books.catch_up()
 
     def _forget(self, subscription: HubSubscription) -> tuple[bool, bool] | None:
@@ -461,14 +472,13 @@ class Hub(Live, Generic[T]):
         head = self._head  # until the lock is let go of
         everybody = self._books.enter(self._note_end, error, at_once)
         del head
-        if everybody is None:
-            return
-        if cancel:
-            self._upstream.cancel()
-        if error is not None and at_once:
-            self._tell(everybody, lambda one: one.end_with(error))
-        else:
-            self._tell(everybody, _enter)
+        if everybody is not None:
+            if cancel:
+                self._upstream.cancel()
+            if error is not None and at_once:
+                self._tell(everybody, lambda one: one.end_with(error))
+            else:
+                self._tell(everybody, _enter)
         self._books.catch_up()
 
     def _note_end(
@@ -543,7 +553,8 @@ class Hub(Live, Generic[T]):
                     if _leaves(raised):
                         raise
             if asking.fulfil(missed) == 0:
-                return
+                break
+        self._books.catch_up()
 
     def _to_be_asked(self) -> int:
         """How much, which is noted as asked. With the lock."""
@@ -598,6 +609,7 @@ class Hub(Live, Generic[T]):
     ) -> tuple[BoundaryFigures, ...]:
         """What the hub holds, seen from one subscription, then the boundaries above."""
         held = self._books.enter(self._held)
+        self._books.catch_up()
         max_held, held_bytes = self._options.buffer_size, None
         if self._retention is not None:
             max_held = min(max_held + self._retention.max_kept, UNBOUNDED)
@@ -665,6 +677,11 @@ class HubSubscription(Drain):
         """How far the subscriber has asked; negative when it is over."""
         total = self._demand.value
         return self._start + total if total >= 0 else total
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the subscriber has cancelled, and so hears nothing more."""
+        return self._demand.cancelled
 
     # -- the subscription's face -----------------------------------------------------------------
 

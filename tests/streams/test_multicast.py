@@ -15,8 +15,9 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.errors import AlreadySubscribed, BufferOverflow, DemandExceeded, ShutDown
+from rstreams_fast.streams.hub import HubSubscription
 from rstreams_fast.streams.multicast import MulticastProcessor
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, start_thread
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 ALL = rsf.UNBOUNDED
@@ -1330,3 +1331,70 @@ def test_figures_say_what_is_held_and_waited_for() -> None:
     assert "multicast" in figures.name
     slow.subscription.cancel()
     assert rsf.figures_of(slow.subscription) == ()
+
+
+# -- what comes between two steps ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "call"),
+    [
+        ("_to_be_asked", lambda _hub, fast, _other: fast.subscription.request(1)),
+        ("_held", lambda _hub, fast, _other: rsf.figures_of(fast.subscription)),
+        ("_may_connect", lambda hub, _fast, _other: hub.connect(ManualPublisher(), 1)),
+        ("_forget", lambda _hub, _fast, other: other.subscription.cancel()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_who_is_collected_in_the_middle_of_an_entry_gates_no_more(
+    entry: str, call: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher, processor = attached(buffer_size=2)
+    fast, other, slow = (subscribed(processor, demand) for demand in (ALL, ALL, ...))
+    feed(processor, range(2))
+    assert publisher.requested == 2
+    within, entered = getattr(processor, entry), 0
+    # The last call comes here: the first time that something is forgotten, more comes after it.
+    last = 2 if entry == "_forget" else 1
+
+    def collecting(*args: Any) -> object:
+        nonlocal entered
+        entered += 1
+        result: object = within(*args)
+        if entered == last:
+            slow.subscription.cancel()  # as the finalizer of an iteration does
+        return result
+
+    # The slots leave no room for a method of one's own.
+    monkeypatch.setattr(type(processor), entry, lambda _self, *args: collecting(*args))
+    call(processor, fast, other)
+    assert entered >= last
+    assert publisher.requested == 4
+
+
+@pytest.mark.parametrize("which", ["same", "equal"])
+def test_who_has_cancelled_may_come_again_before_that_was_acted_on(
+    which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, processor = attached(on_last_cancel="keep")
+    first = ByValue("a", request=ALL)
+    again = first if which == "same" else ByValue("a", request=ALL)
+    processor.subscribe(first)
+    stop = HubSubscription._stop
+    come: list[object] = []
+
+    def cancel_and_come_again() -> None:
+        first.subscription.cancel()  # which another thread is about to see to
+        processor.subscribe(again)
+
+    def interrupted(self: HubSubscription) -> None:
+        if not come:
+            come.append(self)
+            start_thread(cancel_and_come_again).result()
+        stop(self)
+
+    monkeypatch.setattr(HubSubscription, "_stop", interrupted)
+    first.subscription.cancel()
+    assert len(come) == 1
+    processor.on_next(1)
+    assert again.signals[-2:] == [("on_subscribe",), ("on_next", 1)]

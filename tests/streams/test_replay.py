@@ -15,7 +15,7 @@ import rstreams_fast as rsf
 from rstreams_fast.errors import BufferOverflow, ShutDown
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.replay import ReplayProcessor
-from tests.rules.probes import ManualPublisher, subscribed
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 ALL = rsf.UNBOUNDED
 
@@ -453,6 +453,34 @@ def test_a_wrong_argument_is_named(
 ) -> None:
     with pytest.raises(error, match=name):
         make(**options)
+
+
+@pytest.mark.parametrize("problem", [OSError("no time today"), KeyboardInterrupt()])
+def test_a_timer_that_raises_is_told_to_who_subscribes_and_may_come_again(
+    problem: BaseException,
+) -> None:
+    class Broken(ManualTimer):
+        broken = True
+
+        def now(self) -> float:
+            if self.broken:
+                raise problem
+            return super().now()
+
+    timer, recorder = Broken(), Recorder(request=1)
+    processor = ReplayProcessor[int](seconds=1, timer=timer)
+    if isinstance(problem, Exception):
+        processor.subscribe(recorder)  # §1.9: nothing is raised
+        assert recorder.signals == [("on_subscribe",), ("on_error", problem)]
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            processor.subscribe(recorder)
+        assert recorder.signals == []
+    recorder.signals.clear()
+    timer.broken = False
+    processor.subscribe(recorder)
+    processor.on_next(1)
+    assert recorder.signals == [("on_subscribe",), ("on_next", 1)]
 
 
 @pytest.fixture(autouse=True)
