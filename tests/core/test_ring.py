@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import sys
 import threading
 import time
 import weakref
@@ -579,3 +580,28 @@ def test_no_wake_is_lost_between_a_producer_and_an_armed_consumer(core: Any) -> 
 
     run_threads([produce, consume], timeout=100)
     assert taken == list(range(total))
+
+
+@pytest.mark.parametrize("core", [name for name in BACKENDS if name == "cffi"], indirect=True)
+def test_a_signal_handler_may_close_it_while_it_is_being_closed(
+    core: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules[core.SpscRing.__module__]
+    lib = module.lib
+
+    class Interrupted:
+        """C's functions; in the middle of a look at the end this comes."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lib, name)
+
+        def rsf_ring_is_closed(self, at: Any) -> Any:
+            monkeypatch.setattr(module, "lib", lib)
+            ring.close()
+            return lib.rsf_ring_is_closed(at)
+
+    ring = core.SpscRing(4)
+    monkeypatch.setattr(module, "lib", Interrupted())
+    start_thread(ring.close).result()
+    assert module.lib is lib
+    assert ring.closed

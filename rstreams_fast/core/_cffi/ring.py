@@ -141,8 +141,9 @@ class BoundedRing:
         self._producer_waker: Callable[[], object] | None = None
         self._data_awaited = False  # by a coroutine, whose waker is nobody else's to forget
         self._room_awaited = False
-        self._closing = threading.Lock()
-        # Reentrant, for the collector may run anything anywhere, and so disarm.
+        # Reentrant, for the collector and signal handlers may run anything anywhere, and so close
+        # or disarm.
+        self._closing = threading.RLock()
         self._waking = threading.RLock()
         self._error: BaseException | None = None
         self._creator = os.getpid()

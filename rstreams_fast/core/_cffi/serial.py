@@ -79,7 +79,9 @@ class SignalSerializer:
         self._fail_fast = fail_fast
         self._subscriber = subscriber
         self._subscription: Any = None
-        self._subscribing = threading.Lock()  # guards _subscription
+        # Guards _subscription. Reentrant, for the collector and signal handlers may run anything
+        # anywhere, and so cancel.
+        self._subscribing = threading.RLock()
         self._greet = False  # the subscriber has still to get its on_subscribe
         self._error: BaseException | None = None
         self._finished = False  # the terminal signal was delivered, or is just being
@@ -285,10 +287,14 @@ class SignalSerializer:
         while True:
             if self._finished or lib.rsf_serial_is_cancelled(self._serial):
                 self._drop_queued()
-                self._greet = False
                 self._subscriber = self._error = None
-                if self._finished:  # else it is for the cancelling thread to take
-                    self._subscription = None
+                with self._subscribing:
+                    late = None
+                    if self._greet:  # it came just when all this ended, and nobody knows of it
+                        late, self._subscription = self._subscription, None
+                    self._greet = False
+                if late is not None:
+                    cancel_quietly(late)
                 return None
             if self._greet:
                 self._greet = False
@@ -299,8 +305,10 @@ class SignalSerializer:
             if found == _ELEMENT:
                 return (self._subscriber.on_next, self._release())
             if found == _TERMINAL:
-                self._finished = True
-                self._subscription = None
+                with self._subscribing:
+                    self._finished = True
+                    if not self._greet:  # else it is to be cancelled
+                        self._subscription = None
                 self._drop_queued()  # there is something only if an error overtakes it
                 if self._error is None:
                     return (self._subscriber.on_complete,)
