@@ -82,7 +82,9 @@ class DemandCounter:
     __slots__ = ("__weakref__", "_lock", "_value")
 
     def __init__(self, initial: int = 0) -> None:
-        self._lock = threading.Lock()
+        # Reentrant, for the collector and signal handlers may run anything anywhere, and so use the
+        # counter. Between a look at the value and its change no call is made: none comes in there.
+        self._lock = threading.RLock()
         self._value = min(check_count("initial", initial), UNBOUNDED)
 
     def request(self, n: int, /) -> int:
@@ -97,7 +99,7 @@ class DemandCounter:
         with self._lock:
             before = self._value
             if before >= 0:
-                self._value = min(before + n, UNBOUNDED)
+                self._value = before + n if n < UNBOUNDED - before else UNBOUNDED
             return before
 
     def fulfil(self, n: int = 1, /) -> int:
@@ -549,7 +551,7 @@ class SignalSerializer:
         self._subscription: Any = None
         self._announce = False  # on_subscribe is the next signal to deliver
         self._mailbox: deque[Any] = deque()
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition()  # reentrant, as the lock of a DemandCounter
         self._creator = os.getpid()
         self._owner: int | None = None  # the thread that delivers
         self._terminal: BaseException | bool | None = None  # an error, or True for completion

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 import weakref
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import CANCELLED, TERMINATED
 from rstreams_fast.errors import DemandExceeded, InvalidRequest, InvalidRequestType
-from tests.helpers import run_threads
+from tests.core.conftest import load
+from tests.helpers import run_threads, start_thread
 
 
 class Index:
@@ -175,3 +177,46 @@ def test_a_number_that_asks_the_counter_itself(core: Any) -> None:
 
     assert counter.request(Asking()) in {0, 1}  # before, or after, what it asked itself
     assert counter.value == 3
+
+
+@pytest.mark.parametrize("method", ["request", "fulfil"])
+def test_a_signal_handler_may_end_it_in_the_middle_of_a_call(core: Any, method: str) -> None:
+    """Handlers, and the collector, run where something is called or returns."""
+
+    def ended_at(place: int) -> bool:
+        counter, passed = core.DemandCounter(5), 0
+
+        def look(_frame: object, _event: str, _arg: object) -> None:
+            nonlocal passed
+            passed += 1
+            if passed == place:
+                counter.cancel()
+
+        sys.setprofile(look)
+        try:
+            getattr(counter, method)(1)
+        finally:
+            sys.setprofile(None)
+        if passed < place:
+            return False
+        assert counter.cancelled, f"it was lost at place {place}"
+        return True
+
+    def everywhere() -> int:
+        place = 1
+        while ended_at(place):
+            place += 1
+        return place
+
+    # In a thread of its own: one that waits for itself does so for ever.
+    assert start_thread(everywhere).result() > 1
+
+
+def test_who_holds_its_lock_may_come_back_for_it() -> None:
+    counter = load("python").DemandCounter(5)
+
+    def come_back() -> bool:
+        with counter._lock:  # a handler comes just when it was taken
+            return counter.cancel()
+
+    assert start_thread(come_back).result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 
 from rstreams_fast.core import Emission
 from rstreams_fast.errors import BufferOverflow, NoneSignal, OverlappingCalls
-from tests.core.conftest import BACKENDS, MODULES, run_interrupted
+from tests.core.conftest import BACKENDS, MODULES, load, run_interrupted
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
 
 
@@ -699,3 +700,81 @@ def test_a_circle_of_serializers_is_a_recursion_error(core: Any) -> None:
     with pytest.raises(RecursionError):
         one.request(1)
     one.cancel()
+
+
+# -- who comes back for a lock that its own thread holds: a signal handler, a finalizer ------------
+
+
+@pytest.mark.parametrize("core", [name for name in BACKENDS if name == "cffi"], indirect=True)
+@pytest.mark.parametrize("end", ["on_complete", "cancel"])
+def test_a_subscription_that_comes_just_when_it_ends_is_cancelled(
+    core: Any, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules[core.SignalSerializer.__module__]
+    lib = module.lib
+
+    class Interrupted:
+        """C's functions; in the middle of a look at the end this comes."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lib, name)
+
+        def rsf_serial_is_cancelled(self, at: Any) -> Any:
+            seen = lib.rsf_serial_is_cancelled(at)
+            monkeypatch.setattr(module, "lib", lib)
+            getattr(serializer, end)()
+            return seen
+
+    subscriber, upstream = Recorder(), Upstream()
+    serializer = core.SignalSerializer(subscriber)
+    monkeypatch.setattr(module, "lib", Interrupted())
+    start_thread(lambda: serializer.on_subscribe(upstream)).result()
+    assert module.lib is lib
+    assert upstream.cancelled == 1
+    assert subscriber.log == (["complete"] if end == "on_complete" else [])
+
+
+@pytest.mark.parametrize("core", [name for name in BACKENDS if name == "cffi"], indirect=True)
+def test_a_subscription_that_comes_while_the_end_is_taken_out_is_cancelled(
+    core: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules[core.SignalSerializer.__module__]
+    lib = module.lib
+
+    class Interrupted:
+        """C's functions; before the end that was found can be acted on this comes."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lib, name)
+
+        def rsf_glue_next(self, *args: Any) -> Any:
+            found = lib.rsf_glue_next(*args)
+            monkeypatch.setattr(module, "lib", lib)
+            start_thread(lambda: serializer.on_subscribe(upstream)).result()
+            return found
+
+    subscriber, upstream = Recorder(), Upstream()
+    serializer = core.SignalSerializer(subscriber)
+    monkeypatch.setattr(module, "lib", Interrupted())
+    serializer.on_complete()
+    assert module.lib is lib
+    assert upstream.cancelled == 1
+    assert subscriber.log == ["complete"]
+
+
+def test_a_finalizer_may_cancel_it_while_it_takes_an_element() -> None:
+    class Interrupted(load("python").SignalSerializer):  # type: ignore[misc]
+        interrupted = False
+
+        def _state(self) -> Any:
+            if not self.interrupted:
+                self.interrupted = True
+                self.cancel()
+            return super()._state()
+
+    subscriber, upstream = Recorder(), Upstream()
+    serializer = Interrupted(subscriber)
+    serializer.on_subscribe(upstream)
+    start_thread(lambda: serializer.on_next(1)).result()
+    assert subscriber.log == ["subscribed"]
+    assert upstream.cancelled == 1
