@@ -43,6 +43,7 @@ class PushSubscription(Inlet):
         "_backlog",
         "_budget",
         "_counted",
+        "_direct",
         "_ended",
         "_late_error",
         "_most",
@@ -72,6 +73,8 @@ class PushSubscription(Inlet):
         self._backlog: deque[Any] = deque()
         self._open = True  # whether on_next counts
         self._ended = program.takes_nothing
+        # Whether an element need not wait for a turn of the drain's: for what comes before it.
+        self._direct = program.seed is MISSING and not program.takes_nothing
         self._late_error: BaseException | None = None  # to come after the backlog
 
     # -- the subscription's face -----------------------------------------------------------------
@@ -110,19 +113,20 @@ class PushSubscription(Inlet):
             self._enter()
             return
         run = self._run
-        if run is None or self._backlog or self._ended or self._seed is not MISSING:
+        if run is None or self._backlog or not self._direct:
             self._backlog.append(element)
         else:
             try:
                 status = run.push(element)
                 if self._counted is not None:
                     self._count(self._counted, status, run)
-                if status is not RunStatus.MORE and status is not RunStatus.DROPPED:
+                goes_on = status is RunStatus.MORE or status is RunStatus.DROPPED
+                if not goes_on:
                     self._act_on(status, run)
             except BaseException as leaving:
                 self._abandon(leaving)
                 raise
-            if status is RunStatus.MORE or status is RunStatus.DROPPED:
+            if goes_on:
                 owing = self._owed and self._repay()
                 if wip.fulfil(1) == 0:
                     if owing:
@@ -162,6 +166,7 @@ class PushSubscription(Inlet):
             return False
         if self._seed is not MISSING and self._demand.value > 0:
             seed, self._seed = self._seed, MISSING
+            self._direct = not self._ended
             status = run.push(seed)
             if status is RunStatus.DROPPED:
                 self._owed += run.refund
@@ -190,7 +195,7 @@ class PushSubscription(Inlet):
     def _act_on(self, status: RunStatus, run: FusedRun) -> bool:
         if status is RunStatus.ENDED:
             self._ended = True
-            self._open = False
+            self._open = self._direct = False
             self._backlog.clear()
             self._upstream.cancel()
             status = run.finish()
