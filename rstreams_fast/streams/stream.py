@@ -327,7 +327,9 @@ class Stream(Publisher[T_co]):
 
         What had come before is not taken back: a source that starts anew repeats it. Elements that
         were asked for and have not come are asked for again. The error after the last retry is
-        passed on, and so is one that ``when(error)`` is false for, or that is no ``Exception``.
+        passed on, and so is one that ``when(error)`` is false for, or that is no ``Exception``. A
+        source that can be read once only gives nothing to retry: the stream then ends with the
+        error that was to be made good, and a note on it.
 
         ``delay``: seconds before each retry, or a function that gives them for the number of the
         retry, 1 for the first. Then a worker of one's own subscribes, at the time of ``timer``
