@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,36 @@ def test_results_taken_by_two_threads_are_taken_once(core: Any) -> None:
     if core.__name__.endswith("_python") or core.__name__.endswith("_cffi"):
         pytest.skip("plain Python objects cannot be broken")
     asyncio.run(body())
+
+
+def test_a_mailbox_that_fills_while_its_holder_looks_makes_it_wait(core: Any) -> None:
+    """Who delivers may find that others have filled the mailbox just before its own element."""
+
+    class Subscriber:
+        def __init__(self) -> None:
+            self.elements: list[tuple[int, int]] = []
+            self.errors: list[BaseException] = []
+
+        def on_subscribe(self, subscription: Any) -> None:
+            pass
+
+        def on_next(self, element: tuple[int, int]) -> None:
+            self.elements.append(element)
+
+        def on_error(self, error: BaseException) -> None:
+            self.errors.append(error)
+
+        def on_complete(self) -> None:
+            pass
+
+    for _ in range(ROUNDS // 10):
+        subscriber = Subscriber()
+        serializer = core.SignalSerializer(subscriber, capacity=1, on_full="wait")
+
+        def signal(thread: int, serializer: Any = serializer) -> None:
+            for n in range(300):
+                serializer.on_next((thread, n))
+
+        run_threads([partial(signal, thread) for thread in range(3)], timeout=LONG)
+        assert subscriber.errors == []
+        assert sorted(subscriber.elements) == [(t, n) for t in range(3) for n in range(300)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 import weakref
@@ -13,7 +12,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import UNBOUNDED
-from tests.helpers import DEADLINE, run_threads, wait_for
+from tests.helpers import DEADLINE, run_threads, wait_gone
 from tests.rules.probes import Recorder
 
 Make = Callable[[int], Any]
@@ -454,11 +453,9 @@ def test_spec313_the_subscriber_is_forgotten(make: Make, how: str) -> None:
     else:
         recorder.wait_terminal()
     recorder.check()
-    gone = threading.Event()
-    weakref.finalize(recorder, gone.set)
+    gone = weakref.ref(recorder)
     del recorder
-    gc.collect()
-    wait_for(gone, "the end of the subscriber")  # a worker may still be leaving the last signal
+    wait_gone(gone, "the subscriber")  # a worker may still be leaving the last signal
     assert subscription is not None  # held on purpose: it must not hold the subscriber
 
 

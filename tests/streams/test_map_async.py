@@ -16,7 +16,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.streams.boundary import Boundary
 from rstreams_fast.streams.map_async import MapAsync
-from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_gone
 from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send
 
 BOOM = RuntimeError("boom")
@@ -1025,11 +1025,9 @@ def test_cancelled_calls_end_in_their_own_time_and_keep_no_subscriber(
     subscription = recorder.subscription
     subscription.cancel()
     wait_for(cleaning)
-    gone = threading.Event()
-    weakref.finalize(recorder, gone.set)
+    gone = weakref.ref(recorder)
     del recorder
-    gc.collect()
-    wait_for(gone, "the subscriber's end")
+    wait_gone(gone, "the subscriber")
     assert subscription is not None  # held on purpose
     assert not cleaned.is_set()
     release[0]()

@@ -700,11 +700,10 @@ def test_nothing_keeps_the_subscriber_after_the_end(executor: Any) -> None:
         else:
             recorder.wait_terminal()
         subscription, error = recorder.subscription, recorder.error
-        gone = threading.Event()
-        weakref.finalize(recorder, gone.set)
+        gone = weakref.ref(recorder)
         recorder.subscription = None
         del recorder
-        wait_for(gone)
+        wait_gone(gone, "the subscriber")
         assert subscription is not None
         assert (error is not None) == (how == "error")  # held on purpose, with its traceback
 

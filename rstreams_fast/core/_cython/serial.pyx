@@ -291,7 +291,10 @@ cdef class SignalSerializer:
         if element is None:
             check_element(element)
         if rsfpy_serial_try_acquire(&self.serial):
-            return self._next_as_holder(element)
+            answer = self._next_as_holder(element)
+            if answer != RSF_SERIAL_FULL or not wait:
+                return answer
+            # Full of what came meanwhile; the drain is left, so there may be room by now.
         if self.fail_fast:
             if rsf_serial_is_cancelled(&self.serial):
                 return RSF_SERIAL_CANCELLED
