@@ -17,12 +17,8 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import jpype
 
 from rstreams_fast.tck import Verification
 from rstreams_fast.tck.command import VERIFICATIONS
@@ -34,8 +30,6 @@ from tests.jvm_tck.subjects import choose
 JOBS = 10
 #: Seconds after which a test that does not return is given up.
 LIMIT = 60.0
-#: Seconds from one collection in Java to the next.
-COLLECT_EVERY = 0.5
 EXIT_CANNOT_JUDGE = 2
 
 
@@ -96,27 +90,6 @@ def _tasks(what: str, names: list[str]) -> list[Task]:
     ]
 
 
-@contextmanager
-def _collecting() -> Iterator[None]:
-    """Have Java look for garbage now and then. The kit leaves a tenth of a second between its own
-    collection and the news of it (§3.13), which a busy machine may take up otherwise; what has been
-    found before needs none.
-    """
-    over = threading.Event()
-
-    def collect() -> None:
-        while not over.wait(COLLECT_EVERY):
-            jpype.java.lang.System.gc()
-
-    thread = threading.Thread(target=collect)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 def _judge(tasks: list[Task], jobs: int) -> dict[str, dict[str, Any]]:
     """Every task, ``jobs`` at a time; the results by subject, in the order of the tasks."""
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -133,11 +106,10 @@ def _judge(tasks: list[Task], jobs: int) -> dict[str, dict[str, Any]]:
             results[index] = _within_limit(tasks[index])
 
     threads = [threading.Thread(target=work) for _ in range(jobs)]
-    with _collecting():
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     found: dict[str, dict[str, Any]] = {}
     for index, task in enumerate(tasks):
         entry = found.setdefault(task.subject, {"kind": task.kind, "tests": []})
