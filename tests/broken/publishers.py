@@ -299,9 +299,14 @@ class EmitsFromThreads(CorrectPublisher):
 
     def subscribe(self, subscriber: Any, /) -> None:
         started: list[threading.Thread] = []
+        inside = threading.Barrier(2)
 
         class Subscription:
             def request(self, n: int, /) -> None:
+                if threading.current_thread() in started:  # within on_next
+                    with suppress(threading.BrokenBarrierError):
+                        inside.wait(1)
+                    return
                 both = threading.Barrier(2)
 
                 def emit() -> None:
