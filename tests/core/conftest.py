@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,6 +36,22 @@ def load(name: str) -> Any:
 @pytest.fixture(params=BACKENDS)
 def core(request: pytest.FixtureRequest) -> Any:
     return load(request.param)
+
+
+def call_once_in_place_of(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, call: Callable[..., Any]
+) -> None:
+    """Have ``call`` made where cffi's ``module`` next calls the C function ``name``."""
+    lib = module.lib
+
+    class Once:
+        def __getattr__(self, wanted: str) -> Any:
+            if wanted != name:
+                return getattr(lib, wanted)
+            monkeypatch.setattr(module, "lib", lib)
+            return call
+
+    monkeypatch.setattr(module, "lib", Once())
 
 
 #: Seconds that Ctrl-C may take to come out of a parked call, and how often a busy machine may

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rstreams_fast.errors import NoneSignal, OverlappingCalls, RingClosed
-from tests.core.conftest import BACKENDS, MODULES, run_interrupted
+from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, run_interrupted
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
 
 
@@ -589,19 +589,12 @@ def test_a_signal_handler_may_close_it_while_it_is_being_closed(
     module = sys.modules[core.SpscRing.__module__]
     lib = module.lib
 
-    class Interrupted:
-        """C's functions; in the middle of a look at the end this comes."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(lib, name)
-
-        def rsf_ring_is_closed(self, at: Any) -> Any:
-            monkeypatch.setattr(module, "lib", lib)
-            ring.close()
-            return lib.rsf_ring_is_closed(at)
+    def interrupted(at: Any) -> Any:
+        ring.close()
+        return lib.rsf_ring_is_closed(at)
 
     ring = core.SpscRing(4)
-    monkeypatch.setattr(module, "lib", Interrupted())
+    call_once_in_place_of(monkeypatch, module, "rsf_ring_is_closed", interrupted)
     start_thread(ring.close).result()
     assert module.lib is lib
     assert ring.closed

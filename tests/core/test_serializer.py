@@ -15,7 +15,7 @@ import pytest
 
 from rstreams_fast.core import Emission
 from rstreams_fast.errors import BufferOverflow, NoneSignal, OverlappingCalls
-from tests.core.conftest import BACKENDS, MODULES, load, run_interrupted
+from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, load, run_interrupted
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
 
 
@@ -713,21 +713,14 @@ def test_a_subscription_that_comes_just_when_it_ends_is_cancelled(
     module = sys.modules[core.SignalSerializer.__module__]
     lib = module.lib
 
-    class Interrupted:
-        """C's functions; in the middle of a look at the end this comes."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(lib, name)
-
-        def rsf_serial_is_cancelled(self, at: Any) -> Any:
-            seen = lib.rsf_serial_is_cancelled(at)
-            monkeypatch.setattr(module, "lib", lib)
-            getattr(serializer, end)()
-            return seen
+    def interrupted(at: Any) -> Any:
+        seen = lib.rsf_serial_is_cancelled(at)
+        getattr(serializer, end)()
+        return seen
 
     subscriber, upstream = Recorder(), Upstream()
     serializer = core.SignalSerializer(subscriber)
-    monkeypatch.setattr(module, "lib", Interrupted())
+    call_once_in_place_of(monkeypatch, module, "rsf_serial_is_cancelled", interrupted)
     start_thread(lambda: serializer.on_subscribe(upstream)).result()
     assert module.lib is lib
     assert upstream.cancelled == 1
@@ -741,21 +734,14 @@ def test_a_subscription_that_comes_while_the_end_is_taken_out_is_cancelled(
     module = sys.modules[core.SignalSerializer.__module__]
     lib = module.lib
 
-    class Interrupted:
-        """C's functions; before the end that was found can be acted on this comes."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(lib, name)
-
-        def rsf_glue_next(self, *args: Any) -> Any:
-            found = lib.rsf_glue_next(*args)
-            monkeypatch.setattr(module, "lib", lib)
-            start_thread(lambda: serializer.on_subscribe(upstream)).result()
-            return found
+    def interrupted(*args: Any) -> Any:
+        found = lib.rsf_glue_next(*args)
+        start_thread(lambda: serializer.on_subscribe(upstream)).result()
+        return found
 
     subscriber, upstream = Recorder(), Upstream()
     serializer = core.SignalSerializer(subscriber)
-    monkeypatch.setattr(module, "lib", Interrupted())
+    call_once_in_place_of(monkeypatch, module, "rsf_glue_next", interrupted)
     serializer.on_complete()
     assert module.lib is lib
     assert upstream.cancelled == 1

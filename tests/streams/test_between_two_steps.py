@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams import pull, unbatch
+from rstreams_fast.streams import concat, flat_map, pull, unbatch
 from rstreams_fast.streams.drain import Drain
 from tests.helpers import TestThread, start_thread, wait_for, wait_gone
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 
 def test_an_error_left_while_the_drain_looks_for_it_is_signalled(
@@ -77,3 +77,34 @@ def test_an_iterable_that_comes_while_everything_is_let_go_of_is_not_kept(
     del element
     wait_gone(gone, "the iterable")
     assert recorder.subscription is not None
+
+
+@pytest.mark.parametrize(
+    ("operator", "subscription"),
+    [
+        ("concat_map", concat._ConcatMapSubscription),
+        ("flat_map", flat_map._FlatMapSubscription),
+    ],
+)
+def test_an_element_that_comes_while_everything_is_let_go_of_is_not_kept(
+    operator: str, subscription: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Element:
+        pass
+
+    outer = ManualPublisher()
+    stream: Any = rsf.from_publisher(outer)
+    recorder = subscribed(getattr(stream, operator)(lambda _x: rsf.empty()), 1)
+    link_next = subscription._link_next
+
+    def cancelled_before(self: Any, link: Any, element: Any, /) -> None:
+        start_thread(recorder.subscription.cancel).result()
+        link_next(self, link, element)
+
+    monkeypatch.setattr(subscription, "_link_next", cancelled_before)
+    element = Element()
+    gone = weakref.ref(element)
+    outer.subscriber.on_next(element)
+    del element
+    wait_gone(gone, "the element")
+    assert recorder.signals == [("on_subscribe",)]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
-import weakref
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.flat_map import _FlatMapSubscription
-from tests.helpers import Counted, run_threads, start_thread, wait_gone
+from tests.helpers import Counted, run_threads
 from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -420,26 +418,3 @@ def test_cancel_races_with_opening_publishers(no_leaked_threads: None) -> None:
         recorder.subscription.cancel()
         recorder.check()
         over.wait_until(opened.value, "publishers over")
-
-
-def test_an_element_that_comes_while_everything_is_let_go_of_is_not_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Element:
-        pass
-
-    outer = ManualPublisher()
-    recorder = subscribed(rsf.from_publisher(outer).flat_map(lambda _x: rsf.empty()), 1)
-    link_next = _FlatMapSubscription._link_next
-
-    def cancelled_before(self: _FlatMapSubscription, link: Any, element: Any, /) -> None:
-        start_thread(recorder.subscription.cancel).result()
-        link_next(self, link, element)
-
-    monkeypatch.setattr(_FlatMapSubscription, "_link_next", cancelled_before)
-    element = Element()
-    gone = weakref.ref(element)
-    outer.subscriber.on_next(element)
-    del element
-    wait_gone(gone, "the element")
-    assert recorder.signals == [("on_subscribe",)]
