@@ -113,8 +113,10 @@ class _PullSubscription(Drain):
         completion comes at the earliest moment.
         """
         source, run = self._source, self._run
-        if source is None or (self._seed and (run is None or run.pulled == 0)):
+        if source is None:
             return False
+        if self._seed and not self._program.takes_nothing and (run is None or run.pulled == 0):
+            return False  # the seed is to follow
         try:
             self._ended = at_end(source)
         except Exception as raised:

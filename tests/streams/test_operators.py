@@ -326,6 +326,14 @@ def test_take_0_does_not_even_open_its_iterable() -> None:
     assert recorder.signals == [("on_subscribe",), ("on_complete",)]
 
 
+def test_take_0_needs_no_request_though_a_seed_is_there_to_come_first() -> None:
+    for stages in (lambda s: s, lambda s: s.map(str).filter(bool), lambda s: s.batch(2)):
+        recorder = Recorder()
+        stages(rsf.range_(5).scan(lambda a, b: a + b, 10)).take(0).subscribe(recorder)
+        assert recorder.signals == [("on_subscribe",), ("on_complete",)]
+    assert rsf.range_(5).scan(lambda a, b: a + b, 10).take(0).reduce(max, 7).to_list() == [7]
+
+
 def test_what_a_filter_drops_is_asked_for_again_before_upstream_runs_dry() -> None:
     publisher = asked(lambda s: s.filter(lambda x: x < 0), 8)
     for sent in range(1000):
