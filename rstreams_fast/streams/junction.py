@@ -125,7 +125,8 @@ class Junction(Drain):
         mine = waits.figures(
             self._demand,
             name=self._name,
-            held=len(self._mail) + sum(len(link.queue or ()) for link in links),
+            held=sum(type(what) is not Ended for _, what in list(self._mail))
+            + sum(len(link.queue or ()) for link in links),
             max_held=self._max_held,
         )
         return (mine, *(figures for link in links for figures in link.figures()))

@@ -452,6 +452,26 @@ def test_what_is_held_and_waited_for_is_readable() -> None:
     recorder.subscription.cancel()
 
 
+def test_an_end_that_waits_to_be_seen_is_no_element_that_is_held() -> None:
+    a, b, c = publishers = ManualPublisher(), ManualPublisher(), ManualPublisher()
+    held = []
+
+    def look(recorder: Recorder, element: str) -> None:
+        if element == "a0":
+            for one in (b, c):
+                send(one, "last")
+                one.subscriber.on_complete()
+            a.subscriber.on_complete()
+            (figures,) = rsf.figures_of(recorder.subscription)
+            held.append((figures.held, figures.max_held))
+
+    recorder = subscribed(rsf.merge(*publishers, prefetch=1), 5, on_next=look)
+    send(a, "a0")
+    assert held == [(2, 3)]
+    assert recorder.elements == ["a0", "last", "last"]
+    assert recorder.terminal == ("on_complete",)
+
+
 @pytest.mark.parametrize("combine", [rsf.merge, rsf.zip_])
 def test_an_element_on_its_way_when_the_stream_ends_is_kept_nowhere(combine: Any) -> None:
     """Its thread has passed the last look at the end when another one cancels."""
