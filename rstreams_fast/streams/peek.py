@@ -87,30 +87,43 @@ class _PeekSubscription(Live):
                 self._release()
                 raise
 
+    # What leaves an observer (KeyboardInterrupt and its like) is on its way to whoever called: the
+    # others are told all the same, or would wait for ever.
+
     def on_error(self, error: BaseException, /) -> None:
-        self._peek.tell("on_error", error)
-        subscriber = self._release()
-        if subscriber is not None:
-            subscriber.on_error(error)
+        try:
+            self._peek.tell("on_error", error)
+        finally:
+            subscriber = self._release()
+            if subscriber is not None:
+                subscriber.on_error(error)
 
     def on_complete(self) -> None:
-        self._peek.tell("on_complete")
-        subscriber = self._release()
-        if subscriber is not None:
-            subscriber.on_complete()
+        try:
+            self._peek.tell("on_complete")
+        finally:
+            subscriber = self._release()
+            if subscriber is not None:
+                subscriber.on_complete()
 
     def request(self, n: int, /) -> None:
         subscription = self._subscription
         if subscription is not None:
-            self._peek.tell("on_request", n)
+            try:
+                self._peek.tell("on_request", n)
+            except BaseException:
+                self.cancel()
+                raise
             subscription.request(n)
 
     def cancel(self) -> None:
         subscription = self._subscription
         if subscription is not None and self._cancelled.cancel():
-            self._peek.tell("on_cancel")
-            self._release()
-            subscription.cancel()
+            try:
+                self._peek.tell("on_cancel")
+            finally:
+                self._release()
+                subscription.cancel()
 
     def figures(self) -> tuple[BoundaryFigures, ...]:
         return figures_above(self._subscription)

@@ -323,6 +323,35 @@ def test_an_observer_sees_cancel_once_and_nothing_after_the_end() -> None:
     assert seen == [1, "cancel"]
 
 
+def leave(*_args: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("call", ["request", "cancel"])
+def test_an_interrupt_out_of_an_observer_cancels_upstream(call: str) -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    stream: Any = getattr(rsf.from_publisher(publisher), f"do_on_{call}")(leave)
+    stream.subscribe(recorder)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(recorder.subscription, call)(*[1] * (call == "request"))
+    assert (publisher.requests, publisher.cancels) == ([], 1)
+    recorder.subscription.cancel()
+    recorder.subscription.request(1)
+    assert (publisher.requests, publisher.cancels) == ([], 1)
+
+
+@pytest.mark.parametrize("end", ["error", "complete"])
+def test_an_interrupt_out_of_an_observer_keeps_no_end_from_downstream(end: str) -> None:
+    publisher, recorder = ManualPublisher(), Recorder()
+    stream: Any = getattr(rsf.from_publisher(publisher), f"do_on_{end}")(leave)
+    stream.subscribe(recorder)
+    error = (OSError("the end"),) * (end == "error")
+    with pytest.raises(KeyboardInterrupt):
+        getattr(publisher.subscriber, f"on_{end}")(*error)
+    assert recorder.terminal == (f"on_{end}", *error)
+    recorder.check()
+
+
 # -- description and import ------------------------------------------------------------------------
 
 
