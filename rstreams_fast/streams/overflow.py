@@ -234,6 +234,10 @@ class OverflowSubscription(Inlet):
                 on_drop(victim)
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
+            except BaseException as leaving:  # to whoever sent, so the subscriber is told as well
+                if self._demand.value >= 0:
+                    self._fail(leaving)
+                raise
 
     # -- signals from upstream -------------------------------------------------------------------
 

@@ -675,6 +675,25 @@ def test_what_on_drop_raises_is_no_part_of_the_stream(monkeypatch: pytest.Monkey
     assert "on_drop" in seen[0].err_msg
 
 
+@pytest.mark.parametrize("strategy", [Overflow.DROP_OLDEST, Overflow.DROP_LATEST, Overflow.BUFFER])
+def test_an_interrupt_out_of_on_drop_leaves_and_ends_the_stream(strategy: Overflow) -> None:
+    interrupt = KeyboardInterrupt()
+
+    def leave(_element: int) -> None:
+        raise interrupt
+
+    source, recorder = Source(), Recorder()
+    rsf.from_publisher(source).on_overflow(strategy, capacity=1, on_drop=leave).subscribe(recorder)
+    source.send(1)
+    with pytest.raises(KeyboardInterrupt):
+        source.send(2)
+    assert source.cancels == 1
+    assert recorder.signals == [("on_subscribe",), ("on_error", interrupt)]
+    source.send(3)
+    recorder.subscription.request(5)
+    recorder.check()
+
+
 def test_on_drop_keeps_nobody_from_the_elements() -> None:
     inside, go_on = threading.Event(), threading.Event()
 
