@@ -76,6 +76,8 @@ class _TimeoutSubscription(PushSubscription):
         return self._since + self._seconds if self._demand.value > 0 else None
 
     def _check(self) -> None:
+        if self._delivering:
+            return  # whatever the time is: it stands still
         due, run = self._due(), self._run
         if due is not None and run is not None and due <= self._deadline.now():
             self._fail(

@@ -220,6 +220,44 @@ def test_it_gives_up_while_upstream_still_keeps_the_caller() -> None:
     recorder.check()
 
 
+class Leaping(ManualTimer):
+    """Its clock leaps ahead between two looks at it, as for a thread that has to wait for its
+    turn.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaps = 0
+        self.set_again = threading.Event()
+
+    def now(self) -> float:
+        now = super().now()
+        if self.leaps:
+            self.leaps -= 1
+            self._now += 10
+        return now
+
+    def call_later(self, *args: Any) -> Any:
+        if self._now:
+            self.set_again.set()
+        return super().call_later(*args)
+
+
+def test_the_clock_stands_still_during_an_element_however_late_it_is_looked_at() -> None:
+    timer, publisher = Leaping(), ManualPublisher()
+
+    def work(_recorder: Recorder, _element: int) -> None:
+        timer.leaps = 4  # twice by who sees the alarm, twice by who is to act on it
+        timer.advance(10)
+        wait_for(timer.set_again, "another alarm")
+
+    recorder = Recorder(request=2, on_next=work)
+    rsf.from_publisher(publisher).timeout(10, timer=timer).subscribe(recorder)
+    publisher.subscriber.on_next(1)
+    assert recorder.signals == [("on_subscribe",), ("on_next", 1)]
+    recorder.subscription.cancel()
+
+
 # -- races -----------------------------------------------------------------------------------------
 
 
