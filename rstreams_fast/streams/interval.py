@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.api import Subscriber
 from rstreams_fast.runtime.executors import CALLER, check_executor, describe_executor, resource
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["interval"]
 
+SHORTEST: Final = 1e-9
+"""The shortest period, in seconds: clocks tell no less."""
+
 
 def interval(
     seconds: float,
@@ -30,7 +33,7 @@ def interval(
     executor: Executor | asyncio.AbstractEventLoop | None = None,
     timer: Timer | None = None,
 ) -> Stream[int]:
-    """A tick every ``seconds``: 0, 1, 2, ..., without end.
+    """A tick every ``seconds``, which are 1e-9 at least: 0, 1, 2, ..., without end.
 
     Tick ``n`` comes ``delay + n * seconds`` after ``subscribe``, or a little later, but delays do
     not add up; ``delay=None`` is ``seconds``. Ticks missed because the process was stopped, or the
@@ -45,6 +48,8 @@ def interval(
     would be the timer, is refused). ``timer=None`` is the one of this process.
     """
     period = check_seconds("seconds", seconds, positive=True)
+    if period < SHORTEST:  # the numbers of ticks would soon be beyond all that floats can hold
+        raise ValueError(f"seconds must be at least {SHORTEST}, got {period}")
     first = period if delay is None else check_seconds("delay", delay)
     check_executor(executor)
     if isinstance(executor, str):

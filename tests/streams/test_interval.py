@@ -416,6 +416,10 @@ def test_arguments_are_checked() -> None:
     for wrong in (0, -1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="seconds must be > 0 and finite"):
             rsf.interval(wrong)
+    for wrong in (5e-324, 1e-300, 0.9e-9):  # else a tick's number is beyond what floats hold
+        with pytest.raises(ValueError, match="seconds must be at least 1e-09, got"):
+            rsf.interval(wrong)
+    assert "one every 1e-09 s" in rsf.interval(1e-9).describe()
     with pytest.raises(TypeError, match="seconds must be a number of seconds"):
         rsf.interval("1")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="delay must be >= 0"):
