@@ -100,7 +100,7 @@ def error(error: BaseException, /) -> Stream[Never]:
     """No element: fails at once with ``error``."""
     if not isinstance(error, BaseException):
         raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
-    return Stream(Foreign(_Failed(error), f"error({error!r})", trusted=False))
+    return Stream(Foreign(_Failed(error), f"error({shown(error)})", trusted=False))
 
 
 def never() -> Stream[Never]:

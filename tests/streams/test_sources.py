@@ -221,6 +221,17 @@ def test_error_fails_at_once_with_the_very_exception() -> None:
         rsf.error(ValueError)  # type: ignore[arg-type]
 
 
+def test_error_takes_an_exception_that_cannot_be_shown() -> None:
+    class Unshown(Exception):
+        def __repr__(self) -> str:
+            raise OSError("no")
+
+    stream = rsf.error(Unshown())
+    assert "error(<Unshown that cannot be shown>)" in stream.describe()
+    with pytest.raises(Unshown):
+        stream.run()
+
+
 def test_never_neither_gives_nor_ends_but_keeps_the_rules() -> None:
     recorder = collected(rsf.never())
     assert recorder.signals == [("on_subscribe",)]
