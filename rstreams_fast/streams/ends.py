@@ -7,10 +7,11 @@ refuse, and their ``*_async`` twins take over.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar, overload
 
 from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.core import MISSING, DemandCounter
@@ -36,6 +37,7 @@ from rstreams_fast.streams.tuning import PREFETCH, replenish_at
 
 if TYPE_CHECKING:
     import asyncio
+    from types import FrameType
 
 __all__ = [
     "ForEach",
@@ -97,12 +99,16 @@ class Run(Live):
         Raises the stream's error (or what ``on_next`` or ``on_complete`` raised) as itself,
         ``concurrent.futures.CancelledError`` after :meth:`cancel`, ``TimeoutError`` when the stream
         goes on, and ``RuntimeError`` where waiting would block a running event loop. The stream's
-        own functions must not wait for it: it cannot end before they return.
+        own functions must not wait for it: it cannot end before they return. ``on_next``,
+        ``on_error`` and ``on_complete`` get a ``RuntimeError`` if they do, without a ``timeout``;
+        those of stages above would wait for ever.
         """
         timeout = check_timeout(timeout)
         if not self._done:
             refuse_in_loop("result()", "await the Run instead")
             self._check_process()
+            if timeout is None:
+                self._refuse_within()
             self._park(timeout)
         self._seen = True
         raise_failure(self._failure)
@@ -113,6 +119,21 @@ class Run(Live):
         Cancelling the task that awaits cancels the stream.
         """
         return self._wait().__await__()
+
+    def _refuse_within(self) -> None:
+        """Refuse to wait, in a function of the end, for that function."""
+        end = self._end
+        frame: FrameType | None = sys._getframe()
+        try:
+            while frame is not None and end is not None:
+                if frame.f_code in _CALLING and frame.f_locals.get("self") is end:
+                    raise RuntimeError(
+                        "result() would wait for ever: it was called from within a function of the "
+                        "very stream, which cannot end before that function returns"
+                    )
+                frame = frame.f_back
+        finally:
+            del end, frame  # the traceback keeps this frame
 
     def _park(self, timeout: float | None) -> None:
         event = new_event()
@@ -342,6 +363,10 @@ class ForEach(_RunEnd[T]):
 
     def let_go(self) -> None:
         self._on_next = self._on_error = self._on_complete = None
+
+
+# Whoever is called by these cannot wait for the end of the stream.
+_CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
 
 
 class _ToList(_RunEnd[T]):

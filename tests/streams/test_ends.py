@@ -290,6 +290,50 @@ def test_result_waits_no_longer_than_it_was_told() -> None:
     run.cancel()
 
 
+@pytest.mark.parametrize("where", ["on_next", "on_complete", "on_error"])
+@pytest.mark.parametrize("on_a_worker", [True, False])
+def test_a_function_of_the_stream_does_not_wait_for_it_for_ever(
+    where: str, on_a_worker: bool, dropped: list[BaseException]
+) -> None:
+    publisher, runs = ManualPublisher(), []
+    told: list[BaseException] = []
+
+    def wait(*_args: Any) -> None:
+        with pytest.raises(TimeoutError):  # it may have a look
+            runs[0].result(timeout=0)
+        try:
+            runs[0].result()
+        except RuntimeError as error:
+            told.append(error)
+            raise
+
+    functions: dict[str, Any] = {"on_next": no_op, where: wait}
+    stream = rsf.from_publisher(publisher)
+    runs.append(ends.for_each(stream.publish_on() if on_a_worker else stream, **functions))
+    publisher.wait_requested(1)
+    if where == "on_next":
+        publisher.subscriber.on_next(1)
+    elif where == "on_complete":
+        publisher.subscriber.on_complete()
+    else:
+        publisher.subscriber.on_error(BOOM)
+    with pytest.raises(RuntimeError) as caught:
+        runs[0].result(DEADLINE)
+    assert "result() would wait for ever" in str(told[0])
+    assert caught.value is (BOOM if where == "on_error" else told[0])
+    assert dropped == told * (where == "on_error")
+
+
+def test_a_function_of_one_stream_may_wait_for_another() -> None:
+    seen: list[int] = []
+
+    def wait(n: int) -> None:
+        ends.for_each(rsf.range_(n).publish_on(), seen.append).result()
+
+    ends.for_each(rsf.range_(1, 3), wait).result()
+    assert seen == [0, 0, 1]
+
+
 def test_result_inside_a_running_loop_is_refused_if_it_would_wait() -> None:
     async def main() -> None:
         run = ends.for_each(ManualPublisher(), no_op)
