@@ -6,6 +6,7 @@ import argparse
 import fnmatch
 import importlib
 import inspect
+import io
 import json
 import logging
 import sys
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 from rstreams_fast.tck import runner
 from rstreams_fast.tck.blackbox import SubscriberBlackboxVerification
-from rstreams_fast.tck.outcome import HookFailed
+from rstreams_fast.tck.outcome import HookFailed, place_of, raised_by
 from rstreams_fast.tck.processor import IdentityProcessorVerification
 from rstreams_fast.tck.publisher_beyond import PublisherVerification
 from rstreams_fast.tck.runner import (
@@ -41,7 +42,7 @@ VERIFICATIONS: Final[dict[str, type[Verification]]] = {
     "processor": IdentityProcessorVerification,
 }
 OUTCOMES: Final = (KEPT, BROKEN, ERROR, NOT_MET, NOT_APPLICABLE, UNTESTED)
-EXIT_KEPT, EXIT_BROKEN, EXIT_COULD_NOT_RUN = 0, 1, 2
+EXIT_KEPT, EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 DESCRIPTION = (
     "Runs the test kit on any implementation. TARGET names a class, an instance or a module that "
@@ -49,7 +50,14 @@ DESCRIPTION = (
     "create_whitebox_subscriber(probe), create_identity_processor(buffer_size). No inheritance is "
     "needed; settings are attributes of the same names as those of the verifications."
 )
-EPILOG = "Exit status: 0 every rule is kept; 1 a rule is broken; 2 the kit could not run."
+EPILOG = (
+    "Exit status: 0 every rule is kept; 1 a rule is broken; 2 the kit could not run; "
+    "130 stopped by Ctrl-C."
+)
+
+
+#: What an attribute is that is not there.
+_ABSENT: Final = object()
 
 
 class CouldNotRun(Exception):
@@ -79,6 +87,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the kit; return the exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # elements may hold any character
+    try:
+        return _run(options)
+    except KeyboardInterrupt:
+        print("rstreams-fast tck: stopped by Ctrl-C", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         found = verifications_of(_load(options.target))
         chosen = _choose(found, options.only)
@@ -137,8 +155,9 @@ def _load(target: str) -> Any:
         found: Any = importlib.import_module(name)
         for part in attribute.split(".") if attribute else ():
             found = getattr(found, part)
-    except Exception as raised:
-        raise CouldNotRun(f"cannot load {target}: {type(raised).__name__}: {raised}") from raised
+    except (Exception, SystemExit) as raised:
+        said = f"{type(raised).__name__}: {raised}{place_of(raised)}"
+        raise CouldNotRun(f"cannot load {target}: {said}") from raised
     return found
 
 
@@ -153,14 +172,11 @@ def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
                 return _checked({kind: target})
         raise CouldNotRun(f"{target.__name__} does not define {target.essential_hook}")
     if inspect.isclass(target):
-        try:
-            target = target()
-        except Exception as raised:
-            raise CouldNotRun(f"{target.__name__}() raised {raised!r}") from raised
+        target = _make(target)
     found: dict[str, type[Verification]] = {
         kind: _adapt(base, target)
         for kind, base in VERIFICATIONS.items()
-        if callable(getattr(target, base.essential_hook, None))
+        if callable(_attribute(target, base.essential_hook))
     }
     if not found:
         hooks = ", ".join(base.essential_hook for base in VERIFICATIONS.values())
@@ -169,10 +185,28 @@ def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
     return _checked(found)
 
 
+def _make(target: type[Any]) -> Any:
+    """``target()``; every test has one of its own."""
+    try:
+        return target()
+    except (Exception, SystemExit) as raised:
+        raise CouldNotRun(f"{target.__name__}() {raised_by(raised)}") from raised
+
+
+def _attribute(target: Any, name: str) -> Any:
+    """A hook or a setting of ``target``; ``_ABSENT`` if it has none."""
+    try:
+        return getattr(target, name)
+    except AttributeError:
+        return _ABSENT
+    except (Exception, SystemExit) as raised:
+        raise CouldNotRun(f"the attribute {name} {raised_by(raised)}") from raised
+
+
 def _checked(found: dict[str, type[Verification]]) -> dict[str, Callable[[], Verification]]:
     try:
         for verification in found.values():
-            verification().check_settings()
+            _make(verification).check_settings()
     except HookFailed as wrong:
         raise CouldNotRun(str(wrong)) from wrong
     return dict(found)
@@ -181,21 +215,19 @@ def _checked(found: dict[str, type[Verification]]) -> dict[str, Callable[[], Ver
 def _adapt(base: type[Verification], target: Any) -> type[Verification]:
     """A verification that takes its hooks and settings from ``target``."""
     members: dict[str, Any] = {
-        name: staticmethod(getattr(target, name)) for name in base.hooks if hasattr(target, name)
+        name: staticmethod(hook)
+        for name in base.hooks
+        if (hook := _attribute(target, name)) is not _ABSENT
     }
     members.update(
-        {
-            name: value
-            for name in base.settings
-            if hasattr(target, name) and _is_setting(value := getattr(target, name))
-        }
+        {name: value for name in base.settings if _is_setting(value := _attribute(target, name))}
     )
     return type("Adapted", (base,), {**members, "__module__": "adapted"})
 
 
 def _is_setting(value: object) -> bool:
     """Whether it can be meant as a setting: a module may have a function called ``limit``."""
-    return not callable(value) and not inspect.ismodule(value)
+    return value is not _ABSENT and not callable(value) and not inspect.ismodule(value)
 
 
 def _choose(

@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
+import importlib
+import traceback
+from pathlib import Path
+
 from rstreams_fast.tck.rules import RULES
 
-__all__ = ["HookFailed", "NotApplicable", "OptionalNotMet", "RuleBroken", "Untested"]
+__all__ = [
+    "HookFailed",
+    "NotApplicable",
+    "OptionalNotMet",
+    "RuleBroken",
+    "Untested",
+    "place_of",
+    "raised_by",
+]
+
+_KIT = str(Path(__file__).parent)
+_IMPORTS = ("<frozen importlib", str(Path(importlib.__file__)))
+
+
+def raised_by(raised: BaseException) -> str:
+    """``raised ...``, and where."""
+    return f"raised {raised!r}{place_of(raised)}"
+
+
+def place_of(raised: BaseException) -> str:
+    """Where it was raised, in brackets; nothing if the kit itself raised it, or an import."""
+    for frame in reversed(traceback.extract_tb(raised.__traceback__)):
+        if frame.filename.startswith(_KIT):
+            break
+        if not frame.filename.startswith(_IMPORTS):
+            return f" ({frame.filename}:{frame.lineno}, in {frame.name})"
+    return ""
 
 
 class RuleBroken(AssertionError):

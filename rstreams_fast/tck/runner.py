@@ -65,6 +65,8 @@ def _run_one(verification: Verification, test: Test) -> tuple[str, str]:
         return UNTESTED, str(reason)
     except HookFailed as failed:
         return ERROR, str(failed)
-    except Exception as raised:  # the puppet of a whitebox subscriber, say
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:  # what a hook skips its test by, say
         return ERROR, f"{type(raised).__name__}: {raised}"
     return KEPT, ""

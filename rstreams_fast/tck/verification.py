@@ -20,6 +20,7 @@ from rstreams_fast.tck.outcome import (
     OptionalNotMet,
     RuleBroken,
     Untested,
+    raised_by,
 )
 
 __all__ = ["Test", "Verification", "list_tests", "rule"]
@@ -251,9 +252,9 @@ class Verification:
         """
         try:
             made = self.environment.call(getattr(self, name), *arguments)
-        except Exception as raised:
+        except (Exception, SystemExit) as raised:
             raise HookFailed(
-                f"{name}({', '.join(map(show, arguments))}) raised {raised!r}"
+                f"{name}({', '.join(map(show, arguments))}) {raised_by(raised)}"
             ) from raised
         if inspect.iscoroutine(made):
             made.close()

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar, Protocol
 
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show
-from rstreams_fast.tck.outcome import HookFailed, RuleBroken
+from rstreams_fast.tck.outcome import HookFailed, RuleBroken, raised_by
 from rstreams_fast.tck.probes import ProbePublisher, ProbeSubscription, same
 from rstreams_fast.tck.subscriber import Stage, SubscriberTests, TestError
 from rstreams_fast.tck.verification import rule
@@ -113,7 +114,16 @@ class _WhiteboxStage(Stage):
         environment.history.add("puppet", name, *arguments)
         if self.probe.puppet is None:
             raise HookFailed("the subscriber did not call probe.register_on_subscribe(puppet)")
-        environment.call(getattr(self.probe.puppet, name), *arguments)
+        try:
+            made = environment.call(getattr(self.probe.puppet, name), *arguments)
+        except (Exception, SystemExit) as raised:
+            call = f"{name}({', '.join(map(show, arguments))})"
+            raise HookFailed(f"the puppet's {call} {raised_by(raised)}") from raised
+        if inspect.iscoroutine(made):
+            made.close()
+            raise HookFailed(
+                f"the puppet's {name} is a coroutine function: set asyncio_bound = True"
+            )
 
     def forget(self) -> None:
         self.probe.puppet = None

@@ -16,6 +16,7 @@ from rstreams_fast.tck import PublisherVerification
 from tests.broken.processors import CorrectProcessor
 from tests.broken.publishers import IgnoresDemand, with_subscription
 from tests.broken.subscribers import CorrectSubscriber, CorrectWhitebox
+from tests.helpers import run_python
 
 HERE = "tests.tck.test_command"
 SPEC101 = "required_spec101_subscriptionRequestMustResultInTheCorrectNumberOfProducedElements"
@@ -58,6 +59,80 @@ class NeedsArguments:
         self.address = address
 
     create_publisher = Kept.create_publisher
+
+
+class NeedsArgumentsToVerify(PublisherVerification):
+    __test__ = False
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    create_publisher = Kept.create_publisher
+
+
+class AsksItsServer(Kept):
+    @property
+    def timeout(self) -> float:
+        raise OSError("no connection")
+
+
+class HasAServerBehindItsHook:
+    @property
+    def create_publisher(self) -> Any:
+        raise OSError("no connection")
+
+
+class LeavesWhenMade(Kept):
+    def __init__(self) -> None:
+        sys.exit(0)
+
+
+class LeavesWhenAsked:
+    def create_publisher(self, elements: int) -> Any:
+        sys.exit(0)
+
+
+class SkipsWhenAsked:
+    def create_publisher(self, elements: int) -> Any:
+        pytest.skip("no server")
+
+
+class IsInterrupted:
+    def create_publisher(self, elements: int) -> Any:
+        raise KeyboardInterrupt
+
+
+class PuppetFails:
+    timeout = 1.0
+
+    def create_whitebox_subscriber(self, probe: Any) -> Any:
+        class Subscriber(CorrectWhitebox):
+            def trigger_request(self, n: int, /) -> None:
+                raise OSError("no connection")
+
+        return Subscriber(probe)
+
+
+class PuppetIsAsync:
+    timeout = 1.0
+
+    def create_whitebox_subscriber(self, probe: Any) -> Any:
+        class Subscriber(CorrectWhitebox):
+            async def trigger_request(self, n: int, /) -> None:  # type: ignore[override]
+                self.ask(n)
+
+        return Subscriber(probe)
+
+
+class SpeaksJapanese:
+    """Breaks a rule, and the message shows its element."""
+
+    def create_publisher(self, elements: int) -> Any:
+        class Publisher:
+            def subscribe(self, subscriber: Any, /) -> None:
+                subscriber.on_next("\u65e5\u672c")
+
+        return Publisher()
 
 
 class Nothing:
@@ -121,6 +196,10 @@ def test_what_breaks_a_rule_exits_with_1_and_says_how(
         ([f"{HERE}:NoSuchClass"], "cannot load"),
         ([f"{HERE}:Nothing"], "Nothing has none of the hooks create_publisher"),
         ([f"{HERE}:NeedsArguments"], "NeedsArguments() raised TypeError"),
+        ([f"{HERE}:NeedsArgumentsToVerify"], "NeedsArgumentsToVerify() raised TypeError"),
+        ([f"{HERE}:AsksItsServer"], "tck: the attribute timeout raised OSError('no connection') ("),
+        ([f"{HERE}:HasAServerBehindItsHook"], "tck: the attribute create_publisher raised OSError"),
+        ([f"{HERE}:LeavesWhenMade"], "tck: LeavesWhenMade() raised SystemExit(0) ("),
         ([f"{HERE}:WrongSetting"], "tck: max_elements must be an int >= 0, is '3'"),
         ([f"{HERE}:WrongVerification"], "tck: timeout must be seconds, a finite number > 0, is -1"),
         ([f"{HERE}:Kept", "--only", "processor"], "has no create_identity_processor"),
@@ -138,9 +217,59 @@ def test_what_cannot_run_exits_with_2_and_says_why(
     assert ("tests of" in said.out) == ("nothing was verified" in says)  # else before any test
 
 
-def test_a_hook_that_raises_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tck(f"{HERE}:CannotRun", "--only", "1.1") == 2
-    assert "create_publisher(5) raised OSError('no connection')" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("target", "rule", "says"),
+    [
+        ("CannotRun", "1.2", "create_publisher(3) raised OSError('no connection')"),
+        ("LeavesWhenAsked", "1.2", "create_publisher(3) raised SystemExit(0)"),
+        ("SkipsWhenAsked", "1.2", "Skipped: no server"),
+        ("PuppetFails", "3.8", "the puppet's trigger_request(2) raised OSError('no connection')"),
+        ("PuppetIsAsync", "3.8", "trigger_request is a coroutine function: set asyncio_bound"),
+    ],
+)
+def test_a_hook_that_fails_exits_with_2(
+    target: str, rule: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tck(f"{HERE}:{target}", "--only", rule) == 2
+    said = capsys.readouterr().out
+    assert says in said
+    assert (f"({__file__}:" in said) == ("raised" in says)  # where
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import sys\nsys.exit(0)\n", "SystemExit: 0 ({file}:2, in <module>)"),
+        ("x = {{}}['host']\n", "KeyError: 'host' ({file}:1, in <module>)"),
+        ("import no_such_module\n", "No module named 'no_such_module' ({file}:1, in <module>)"),
+        ("def __getattr__(name):\n    return {{}}[name]\n", "({file}:2, in __getattr__)"),
+    ],
+)
+def test_a_module_that_fails_exits_with_2_and_says_where(
+    text: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "a_module_that_fails.py"
+    file.write_text(text.format())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, file.stem, raising=False)
+    assert tck(file.stem) == 2
+    assert says.format(file=file) in capsys.readouterr().err
+
+
+def test_ctrl_c_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tck(f"{HERE}:IsInterrupted", "--only", "1.2") == 130
+    assert capsys.readouterr().err == "rstreams-fast tck: stopped by Ctrl-C\n"
+
+
+def test_what_the_terminal_cannot_show_is_escaped() -> None:
+    command = ("-m", "rstreams_fast.cli", "tck", f"{HERE}:SpeaksJapanese", "--only", "1.2")
+    done = run_python("-X", "utf8=0", *command, check=False, env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 1, done.stderr
+    assert "on_next('\\u65e5\\u672c')" in done.stdout
 
 
 def test_only_takes_kinds_rules_and_patterns(capsys: pytest.CaptureFixture[str]) -> None:
