@@ -137,7 +137,13 @@ class _MapAsyncSegment:
         except WorkDropped as closed:
             refuse(subscriber, closed)
             return
-        subscribe_to(self._upstream, _MapAsyncSubscription(subscriber, self._options, on_loop))
+        try:
+            subscription = _MapAsyncSubscription(subscriber, self._options, on_loop)
+        except MemoryError as error:  # of the buffer, which may be as large as one likes
+            on_loop.close()
+            refuse(subscriber, error)
+            return
+        subscribe_to(self._upstream, subscription)
 
 
 class _MapAsyncSubscription(RingInlet):

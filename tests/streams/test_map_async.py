@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast.streams import map_async
 from rstreams_fast.streams.boundary import Boundary
 from rstreams_fast.streams.map_async import MapAsync
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_gone
@@ -518,6 +519,25 @@ def test_an_endless_upstream_lets_timers_of_the_loop_run() -> None:
         assert recorder.elements == list(range(len(recorder.elements)))
 
     asyncio.run(main())
+
+
+def test_spec109_too_much_memory_is_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_large(_capacity: int) -> None:
+        raise MemoryError("no memory for a ring")
+
+    class OnLoop:
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    loop, publisher, recorder = OnLoop(), ManualPublisher(), Recorder(request=1)
+    monkeypatch.setattr(map_async, "SpscRing", too_large)
+    monkeypatch.setattr(map_async, "loop_resource", lambda _loop, _name: loop)
+    rsf.from_publisher(publisher).map_async(identity, prefetch=2**31).subscribe(recorder)
+    assert isinstance(recorder.error, MemoryError)
+    assert (publisher.subscribes, loop.closed) == (0, 1)
+    recorder.check()
 
 
 def test_a_closed_loop_is_an_error_after_on_subscribe() -> None:
