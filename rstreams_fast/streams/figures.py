@@ -101,8 +101,9 @@ class _Further:
 def figures_of(subscription: Any) -> tuple[BoundaryFigures, ...]:
     """The figures of the boundaries above ``subscription``, the nearest first.
 
-    ``subscription`` is what ``on_subscribe`` was given. Any thread, any time; one that is none of
-    ours, or has ended, has none.
+    ``subscription`` is what ``on_subscribe`` was given; one that is none of ours has none. Any
+    thread, any time. After the end those of boundaries further up are gone, and what is left of the
+    nearest says what was, such as what it dropped: nothing is held or asked for any more.
     """
     found: list[BoundaryFigures] = []
     left: list[Any] = [_Further(subscription)]

@@ -282,6 +282,22 @@ def test_do_on_error_sees_the_errors_from_above_it_only() -> None:
     assert seen == ["after ZeroDivisionError"]
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize("kind", sorted(BUILDS))
+def test_after_the_end_the_figures_say_that_nothing_is_held_or_asked_for(
+    kind: str, cancelled: bool
+) -> None:
+    recorder = Recorder()
+    BUILDS[kind]().publish_on("caller").publish_on("caller").subscribe(recorder)
+    recorder.subscription.request(1 if cancelled else 100)
+    if cancelled:
+        recorder.subscription.cancel()
+    else:
+        recorder.wait_terminal()
+    (nearest,) = rsf.figures_of(recorder.subscription)
+    assert (nearest.held, nearest.demand) == (0, 0)
+
+
 @pytest.mark.parametrize("name", ["subscribe", "request", "next", "cancel", "complete", "error"])
 def test_what_an_observer_raises_goes_to_the_unraisable_hook(
     name: str, monkeypatch: pytest.MonkeyPatch
