@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from typing import Any
@@ -12,15 +13,30 @@ __all__ = ["History", "show"]
 _HEAD = 30
 _TAIL = 30
 _LONGEST = 60
+#: Of lists in lists in lists: so many levels are cut.
+_LEVELS = 4
 
 
 def show(value: object) -> str:
     """``repr(value)``, cut, also of objects whose ``__repr__`` raises."""
     try:
-        text = repr(value)
+        text = repr(_beginning(value, _LEVELS))
     except Exception as raised:
         text = f"<{type(value).__name__} whose repr raised {type(raised).__name__}>"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _beginning(value: Any, levels: int) -> Any:
+    """As much of it as is shown: an element may be a batch of many thousand rows."""
+    kind = type(value)
+    if kind in (str, bytes):
+        return value[:_LONGEST]
+    if kind in (list, tuple) and levels:
+        return kind(_beginning(each, levels - 1) for each in value[:_LONGEST])
+    if kind is dict and levels:
+        shown = itertools.islice(value.items(), _LONGEST)
+        return {key: _beginning(each, levels - 1) for key, each in shown}
+    return value
 
 
 class History:

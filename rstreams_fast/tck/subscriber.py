@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -387,8 +388,16 @@ class _Raised(Exception):
     """What hostile elements raise."""
 
 
+#: Types whose values are copied by calling the type.
+_PLAIN = (int, float, complex, str, bytes, bytearray, tuple, list, dict, set, frozenset)
+
+
 def _hostile(element: Any) -> Any:
-    """Like ``element`` where a subclass can be made, but ==, hash and bool raise."""
+    """The same as ``element``, and of its type, but ==, hash and bool raise.
+
+    A subscriber may rely on the type and the contents of its elements: where no such copy can be
+    made, there is nothing to send it.
+    """
 
     def fail(*_arguments: Any) -> Any:
         raise _Raised("an element's own method")
@@ -396,6 +405,11 @@ def _hostile(element: Any) -> Any:
     methods = {"__eq__": fail, "__hash__": fail, "__bool__": fail, "__ne__": fail}
     kind = type(element)
     try:
-        return type("Hostile", (kind,), methods)(element)
-    except TypeError:  # bool and others are final, or are made otherwise
-        return type("Hostile", (), methods)()
+        if kind in _PLAIN:
+            return type("Hostile", (kind,), methods)(element)
+        hostile = type("Hostile", (kind,), {**methods, "__slots__": ()})
+        made = copy.copy(element)
+        object.__setattr__(made, "__class__", hostile)  # also of what is frozen
+    except Exception as raised:
+        raise NotApplicable(f"no {kind.__name__} can be made whose == raises: {raised}") from raised
+    return made

@@ -225,7 +225,7 @@ class Verification:
             return RuleBroken(
                 test.rule,
                 f"every call returns within {self.limit} s",
-                f"one has not:\n{stack.rstrip()}",
+                f"one has not (if it is only slow, raise the setting limit):\n{stack.rstrip()}",
             )
         return raised[0] if raised else None
 
