@@ -77,7 +77,24 @@ def test_the_collector_sees_what_a_ring_holds_and_nothing_else(core: Any) -> Non
     assert ring.poll() is inside
 
 
-@pytest.mark.parametrize("depth", [20_000])
+def test_no_weak_reference_leads_to_a_ring_that_drops_its_elements(core: Any) -> None:
+    found: list[Any] = []
+
+    class Looking:
+        def __init__(self, ring: Any) -> None:
+            self.ring = weakref.ref(ring)
+
+        def __del__(self) -> None:
+            found.append(self.ring())
+
+    ring = core.SpscRing(4)
+    ring.offer(Looking(ring))
+    del ring
+    gc.collect()
+    assert found == [None]
+
+
+@pytest.mark.parametrize("depth", [20_000, 200_000])
 def test_a_chain_of_rings_is_freed_without_overflowing_the_stack(core: Any, depth: int) -> None:
     ring = None
     for _ in range(depth):
@@ -86,6 +103,16 @@ def test_a_chain_of_rings_is_freed_without_overflowing_the_stack(core: Any, dept
         ring = outer
     watched = weakref.ref(ring)
     del ring, outer
+    gc.collect()
+    assert watched() is None
+
+
+def test_a_chain_of_runs_is_freed_without_overflowing_the_stack(core: Any) -> None:
+    slot: Any = print
+    for _ in range(200_000):
+        slot = core.FusedRun(None, (), slot, core.DemandCounter()).push
+    watched = weakref.ref(slot.__self__)
+    del slot
     gc.collect()
     assert watched() is None
 

@@ -208,6 +208,7 @@ cdef inline PyObject *_take(FusedRun self) except? NULL:
 
 
 @cython.final
+@cython.trashcan(True)
 cdef class FusedRun:
     """A run of stages without a boundary, executed as one loop over its source.
 

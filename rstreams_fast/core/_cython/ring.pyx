@@ -85,11 +85,36 @@ cdef extern from *:
     #define rsfpy_clear_of(type) ((type)->tp_clear)
     #define rsfpy_set_traverse(type, f) ((type)->tp_traverse = (traverseproc)(f))
     #define rsfpy_set_clear(type, f) ((type)->tp_clear = (inquiry)(f))
+
+    static destructor rsfpy_cython_dealloc;
+
+    /*
+     * What Cython leaves out where a class has no Python attributes of its own. Elements are
+     * dropped while the ring still looks alive: no weak reference may lead to it by then. And
+     * one may be a ring again, and so on: the trashcan keeps that off the C stack.
+     */
+    static void
+    rsfpy_ring_dealloc(PyObject *self)
+    {
+        PyObject_GC_UnTrack(self);
+        Py_TRASHCAN_BEGIN(self, rsfpy_ring_dealloc)
+        PyObject_ClearWeakRefs(self);
+        rsfpy_cython_dealloc(self);
+        Py_TRASHCAN_END
+    }
+
+    static void
+    rsfpy_wrap_dealloc(PyTypeObject *type)
+    {
+        rsfpy_cython_dealloc = type->tp_dealloc;
+        type->tp_dealloc = rsfpy_ring_dealloc;
+    }
     """
     traverseproc rsfpy_traverse_of(PyTypeObject *)
     inquiry rsfpy_clear_of(PyTypeObject *)
     void rsfpy_set_traverse(PyTypeObject *, void *)
     void rsfpy_set_clear(PyTypeObject *, void *)
+    void rsfpy_wrap_dealloc(PyTypeObject *)
 
 
 cdef double FIRST_SLEEP = _FIRST_SLEEP
@@ -391,7 +416,6 @@ async def await_room(BoundedRing ring, str call):
             raise
 
 
-@cython.trashcan(True)
 cdef class SpscRing(BoundedRing):
     """A bounded first-in first-out buffer between one producer and one consumer.
 
@@ -635,3 +659,4 @@ cython_traverse = rsfpy_traverse_of(ring_type)
 cython_clear = rsfpy_clear_of(ring_type)
 rsfpy_set_traverse(ring_type, <void *> ring_traverse)
 rsfpy_set_clear(ring_type, <void *> ring_clear)
+rsfpy_wrap_dealloc(ring_type)
