@@ -16,6 +16,7 @@ from rstreams_fast.errors import (
     InvalidRequestType,
     NoneSignal,
     OverlappingCalls,
+    RingClosed,
     StageReturnedNone,
     report_dropped,
     report_unraisable,
@@ -39,7 +40,9 @@ __all__ = [
     "check_same_process",
     "check_subscriber",
     "check_timeout",
+    "check_waker",
     "describe_callable",
+    "end_error",
     "let_others_run",
     "none_returned",
     "refuse_overlap",
@@ -264,6 +267,17 @@ def cancel_quietly(subscription: Any) -> None:
         subscription.cancel()
     except Exception as raised:
         report_dropped(raised, "§3.15: cancel() raised")
+
+
+def check_waker(waker: object) -> None:
+    """Refuse at once what the other side could not call later."""
+    if not callable(waker):
+        raise TypeError(f"waker must be callable, got {type(waker).__name__}")
+
+
+def end_error(error: BaseException | None) -> BaseException:
+    """Return what the end of a ring raises that was closed with ``error``, which may be falsy."""
+    return RingClosed("the ring is closed and empty") if error is None else error
 
 
 def wake_quietly(waker: Callable[[], object]) -> None:

@@ -31,6 +31,8 @@ from rstreams_fast.core._common import (
     check_same_process,
     check_subscriber,
     check_timeout,
+    check_waker,
+    end_error,
     none_returned,
     refuse_overlap,
     refuse_pickle,
@@ -256,6 +258,7 @@ class BoundedRing:
         is closed: look again. What the waker raises leaves through the call that put the element
         in. ``get`` disarms.
         """
+        check_waker(waker)
         check_same_process(self, self._creator)
         inside = Taking(self)
         with inside, inside, self._lock:
@@ -277,6 +280,7 @@ class BoundedRing:
         closed: look again. What the waker raises goes to ``sys.unraisablehook``, for it must not
         keep elements from who took them out. ``put`` disarms.
         """
+        check_waker(waker)
         check_same_process(self, self._creator)
         inside = Putting(self)
         with inside, inside, self._lock:
@@ -311,7 +315,7 @@ class BoundedRing:
 
     def _check_data(self) -> None:
         if len(self) == 0:
-            raise self._error or RingClosed("the ring is closed and empty")
+            raise end_error(self._error)
 
     async def _await_data(self) -> None:
         """The same as ``_wait_for_data``, without the lock, in a coroutine."""

@@ -148,6 +148,17 @@ def test_get_raises_the_error_it_was_closed_with(core: Any) -> None:
         ring.offer(2)
 
 
+def test_get_raises_an_error_that_is_false(core: Any) -> None:
+    class Problems(Exception):
+        def __len__(self) -> int:
+            return 0
+
+    ring = core.SpscRing(2)
+    ring.close(Problems())
+    with pytest.raises(Problems):
+        ring.get()
+
+
 @pytest.mark.parametrize("error", [Problem, "problem", 1])
 def test_close_checks_its_error(core: Any, error: Any) -> None:
     ring = core.SpscRing(1)
@@ -516,6 +527,14 @@ def test_arming_is_refused_when_there_is_nothing_to_wait_for(core: Any) -> None:
     ring.poll()
     ring.close()
     assert ring.arm(pytest.fail) is False
+
+
+def test_a_waker_is_something_to_call(core: Any) -> None:
+    ring = core.SpscRing(1)
+    for waker in (None, 5):
+        for arm in (ring.arm, ring.arm_producer):
+            with pytest.raises(TypeError, match="waker must be callable, got"):
+                arm(waker)
 
 
 def test_a_disarmed_waker_is_not_called_and_not_kept(core: Any) -> None:

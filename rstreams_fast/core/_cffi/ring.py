@@ -25,6 +25,8 @@ from rstreams_fast.core._common import (
     check_element,
     check_same_process,
     check_timeout,
+    check_waker,
+    end_error,
     refuse_overlap,
     refuse_pickle,
     sleeps,
@@ -170,6 +172,7 @@ class BoundedRing:
         is closed: look again. What the waker raises leaves through the call that put the element
         in. ``get`` disarms.
         """
+        check_waker(waker)
         check_same_process(self, self._creator)
         inside = Taking(self)
         with inside, inside:
@@ -194,6 +197,7 @@ class BoundedRing:
         closed: look again. What the waker raises goes to ``sys.unraisablehook``, for it must not
         keep elements from who took them out. ``put`` disarms.
         """
+        check_waker(waker)
         check_same_process(self, self._creator)
         inside = Putting(self)
         with inside, inside:
@@ -245,7 +249,7 @@ class BoundedRing:
 
     def _check_end(self) -> None:
         if lib.rsf_ring_is_drained(self._ring):
-            raise self._error or RingClosed("the ring is closed and empty")
+            raise end_error(self._error)
 
     def _wait_for_data(self, timeout: float | None) -> None:
         self._set_waker(None, False)

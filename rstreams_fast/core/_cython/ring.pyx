@@ -63,6 +63,8 @@ from rstreams_fast.core._common import (
     check_element,
     check_same_process,
     check_timeout,
+    check_waker,
+    end_error,
     refuse_overlap as _refuse_overlap,
     refuse_pickle,
     wake_quietly,
@@ -183,6 +185,7 @@ cdef class BoundedRing:
         is closed: look again. What the waker raises leaves through the call that put the element
         in. ``get`` disarms.
         """
+        check_waker(waker)
         check_same_process(self, self.creator)
         if not rsfpy_enter_consumer(&self.ring):
             refuse_overlap(self, "consumer")
@@ -208,6 +211,7 @@ cdef class BoundedRing:
         closed: look again. What the waker raises goes to ``sys.unraisablehook``, for it must not
         keep elements from who took them out. ``put`` disarms.
         """
+        check_waker(waker)
         check_same_process(self, self.creator)
         if not rsfpy_enter_producer(&self.ring):
             refuse_overlap(self, "producer")
@@ -292,7 +296,7 @@ cdef class BoundedRing:
             self.disarm()
         while not self.has_data():
             if rsf_ring_is_drained(&self.ring):
-                raise self.error or RingClosed("the ring is closed and empty")
+                raise end_error(self.error)
             deadline = self._deadline(timeout, deadline)
             if rsf_ring_prepare_wait_consumer(&self.ring):
                 if not self._park(True, deadline) and not self.has_data():
@@ -374,7 +378,7 @@ async def await_data(BoundedRing ring):
     ring.disarm()
     while not ring.has_data():
         if rsf_ring_is_drained(&ring.ring):
-            raise ring.error or RingClosed("the ring is closed and empty")
+            raise end_error(ring.error)
         check_same_process(ring, ring.creator)
         future, bell = new_bell()
         ring.set_waker(bell, True)
