@@ -277,8 +277,8 @@ class BoundedRing:
         """Have ``waker()`` called, once, by whoever next takes an element out, or closes the ring.
 
         The producer's way to wait without a thread. ``False`` if there is room, or the ring is
-        closed: look again. What the waker raises goes to ``sys.unraisablehook``, for it must not
-        keep elements from who took them out. ``put`` disarms.
+        closed: look again. What ``Exception`` the waker raises goes to ``sys.unraisablehook``, for
+        it must not keep elements from who took them out. ``put`` disarms.
         """
         check_waker(waker)
         check_same_process(self, self._creator)

@@ -438,6 +438,25 @@ def test_what_a_producers_waker_raises_keeps_no_element(
     assert [type(each.exc_value) for each in raised] == [Problem]
 
 
+def test_an_interrupt_in_a_producers_waker_leaves_through_the_call(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.unraisablehook", pytest.fail)
+
+    def waker() -> None:
+        raise KeyboardInterrupt
+
+    both = make(1)
+    for call in (both.poll, lambda: run(both.get())):
+        both.offer(1)
+        assert both.ring.arm_producer(waker)
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        assert len(both.ring) == 0
+    assert both.offer(2)
+    assert both.poll() == 2
+
+
 def test_a_disarmed_producer_is_not_called(make: Any) -> None:
     both = make(1)
     both.offer(1)

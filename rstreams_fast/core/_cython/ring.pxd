@@ -21,6 +21,7 @@ from rstreams_fast.core._cython._csrc cimport (
 
 cdef extern from "Python.h":
     void Py_INCREF_ptr "Py_INCREF"(PyObject *)
+    void Py_DECREF_ptr "Py_DECREF"(PyObject *)
 
 
 cdef class BoundedRing:
@@ -40,7 +41,7 @@ cdef class BoundedRing:
     cdef void set_waker(self, object waker, bint awaited) noexcept
     cdef void set_producer_waker(self, object waker, bint awaited) noexcept
     cdef int wake_consumer(self) except -1
-    cdef void wake_producer(self) noexcept
+    cdef int wake_producer(self) except -1
     cdef int wait_for_data(self, object timeout) except -1
     cdef int wait_for_room(self, str call, object timeout) except -1
     cdef object _deadline(self, object timeout, object deadline)
@@ -97,5 +98,9 @@ cdef inline PyObject *ring_poll(SpscRing self) except? NULL:
     rsf_ring_release(&self.ring, 1)
     rsf_ring_leave_consumer(&self.ring)
     if rsfpy_take_waiting_producer(&self.ring):
-        self.wake_producer()
+        try:
+            self.wake_producer()
+        except BaseException:  # Ctrl-C's, for one
+            Py_DECREF_ptr(element)
+            raise
     return element

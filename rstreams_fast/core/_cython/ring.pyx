@@ -208,8 +208,8 @@ cdef class BoundedRing:
         """Have ``waker()`` called, once, by whoever next takes an element out, or closes the ring.
 
         The producer's way to wait without a thread. ``False`` if there is room, or the ring is
-        closed: look again. What the waker raises goes to ``sys.unraisablehook``, for it must not
-        keep elements from who took them out. ``put`` disarms.
+        closed: look again. What ``Exception`` the waker raises goes to ``sys.unraisablehook``, for
+        it must not keep elements from who took them out. ``put`` disarms.
         """
         check_waker(waker)
         check_same_process(self, self.creator)
@@ -274,7 +274,7 @@ cdef class BoundedRing:
             waker()
         return 0
 
-    cdef void wake_producer(self) noexcept:
+    cdef int wake_producer(self) except -1:
         with cython.critical_section(self):
             waker = self.producer_waker
             self.producer_waker = None
@@ -283,6 +283,7 @@ cdef class BoundedRing:
             PyThread_release_lock(self.producer_event)
         else:
             wake_quietly(waker)
+        return 0
 
     # -- waiting, inside one's side --------------------------------------------------------------
 
