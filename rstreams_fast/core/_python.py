@@ -48,6 +48,7 @@ from rstreams_fast.errors import (
     RingClosed,
     report_dropped,
     report_unraisable,
+    shown,
 )
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class DemandCounter:
                 return self._value
             if n > self._value:
                 raise DemandExceeded(
-                    f"§1.1: {n} elements delivered, only {self._value} were requested"
+                    f"§1.1: {shown(n)} elements delivered, only {self._value} were requested"
                 )
             self._value -= n
             return self._value

@@ -109,6 +109,15 @@ def test_spec101_delivering_more_than_requested_raises_and_changes_nothing(
     assert demand.value == 3
 
 
+def test_more_than_was_requested_is_named_whatever_it_is(core: Any) -> None:
+    demand = core.DemandCounter(3)
+    with pytest.raises(DemandExceeded, match="5 elements delivered"):
+        demand.fulfil(Index(5))
+    with pytest.raises(DemandExceeded, match=r"an int of \d+ bits"):
+        demand.fulfil(10**5000)  # which has more digits than Python writes
+    assert demand.value == 3
+
+
 @pytest.mark.parametrize(("n", "raises"), [(-1, ValueError), (1.5, TypeError), (False, TypeError)])
 def test_fulfil_checks_its_argument(core: Any, n: Any, raises: type[Exception]) -> None:
     demand = core.DemandCounter(3)

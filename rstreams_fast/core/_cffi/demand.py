@@ -13,7 +13,7 @@ from rstreams_fast.core._common import (
     check_request,
     refuse_pickle,
 )
-from rstreams_fast.errors import DemandExceeded
+from rstreams_fast.errors import DemandExceeded, shown
 
 
 class DemandCounter:
@@ -47,7 +47,7 @@ class DemandCounter:
         left = lib.rsf_demand_fulfil(self._demand, min(n, UNBOUNDED))
         if left == lib.RSF_EXCEEDED:
             raise DemandExceeded(
-                f"§1.1: {n} elements delivered, only {self.pending} were requested"
+                f"§1.1: {shown(n)} elements delivered, only {self.pending} were requested"
             )
         return left
 

@@ -17,7 +17,7 @@ from rstreams_fast.core._cython._csrc cimport (
 )
 
 from rstreams_fast.core._common import check_count, check_request, refuse_pickle
-from rstreams_fast.errors import DemandExceeded
+from rstreams_fast.errors import DemandExceeded, shown
 
 
 cdef extern from "Python.h":
@@ -67,10 +67,13 @@ cdef class DemandCounter:
 
         More than was requested is a ``DemandExceeded`` and changes nothing (§1.1).
         """
-        cdef int64_t left = rsf_demand_fulfil(&self.demand, _non_negative("n", n))
+        cdef int64_t left
+        if not PyLong_CheckExact(n):
+            n = check_count("n", n)
+        left = rsf_demand_fulfil(&self.demand, _non_negative("n", n))
         if left == RSF_EXCEEDED:
             raise DemandExceeded(
-                f"§1.1: {n} elements delivered, only {self.pending} were requested"
+                f"§1.1: {shown(n)} elements delivered, only {self.pending} were requested"
             )
         return left
 
