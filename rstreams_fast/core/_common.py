@@ -122,6 +122,7 @@ OPCODES: Final = frozenset(
 
 
 _STAGE_LENGTHS: Final = {"scan": 3, "reduce": 3}  # of an op with its name; of the others: 2
+_COUNTS: Final = {"take": 0, "skip": 0, "batch": 1}  # whose argument is a number, and the least
 
 
 def as_int(value: object) -> int | None:
@@ -297,8 +298,11 @@ def check_element(element: object) -> None:
 
 
 def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
-    """Return a program of ``(opcode, argument, ...)`` tuples, or name what is wrong with it."""
-    checked = tuple(tuple(op) for op in program)  # type: ignore[attr-defined]
+    """Return a program of ``(opcode, argument, ...)`` tuples, or name what is wrong with it.
+
+    Its numbers are plain ints: others may overflow, or have no arithmetic at all.
+    """
+    checked = [tuple(op) for op in program]  # type: ignore[attr-defined]
     for index, op in enumerate(checked):
         if not op or op[0] not in OPCODES:
             raise ValueError(f"stage {index + 1}: unknown opcode {op[:1]!r}")
@@ -308,13 +312,11 @@ def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
                 "a function and a seed (or MISSING)" if name in _STAGE_LENGTHS else "one argument"
             )
             raise ValueError(f"stage {index + 1}: {name} needs {takes}")
-        if name in ("take", "skip"):
-            check_count(f"{name}(n): n", op[1])
-        elif name == "batch":
-            check_count("batch(n): n", op[1], 1)
+        if name in _COUNTS:
+            checked[index] = (name, check_count(f"{name}(n): n", op[1], _COUNTS[name]))
         elif not callable(op[1]):
             raise TypeError(f"{name} needs a callable, got {type(op[1]).__name__}")
-    return checked
+    return tuple(checked)
 
 
 def describe_callable(fn: Callable[..., Any]) -> str:

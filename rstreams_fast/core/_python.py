@@ -773,6 +773,10 @@ class FusedRun:
     errors go to ``sys.unraisablehook``.
     """
 
+    #: What sources and slots, and the demand, may be.
+    _ring_type: type[Any] = SpscRing
+    _demand_type: type[Any] = DemandCounter
+
     def __init__(
         self,
         source: Any,
@@ -784,9 +788,15 @@ class FusedRun:
         self._clear_later = False
         self._pull = self._puller(source)
         self._program = check_program(program)
-        self._to_ring = not callable(slot)
-        self._slot: Any = slot if callable(slot) else slot.offer
-        self._demand = demand
+        self._slot: Any = slot
+        self._to_ring = isinstance(slot, self._ring_type)
+        if isinstance(slot, self._ring_type):
+            self._slot = slot.offer
+        elif not callable(slot):
+            raise TypeError(f"slot must be callable or an SpscRing, got {type(slot).__name__}")
+        if not isinstance(demand, self._demand_type):
+            raise TypeError(f"demand must be a DemandCounter, got {type(demand).__name__}")
+        self._demand: DemandCounter = demand
         self._state = [self._initial_state(op) for op in self._program]
         # How many source elements one result takes at least: what demand allows to be pulled.
         self._ratio = 1
@@ -803,10 +813,9 @@ class FusedRun:
         self.pulled = 0
         """How many elements have been taken from the source or pushed."""
 
-    @staticmethod
-    def _puller(source: Any) -> Callable[[], Any]:
+    def _puller(self, source: Any) -> Callable[[], Any]:
         """Return a function for the next element; StopIteration means "no more now"."""
-        if isinstance(source, SpscRing):
+        if isinstance(source, self._ring_type):
 
             def from_ring() -> Any:
                 element = source.poll()

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rstreams_fast.api import UNBOUNDED
@@ -170,6 +171,31 @@ def test_a_wrong_program_is_named(
 ) -> None:
     with pytest.raises(raises, match=words):
         core.FusedRun(None, program, print, core.DemandCounter())
+
+
+class Index:
+    """A number that can do nothing but be one."""
+
+    def __index__(self) -> int:
+        return 100
+
+
+def test_numbers_of_any_kind_are_counts(core: Any) -> None:
+    for n in (Index(), np.int8(100)):
+        for name in ("take", "batch", "skip"):
+            whole = run_all(core, iter(range(250)), ((name, 100),))
+            assert run_all(core, iter(range(250)), ((name, n),)) == whole
+        program = (("batch", n), ("batch", n))
+        assert core.FusedRun(None, program, print, core.DemandCounter()).ratio == 10_000
+
+
+def test_slot_and_demand_are_checked(core: Any) -> None:
+    for slot in (None, 5):
+        with pytest.raises(TypeError, match="slot must be callable or an SpscRing, got"):
+            core.FusedRun(None, (), slot, core.DemandCounter())
+    for demand in (None, 5):
+        with pytest.raises(TypeError, match="demand must be a DemandCounter, got"):
+            core.FusedRun(None, (), print, demand)
 
 
 def test_a_source_is_an_iterable(core: Any) -> None:

@@ -6,25 +6,13 @@ behind cffi to do about that. Its demand, sources and slots are this backend's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from rstreams_fast.core import _python
+from rstreams_fast.core._cffi.demand import DemandCounter
 from rstreams_fast.core._cffi.ring import SpscRing
 
 
 class FusedRun(_python.FusedRun):
     __doc__ = _python.FusedRun.__doc__
 
-    @staticmethod
-    def _puller(source: Any) -> Callable[[], Any]:
-        if not isinstance(source, SpscRing):
-            return super(FusedRun, FusedRun)._puller(source)
-
-        def from_ring() -> Any:
-            element = source.poll()
-            if element is None:
-                raise StopIteration
-            return element
-
-        return from_ring
+    _ring_type = SpscRing
+    _demand_type = DemandCounter

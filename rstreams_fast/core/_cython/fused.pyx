@@ -230,7 +230,7 @@ cdef class FusedRun:
     errors go to ``sys.unraisablehook``.
     """
 
-    def __cinit__(self, source, program, slot, DemandCounter demand not None):
+    def __cinit__(self, source, program, slot, demand):
         cdef Py_ssize_t index
         cdef Stage *stage
         cdef int vote, votes = 0
@@ -255,8 +255,10 @@ cdef class FusedRun:
             votes = _vote(slot) if rsfpy_list_of_append(<PyObject *> slot) == NULL else 0
         else:
             raise TypeError(f"slot must be callable or an SpscRing, got {type(slot).__name__}")
+        if not isinstance(demand, DemandCounter):
+            raise TypeError(f"demand must be a DemandCounter, got {type(demand).__name__}")
         self.demand = demand
-        self.counter = &demand.demand
+        self.counter = &self.demand.demand
         self.held = []
         self.run_ratio = 1
         for index, op in enumerate(self.program):
