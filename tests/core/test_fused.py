@@ -29,7 +29,7 @@ from rstreams_fast.errors import (
     StageReturnedNone,
 )
 from rstreams_fast.runtime.parking import HAS_GIL
-from tests.core.conftest import BACKENDS
+from tests.core.conftest import BACKENDS, load
 from tests.helpers import run_python, start_thread, wait_for
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -864,3 +864,29 @@ def test_what_is_called_may_import(backend: str) -> None:
     ]
     assert "coroutine 'call' was never awaited" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif("c" not in BACKENDS, reason="it is part of the compiled backend")
+def test_who_keeps_the_gate_of_a_generated_drain_finds_it_shut() -> None:
+    """It is a local variable of that drain, and so may be met by whoever debugs a stage."""
+    gates: list[Any] = []
+
+    def stage(x: int) -> int:
+        frame = sys._getframe(1)
+        gates.append(frame.f_locals["gate"])
+        return x
+
+    core = load("c")
+    run = core.FusedRun(
+        iter(range(20)), (("map", stage),), Collector().on_next, core.DemandCounter(20)
+    )
+    assert run.execution == "generated"
+    run.drain(20)
+    gate = gates[0]
+    calls: list[Callable[[], Any]] = [gate.in_stage, gate.in_slot, lambda: gate.dropped]
+    calls += [functools.partial(gate.end, 0), functools.partial(gate.count, 0)]
+    calls += [functools.partial(gate.none_returned, 0), functools.partial(gate.held, 0)]
+    for call in calls:
+        with pytest.raises(AttributeError):
+            call()
+    assert list(gate) == []

@@ -790,6 +790,7 @@ cdef inline int _is_true(PyObject *answer) noexcept:
 
 
 @cython.internal
+@cython.nonecheck(True)  # who debugs may find one that no drain runs on
 cdef class Gate:
     """What a generated drain iterates over, and where it keeps its accounts."""
 
