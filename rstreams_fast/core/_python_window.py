@@ -285,7 +285,10 @@ class CallWindow:
             try:
                 self._in_flight.pop(call.item, None)
             except Exception:  # its comparison has begun to raise: find it by identity
-                self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
+                try:
+                    self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
+                except Exception:  # the others', too: nobody can be found among them any more
+                    self._in_flight = {}
         self._permits.request(1)
         if task.cancelled():
             self._fail(call, asyncio.CancelledError(f"{describe_callable(self._fn)} was cancelled"))

@@ -545,6 +545,29 @@ async def test_items_without_hash_or_comparison_have_no_equals(core: Any) -> Non
 
 
 @running
+async def test_an_item_whose_hash_begins_to_raise_holds_nobody_up(core: Any) -> None:
+    hashes = True
+
+    class Odd:
+        def __hash__(self) -> int:
+            if not hashes:
+                raise Problem("hash")
+            return id(self)
+
+    async def fn(item: Any) -> Any:
+        nonlocal hashes
+        await asyncio.sleep(0)
+        hashes = False
+        return item
+
+    harness = Harness(core, fn, dedupe=True)
+    items = [Odd(), Odd(), Odd()]
+    taken = await harness.run(items)
+    assert [x is y for x, y in zip(taken, items, strict=True)] == [True] * 3
+    assert harness.figures == (0, 0, 0, 4)
+
+
+@running
 async def test_a_hash_that_submits_is_refused(core: Any) -> None:
     """It is called between the look at what room there is and its use."""
     refused: list[str] = []
@@ -1029,6 +1052,69 @@ async def test_contexts_follow_the_submitters(core: Any) -> None:
     await harness.call(submit_in_between, "first")
     await harness.call(submit_in_between, "second")
     assert harness.window.take(4) == ["first", "first", "second", "second"]
+
+
+@running
+async def test_what_one_call_leaves_on_its_task_no_other_one_finds(core: Any) -> None:
+    by_task: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+
+    async def fn(item: int) -> Any:
+        task: Any = asyncio.current_task()
+        if item % 2:
+            by_task.setdefault(task, []).append(item)
+            return by_task[task]
+        task.left = [*getattr(task, "left", ()), item]
+        return task.left
+
+    harness = Harness(core, fn)
+    assert await harness.run([1, 3, 2, 4, 5, 6]) == [[1], [3], [2], [4], [5], [6]]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gc.collect()
+    assert not by_task
+
+
+@running
+async def test_a_failed_coroutine_that_is_dropped_may_still_ask_for_its_task(core: Any) -> None:
+    asked: list[Any] = []
+
+    class Failing(Coroutine[Any, Any, Any]):
+        # No frame of Python in the traceback, which would keep it.
+        send: Any = staticmethod(int)
+        throw: Any = None
+
+        def __await__(self) -> Any:
+            return self
+
+        def __del__(self) -> None:
+            task = asyncio.current_task() if asyncio._get_running_loop() else None
+            if task is not None:
+                asked.append(task.get_name())
+
+    harness = Harness(core, lambda _: Failing())
+    assert await harness.submit(1, 2) == 1
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert harness.window.failure is not None
+    if core.__name__.endswith("_cython"):  # elsewhere the traceback keeps it for longer
+        assert len(asked) == 1
+
+
+@running
+async def test_a_call_that_is_over_cannot_be_introduced_again(core: Any) -> None:
+    calls: list[Any] = []
+
+    async def fn(item: Any) -> Any:
+        task: Any = asyncio.current_task()
+        calls.append(task.get_coro())
+        await asyncio.sleep(0)
+
+    harness = Harness(core, fn)
+    await harness.run([1])
+    if core.__name__.endswith("_cython"):
+        for call in (calls[0], type(calls[0])()):
+            with pytest.raises(RuntimeError, match="does not run"):
+                call.introduce(None)
 
 
 @running

@@ -86,6 +86,18 @@ cdef extern from *:
     #define rsfpy_set_send(type, f) \
         ((type)->tp_as_async->am_send = (PySendResult (*)(PyObject *, PyObject *, PyObject **))(f))
 
+    /* Whether there is an attribute on it, or a weak reference to it. */
+    static inline int
+    rsfpy_is_marked(PyObject *object)
+    {
+        PyTypeObject *type = Py_TYPE(object);
+        PyObject **attributes =
+            type->tp_dictoffset > 0 ? (PyObject **)((char *)object + type->tp_dictoffset)
+                                    : _PyObject_GetDictPtr(object);
+        return *(PyObject **)((char *)object + type->tp_weaklistoffset) != NULL ||
+               (attributes != NULL && *attributes != NULL && PyDict_GET_SIZE(*attributes) != 0);
+    }
+
     #define rsfpy_is_coroutine(object) Py_IS_TYPE(object, &PyCoro_Type)
     #define rsfpy_first_step(coroutine, outcome) \
         (PyCoro_Type.tp_as_async->am_send(coroutine, Py_None, outcome))
@@ -161,6 +173,7 @@ cdef extern from *:
     void rsfpy_set_traverse(PyTypeObject *, void *)
     void rsfpy_set_clear(PyTypeObject *, void *)
     void rsfpy_set_send(PyTypeObject *, void *)
+    bint rsfpy_is_marked(PyObject *) noexcept
     bint rsfpy_is_coroutine(PyObject *)
     int rsfpy_first_step(PyObject *, PyObject **)  # an exception is left where it is
     PyObject *rsfpy_call_spread(PyObject *, PyObject *) noexcept  # NULL: raised
@@ -188,6 +201,8 @@ cdef class Call:
 
     def introduce(self, task, /):
         """Make ``task``, in which the first step runs or ran, known to the loop."""
+        if self.window is None:
+            raise RuntimeError("a call that does not run has no task")
         self.introduced = True
         initialise_task(task, self, loop=self.window.loop, context=self.context)
 
@@ -276,13 +291,16 @@ cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -
         return PYGEN_RETURN
     if self.coro is None:
         raise RuntimeError("the call has not started")
+    outcome[0] = NULL
     try:
         status = PyIter_Send(<PyObject *> self.coro, value, outcome)
+        if status == PYGEN_RETURN:
+            self._end(<object> outcome[0], None)
     except BaseException as failed:
+        Py_XDECREF_ptr(outcome[0])  # who gets an exception must not get a result as well
+        outcome[0] = NULL
         self._end(None, failed)
         raise
-    if status == PYGEN_RETURN:
-        self._end(<object> outcome[0], None)
     return status
 
 
@@ -309,8 +327,13 @@ cdef inline Call entered_call(CallWindow self):
 
 
 cdef inline bint is_kept(CallWindow self, Call call) noexcept:
-    # Somebody keeps the call's task, or has asked it for something.
-    return call.introduced or Py_REFCNT(<PyObject *> call.task) != self.references
+    # Somebody keeps the call's task, has asked it for something, or has left something on it that
+    # the next call must not find on its own.
+    return (
+        call.introduced
+        or Py_REFCNT(<PyObject *> call.task) != self.references
+        or rsfpy_is_marked(<PyObject *> call.task)
+    )
 
 
 cdef inline bint submit_one(CallWindow self, object item, bint permitted) except -1:
@@ -642,6 +665,10 @@ cdef class CallWindow:
         else:
             result = <object> outcome
             Py_DECREF_ptr(outcome)
+        if not is_kept(self, call):
+            coro = call.coro
+            call.coro = None
+            coro = None  # here, since dropping it may run any code
         if is_kept(self, call):  # let it come to its end
             call.finished = True
             call.result = result
@@ -651,8 +678,6 @@ cdef class CallWindow:
             add_done_callback(call.task, retrieve)
             call.task = None
             call.window = None
-        else:
-            call.coro = None
         if error is None:
             Py_INCREF_ptr(<PyObject *> result)
             place_result(self, place, <PyObject *> result)
@@ -755,13 +780,13 @@ cdef class CallWindow:
     cdef int _forget(self, Call call) except -1:
         """A call that ran has ended."""
         self.running_calls.pop(call, None)
-        if call.leads:
-            call.leads = False
-            self._unlead(call)
         rsf_demand_request(&self.permit_counter.demand, 1)
         if not self.notified:
             self.notified = True
             self.loop.call_soon(self._notify)
+        if call.leads:
+            call.leads = False
+            self._unlead(call)  # last, for it calls what users wrote
         return 0
 
     cdef int _unlead(self, Call call) except -1:
@@ -771,7 +796,10 @@ cdef class CallWindow:
             if self.in_flight.get(call.key) is call:
                 del self.in_flight[call.key]
         except Exception:  # its comparison has begun to raise: find it by identity
-            self.in_flight = {k: c for k, c in self.in_flight.items() if c is not call}
+            try:
+                self.in_flight = {k: c for k, c in self.in_flight.items() if c is not call}
+            except Exception:  # the others', too: nobody can be found among them any more
+                self.in_flight = {}
         call.key = None
         return 0
 
