@@ -179,3 +179,34 @@ def test_the_backends_take_the_same_arguments(name: str) -> None:
             raw = inspect.getattr_static(getattr(load("cffi"), name), method, function)
             theirs = signature_of(raw)
             assert theirs == expected or "**options" in theirs[1], method  # or it hands all on
+
+
+class Subscriber:
+    def on_subscribe(self, subscription: Any) -> None: ...
+    def on_next(self, element: Any) -> None: ...
+    def on_error(self, error: BaseException) -> None: ...
+    def on_complete(self) -> None: ...
+
+
+SUBCLASSED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "Baton": ((0.0,), {}),
+    "DemandCounter": ((3,), {}),
+    "RecordRing": (("i4",), {"capacity": 3}),
+    "SpscRing": ((), {"capacity": 3}),
+    "SignalSerializer": ((Subscriber(),), {"capacity": 3}),
+}
+
+
+@pytest.mark.parametrize("name", SUBCLASSED)
+def test_a_subclass_may_pass_on_what_it_is_made_of(core: Any, name: str) -> None:
+    arguments, options = SUBCLASSED[name]
+    seen: list[Any] = []
+    base: Any = getattr(core, name)
+
+    class Named(base):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            seen.append((arguments, options))
+
+    assert isinstance(Named(*arguments, **options), base)
+    assert seen == [(arguments, options)]

@@ -41,6 +41,9 @@ cdef class Baton:
         PyThread_acquire_lock(self.event, 1)
         rsf_baton_init(&self.baton)
 
+    def __init__(self, *args, **kwargs):
+        pass  # what __cinit__ took: for subclasses, which pass it on
+
     def __dealloc__(self):
         if self.event != NULL:
             # A locked lock may not be freed everywhere, and this always is.

@@ -47,6 +47,9 @@ cdef class DemandCounter:
     def __cinit__(self, initial=0):
         rsf_demand_init(&self.demand, _non_negative("initial", initial))
 
+    def __init__(self, *args, **kwargs):
+        pass  # what __cinit__ took: for subclasses, which pass it on
+
     def request(self, n, /):
         """Add ``n``; return the demand before it, or the sentinel: then this was a NOP (§3.6).
 

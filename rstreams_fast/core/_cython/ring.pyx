@@ -151,6 +151,9 @@ cdef class BoundedRing:
         PyThread_acquire_lock(self.producer_event, 1)
         self.creator = getpid()
 
+    def __init__(self, *args, **kwargs):
+        pass  # what __cinit__ took: for subclasses, which pass it on
+
     cdef uint64_t start(self, object capacity) except 0:
         # Before anybody knows the ring; returns the number of slots.
         cdef uint64_t count = check_capacity("capacity", capacity)

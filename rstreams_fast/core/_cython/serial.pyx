@@ -177,6 +177,9 @@ cdef class SignalSerializer:
         self.parked = []
         self.creator = getpid()
 
+    def __init__(self, *args, **kwargs):
+        pass  # what __cinit__ took: for subclasses, which pass it on
+
     def __dealloc__(self):
         if self.slots != NULL:
             if self.cells != NULL:
