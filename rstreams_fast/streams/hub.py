@@ -244,6 +244,8 @@ class Hub(Live, Generic[T]):
         if unless_ended and self.ended:
             return False
         start = self._oldest(now)
+        if self._retention is None:  # what is beyond the buffer is held by those to be dropped
+            start = self._trimmed(start, self._tail.seq - self._options.buffer_size)
         subscription.begin_at(start)
         self._floor = min(self._floor, start.seq)
         self._subscribed[subscription] = None

@@ -226,6 +226,30 @@ def test_a_late_subscriber_starts_at_the_oldest_element_still_available() -> Non
     assert fast.elements == slow.elements == list(range(6))
 
 
+def test_who_comes_while_the_slow_are_dropped_does_not_lag_as_they_do() -> None:
+    _, processor = attached(buffer_size=2, slow="drop")
+    late: list[Recorder] = []
+
+    class ComesAgain(Recorder):
+        def on_error(self, error: BaseException, /) -> None:
+            super().on_error(error)
+            late.append(subscribed(processor))
+
+    slow = [ComesAgain(), ComesAgain()]
+    for recorder in slow:
+        processor.subscribe(recorder)
+    fast = subscribed(processor, ALL)
+    feed(processor, range(3))
+    assert [type(recorder.error) for recorder in slow] == [BufferOverflow] * 2
+    (figures,) = rsf.figures_of(fast.subscription)
+    assert (figures.held, figures.max_held) == (2, 2)
+    for recorder in late:
+        recorder.subscription.request(ALL)
+    feed(processor, [3])
+    assert fast.elements == [0, 1, 2, 3]
+    assert [recorder.elements for recorder in late] == [[1, 2, 3]] * 2
+
+
 def test_what_came_before_the_first_subscriber_is_not_lost() -> None:
     publisher, processor = attached(buffer_size=4)
     feed(processor, range(4))
