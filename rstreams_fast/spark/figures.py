@@ -43,12 +43,16 @@ class StageFigures:
     spark_stage: int = -1
     partition: int = -1
     attempt: int = -1
+    task: int = -1
+    """Spark's own number of the attempt: of two, the later one has the larger."""
     state: str = "running"
     """``running``, ``done``, ``stopped`` (nobody wanted the rest) or ``failed``; of a sum of
     nothing ``unknown``.
     """
     partitions: int = 1
-    """How many partitions are summed up here."""
+    """How many partitions are summed up here: those that the stage ran over, also where one task
+    had several (``coalesce``).
+    """
     rows_in: int = 0
     rows_out: int = 0
     batches_in: int = 0
@@ -89,7 +93,7 @@ class StageFigures:
 
 
 _IDENTITY: Final = frozenset(
-    {"stage", "key", "spark_stage", "partition", "attempt", "state", "started", "updated"}
+    {"stage", "key", "spark_stage", "partition", "attempt", "task", "state", "started", "updated"}
 )
 
 _PER_PARTITION: Final = frozenset(
@@ -140,14 +144,13 @@ class Figures:
         are none, of a stage that has not begun or that nobody has. With another value than
         ``done`` the sum is a partial one; with ``done`` it lacks what has not begun.
         """
-        latest: dict[tuple[str, int, int], StageFigures] = {}
+        places: dict[tuple[str, int, int], dict[tuple[int, int], list[StageFigures]]] = {}
         for figures in self.read():
             if stage is not None and figures.stage != stage:
                 continue
-            place = (figures.key, figures.spark_stage, figures.partition)
-            if place not in latest or _weight(latest[place]) <= _weight(figures):
-                latest[place] = figures
-        return _sum(list(latest.values()), stage)
+            attempts = places.setdefault((figures.key, figures.spark_stage, figures.partition), {})
+            attempts.setdefault((figures.task, figures.attempt), []).append(figures)
+        return _sum([part for attempts in places.values() for part in _chosen(attempts)], stage)
 
     def stages(self) -> list[str]:
         """Return the names of the stages seen so far, in order of their first start."""
@@ -173,9 +176,14 @@ class Figures:
         return f"Figures({self.path!r})"
 
 
-def _weight(figures: StageFigures) -> tuple[bool, int]:
-    # Of a speculative copy and its original one is done; the other, killed, stays "running".
-    return figures.state == "done", figures.attempt
+def _chosen(attempts: dict[tuple[int, int], list[StageFigures]]) -> list[StageFigures]:
+    """Return the runs of the attempt that counts: one task may run a stage several times."""
+
+    def weight(attempt: tuple[int, int]) -> tuple[bool, tuple[int, int]]:
+        # Of a speculative copy and its original one is done; the other, killed, stays "running".
+        return all(part.state == "done" for part in attempts[attempt]), attempt
+
+    return attempts[max(attempts, key=weight)]
 
 
 def _sum(parts: list[StageFigures], stage: str | None) -> StageFigures:
@@ -207,6 +215,7 @@ class Counters(StageFigures):
             self.spark_stage = context.stageId()
             self.partition = context.partitionId()
             self.attempt = context.attemptNumber()
+            self.task = context.taskAttemptId()
 
     def snapshot(self) -> StageFigures:
         """Return a copy as of now."""
@@ -219,14 +228,13 @@ class FiguresWriter:
     """Writes a partition's counters; nothing when no figures were asked for."""
 
     def __init__(self, figures: Figures | None, counters: Counters) -> None:
-        self._counters = counters
+        self.counters = counters
         self._file: Path | None = None
         self._due = 0.0
         if figures is not None:
-            name = f"{counters.key}-{counters.spark_stage}-{counters.partition}-{counters.attempt}"
-            if counters.partition < 0:  # outside of a task nothing tells two runs apart
-                name += f"-{uuid.uuid4().hex}"
-            self._file = Path(figures.path) / (name + _SUFFIX)
+            # Nothing else tells two runs in one task apart: coalesce gives it several partitions,
+            # and a plan may have the same stage twice.
+            self._file = Path(figures.path) / f"{counters.key}-{uuid.uuid4().hex}{_SUFFIX}"
 
     @property
     def wanted(self) -> bool:
@@ -245,7 +253,7 @@ class FiguresWriter:
         self._due = time.monotonic() + WRITE_SECONDS
         aside = self._file.with_suffix(f".{os.getpid()}.tmp")
         with contextlib.suppress(OSError):
-            aside.write_text(json.dumps(asdict(self._counters.snapshot())), encoding="utf-8")
+            aside.write_text(json.dumps(asdict(self.counters.snapshot())), encoding="utf-8")
             aside.replace(self._file)
 
 

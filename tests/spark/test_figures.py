@@ -12,11 +12,29 @@ import rstreams_fast.spark as rs
 from rstreams_fast.spark.figures import Counters, FiguresWriter
 
 
-def write(figures: rs.Figures, partition: int, state: str) -> None:
+def write(figures: rs.Figures, partition: int, state: str) -> FiguresWriter:
     counters = Counters("look", "key")
     counters.spark_stage, counters.partition, counters.attempt = 1, partition, 0
     counters.state, counters.rows_out = state, 10
-    FiguresWriter(figures, counters).write()
+    writer = FiguresWriter(figures, counters)
+    writer.write()
+    return writer
+
+
+@pytest.mark.parametrize("state", ["done", "running"])
+def test_several_runs_in_one_task_add_up(tmp_path: Path, state: str) -> None:
+    """As where ``coalesce`` gives it several partitions, or a plan has the same stage twice."""
+    figures = rs.Figures(tmp_path)
+    for task, last in ((7, "running"), (9, state)):  # the second attempt, and its number of retries
+        for run in range(3):
+            counters = Counters("look", "key")
+            counters.spark_stage, counters.partition, counters.attempt = 1, 0, task - 7
+            counters.task, counters.rows_out = task, 10
+            counters.state = last if run == 2 else "done"
+            FiguresWriter(figures, counters).write()
+    assert len(figures.read()) == 6
+    total = figures.totals()
+    assert (total.state, total.rows_out, total.partitions) == (state, 30, 3)
 
 
 def test_a_directory_that_was_there_keeps_what_is_not_ours(tmp_path: Path) -> None:
@@ -79,9 +97,10 @@ def test_nothing_seen_is_not_done(tmp_path: Path) -> None:
     figures = rs.Figures(tmp_path)
     for total in (figures.totals(), figures.totals("look")):
         assert (total.state, total.partitions, total.rows_out) == ("unknown", 0, 0)
-    write(figures, 0, "running")
+    writer = write(figures, 0, "running")
     assert figures.totals("look").state == "running"
-    write(figures, 0, "done")
+    writer.counters.state = "done"
+    writer.write()
     total = figures.totals("look")
     assert (total.state, total.partitions, total.rows_out) == ("done", 1, 10)
     assert figures.totals("lokk").state == "unknown"

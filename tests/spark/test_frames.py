@@ -113,6 +113,25 @@ def test_figures_of_every_kind_of_stage(spark: SparkSession) -> None:
         assert figures.totals().rows_out == 12_000
 
 
+def test_figures_of_several_runs_in_one_task(spark: SparkSession) -> None:
+    """``coalesce`` gives a task several partitions; a plan may have the same stage twice."""
+
+    async def look(k: int) -> int:
+        return k
+
+    ids = spark.range(0, 4000, 1, 4)
+    with rs.Figures() as figures:
+        value = rs.lookup(look, "long", figures=figures)
+        assert len(ids.select(value("id")).coalesce(1).collect()) == 4000
+        total = figures.totals()
+        assert (total.rows_in, total.rows_out, total.calls) == (4000, 4000, 4000)
+        assert (total.partitions, total.state) == (4, "done")
+    with rs.Figures() as figures:
+        same = rs.map_batches(lambda batch: batch, "id long", figures=figures)
+        assert ids.transform(same).transform(same).count() == 4000
+        assert figures.totals().rows_out == 8000
+
+
 def test_an_unfinished_stage_shows_while_it_runs(spark: SparkSession) -> None:
     """The figures of a stalled service are there before it answers."""
     import threading
