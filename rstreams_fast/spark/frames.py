@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.spark.options import MOST_BYTES, check_figures, check_positive_int, label_of
-from rstreams_fast.spark.partition import Partition
+from rstreams_fast.spark.partition import Partition, first_of
 from rstreams_fast.spark.types import resolve_schema
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class FrameMap(ABC):
         return run
 
     def _run(self, schema: pa.Schema, upstream: Iterator[Any]) -> Iterator[Any]:
-        first = next(upstream, None)
+        first = first_of(upstream, f"{self.label}: a column of the frame")
         if first is None:
             return
         partition = Partition(
@@ -96,8 +96,8 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
     """Return ``frame.mapInArrow(run, schema)``, whatever the columns of ``frame`` are called.
 
     Spark's own asks for the columns by their names, and does not find one with a dot or a backtick
-    in it, nor one of two alike; what comes back goes by places. So they get other names on the way,
-    and ``run`` sees the real ones.
+    in it, nor one of two alike, and takes a star for all of them; what comes back goes by places.
+    So they get other names on the way, and ``run`` sees the real ones.
     """
     names = list(frame.columns)
     if _are_plain(names) and _are_plain(schema.names):
@@ -117,7 +117,7 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
 
 def _are_plain(names: Sequence[str]) -> bool:
     return len({name.lower() for name in names}) == len(names) and not any(
-        mark in name for name in names for mark in ".`"
+        name == "*" or mark in name for name in names for mark in ".`"
     )
 
 

@@ -10,7 +10,22 @@ from rstreams_fast.spark.figures import Counters, Figures, FiguresWriter, report
 from rstreams_fast.spark.hold import ByteBudget, Reader
 from rstreams_fast.spark.threads import Crew
 
-__all__ = ["Partition"]
+__all__ = ["Partition", "first_of"]
+
+
+def first_of(upstream: Iterator[Any], what: str) -> Any:
+    """Return the first input of a partition, or ``None``; ``what`` it may not be able to have."""
+    import pyarrow as pa
+
+    try:
+        return next(upstream, None)
+    except KeyError as unknown:  # pyarrow's, of a type that it has no class for
+        if unknown.args != (pa.lib.Type_INTERVAL_MONTHS,):
+            raise
+        raise TypeError(
+            f"{what} is an interval of months, which Python has no value for; "
+            "cast it to a string or a number"
+        ) from unknown
 
 
 class Partition:

@@ -15,7 +15,7 @@ from rstreams_fast.spark.calls import Resource, ThreadedCalls, guarded
 from rstreams_fast.spark.hold import Reading
 from rstreams_fast.spark.loop import LoopStage
 from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.partition import Partition
+from rstreams_fast.spark.partition import Partition, first_of
 from rstreams_fast.spark.types import Columns, keys_of, shorten
 
 if TYPE_CHECKING:
@@ -516,17 +516,7 @@ def run_rows(
     options: CallOptions, layout: Layout, key: str, upstream: Iterator[Any]
 ) -> Iterator[Any]:
     """Run a stage over one partition: a generator for the main thread."""
-    import pyarrow as pa
-
-    try:
-        first = next(upstream, None)
-    except KeyError as unknown:  # pyarrow's, of a type that it has no class for
-        if unknown.args != (pa.lib.Type_INTERVAL_MONTHS,):
-            raise
-        raise TypeError(
-            f"{options.label}: a key column is an interval of months, which Python has no value "
-            "for; cast it to a string or a number"
-        ) from unknown
+    first = first_of(upstream, f"{options.label}: a key column")
     if first is None:
         return  # an empty partition starts no thread and opens nothing
     partition = Partition(

@@ -119,7 +119,7 @@ def test_enrich_keeps_all_columns_and_the_order(spark: SparkSession) -> None:
 
 
 def test_columns_may_have_any_name_even_the_same(spark: SparkSession) -> None:
-    names = ["id", "a.b", "a`b", "same", "same", "Same"]
+    names = ["id", "a.b", "a`b", "same", "same", "Same", "*"]
     frame = spark.range(0, 30, 1, 2).selectExpr(*["id"] * len(names)).toDF(*names)
 
     async def look(k: int) -> int:
@@ -132,12 +132,23 @@ def test_columns_may_have_any_name_even_the_same(spark: SparkSession) -> None:
     enriched = frame.transform(rs.enrich(look, on="a.b", output="`x.y` long NOT NULL"))
     assert enriched.columns == [*names, "x.y"]
     assert enriched.schema["x.y"].nullable
-    assert [tuple(r) for r in enriched.collect()] == [(k,) * 6 + (2 * k,) for k in range(30)]
+    assert [tuple(r) for r in enriched.collect()] == [(k,) * 7 + (2 * k,) for k in range(30)]
     for stage in (
         rs.map_batches(first, "z long"),
         rs.stage(lambda stream: stream.map(first), "z long"),
     ):
         assert [r.z for r in enriched.transform(stage).collect()] == list(range(30))
+
+
+def test_a_star_is_a_name_like_any_other(spark: SparkSession) -> None:
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    def same(batch: Any) -> Any:
+        return batch
+
+    frame = spark.range(3).toDF("*")
+    stage = rs.map_batches(same, StructType([StructField("*", LongType())]))
+    assert [tuple(r) for r in frame.transform(stage).collect()] == [(0,), (1,), (2,)]
 
 
 def test_enrich_without_order(spark: SparkSession) -> None:
@@ -286,6 +297,21 @@ def test_a_key_that_python_has_no_value_for_is_named(spark: SparkSession) -> Non
     found = spark.sql("select interval 2 month as i").select(rs.lookup(look, "string")("i"))
     with pytest.raises(PythonException, match="look: a key column is an interval of months"):
         found.collect()
+
+
+def test_a_column_that_python_has_no_value_for_is_named(spark: SparkSession) -> None:
+    from pyspark.errors import PythonException
+
+    def ids(batch: Any) -> Any:
+        return batch.select(["id"])
+
+    frame = spark.sql("select 1L as id, interval 2 month as i")
+    for stage in (
+        rs.map_batches(ids, "id long"),
+        rs.stage(lambda batches: batches.map(ids), "id long"),
+    ):
+        with pytest.raises(PythonException, match="a column of the frame is an interval of month"):
+            frame.transform(stage).collect()
 
 
 @pytest.mark.parametrize(
