@@ -78,7 +78,14 @@ class Stage(FrameMap):
         counters = partition.counters
         partition.reader.patience = PATIENCE_SECONDS
         source = _Source(partition)
-        with partition.at_work(held, source.cancel):
+        before = threading.enumerate()
+
+        def stop() -> None:
+            source.cancel()
+            # The stream was cancelled, which does not wait for what its threads are about.
+            partition.crew.adopt_streams(before)
+
+        with partition.at_work(held, stop):
             stream = _check_stream(self.build(from_publisher(source)), self.label)
             with stream.iterate(prefetch=BATCHES_AHEAD) as batches:
                 begin = time.monotonic()

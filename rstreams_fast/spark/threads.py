@@ -6,7 +6,7 @@ import contextvars
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 __all__ = ["CLOSE_SECONDS", "Crew", "small_stack_thread"]
@@ -16,6 +16,12 @@ CLOSE_SECONDS: Final = 2.0
 
 STACK_BYTES: Final = 1 << 20
 """Stack of a stage's thread: enough for Python code and C libraries, an eighth of the default."""
+
+_OF_STREAMS: Final = "rstreams-fast-"
+"""What the names of the threads that streams start begin with."""
+
+_TIMER: Final = "rstreams-fast-timer"
+"""The one of them that is no stream's own; it ends by itself."""
 
 _stack_size_lock = threading.Lock()
 
@@ -58,6 +64,17 @@ class Crew:
         """Count the calling thread in: the initializer of an executor of somebody else's."""
         with self._lock:
             self._threads.append(threading.current_thread())
+
+    def adopt_streams(self, before: Collection[threading.Thread]) -> None:
+        """Count in the threads that streams have started, other than those of ``before``."""
+        with self._lock:
+            self._threads.extend(
+                thread
+                for thread in threading.enumerate()
+                if thread.name.startswith(_OF_STREAMS)
+                and thread.name != _TIMER
+                and thread not in before
+            )
 
     def __len__(self) -> int:
         """How many threads were started."""

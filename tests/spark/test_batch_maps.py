@@ -13,6 +13,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.errors import RingClosed
+from rstreams_fast.spark import threads
 from tests.helpers import DEADLINE, wait_for
 from tests.spark.backends import BACKENDS, use_backend
 
@@ -356,6 +357,46 @@ def test_close_ends_a_stage(boundary: bool) -> None:
         stage.close()
         assert time.monotonic() - begin < 2
         assert figures.totals().state == "stopped"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_stage_does_not_end_before_its_threads_unless_the_worker_does(
+    asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function that refuses to end must not meet the next task."""
+    taken, entered, go_on = threading.Event(), threading.Event(), threading.Event()
+    discarded: list[Any] = []
+    monkeypatch.setattr(threads, "discard_worker", discarded.append)
+
+    def hold(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch["k"][0].as_py():
+            entered.set()
+            assert go_on.wait(DEADLINE)
+        return batch
+
+    async def hold_async(batch: pa.RecordBatch) -> pa.RecordBatch:
+        # Once it holds the loop, nothing comes out of it.
+        while batch["k"][0].as_py() and not taken.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        return hold(batch)
+
+    def build(stream: Any) -> Any:
+        return stream.map_async(hold_async) if asynchronous else stream.publish_on().map(hold)
+
+    for patient in (True, False):
+        for event in (taken, entered, go_on):
+            event.clear()
+        stage = rs.stage(build, SCHEMA).as_map_fn()(batches(30, 10))
+        next(stage)
+        taken.set()
+        assert entered.wait(DEADLINE)
+        if patient:
+            threading.Timer(0.1, go_on.set).start()
+        stage.close()
+        left = [t.name for t in threading.enumerate() if t.name.startswith("rstreams")]
+        assert bool(discarded) == (not patient)
+        assert bool(left) == (not patient), left
+    go_on.set()
 
 
 def test_the_batches_alive_in_a_stage_are_bounded_by_bytes() -> None:
