@@ -66,7 +66,10 @@ def check_seconds(name: str, value: object) -> float:
         raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
     if not value > 0:
         raise ValueError(f"{name} must be > 0 seconds, got {value}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be <= {sys.float_info.max} seconds") from None
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:

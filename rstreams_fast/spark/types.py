@@ -36,7 +36,10 @@ _repr.maxtuple = _repr.maxlist = _repr.maxdict = 20
 
 def shorten(value: object) -> str:
     """Return a ``repr`` that fits into a message."""
-    return _repr.repr(value)
+    try:
+        return _repr.repr(value)
+    except ValueError:  # an int that Python will not write out: it has thousands of digits
+        return f"<{type(value).__name__} without a repr>"
 
 
 # -- what was declared -----------------------------------------------------------------------------

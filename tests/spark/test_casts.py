@@ -137,6 +137,14 @@ def test_keys_that_python_cannot_hold_say_so(array: pa.Array) -> None:
         keys_of(array, "'k'")
 
 
+def test_a_result_that_cannot_be_written_out_is_named_all_the_same() -> None:
+    async def look(k: int) -> int:
+        return 10**5000
+
+    with pytest.raises(TypeError, match=r"'value' is declared int64, .*for the key 0: int <int "):
+        list(rs.lookup(look, pa.int64()).as_map_fn()([pa.record_batch({"k": pa.array([0])})]))
+
+
 @pytest.mark.parametrize("on", [(), ("a", "k"), ("k",)])
 def test_keys_that_python_cannot_hold_name_their_column(on: tuple[str, ...]) -> None:
     texts = pa.array([b"\xff"], pa.binary()).cast(pa.string(), safe=False)
