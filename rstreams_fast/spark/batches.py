@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
-from rstreams_fast.spark.calls import Resource
+from rstreams_fast.spark.calls import Resource, noted
 from rstreams_fast.spark.frames import FrameMap
 from rstreams_fast.spark.hold import Reading, describe_reading
 from rstreams_fast.spark.loop import REPORT_SECONDS, LoopStage
@@ -173,6 +173,7 @@ class _BatchesOnThreads:
         self._lock = threading.Lock()
         self._in_work: set[_Job] = set()
         self._closed = False
+        self._failure: BaseException | None = None
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Run the stage; ``first`` holds the first batch. For the main thread."""
@@ -191,8 +192,8 @@ class _BatchesOnThreads:
                 if job.failure is not None:
                     raise job.failure
                 self._partition.budget.give_back(job.reading)
-            if self._reader.error is not None:
-                raise self._reader.error
+            if (failure := self._failure or self._reader.error) is not None:
+                raise failure
 
     def _get(self, ring: SpscRing) -> Any:
         """Return the next of ``ring``; ``None`` at its end."""
@@ -244,6 +245,9 @@ class _BatchesOnThreads:
                 del job
         except RingClosed:
             pass  # the stage was closed
+        except BaseException as raised:  # no memory for a job, say, and its batch is taken already
+            self._failure = raised
+            self._jobs.close()
 
     def _next_job(self) -> _Job | None:
         """Take the turn, get a batch, announce its job; ``None`` at the end."""
@@ -288,8 +292,7 @@ class _BatchesOnThreads:
             failure = raised
         if failure is not None:
             where = _name_of(job.first_row, rows)
-            failure.add_note(f"rstreams_fast: raised by {spec.label} for {where}")
-            job.failure = failure
+            job.failure = noted(failure, f"raised by {spec.label} for {where}")
         with self._lock:
             self._counters.running -= 1
             self._in_work.discard(job)

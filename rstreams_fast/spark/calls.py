@@ -18,7 +18,22 @@ from rstreams_fast.spark.figures import Counters
 from rstreams_fast.spark.options import CallOptions, label_of
 from rstreams_fast.spark.threads import Crew
 
-__all__ = ["Deadlines", "Resource", "ThreadedCalls", "guarded"]
+__all__ = ["Deadlines", "Resource", "ThreadedCalls", "guarded", "noted"]
+
+
+def noted(error: BaseException, text: str) -> BaseException:
+    """Return ``error`` with the note ``text``.
+
+    One that takes no note, such as a frozen dataclass, is the cause of one that says so much.
+    """
+    text = f"rstreams_fast: {text}"
+    try:
+        error.add_note(text)
+    except Exception:
+        wrapper = RuntimeError(f"{text}: {type(error).__name__}")
+        wrapper.__cause__ = error
+        return wrapper
+    return error
 
 
 class Deadlines:
@@ -51,13 +66,13 @@ class Deadlines:
         try:
             return (yield from _driven(coro, waits_for))
         except asyncio.CancelledError:
-            # Cancelled by us, and by nobody else?
-            if deadline.expired and deadline.task.uncancel() <= 0:
+            if deadline.take_back():  # cancelled by us, and by nobody else
                 self._counters.timeouts += 1
                 raise TimeoutError(f"no answer within {self._seconds} s") from None
             raise
         finally:
             self._armed.pop(deadline, None)
+            deadline.take_back()  # the call may have made something else of it; there may be others
 
     def _expire(self) -> None:
         self._timer = None
@@ -68,17 +83,27 @@ class Deadlines:
                 self._timer = self._loop.call_at(deadline.when, self._expire)
                 return
             del self._armed[deadline]
-            deadline.expired = True
-            deadline.task.cancel()
+            deadline.expire()
 
 
 class _Deadline:
-    __slots__ = ("expired", "task", "when")
+    __slots__ = ("_expired", "_task", "when")
 
     def __init__(self, task: asyncio.Task[Any] | None, when: float) -> None:
-        self.task = cast(asyncio.Task[Any], task)  # a call is always driven by one
+        self._task = cast(asyncio.Task[Any], task)  # a call is always driven by one
         self.when = when
-        self.expired = False
+        self._expired = False
+
+    def expire(self) -> None:
+        self._expired = True
+        self._task.cancel()
+
+    def take_back(self) -> bool:
+        """Withdraw the cancellation, once, if there was one; whether nobody else asked for one."""
+        if not self._expired:
+            return False
+        self._expired = False
+        return self._task.uncancel() <= 0
 
 
 @types.coroutine
@@ -131,7 +156,9 @@ def guarded(
                         counters.failures += 1
                         return None
                     if attempt > 1:
-                        error.add_note(f"rstreams_fast: this was attempt {attempt} of {attempts}")
+                        told = noted(error, f"this was attempt {attempt} of {attempts}")
+                        if told is not error:
+                            raise told from error
                     raise
             counters.retries += 1
             await asyncio.sleep(retry.delay(attempt))

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
-from rstreams_fast.spark.calls import Resource
+from rstreams_fast.spark.calls import Resource, noted
 from rstreams_fast.spark.hold import Reading
 from rstreams_fast.spark.partition import Partition
 from rstreams_fast.spark.threads import CLOSE_SECONDS
@@ -83,6 +83,7 @@ class LoopStage(ABC):
         self._finishing = False
         self._stopping = False
         self._stopped_at = 0.0
+        self._ended = False
         self._flush_timer: asyncio.TimerHandle | None = None
         self._state = "waiting_upstream"
         self._since = time.monotonic()
@@ -154,16 +155,28 @@ class LoopStage(ABC):
         try:
             self.loop.set_default_executor(self._executor)
             self.loop.call_soon(self._open)
-            self.loop.run_forever()
-        except BaseException as raised:  # SystemExit and its like leave through the loop
-            self._set_failure(raised)
-        try:
+            self._run_until_ended()
             self._tidy_up()
         except BaseException as raised:
             self._set_failure(raised)
         finally:
             self.loop.close()
             self.out.close()
+
+    def _run_until_ended(self) -> None:
+        while not self._ended:
+            try:
+                self.loop.run_forever()
+            except BaseException as raised:  # SystemExit and its like leave through the loop
+                self._fail(raised)
+            else:
+                if not self._ended:
+                    label = self.counters.stage
+                    self._fail(RuntimeError(f"{label} stopped the loop, which is the stage's"))
+
+    def _end(self) -> None:
+        self._ended = True
+        self.loop.stop()
 
     def _open(self) -> None:
         if self._writer.wanted:
@@ -179,8 +192,7 @@ class LoopStage(ABC):
         if opening.cancelled():
             self._fail(RuntimeError("using: the context manager was cancelled while it opened"))
         elif (failure := opening.exception()) is not None:
-            failure.add_note("rstreams_fast: raised by the context manager given by 'using'")
-            self._fail(failure)
+            self._fail(noted(failure, "raised by the context manager given by 'using'"))
         elif not self._stopping:
             self._start((opening.result(),))
 
@@ -211,7 +223,7 @@ class LoopStage(ABC):
         if self._ready is not None:
             self._ready.cancel()
         self.close_calls()
-        self.loop.call_later(STOP_SECONDS, self.loop.stop)
+        self.loop.call_later(STOP_SECONDS, self._end)
         self._check_stopped()
 
     def _check_stopped(self) -> None:
@@ -228,7 +240,7 @@ class LoopStage(ABC):
         self._finishing = True
         self.close_calls()
         if self._resource is None:
-            self.loop.stop()
+            self._end()
             return
         closing = self.loop.create_task(self._resource.close(self.failure))
         closing.add_done_callback(self._closed)
@@ -240,26 +252,27 @@ class LoopStage(ABC):
                     RuntimeError("using: the context manager was cancelled while it closed")
                 )
         elif (failure := closing.exception()) is not None:
-            failure.add_note("rstreams_fast: raised by the context manager given by 'using'")
-            self._set_failure(failure)
-        self.loop.stop()
+            self._set_failure(noted(failure, "raised by the context manager given by 'using'"))
+        self._end()
 
     def _tidy_up(self) -> None:
         """End what the user's clients left on the loop, as far as it wants to end."""
         self.close_calls()
         self._executor.shutdown(wait=False, cancel_futures=True)
+        since = self._stopped_at if self._stopping else self.loop.time()
         left = asyncio.all_tasks(self.loop)
-        if left:
-            for task in left:
-                task.cancel()
-            patience = STOP_SECONDS
-            if self._stopping:
-                patience = max(LAST_SECONDS, self._stopped_at + STOP_SECONDS - self.loop.time())
-            self.loop.run_until_complete(asyncio.wait(left, timeout=patience))
+        for task in left:
+            task.cancel()
+        self._wait_for(left, since)
+        self._wait_for({self.loop.create_task(self.loop.shutdown_asyncgens())}, since)
         for task in asyncio.all_tasks(self.loop):
             # It refused to end, and never runs again; no need for asyncio to say so on stderr.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+
+    def _wait_for(self, tasks: set[asyncio.Task[Any]], since: float) -> None:
+        if tasks:
+            patience = max(LAST_SECONDS, since + STOP_SECONDS - self.loop.time())
+            self.loop.run_until_complete(asyncio.wait(tasks, timeout=patience))
 
     # -- the pump: results out, calls in, until neither moves --------------------------------------
 
@@ -318,8 +331,7 @@ class LoopStage(ABC):
             cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
             cancelled.__cause__ = error
             error = cancelled
-        error.add_note(f"rstreams_fast: raised by {label} for {self.name_of(item)}")
-        return error
+        return noted(error, f"raised by {label} for {self.name_of(item)}")
 
     def _look_ahead(self, window: CallWindow) -> None:
         """After a step: flush what would wait for nothing; see the end."""

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.errors import RingClosed
+from rstreams_fast.spark import batches as map_batches
 from rstreams_fast.spark import threads
-from tests.helpers import DEADLINE, wait_for
+from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.spark.backends import BACKENDS, use_backend
 
 pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
@@ -168,6 +170,42 @@ def test_a_cancellation_from_within_is_a_failure_that_names_its_rows() -> None:
     with pytest.raises(RuntimeError, match="bad was cancelled, but not by the stage") as caught:
         list(rs.map_batches(bad, SCHEMA).as_map_fn()(batches(10, 10)))
     assert any("rows 0 to 9" in note for note in caught.value.__notes__)
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """One that takes no note: nothing of it can be set."""
+
+    code: int
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_an_exception_that_takes_no_note_is_the_cause_of_one_that_names_the_rows(
+    sync: bool,
+) -> None:
+    def bad(batch: pa.RecordBatch) -> Any:
+        raise Frozen(7)
+
+    async def bad_async(batch: pa.RecordBatch) -> Any:
+        raise Frozen(7)
+
+    stage = rs.map_batches(bad if sync else bad_async, SCHEMA).as_map_fn()
+    with pytest.raises(RuntimeError, match="rows 0 to 9 of the partition: Frozen") as caught:
+        start_thread(lambda: list(stage(batches(10, 10)))).result()
+    assert caught.value.__cause__ == Frozen(7)
+
+
+def test_a_batch_that_no_job_can_be_made_of_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Job(map_batches._Job):
+        def __init__(self, batch: Any, reading: Any, first_row: int) -> None:
+            if first_row == 20:
+                raise MemoryError("no memory for a ring")
+            super().__init__(batch, reading, first_row)
+
+    monkeypatch.setattr(map_batches, "_Job", Job)
+    stage = rs.map_batches(same, SCHEMA).as_map_fn()
+    with pytest.raises(MemoryError, match="no memory for a ring"):
+        start_thread(lambda: list(stage(batches(50, 10)))).result()
 
 
 def test_what_upstream_raises_comes_out() -> None:

@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections import Counter, namedtuple
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.loop import OUTPUT_BATCHES
 from rstreams_fast.spark.rows import SUB_BATCH_ROWS
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, start_thread
 from tests.spark.backends import BACKENDS, use_backend
 
 pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
@@ -373,6 +374,91 @@ def test_exceptions_that_mean_something_to_generators_and_loops(
         list(rs.lookup(fn, pa.int64()).as_map_fn()(batches(10, 10)))
 
 
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """One that takes no note: nothing of it can be set."""
+
+    code: int
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_an_exception_that_takes_no_note_is_the_cause_of_one_that_names_the_key(
+    sync: bool,
+) -> None:
+    def look_sync(k: int) -> int:
+        raise Frozen(7)
+
+    async def look(k: int) -> int:
+        raise Frozen(7)
+
+    fn = look_sync if sync else look
+    for retry, said in ((None, "for the key 0: Frozen"), (rs.Retry(2, backoff=0), "attempt 2 of")):
+        with pytest.raises(RuntimeError, match=said) as caught:
+            list(rs.lookup(fn, pa.int64(), retry=retry).as_map_fn()(batches(1, 1)))
+        assert caught.value.__cause__ == Frozen(7)
+
+
+def test_what_using_raises_is_the_cause_if_it_takes_no_note() -> None:
+    @contextlib.asynccontextmanager
+    async def manager() -> Any:
+        raise Frozen(7)
+        yield
+
+    async def look(_: None, k: int) -> int:
+        return k
+
+    # The loop's thread had hung.
+    stage = rs.lookup(look, pa.int64(), using=manager).as_map_fn()
+    with pytest.raises(RuntimeError, match="given by 'using': Frozen") as caught:
+        start_thread(lambda: list(stage(batches(1, 1)))).result()
+    assert caught.value.__cause__ == Frozen(7)
+
+
+def test_a_function_that_stops_the_loop_loses_no_row_silently() -> None:
+    loops: list[asyncio.AbstractEventLoop] = []
+    stopped = threading.Event()
+
+    def upstream() -> Any:
+        first, second = batches(20, 10)
+        yield first
+        assert stopped.wait(DEADLINE)
+        deadline = time.monotonic() + DEADLINE
+        while not loops[0].is_closed():
+            assert time.monotonic() < deadline, "the loop was not closed"
+            time.sleep(0.01)
+        yield second
+
+    async def look(k: int) -> int:
+        if k == 5:
+            loops.append(asyncio.get_running_loop())
+            loops[0].stop()
+            stopped.set()
+        return k
+
+    with pytest.raises(RuntimeError, match="look stopped the loop, which is the stage's"):
+        list(rs.lookup(look, pa.int64()).as_map_fn()(upstream()))
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_using_is_left_whatever_is_raised(kind: type[BaseException]) -> None:
+    told: list[Any] = []
+
+    class Manager:
+        async def __aenter__(self) -> None:
+            pass
+
+        async def __aexit__(self, *exc: object) -> None:
+            await asyncio.sleep(0)
+            told.append(exc[0])
+
+    async def look(_: None, k: int) -> int:
+        raise kind
+
+    with pytest.raises(kind):
+        list(rs.lookup(look, pa.int64(), using=Manager).as_map_fn()(batches(1, 1)))
+    assert told == [kind]
+
+
 def test_what_upstream_raises_comes_out() -> None:
     def upstream() -> Any:
         yield from batches(10, 5)
@@ -461,6 +547,31 @@ def test_a_timeout_is_a_timeout_error_with_its_key_and_may_be_retried() -> None:
         found = table(stage.as_map_fn()(batches(10, 10)))
         assert found["value"].to_pylist() == list(range(10))
         assert (figures.totals().timeouts, figures.totals().retries) == (2, 2)
+
+
+def test_a_call_that_makes_something_else_of_its_timeout_leaves_no_trace() -> None:
+    """The next attempt is in the same task, which must not look as if it were to be cancelled."""
+    tries = 0
+    cancelling: list[int] = []
+
+    async def look(k: int) -> int:
+        nonlocal tries
+        tries += 1
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling.append(task.cancelling())
+        try:
+            await asyncio.sleep(DEADLINE)
+        except asyncio.CancelledError:
+            if tries == 1:
+                raise ConnectionError("the answer was cut off") from None
+            raise
+        return k
+
+    retry = rs.Retry(2, backoff=0)
+    with pytest.raises(TimeoutError, match=r"no answer within 0.05 s"):
+        list(rs.lookup(look, pa.int64(), timeout=0.05, retry=retry).as_map_fn()(batches(1, 1)))
+    assert cancelling == [0, 0]
 
 
 def test_a_cancellation_from_within_is_no_timeout() -> None:
@@ -852,6 +963,26 @@ def test_what_clients_leave_on_the_loop_is_ended() -> None:
     assert ended.is_set()
 
 
+def test_a_generator_that_hangs_in_its_finally_does_not_keep_the_partition() -> None:
+    left: list[Any] = []
+
+    async def answers() -> Any:
+        try:
+            yield 1
+        finally:
+            await asyncio.Event().wait()
+
+    async def look(k: int) -> int:
+        if not left:
+            left.append(answers())
+            await anext(left[0])
+        return 2 * k
+
+    stage = rs.lookup(look, pa.int64()).as_map_fn()
+    found = start_thread(lambda: table(stage(batches(3, 3)))).result()
+    assert found["value"].to_pylist() == [0, 2, 4]
+
+
 def test_the_callers_context_is_seen_by_the_function() -> None:
     import contextvars
 
@@ -890,6 +1021,7 @@ def sync(k: int) -> int:
         ({"on_null": "drop"}, ValueError, "on_null must be one of 'skip', 'call'"),
         ({"on_failure": "column"}, ValueError, "on_failure must be one of 'raise', 'null'"),
         ({"timeout": 0}, ValueError, "timeout must be > 0"),
+        ({"timeout": 10**400}, ValueError, "timeout must be <= "),
         ({"timeout": "1"}, TypeError, "timeout must be a number of seconds"),
         ({"retry": 3}, TypeError, "retry must be a Retry"),
         ({"using": 3}, TypeError, "using must be a factory"),
