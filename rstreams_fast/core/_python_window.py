@@ -195,8 +195,8 @@ class CallWindow:
         They end in their own time: ``on_ready`` is called, and ``running`` is 0 at last.
         """
         self._cancelled = True
-        self._places.clear()
         self._pending = 0
+        self._places.clear()
         if self._in_flight is not None:
             self._in_flight.clear()
         for task in list(self._tasks):

@@ -726,6 +726,28 @@ async def test_cancel_drops_results_and_cancels_what_runs(core: Any) -> None:
 
 
 @running
+async def test_a_result_whose_destructor_takes_from_the_window(core: Any) -> None:
+    seen: list[Any] = []
+
+    class Taking:
+        def __del__(self) -> None:
+            window = harness.window
+            seen.append((window.pending, window.ready, window.take(9), window.take_into(ring, 9)))
+
+    async def fn(_: Any) -> Any:
+        return Taking()
+
+    ring = core.SpscRing(4)
+    for ordered in (True, False):
+        harness = Harness(core, fn, ordered=ordered)
+        await harness.submit(1, 2, 3)
+        harness.window.cancel()
+        assert seen == [(0, 0, [], 0)] * 3
+        assert harness.window.pending == 0
+        seen.clear()
+
+
+@running
 async def test_cancel_before_the_task_has_made_a_step(core: Any) -> None:
     """The function has begun, so it learns of its cancellation as it would from any task."""
     seen = []

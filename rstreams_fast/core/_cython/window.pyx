@@ -526,7 +526,7 @@ cdef class CallWindow:
             rsf_ring_leave_producer(&ring.ring)
             refuse_closed("take_into")
         with cython.critical_section(self):
-            count = rsf_ring_peek(&self.ring, wanted, &index)
+            count = 0 if self.cancelled else rsf_ring_peek(&self.ring, wanted, &index)
             count = rsf_ring_reserve(&ring.ring, count, &into)
             for i in range(count):
                 slot = &self.results[rsf_ring_slot(&self.ring, index + i)]
@@ -765,8 +765,11 @@ cdef class CallWindow:
     # -- places ----------------------------------------------------------------------------------
 
     cdef uint64_t _ready(self, uint64_t limit):
-        # Finished results at the head, at most `limit`; in the order of completion all are.
+        # Finished results at the head, at most `limit`; in the order of completion all are. None
+        # any more while `cancel` drops them, which may run any code.
         cdef uint64_t index, count
+        if self.cancelled:
+            return 0
         cdef uint64_t held = rsf_ring_peek(&self.ring, limit, &index)
         if not self.ordered:
             return held
