@@ -7,8 +7,9 @@ import operator
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import rstreams_fast as rsf
@@ -20,6 +21,7 @@ from bench.peers import rxpy
 from bench.workloads import C_CALLABLES, PYTHON_CALLABLES, Appending, Callables, Sink, Summing
 from bench.workloads import add_one as add_one_to
 from bench.workloads import is_even as is_even_number
+from rstreams_fast.core._python_bursts import BurstIterator as PythonBurstIterator
 
 __all__ = ["STREAMS"]
 
@@ -111,6 +113,45 @@ def _comprehension(n: int) -> list[int]:
 
 def _ours_list(n: int) -> list[int]:
     return rsf.range_(n).map(add_one_to).filter(is_even_number).to_list()
+
+
+def _ours_for(n: int) -> int:
+    total = 0
+    for element in rsf.range_(n):
+        total += element
+    return total
+
+
+def _generator_for(n: int) -> int:
+    def numbers() -> Iterator[int]:
+        for i in range(n):  # noqa: UP028 - a loop is what a generator has in it
+            yield i
+
+    total = 0
+    for element in numbers():
+        total += element
+    return total
+
+
+def _iterator_in_python(n: int) -> int:
+    class Numbers(PythonBurstIterator[int]):
+        def __init__(self) -> None:
+            self.source = iter(range(n))
+
+        def _refill(self) -> int:
+            burst = list(islice(self.source, 256))
+            if not burst:
+                raise StopIteration
+            return self._first_of(burst)
+
+    total = 0
+    for element in Numbers():
+        total += element
+    return total
+
+
+def _sum_of(n: int) -> int:
+    return n * (n - 1) // 2
 
 
 def _add(total: int, element: int) -> int:
@@ -342,6 +383,23 @@ STREAMS = [
                 50_000,
                 lambda n: rxpy.to_list(n, PYTHON_CALLABLES),
                 _expected_list,
+            ),
+        ],
+    ),
+    Group(
+        "for",
+        "use",
+        "range, consumed by a for loop",
+        [
+            plain("ours", "ours", 200_000, _ours_for, _sum_of),
+            plain("generator", "floor", 200_000, _generator_for, _sum_of),
+            plain(
+                "bursts, each step in Python",
+                "lost",
+                200_000,
+                _iterator_in_python,
+                _sum_of,
+                "no stream: the iterator alone",
             ),
         ],
     ),

@@ -20,6 +20,7 @@ __all__ = [
     "MISSING",
     "TERMINATED",
     "Baton",
+    "BurstIterator",
     "CallWindow",
     "DemandCounter",
     "Emission",
@@ -46,6 +47,7 @@ if backend not in BACKENDS:
 if TYPE_CHECKING:
     from rstreams_fast.core._python import DemandCounter, FusedRun, SignalSerializer, SpscRing
     from rstreams_fast.core._python_baton import Baton
+    from rstreams_fast.core._python_bursts import BurstIterator
     from rstreams_fast.core._python_records import RecordRing
     from rstreams_fast.core._python_window import CallWindow
 else:
@@ -59,6 +61,7 @@ else:
             "or ask for another one with RSTREAMS_FAST_BACKEND=cffi or =python"
         ) from missing
     Baton = _chosen.Baton
+    BurstIterator = _chosen.BurstIterator
     DemandCounter = _chosen.DemandCounter
     FusedRun = _chosen.FusedRun
     RecordRing = _chosen.RecordRing

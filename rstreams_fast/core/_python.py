@@ -40,6 +40,7 @@ from rstreams_fast.core._common import (
     wake_quietly,
 )
 from rstreams_fast.core._python_baton import Baton
+from rstreams_fast.core._python_bursts import BurstIterator
 from rstreams_fast.errors import (
     BufferOverflow,
     DemandExceeded,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Baton",
+    "BurstIterator",
     "CallWindow",
     "DemandCounter",
     "FusedRun",

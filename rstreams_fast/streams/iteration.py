@@ -12,13 +12,12 @@ than ``prefetch``, and with 1 this is stop-and-wait.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from rstreams_fast.api import Publisher
-from rstreams_fast.core import MISSING, SpscRing
+from rstreams_fast.core import MISSING, BurstIterator, SpscRing
 from rstreams_fast.core._common import _Missing, check_capacity
 from rstreams_fast.errors import (
     DemandExceeded,
@@ -30,7 +29,6 @@ from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.parking import Doorbell, acquire, new_event, refuse_in_loop, running_loop
 from rstreams_fast.runtime.turns import let_threads_in
 from rstreams_fast.streams.boundary import RingSubscriber
-from rstreams_fast.streams.drain import Live
 from rstreams_fast.streams.inlets import (
     End,
     Failure,
@@ -122,7 +120,7 @@ class _Inlet(RingSubscriber, End):
         self.bell.ring()
 
 
-class Iteration(Live, Generic[T]):
+class Iteration(BurstIterator[T]):
     """An iterator over the elements of a publisher, and a context manager; asynchronous ones, too.
 
     It subscribes when it is entered, or with the first ``next`` or ``anext``. ``close``, leaving
@@ -137,7 +135,7 @@ class Iteration(Live, Generic[T]):
     """
 
     __slots__ = (
-        "_burst",
+        "__weakref__",
         "_busy",
         "_consumed",
         "_fetched",
@@ -154,7 +152,6 @@ class Iteration(Live, Generic[T]):
         self._prefetch = check_capacity("prefetch", prefetch)
         self._replenish = replenish_at(self._prefetch)
         self._publisher: Publisher[T] | None = publisher
-        self._burst: list[T] = []  # newest first
         self._fetched = 0
         self._consumed = 0
         self._busy = threading.Lock()
@@ -174,38 +171,10 @@ class Iteration(Live, Generic[T]):
 
     # -- the consumer ----------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[T]:
-        return self
-
-    def __next__(self) -> T:
-        try:
-            return self._burst.pop()
-        except IndexError:
-            pass  # not in here: what is raised below has nothing to do with it
-        return self._refill()
-
-    def __aiter__(self) -> AsyncIterator[T]:
-        return self
-
-    async def __anext__(self) -> T:
-        try:
-            return self._burst.pop()
-        except IndexError:
-            pass
-        burst = await self.next_burst()
-        if not burst:
-            raise StopAsyncIteration
-        burst.reverse()
-        element = burst.pop()
-        self._keep(burst)
-        return element
-
     def _refill(self) -> T:
         self._enter()
         try:
-            element: T | Literal[_Missing.MISSING] = MISSING
-            with suppress(IndexError):  # another consumer may have refilled it meanwhile
-                element = self._burst.pop()
+            element = self._next_of_burst()  # another consumer may have refilled it meanwhile
             if element is MISSING:
                 element = self._next_element()
         except BaseException:
@@ -226,15 +195,18 @@ class Iteration(Live, Generic[T]):
                 if burst is None:
                     break
                 if burst:
-                    burst.reverse()
-                    element = burst.pop()
-                    self._keep(burst)
-                    return element
+                    return self._first_of(burst)
                 self._park(inlet)
             return MISSING
         finally:
             # A traceback keeps this frame, which must not keep the subscriber (§3.13).
             inlet = None
+
+    async def _refill_async(self) -> T:
+        burst = await self.next_burst()
+        if not burst:
+            raise StopAsyncIteration
+        return self._first_of(burst)
 
     async def next_burst(self) -> list[T]:
         """Return what has come, oldest first, waiting for one element at least; at the end ``[]``.
@@ -273,11 +245,12 @@ class Iteration(Live, Generic[T]):
         finally:
             inlet = None
 
-    def _keep(self, burst: list[T]) -> None:
-        """Keep the rest of a burst, newest first, unless this was closed meanwhile."""
-        self._burst = burst
+    def _first_of(self, burst: list[T]) -> T:
+        """Keep the rest of a burst, unless this was closed meanwhile."""
+        element = super()._first_of(burst)
         if self._inlet is None:
-            self._burst = []
+            self._forget_burst()
+        return element
 
     def _enter(self) -> None:
         if not self._busy.acquire(blocking=False):
@@ -374,7 +347,7 @@ class Iteration(Live, Generic[T]):
         """Cancel upstream, once, and drop what is buffered. Any thread; never blocks."""
         self._publisher = None
         inlet, self._inlet = self._inlet, None
-        self._burst = []
+        self._forget_burst()
         if inlet is not None:
             inlet.leave()
 

@@ -17,6 +17,7 @@ from tests.helpers import run_python
 
 NAMES = (
     "Baton",
+    "BurstIterator",
     "CallWindow",
     "DemandCounter",
     "FusedRun",
@@ -122,6 +123,7 @@ def test_the_gil_stays_off() -> None:
 
 STUBS = {
     "Baton": "baton",
+    "BurstIterator": "bursts",
     "CallWindow": "window",
     "DemandCounter": "demand",
     "FusedRun": "fused",
@@ -147,8 +149,10 @@ def stub_of(name: str) -> dict[str, tuple[bool, str]]:
 
 
 def bare(arguments: ast.arguments) -> str:
-    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-        argument.annotation = None
+    some = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    for argument in (*some, arguments.vararg, arguments.kwarg):
+        if argument is not None:
+            argument.annotation = None
     return f"({ast.unparse(arguments)})"
 
 

@@ -44,6 +44,7 @@ SLACK_BYTES = 8 * CALLS
 
 CLASSES = (
     "Baton",
+    "BurstIterator",
     "DemandCounter",
     "SpscRing",
     "RecordRing",
@@ -52,7 +53,7 @@ CLASSES = (
     "CallWindow",
 )
 #: Special methods that are ours, as far as a class has them.
-SPECIAL = {"__init__", "__len__", "__reduce__", "__repr__"}
+SPECIAL = {"__anext__", "__init__", "__len__", "__next__", "__reduce__", "__repr__"}
 
 Call = Callable[[], object]
 
@@ -722,8 +723,76 @@ def baton_cases(kit: Kit) -> Cases:
     yield "__reduce__", raising(TypeError, baton.__reduce__)
 
 
+def burst_cases(kit: Kit) -> Cases:
+    base = kit.core.BurstIterator
+
+    class Endless(base):  # type: ignore[misc, valid-type]
+        def _refill(self) -> Any:
+            return self._first_of([kit.element] * 3)
+
+        async def _refill_async(self) -> Any:
+            await asyncio.sleep(0)
+            return self._refill()
+
+    it, bare = Endless(), base()
+
+    def first(iterator: Any, burst: list[Any]) -> None:
+        iterator._forget_burst()
+        iterator._first_of(burst)
+
+    def awaited(element: Any) -> None:
+        first(it, [kit.element, element])
+        it.__anext__().send(None)
+
+    def suspended(leave: Callable[[Any], object]) -> None:
+        it._forget_burst()
+        waiting = it.__anext__()
+        waiting.send(None)
+        leave(waiting)
+
+    def used(by: Callable[[Any], object]) -> None:
+        waiting = it.__anext__()
+        with contextlib.suppress(StopIteration):
+            waiting.send(None)
+        waiting.close()
+        by(waiting)
+
+    yield "__init__", lambda: (base(), Endless())
+    yield "__next__", lambda: [next(it) for _ in range(7)]
+    yield "__next__: no refill", raising(NotImplementedError, next, bare)
+    yield "__anext__", raising(StopIteration, awaited, kit.element)
+    yield "__anext__: a tuple", raising(StopIteration, awaited, (kit.element,))
+    yield "__anext__: an exception", raising(StopIteration, awaited, ValueError(kit.element))
+    yield (
+        "__anext__: refilled",
+        raising(StopIteration, suspended, lambda waiting: waiting.send(None)),
+    )
+    yield (
+        "__anext__: thrown in",
+        raising(ValueError, suspended, lambda waiting: waiting.throw(ValueError)),
+    )
+    yield "__anext__: closed when suspended", lambda: suspended(lambda waiting: waiting.close())
+    yield "__anext__: closed", lambda: it.__anext__().close()
+    yield (
+        "__anext__: thrown in at first",
+        raising(ValueError, lambda: it.__anext__().throw(ValueError)),
+    )
+    yield "__anext__: again", raising(RuntimeError, used, lambda waiting: waiting.send(None))
+    yield (
+        "__anext__: awaited again",
+        raising(RuntimeError, used, lambda waiting: next(waiting.__await__())),
+    )
+    yield "_first_of: nothing", raising(IndexError, it._first_of, [])
+    yield "_first_of: no list", raising((TypeError, AttributeError), it._first_of, kit.element)
+    yield "_next_of_burst", lambda: (first(it, [kit.element] * 2), it._next_of_burst())
+    yield "_next_of_burst: used up", lambda: (it._forget_burst(), it._next_of_burst())
+    yield "subscripted", lambda: base[kit.element]
+    yield "__reduce__", raising(TypeError, bare.__reduce__)
+
+
 TABLE: dict[str, Callable[[Kit], Cases]] = {
     "Baton": baton_cases,
+    "BurstIterator": burst_cases,
     "DemandCounter": demand_cases,
     "SpscRing": ring_cases,
     "RecordRing": record_cases,

@@ -137,6 +137,28 @@ async def _waits(*_: Any) -> int:
     return 1
 
 
+BURST_NAMES = [
+    *("__next__", "__anext__", "__class_getitem__"),
+    *("_first_of", "_next_of_burst", "_forget_burst"),
+]
+
+
+class Bursts(core.BurstIterator):  # type: ignore[misc]
+    """Bursts of anything, made by whoever comes back meanwhile."""
+
+    def __init__(self, call: Callable[[], object], make: Callable[[], Any]) -> None:
+        self._call = call
+        self._make = make
+
+    def _refill(self) -> Any:
+        self._call()
+        return self._first_of([self._make() for _ in range(3)])
+
+    async def _refill_async(self) -> Any:
+        await asyncio.sleep(0)
+        return self._refill()
+
+
 class Fuzzed:
     """The objects of one run and the calls on them, in a callback of the loop, as windows ask."""
 
@@ -201,6 +223,7 @@ class Fuzzed:
                 core.RecordRing,
                 core.CallWindow,
                 core.Baton,
+                Bursts,
             )
         )
         sane = self._bytes.below(4) > 0
@@ -229,10 +252,14 @@ class Fuzzed:
             }
         elif cls is core.Baton and sane:
             arguments = (small * 1e-6,)
+        elif cls is Bursts:
+            arguments = (self._reenter, self._any)
         self._made.append(cls(*arguments, **options))
 
     def _call(self, target: Any) -> None:
         names = [name for name in dir(type(target)) if not name.startswith("_")]
+        if isinstance(target, Bursts):
+            names += BURST_NAMES
         name = self._bytes.choose([*names, "__len__", "__reduce__", *AGAIN])
         member = getattr(target, name)
         if not callable(member):
@@ -253,6 +280,8 @@ class Fuzzed:
             return
         else:
             result = member(*self._arguments(target, name))
+        if name == "__anext__":
+            self._made.append(result)
         if isinstance(result, np.ndarray):
             self._views.append(result)
             if result.size and result.flags.writeable:

@@ -16,12 +16,14 @@ from rstreams_fast.core._cffi.records import RecordRing
 from rstreams_fast.core._cffi.ring import SpscRing
 from rstreams_fast.core._cffi.runs import FusedRun
 from rstreams_fast.core._cffi.serial import SignalSerializer
+from rstreams_fast.core._python_bursts import BurstIterator
 
 if TYPE_CHECKING:
     from rstreams_fast.core._cffi.window import CallWindow
 
 __all__ = [
     "Baton",
+    "BurstIterator",
     "CallWindow",
     "DemandCounter",
     "FusedRun",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.core._cython.baton import Baton
+from rstreams_fast.core._cython.bursts import BurstIterator
 from rstreams_fast.core._cython.demand import DemandCounter
 from rstreams_fast.core._cython.fused import FusedRun
 from rstreams_fast.core._cython.records import RecordRing
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Baton",
+    "BurstIterator",
     "CallWindow",
     "DemandCounter",
     "FusedRun",

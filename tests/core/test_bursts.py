@@ -1,0 +1,334 @@
+"""Iterating over bursts: each element once, in order, whoever steps and however."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from rstreams_fast.core import MISSING
+from tests.helpers import run_threads
+
+#: As arguments of a StopIteration they would not be themselves.
+ODD = [(), (1, 2), ((3,),), ValueError("an element"), StopIteration(4), StopIteration, None, [5]]
+
+
+class Problem(Exception):
+    pass
+
+
+def over(core: Any, *bursts: list[Any]) -> Any:
+    """An iterator over ``bursts``; the asynchronous one suspends before each."""
+
+    class Over(core.BurstIterator):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.bursts = iter(bursts)
+            self.refills = 0
+
+        def _refill(self) -> Any:
+            self.refills += 1
+            return self._first_of(list(next(self.bursts)))
+
+        async def _refill_async(self) -> Any:
+            self.refills += 1
+            await asyncio.sleep(0)
+            for burst in self.bursts:
+                return self._first_of(list(burst))
+            raise StopAsyncIteration
+
+    return Over()
+
+
+def test_for_gives_each_once_and_in_order(core: Any) -> None:
+    it = over(core, [1, 2, 3], [4], [5, 6])
+    assert iter(it) is it
+    assert list(it) == [1, 2, 3, 4, 5, 6]
+    assert it.refills == 4
+
+
+def test_async_for_gives_each_once_and_in_order(core: Any) -> None:
+    async def main() -> None:
+        it = over(core, [1, 2, 3], [4], [5, 6])
+        assert aiter(it) is it
+        assert [element async for element in it] == [1, 2, 3, 4, 5, 6]
+        assert it.refills == 4
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("element", ODD, ids=repr)
+def test_an_element_comes_as_itself(core: Any, element: Any) -> None:
+    async def one_by_one(it: Any) -> list[Any]:
+        return [
+            await anext(it),
+            await it.__anext__(),
+            await asyncio.create_task(it.__anext__()),
+            await asyncio.wait_for(it.__anext__(), 60),
+            await anext(it, "none left"),
+            *[each async for each in it],
+        ]
+
+    seen = asyncio.run(one_by_one(over(core, [element] * 8)))
+    assert len(seen) == 8
+    assert all(each is element for each in seen)
+    assert all(each is element for each in over(core, [element] * 3))
+
+
+def test_an_exception_that_is_being_handled_changes_nothing(core: Any) -> None:
+    async def main() -> None:
+        it = over(core, [1, (2,)])
+        try:
+            raise Problem
+        except Problem:
+            assert [await anext(it), await anext(it)] == [1, (2,)]
+
+    asyncio.run(main())
+
+
+def test_the_element_is_taken_when_it_is_awaited_and_not_before(core: Any) -> None:
+    async def main() -> None:
+        it = over(core, [1, 2, 3])
+        assert await anext(it) == 1
+        first, second = it.__anext__(), it.__anext__()
+        assert await second == 2
+        assert await first == 3
+
+        it = over(core, [1, 2])
+        assert await anext(it) == 1
+        never = asyncio.create_task(it.__anext__())
+        never.cancel()  # before its first step
+        with pytest.raises(asyncio.CancelledError):
+            await never
+        unused = it.__anext__()
+        unused.close()
+        thrown = it.__anext__()
+        with pytest.raises(Problem):
+            thrown.throw(Problem())
+        assert await anext(it) == 2
+
+    asyncio.run(main())
+
+
+def test_what_was_awaited_cannot_be_awaited_again(core: Any) -> None:
+    async def main() -> None:
+        it = over(core, [1, 2, 3])
+        by_refill = it.__anext__()
+        assert await by_refill == 1
+        at_once = it.__anext__()
+        assert await at_once == 2
+        closed = it.__anext__()
+        closed.close()
+        for used in (by_refill, at_once, closed):
+            with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
+                await used
+            with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
+                used.send(None)
+            used.close()
+        assert await anext(it) == 3
+
+    asyncio.run(main())
+
+
+def test_it_can_be_driven_by_hand(core: Any) -> None:
+    it = over(core, [1, 2])
+    waiting = it.__anext__()
+    assert isinstance(waiting, Coroutine)
+    assert waiting.send(None) is None  # suspended, by the sleep
+    with pytest.raises(StopIteration) as stop:
+        waiting.send(None)
+    assert stop.value.value == 1
+    with pytest.raises(StopIteration) as stop:
+        it.__anext__().send(None)
+    assert stop.value.value == 2
+
+    waiting = it.__anext__()
+    waiting.send(None)
+    with pytest.raises(Problem):
+        waiting.throw(Problem("thrown in"))
+    waiting = it.__anext__()
+    waiting.send(None)
+    waiting.close()
+    unbegun = it.__anext__()
+    with pytest.raises(TypeError):
+        unbegun.send("a value")
+    unbegun.close()
+
+
+def test_what_a_refill_raises_leaves(core: Any) -> None:
+    class Failing(core.BurstIterator):  # type: ignore[misc]
+        def _refill(self) -> Any:
+            raise Problem("sync")
+
+        async def _refill_async(self) -> Any:
+            raise Problem("async")
+
+    with pytest.raises(Problem, match=r"^sync$") as raised:
+        next(Failing())
+    assert raised.value.__context__ is None
+    with pytest.raises(Problem, match=r"^async$") as raised:
+        Failing().__anext__().send(None)
+    assert raised.value.__context__ is None
+
+
+def test_without_a_refill_it_says_so(core: Any) -> None:
+    with pytest.raises(NotImplementedError):
+        next(core.BurstIterator())
+    with pytest.raises(NotImplementedError):
+        core.BurstIterator().__anext__().send(None)
+
+
+def test_a_burst_can_be_forgotten(core: Any) -> None:
+    it = over(core, [1, 2, 3], [4])
+    assert next(it) == 1
+    it._forget_burst()
+    assert list(it) == [4]
+
+
+def test_a_subclass_may_step_otherwise(core: Any) -> None:
+    class Negative(type(over(core))):  # type: ignore[misc]
+        def __next__(self) -> Any:
+            return -super().__next__()
+
+        async def __anext__(self) -> Any:
+            return -(await super().__anext__())
+
+    class Deeper(Negative):
+        pass
+
+    async def elements(it: Any) -> list[Any]:
+        return [element async for element in it]
+
+    for cls in (Negative, Deeper):
+        it = cls()
+        it.bursts = iter([[1, 2], [3]])
+        assert list(it) == [-1, -2, -3]
+        it = cls()
+        it.bursts = iter([[1, 2], [3]])
+        assert asyncio.run(elements(it)) == [-1, -2, -3]
+
+
+def test_a_class_may_be_told_to_step_otherwise_later(core: Any) -> None:
+    it = over(core, [1, 2])
+    type(it).__next__ = lambda _self: 7
+    assert [next(it), next(it)] == [7, 7]
+
+    async def eight(_self: Any) -> int:
+        return 8
+
+    async def main() -> None:
+        type(it).__anext__ = eight
+        async for element in it:
+            assert element == 8
+            break
+
+    asyncio.run(main())
+
+
+def test_it_can_be_subscripted_and_takes_options_of_classes(core: Any) -> None:
+    assert core.BurstIterator[int] is not None
+    seen = []
+
+    class Told:
+        def __init_subclass__(cls, *, told: str = "", **options: Any) -> None:
+            seen.append(told)
+            super().__init_subclass__(**options)
+
+    class Both(core.BurstIterator, Told, told="this"):  # type: ignore[misc]
+        pass
+
+    assert seen == ["this"]
+
+
+def test_several_threads_get_each_element_once(core: Any) -> None:
+    total = 20_000
+
+    class Guarded(core.BurstIterator):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+            self.made = 0
+
+        def _refill(self) -> Any:
+            with self.lock:
+                found = self._next_of_burst()
+                if found is not MISSING:
+                    return found
+                if self.made == total:
+                    raise StopIteration
+                burst = list(range(self.made, self.made + 50))
+                self.made += 50
+                return self._first_of(burst)
+
+    def by_awaiting(it: Any) -> Iterator[Any]:
+        while True:
+            try:
+                it.__anext__().send(None)
+            except StopIteration as stop:
+                yield stop.value
+            except StopAsyncIteration:
+                return
+
+    class Both(Guarded):
+        async def _refill_async(self) -> Any:
+            try:
+                return self._refill()
+            except StopIteration:
+                raise StopAsyncIteration from None
+
+    it = Both()
+    seen: list[list[Any]] = [[], [], [], []]
+    ways: list[Callable[[], None]] = [
+        lambda: seen[0].extend(it),
+        lambda: seen[1].extend(it),
+        lambda: seen[2].extend(by_awaiting(it)),
+        lambda: seen[3].extend(by_awaiting(it)),
+    ]
+    run_threads(ways)
+    counts = Counter(element for each in seen for element in each)
+    assert len(counts) == total
+    assert set(counts.values()) == {1}
+
+
+def test_cycles_through_a_burst_are_collected(core: Any) -> None:
+    class Element:
+        pass
+
+    it = over(core, [1], [2])
+    element: Any = Element()
+    element.it = it
+    it._first_of([0, element])
+    watched = weakref.ref(element)
+    del it, element
+    gc.collect()
+    assert watched() is None
+
+
+def test_what_stands_alone_harms_nobody(core: Any) -> None:
+    """The type of what ``anext`` returns can be had, and so made of nothing."""
+    made = core.BurstIterator().__anext__()
+    made.close()
+    kind = type(made)
+    try:
+        alone = kind()
+    except TypeError:
+        return  # a coroutine of Python's
+    with pytest.raises(AttributeError):
+        alone.send(None)
+    kind().close()
+    with pytest.raises(AttributeError):
+        next(kind())
+    with pytest.raises(Problem):
+        kind().throw(Problem())
+
+
+def test_it_cannot_be_copied(core: Any) -> None:
+    for copied in (pickle.dumps, copy.copy):
+        with pytest.raises(TypeError, match="BurstIterator"):
+            copied(core.BurstIterator())
