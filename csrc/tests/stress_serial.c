@@ -205,6 +205,7 @@ end_all(exchange *x, uint64_t yields)
     if (x->may_cancel) {
         x->request = "enough";
         CHECK(rsf_serial_cancel(&x->serial), "the first cancel");
+        sched_yield(); /* a holder may find it before the exchange and the enter below */
     } else {
         CHECK(rsf_serial_latch_terminal(&x->serial), "the first terminal signal");
         sched_yield(); /* latched, not yet published */
