@@ -553,6 +553,27 @@ def test_a_disarmed_waker_is_not_called_and_not_kept(core: Any) -> None:
     assert ring.get(timeout=DEADLINE) == "x"
 
 
+@pytest.mark.parametrize("drop", ["disarm", "arm", "disarm_producer", "arm_producer"])
+def test_a_waker_whose_destructor_uses_the_ring(core: Any, drop: str) -> None:
+    """The ring has forgotten it by then."""
+
+    class Side:
+        def wake(self) -> None:
+            pytest.fail("it was dropped")
+
+        def __del__(self) -> None:
+            ring.close()  # which wakes both sides
+
+    ring = core.SpscRing(1)
+    if drop.endswith("producer"):
+        ring.offer(1)
+        assert ring.arm_producer(Side().wake)
+    else:
+        assert ring.arm(Side().wake)
+    getattr(ring, drop)(*[int] if drop.startswith("arm") else [])
+    assert ring.closed
+
+
 def test_get_disarms(core: Any) -> None:
     ring = core.SpscRing(2)
     assert ring.arm(lambda: pytest.fail("get took its place"))

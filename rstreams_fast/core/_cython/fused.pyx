@@ -763,7 +763,7 @@ cdef class FusedRun:
     cdef int _fulfil_one(self) except -1:
         cdef int64_t left = rsf_demand_fulfil(self.counter, 1)
         if left == RSF_EXCEEDED:
-            self.error = DemandExceeded("§1.1: 1 elements delivered, only 0 were requested")
+            self._fail(DemandExceeded("§1.1: 1 elements delivered, only 0 were requested"))
         return left >= 0
 
 

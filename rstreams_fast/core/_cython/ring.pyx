@@ -203,8 +203,10 @@ cdef class BoundedRing:
         """Forget the waker that ``arm`` was given, if any. Another thread may be about to call it
         all the same.
         """
+        previous = None
         with cython.critical_section(self):
             if not self.data_awaited:
+                previous = self.waker  # dropped after the attribute has its new value
                 self.waker = None
 
     def arm_producer(self, waker, /):
@@ -227,8 +229,10 @@ cdef class BoundedRing:
 
     def disarm_producer(self):
         """Forget the producer's waker. See ``disarm``."""
+        previous = None
         with cython.critical_section(self):
             if not self.room_awaited:
+                previous = self.producer_waker
                 self.producer_waker = None
 
     def close(self, error=None):
@@ -257,12 +261,16 @@ cdef class BoundedRing:
     # -- waking ----------------------------------------------------------------------------------
 
     cdef void set_waker(self, object waker, bint awaited) noexcept:
+        previous = None
         with cython.critical_section(self):
+            previous = self.waker  # dropped after the attribute has its new value
             self.waker = waker
             self.data_awaited = awaited
 
     cdef void set_producer_waker(self, object waker, bint awaited) noexcept:
+        previous = None
         with cython.critical_section(self):
+            previous = self.producer_waker
             self.producer_waker = waker
             self.room_awaited = awaited
 
