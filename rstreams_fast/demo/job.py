@@ -70,10 +70,17 @@ def appearing(target: Path) -> Iterator[Path]:
     An older ``target`` is replaced then; if the block fails, it stays, and what was written goes.
     """
     partial = target.with_name(f"{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    _remove(partial)
     try:
         yield partial
-        shutil.rmtree(target, ignore_errors=True)
+        _remove(target)
         partial.rename(target)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove(partial)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:  # a file, or a link, whose other end stays
+        path.unlink(missing_ok=True)
