@@ -33,8 +33,13 @@ def test_the_output_takes_the_place_of_whatever_was_there(tmp_path: Path, older:
 def test_what_fails_leaves_the_older_output(tmp_path: Path) -> None:
     target = tmp_path / "flights.parquet"
     target.touch()
-    with pytest.raises(ZeroDivisionError), appearing(target) as partial:
-        partial.mkdir()
-        raise ZeroDivisionError
+
+    def fail() -> None:
+        with appearing(target) as partial:
+            partial.mkdir()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert target.is_file()
-    assert not partial.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["flights.parquet"]
