@@ -904,6 +904,28 @@ async def test_a_future_that_several_calls_wait_for(core: Any) -> None:
 
 
 @running
+async def test_what_only_looks_like_a_future_is_a_failure(core: Any) -> None:
+    class Strange:
+        __slots__ = ()
+        _asyncio_future_blocking = True
+
+        def __await__(self) -> Generator[Any, None, None]:
+            yield self
+
+    async def fn(item: Any) -> Any:
+        if item == 2:
+            await Strange()
+        return item
+
+    harness = Harness(core, fn)
+    assert await harness.submit(1, 2, 3) == 2
+    assert harness.window.failure is not None
+    assert harness.window.failure[0] == 2
+    assert isinstance(harness.window.failure[1], AttributeError)
+    assert harness.figures == (0, 2, 1, 4)
+
+
+@running
 async def test_a_future_that_is_done_before_the_task_waits_for_it(core: Any) -> None:
     async def fn(item: Any) -> Any:
         future = asyncio.get_running_loop().create_future()

@@ -69,6 +69,9 @@ cdef class CallWindow:
     cdef int _first_step_ended(
         self, Call call, object item, uint64_t place, PyObject *outcome
     ) except -1
+    cdef int _first_step_was(
+        self, Call call, object item, uint64_t place, object result, object error
+    ) except -1
     cdef Call _enter_call(self, Call call)
     cdef int _enter_context(self, Call call) except -1
     cdef int _exit_context(self, Call call) except -1

@@ -665,6 +665,11 @@ cdef class CallWindow:
         else:
             result = <object> outcome
             Py_DECREF_ptr(outcome)
+        return self._first_step_was(call, item, place, result, error)
+
+    cdef int _first_step_was(
+        self, Call call, object item, uint64_t place, object result, object error
+    ) except -1:
         if not is_kept(self, call):
             coro = call.coro
             call.coro = None
@@ -690,10 +695,15 @@ cdef class CallWindow:
     cdef int _suspend(
         self, Call call, object item, object key, uint64_t place, object waits_for
     ) except -1:
+        if waits_for is not None:
+            try:
+                waits_for = put_aside(waits_for)
+            except BaseException as raised:  # it is no future, though it looks like one
+                return self._first_step_was(call, item, place, None, raised)
         rsf_demand_fulfil(&self.permit_counter.demand, 1)  # a call that is over needed no permit
         call.suspended = True
         call.running = True
-        call.waits_for = None if waits_for is None else put_aside(waits_for)
+        call.waits_for = waits_for
         call.item = item
         call.place = place
         self.running_calls[call] = None
