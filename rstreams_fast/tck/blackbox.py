@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar
 
 from rstreams_fast.tck.outcome import HookFailed, NotApplicable
 from rstreams_fast.tck.probes import ProbePublisher, ProbeSubscription
-from rstreams_fast.tck.subscriber import Stage, SubscriberTests, TestError
+from rstreams_fast.tck.subscriber import Answers, Stage, SubscriberTests, TestError
 from rstreams_fast.tck.verification import rule
 
 __all__ = ["SubscriberBlackboxVerification"]
@@ -63,12 +64,16 @@ class SubscriberBlackboxVerification(SubscriberTests):
 
     # -- for the tests -----------------------------------------------------------------------------
 
-    def _stage(self, *, linger: int = 0, subscribed: bool = True) -> Stage:
+    def _stage(
+        self, *, linger: int = 0, subscribed: bool = True, answers: Answers | None = None
+    ) -> Stage:
         subscriber = self._hook("create_subscriber")
         if subscriber is None:
             raise HookFailed("create_subscriber returned None")
         subscription = ProbeSubscription(self.environment, linger=linger)
         publisher = ProbePublisher(self.environment, subscriber, subscription)
+        if answers is not None:
+            subscription.answer = functools.partial(answers.send, publisher)
         if subscribed:
             publisher.send_subscription()
             self.environment.verify()

@@ -309,6 +309,7 @@ class ProbeSubscription:
         self.requests: list[Any] = []
         self.cancels = 0
         self.within: tuple[int, str] | None = None  # the thread and name of a terminal signal
+        self.answer: Callable[[], object] | None = None  # what request does before it returns
         self._linger = linger  # so many calls wait for another one to overlap them
         self._inside: list[tuple[int, str]] = []
         self._read = 0
@@ -322,6 +323,8 @@ class ProbeSubscription:
             self.requests.append(n)
             environment.changed.notify_all()
         self._leave()
+        if self.answer is not None:
+            self.answer()
 
     def cancel(self) -> None:
         self._enter("cancel()")

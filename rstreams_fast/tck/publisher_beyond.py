@@ -26,6 +26,8 @@ _THREADS = 4
 _REQUESTS_PER_THREAD = 50
 _RACES = 20
 _ELEMENTS_BEFORE_FAILURE = 3
+#: Elements that would all come if a cancel were not seen.
+_MANY = 100
 #: Seconds that an optional test may spend on seeing that it is not met.
 _OPTIONAL_TIMEOUT = 0.5
 #: How often a call may be slow before it counts as slow: the machine may be busy, once.
@@ -98,6 +100,57 @@ class PublisherVerification(OfficialPublisherTests):
             lambda me: me.received >= me.requested, "3.8", "an element for each of two requests"
         )
 
+    @rule("1.3")
+    def beyond_spec103_signalsMustNotOverlapOnSubscribe(self) -> None:
+        """While on_subscribe runs, which has asked, no other thread signals.
+
+        Look at who emits what on_subscribe asks for: another thread waits until it has returned.
+        """
+        subscriber = self._subscriber(self._publisher(3), on_subscribe=self._ask_and_linger)
+        subscriber.wait_until(lambda me: me.received >= 2, "3.8", "2 elements, as requested")  # noqa: PLR2004
+
+    def _ask_and_linger(self, subscriber: ProbeSubscriber) -> None:
+        subscriber.request(2)
+        self._linger(subscriber)
+
+    def _linger(self, subscriber: ProbeSubscriber) -> None:
+        """Stay within a signal until there is another one, or for one silence window."""
+        before = len(subscriber.signals)
+        with self.environment.changed:
+            self.environment.changed.wait_for(
+                lambda: len(subscriber.signals) > before, self.environment.silence
+            )
+
+    @rule("1.3")
+    def beyond_spec103_signalsMustNotOverlapOnNext(self) -> None:
+        """While on_next runs, no other thread signals, be it the next element or the end.
+
+        Look at who signals: with several threads, one must hold the drain and the others leave
+        their work to it, on_complete too.
+        """
+        subscriber = self._subscriber(
+            self._publisher(3, completes=True), on_next=lambda me, _element: self._linger(me)
+        )
+        subscriber.request(5)
+        subscriber.wait_until(lambda me: me.terminal, "1.5", "3 elements and on_complete")
+
+    @rule("1.3")
+    def beyond_spec103_anInvalidRequestOfAnotherThreadMustNotOverlapOnNext(self) -> None:
+        """While on_next runs, another thread's request(-1) waits with its on_error.
+
+        Look at how request refuses: its on_error is left to the loop that is emitting.
+        """
+        self._needs_threads()
+
+        def react(me: ProbeSubscriber, _element: Any) -> None:
+            if me.received == 1:
+                self.environment.start(lambda: me.request(-1), "3.16")
+                self._linger(me)
+
+        subscriber = self._subscriber(self._publisher(3), on_next=react)
+        subscriber.request(1)
+        subscriber.wait_until(lambda me: me.terminal, "3.9", "on_error for request(-1)")
+
     @rule("1.4")
     def beyond_spec104_aFailureAfterSomeElementsMustBeSignalled(self) -> None:
         """A source that fails in mid-stream ends in on_error, not in on_complete or silence.
@@ -159,6 +212,23 @@ class PublisherVerification(OfficialPublisherTests):
         subscriber.expect_silence("1.7", "nothing after on_error")
 
     @rule("1.7")
+    def beyond_spec107_oneEndMustBeTheOnlyOne(self) -> None:
+        """Two invalid requests and the end of the source, all at once: one terminal signal comes.
+
+        Look at what is left waiting when a terminal signal goes out: errors and the end must share
+        one slot.
+        """
+
+        def react(me: ProbeSubscriber, _element: Any) -> None:
+            for n in (0, -1, 1):
+                me.request(n)
+
+        subscriber = self._subscriber(self._publisher(1, completes=True), on_next=react)
+        subscriber.request(1)
+        subscriber.wait_until(lambda me: me.terminal, "3.9", "on_error for request(0)")
+        self._expect_nothing_more(subscriber, "1.7", "nothing after the first terminal signal")
+
+    @rule("1.7")
     def beyond_spec107_nothingMustFollowOnErrorOfAFailedPublisher(self) -> None:
         """After the on_error of a failed publisher, requests bring nothing.
 
@@ -176,6 +246,17 @@ class PublisherVerification(OfficialPublisherTests):
         Look at the loop that emits: it must look at the cancelled state before each element.
         Where batches are handed to another thread, see the setting signals_after_cancel.
         """
+        self._cancel_within_on_next(_MANY)
+
+    @rule("1.8")
+    def beyond_spec108_cancelMustStopUnboundedDemandToo(self) -> None:
+        """The same where everything was requested, which some publishers emit by another loop.
+
+        Look at the loop for unbounded demand: it must look at the cancelled state, too.
+        """
+        self._cancel_within_on_next(UNBOUNDED)
+
+    def _cancel_within_on_next(self, demand: int) -> None:
         requesting = threading.get_ident()
         synchronous: list[bool] = []
 
@@ -184,9 +265,9 @@ class PublisherVerification(OfficialPublisherTests):
             if me.received == before_cancel:
                 me.cancel()
 
-        before_cancel, requested = 3, 100
-        subscriber = self._subscriber(self._publisher(requested), on_next=react)
-        subscriber.request(requested)
+        before_cancel = 3
+        subscriber = self._subscriber(self._publisher(_MANY), on_next=react)
+        subscriber.request(demand)
         subscriber.wait_until(
             lambda me: me.received >= before_cancel, "3.8", f"{before_cancel} elements"
         )
@@ -283,6 +364,47 @@ class PublisherVerification(OfficialPublisherTests):
         self.environment.run_together(attempt, attempt, rule="1.10")
         subscriber.expect_subscription()
 
+    @rule("1.11")
+    def beyond_spec111_aSubscriberMustNotTouchAnother(self) -> None:
+        """What one subscriber asks for does not go to another; nor does its cancel end the other.
+
+        Look at demand and the cancelled state: each subscription has its own.
+        """
+        publisher = self._publisher(4)
+        first, second = self._subscriber(publisher), self._subscriber(publisher)
+        first.request(2)
+        self._expect_no_element(second, "1.1", "no element for one that has not asked")
+        second.cancel()
+        first.request(1)
+        self._expect_served(first, 3, "3 elements, though the other subscriber has cancelled")
+
+    @rule("1.11")
+    def beyond_spec111_aLaterSubscriberMustStartAfresh(self) -> None:
+        """Demand that is left when a subscriber cancels is not the next one's.
+
+        Look at what the publisher keeps for itself that belongs to a subscription.
+        """
+        publisher = self._publisher(10)
+        first = self._subscriber(publisher, on_next=lambda me, _element: me.cancel())
+        first.request(5)
+        self._expect_served(first, 1, "an element, as requested")
+        second = self._subscriber(publisher)
+        self._expect_no_element(second, "1.1", "no element before its request")
+        second.request(1)
+        self._expect_served(
+            second, 1, "an element or the end for a later subscriber, who has asked"
+        )
+
+    def _expect_no_element(self, subscriber: ProbeSubscriber, number: str, expected: str) -> None:
+        self.environment.expect_quiet(
+            lambda: subscriber.received, number, expected, subscriber.seen
+        )
+
+    @staticmethod
+    def _expect_served(subscriber: ProbeSubscriber, count: int, expected: str) -> None:
+        """Expect so many elements, or its end: it may have been rejected."""
+        subscriber.wait_until(lambda me: me.received >= count or me.terminal, "1.11", expected)
+
     # -- 2: what subscribers may do to a publisher -------------------------------------------------
 
     @rule("2.12")
@@ -302,7 +424,8 @@ class PublisherVerification(OfficialPublisherTests):
     def beyond_spec213_whatOnNextRaisesMustNotLeaveRequest(self) -> None:
         """A subscriber that raises in on_next is cancelled; request does not pass its error on.
 
-        Look at the call of on_next: what it raises is logged, and the subscription is over.
+        Look at the call of on_next: what it raises is logged, not signalled to the one that raised
+        it, and the subscription is over.
         """
 
         def react(_me: ProbeSubscriber, _element: Any) -> None:
@@ -313,11 +436,12 @@ class PublisherVerification(OfficialPublisherTests):
         subscriber.wait_until(lambda me: me.received, "3.8", "an element")
         subscriber.request(3)
         self._expect_settled(subscriber)
-        if subscriber.received > 1:
+        if subscriber.received > 1 or subscriber.terminal:
+            subscriber.expect_element("2.13")
             raise RuleBroken(
                 "2.13",
                 "nothing after on_next has raised: the subscription counts as cancelled",
-                f"{subscriber.received - 1} elements more",
+                subscriber.seen(),
             )
 
     @rule("2.13")
@@ -331,8 +455,16 @@ class PublisherVerification(OfficialPublisherTests):
             me.request(3)
             raise _Raised("on_subscribe")
 
-        subscriber = self._subscriber(self._publisher(3), on_subscribe=react)
+        subscriber = self._subscriber(self._publisher(10), on_subscribe=react)
         self._expect_settled(subscriber)
+        before = len(subscriber.signals)
+        subscriber.request(3)
+        self.environment.expect_quiet(
+            lambda: len(subscriber.signals) > before,
+            "2.13",
+            "nothing after on_subscribe has raised: the subscription counts as cancelled",
+            lambda: show(subscriber.signals[before:]),
+        )
 
     @rule("2.13")
     def beyond_spec213_whatOnCompleteRaisesMustNotLeaveRequest(self) -> None:
@@ -406,6 +538,38 @@ class PublisherVerification(OfficialPublisherTests):
 
         self._expect_soon("3.5", "cancel()", attempt)
 
+    @rule("3.5")
+    def beyond_spec305_cancelMustReturnWhileOnNextRuns(self) -> None:
+        """While on_next runs, another thread's cancel returns; it does not wait for on_next.
+
+        Look at locks held while signalling: cancel must do without them.
+        """
+        self._needs_threads()
+        returned: list[bool] = []
+
+        def react(me: ProbeSubscriber, _element: Any) -> None:
+            if me.received == 1:
+                ended = self.environment.start(me.cancel, "3.15")
+                with self.environment.changed:
+                    returned.append(
+                        self.environment.changed.wait_for(ended.is_set, self.environment.timeout)
+                    )
+                    self.environment.changed.notify_all()
+
+        subscriber = self._subscriber(self._publisher(3), on_next=react)
+        subscriber.request(1)
+        self.environment.wait(
+            lambda: returned,
+            "3.8",
+            "an element, as requested",
+            subscriber.seen,
+            timeout=2 * self.environment.timeout,
+        )
+        if not all(returned):
+            raise RuleBroken(
+                "3.5", "cancel() returns while on_next runs", "it waited until on_next had returned"
+            )
+
     def _expect_soon(self, number: str, call: str, attempt: Callable[[], float]) -> None:
         best = float("inf")
         for _ in range(_ATTEMPTS):
@@ -461,6 +625,29 @@ class PublisherVerification(OfficialPublisherTests):
         self.environment.run_together(*[ask] * _THREADS, rule="3.4")
         subscriber.wait_until(
             lambda me: me.received >= total, "3.8", f"{total} elements, as requested"
+        )
+        self._expect_nothing_more(subscriber, "1.1", f"no more than the {total} requested")
+
+    @rule("3.8")
+    def beyond_spec308_demandFromWithinSignalsMustAddUp(self) -> None:
+        """Requests while others are unfulfilled: as many elements come as all of them ask for.
+
+        Look at what request does with the demand that is left: it adds to it.
+        """
+        portions = {1: 3, 2: 1}  # after so many elements, so many more
+
+        def react(me: ProbeSubscriber, _element: Any) -> None:
+            if me.received in portions:
+                me.request(portions[me.received])
+
+        total = 1 + 2 + sum(portions.values())
+        subscriber = self._subscriber(
+            self._publisher(total + 3),
+            on_subscribe=lambda me: [me.request(1), me.request(2)],
+            on_next=react,
+        )
+        subscriber.wait_until(
+            lambda me: me.received >= total, "3.8", f"{total} elements for 1 + 2 + 3 + 1 requested"
         )
         self._expect_nothing_more(subscriber, "1.1", f"no more than the {total} requested")
 
@@ -553,6 +740,22 @@ class PublisherVerification(OfficialPublisherTests):
         self._expect_dropped(use, "a cancel without request")
 
     @rule("3.13")
+    def beyond_spec313_theSubscriberMustBeLetGoOfAfterACancelWithinOnNext(self) -> None:
+        """A subscriber that cancels from within on_next, with demand left, is not kept alive.
+
+        Look at what the loop that emits holds when it leaves early.
+        """
+        publisher = self._publisher(3)
+
+        def use() -> weakref.ref[Any]:
+            subscriber = self._subscriber(publisher, on_next=lambda me, _element: me.cancel())
+            subscriber.request(3)
+            subscriber.expect_element("3.8", "an element")
+            return weakref.ref(subscriber)
+
+        self._expect_dropped(use, "a cancel from within on_next")
+
+    @rule("3.13")
     def beyond_spec313_theSubscriberMustBeLetGoOfAfterTheEnd(self) -> None:
         """After on_complete the publisher does not keep the subscriber alive (§1.6).
 
@@ -630,6 +833,22 @@ class PublisherVerification(OfficialPublisherTests):
         subscriber.wait_until(
             lambda me: me.received >= _LONG, "3.17", f"{_LONG} elements for {_LONG} requests"
         )
+
+    @rule("3.17")
+    def beyond_spec317_demandMustNotWrapAround(self) -> None:
+        """Requests from within on_next add up to ``2**63``, then to ``2**64``: elements go on.
+
+        Look at the addition of demand: it must saturate, not begin again at zero.
+        """
+
+        def react(me: ProbeSubscriber, _element: Any) -> None:
+            if me.received == 1:
+                _request_each(me, UNBOUNDED, 1, UNBOUNDED, 1)
+
+        elements = 3
+        subscriber = self._subscriber(self._publisher(elements), on_next=react)
+        subscriber.request(1)
+        subscriber.expect_elements(elements, "3.17")
 
     @rule("3.17")
     def beyond_spec317_aRequestOf2To63MustCountAsUnbounded(self) -> None:

@@ -9,13 +9,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import HookFailed, NotApplicable, RuleBroken
 from rstreams_fast.tck.probes import ProbePublisher, ProbeSubscription
 from rstreams_fast.tck.references import expect_collected
 from rstreams_fast.tck.verification import Verification, rule
 
-__all__ = ["Stage", "SubscriberTests"]
+__all__ = ["Answers", "Stage", "SubscriberTests"]
 
 _RACES = 30
 _ELEMENTS = 10
@@ -54,6 +55,49 @@ class Stage:
         """Expect that the subscriber has processed these, as far as the kit can see that."""
 
 
+class Answers:
+    """What is asked for comes before ``request`` returns (§3.10); then the end (§3.11).
+
+    A request from within on_next is left to whoever sends already (§3.3).
+    """
+
+    def __init__(self, environment: Environment, elements: list[Any]) -> None:
+        self.sent = 0
+        self.over = False
+        self._environment = environment
+        self._elements = elements
+        self._sending = False
+
+    def send(self, publisher: ProbePublisher) -> None:
+        with self._environment.changed:
+            if self._sending:
+                return
+            self._sending = True
+        while self._send_one(publisher):
+            pass
+
+    def are_wanted(self, subscription: ProbeSubscription) -> bool:
+        return sum(n for n in subscription.requests if isinstance(n, int)) > self.sent
+
+    def _send_one(self, publisher: ProbePublisher) -> bool:
+        subscription = publisher.subscription
+        with self._environment.changed:
+            index, at_end = self.sent, self.sent == len(self._elements)
+            wanted = at_end or self.are_wanted(subscription)
+            if self.over or subscription.cancels or not wanted:
+                self._sending = False
+                return False
+            self.over = at_end
+            self.sent += not at_end
+        if at_end:
+            publisher.send_complete()
+        else:
+            publisher.send_next(self._elements[index])
+        with self._environment.changed:
+            self._environment.changed.notify_all()
+        return True
+
+
 class SubscriberTests(Verification):
     """What the official kit does not see of subscribers."""
 
@@ -71,7 +115,9 @@ class SubscriberTests(Verification):
 
     # -- for the tests -----------------------------------------------------------------------------
 
-    def _stage(self, *, linger: int = 0, subscribed: bool = True) -> Stage:
+    def _stage(
+        self, *, linger: int = 0, subscribed: bool = True, answers: Answers | None = None
+    ) -> Stage:
         raise NotImplementedError
 
     def _element(self, index: int) -> Any:
@@ -324,6 +370,16 @@ class SubscriberTests(Verification):
         """
         self._within_subscribe("on_error")
 
+    @rule("2.10")
+    def beyond_spec210_onErrorMustBeBorneAfterElements(self) -> None:
+        """on_error may come after some elements, with others asked for.
+
+        Look at what on_error does with what was received: it neither raises nor calls cancel.
+        """
+        stage = self._stage()
+        stage.expect_delivered(self._send(stage, 3), "2.11")
+        self._end(stage, "on_error")
+
     def _within_subscribe(self, terminal: str) -> None:
         stage = self._stage(subscribed=False)
         stage.publisher.send_subscription()
@@ -352,6 +408,36 @@ class SubscriberTests(Verification):
         self.environment.wait(
             ended.is_set, "2.13", "the signal returns", lambda: "it has not returned"
         )
+
+    @rule("2.13")
+    def beyond_spec213_elementsFromWithinRequestMustBeBorne(self) -> None:
+        """A publisher may call on_next, and at last on_complete, before request returns (§3.10).
+
+        Look at locks held while request is called, and at what is set up only after it: the
+        subscription is kept before it is asked.
+        """
+        sent = [self._element(index) for index in range(_ELEMENTS)]
+        answers = Answers(self.environment, sent)
+        stage = self._stage(answers=answers)
+        subscription = stage.subscription
+        stage.trigger_request(_ELEMENTS)
+        while not (answers.over or subscription.cancels):
+            before = answers.sent
+            answers.send(stage.publisher)  # what was asked for too early to be answered within
+            if answers.sent == before:
+                stage.trigger_request(1)
+            self.environment.wait(
+                lambda before=before: (  # type: ignore[misc]
+                    answers.over
+                    or subscription.cancels
+                    or answers.sent > before
+                    or answers.are_wanted(subscription)
+                ),
+                "2.1",
+                f"a request(n) after {before} elements",
+                subscription.seen,
+            )
+        stage.expect_delivered(sent[: answers.sent], "2.11")
 
     @rule("2.13")
     def beyond_spec213_elementsWithHostileEqualityMustBeBorne(self) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any, ClassVar, Protocol
 
@@ -11,7 +12,7 @@ from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import HookFailed, RuleBroken, raised_by
 from rstreams_fast.tck.probes import ProbePublisher, ProbeSubscription, same
-from rstreams_fast.tck.subscriber import Stage, SubscriberTests, TestError
+from rstreams_fast.tck.subscriber import Answers, Stage, SubscriberTests, TestError
 from rstreams_fast.tck.verification import rule
 
 __all__ = ["Puppet", "SubscriberWhiteboxVerification", "WhiteboxProbe"]
@@ -53,6 +54,12 @@ class WhiteboxProbe:
         """The subscriber has processed ``element``."""
         with self._environment.changed:
             self._environment.history.add("probe", "register_on_next", element)
+            if self.terminal == ("on_complete",):
+                self._environment.flag(
+                    "2.11",
+                    "on_complete is processed after every element",
+                    f"on_next({show(element)}) was processed after it",
+                )
             self.elements.append(element)
             self._environment.changed.notify_all()
 
@@ -149,7 +156,9 @@ class SubscriberWhiteboxVerification(SubscriberTests):
 
     # -- for the tests -----------------------------------------------------------------------------
 
-    def _stage(self, *, linger: int = 0, subscribed: bool = True) -> _WhiteboxStage:
+    def _stage(
+        self, *, linger: int = 0, subscribed: bool = True, answers: Answers | None = None
+    ) -> _WhiteboxStage:
         probe = WhiteboxProbe(self.environment)
         subscriber = self._hook("create_whitebox_subscriber", probe)
         if subscriber is None:
@@ -164,6 +173,8 @@ class SubscriberWhiteboxVerification(SubscriberTests):
                 "the subscriber calls probe.register_on_subscribe(puppet)",
                 lambda: "it did not",
             )
+        if answers is not None:  # from now on: what is asked before the puppet is, may be dropped
+            subscription.answer = functools.partial(answers.send, publisher)
         return _WhiteboxStage(publisher, probe)
 
     def _send_one(self, stage: _WhiteboxStage, index: int) -> Any:

@@ -125,6 +125,7 @@ class CorrectProcessor:
 
     def give_up(self) -> Call | None:
         self.cancelled = True
+        self.terminal = ("on_complete",)  # for whoever comes now
         call: Call = self.upstream.cancel
         self.upstream = _GONE
         return call

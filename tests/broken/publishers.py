@@ -346,6 +346,64 @@ class WhoeverRequestsEmits(CorrectSubscription):
         self.owner = 0
 
 
+@subscription_breaks(
+    "1.3",
+    "beyond_spec103_signalsMustNotOverlapOnSubscribe",
+    "on_next(0) while another thread is inside on_subscribe()",
+)
+class ServesAtOnce(CorrectSubscription):
+    """A thread emits what is asked for, even while on_subscribe runs."""
+
+    def start(self) -> None:
+        self.draining = False
+        self.call(self.subscriber.on_subscribe, self)
+
+    def request(self, n: Any, /) -> None:
+        if self.take(n):
+            threading.Thread(target=self.drain).start()
+
+
+@subscription_breaks("1.3", "beyond_spec103_signalsMustNotOverlapOnNext", "on_next(2)")
+class EndsElsewhere(CorrectSubscription):
+    """Another thread tells the end, as soon as the last element is on its way."""
+
+    def call(self, method: Callable[..., object], *arguments: Any) -> None:
+        subscriber = self.subscriber
+        if subscriber is None or arguments != (2,):
+            super().call(method, *arguments)
+            return
+        self.subscriber = None
+        end = threading.Timer(0.01, subscriber.on_complete)
+        end.start()
+        method(*arguments)
+        end.join()
+
+
+class RefusesAtOnce(CorrectSubscription):
+    """What another thread asks wrongly is answered there, whatever goes on."""
+
+    owner = 0
+
+    def request(self, n: Any, /) -> None:
+        refused, subscriber = self.check(n), self.subscriber
+        if refused is not None and subscriber is not None and self.owner != threading.get_ident():
+            self.subscriber = None
+            subscriber.on_error(refused)
+        super().request(n)
+
+    def call(self, method: Callable[..., object], *arguments: Any) -> None:
+        self.owner = threading.get_ident()
+        super().call(method, *arguments)
+        self.owner = 0
+
+
+subscription_breaks(
+    "1.3",
+    "beyond_spec103_anInvalidRequestOfAnotherThreadMustNotOverlapOnNext",
+    "while another thread is inside on_next(0)",
+)(RefusesAtOnce)
+
+
 # -- 1.4 -------------------------------------------------------------------------------------------
 
 SPEC104 = "optional_spec104_mustSignalOnErrorWhenFails"
@@ -469,6 +527,25 @@ class FailedFailsAgain(CorrectFailed):
         subscription.drain()
 
 
+@subscription_breaks("1.7", "beyond_spec107_oneEndMustBeTheOnlyOne", "nothing after on_error(")
+class AnswersEachInvalidRequest(CorrectSubscription):
+    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
+        super().__init__(subscriber, source)
+        self.invalid: list[Exception] = []
+
+    def take(self, n: Any) -> bool:
+        refused = self.check(n)
+        if refused is not None:
+            self.invalid.append(refused)
+        return super().take(n)
+
+    def ends(self, *signal: Any) -> tuple[Any, ...]:
+        method, *error = super().ends(*signal)
+        if not error:
+            return (method,)
+        return (lambda: [method(refused) for refused in self.invalid],)
+
+
 # -- 1.8, 3.12 -------------------------------------------------------------------------------------
 
 
@@ -495,6 +572,22 @@ class TenMoreAfterCancel(CorrectSubscription):
             return self.cancelled.on_next, next(self.source)
         self.cancelled = None
         return super().next_signal()
+
+
+@subscription_breaks(
+    "1.8",
+    "beyond_spec108_cancelMustStopUnboundedDemandToo",
+    "97 elements came after it",
+)
+class LooksAtNothingOnTheFastPath(CorrectSubscription):
+    """Has a loop of its own for unbounded demand."""
+
+    def next_signal(self) -> tuple[Any, ...] | None:
+        subscriber = self.subscriber
+        if subscriber is None or self.demand < UNBOUNDED:
+            return super().next_signal()
+        self.demand -= 1
+        return (lambda: [subscriber.on_next(element) for element in self.source],)
 
 
 @subscription_breaks(
@@ -743,6 +836,79 @@ breaks(
 )(OnlyOne)
 
 
+def with_publisher(
+    subscription: Callable[[Any], type[CorrectSubscription]], name: str
+) -> type[CorrectPublisher]:
+    """A publisher whose subscriptions know it, and what it keeps for all of them."""
+
+    class Publisher(CorrectPublisher):
+        def __init__(self, elements: int = 0) -> None:
+            super().__init__(elements)
+            self.all: list[Any] = []
+            self.left = 0
+            self.subscription = subscription(self)  # type: ignore[misc]
+
+    return type(name, (Publisher,), {})
+
+
+def gives_to_all(publisher: Any) -> type[CorrectSubscription]:
+    class Subscription(CorrectSubscription):
+        """What one asks for, all get."""
+
+        def start(self) -> None:
+            publisher.all.append(self)
+            super().start()
+
+        def call(self, method: Callable[..., object], *arguments: Any) -> None:
+            super().call(method, *arguments)
+            for other in publisher.all if method.__name__ == "on_next" else ():
+                if other is not self and other.subscriber is not None:
+                    other.subscriber.on_next(*arguments)
+
+    return Subscription
+
+
+def cancels_all(publisher: Any) -> type[CorrectSubscription]:
+    class Subscription(CorrectSubscription):
+        """The cancel of one is the cancel of all."""
+
+        def start(self) -> None:
+            publisher.all.append(self)
+            super().start()
+
+        def cancel(self) -> None:
+            for each in publisher.all:
+                each.subscriber = None
+
+    return Subscription
+
+
+def inherits_demand(publisher: Any) -> type[CorrectSubscription]:
+    class Subscription(CorrectSubscription):
+        """Begins with the demand that was left by the last one that cancelled."""
+
+        def start(self) -> None:
+            self.demand = publisher.left
+            super().start()
+
+        def cancel(self) -> None:
+            publisher.left = self.demand
+            super().cancel()
+
+    return Subscription
+
+
+breaks("1.11", "beyond_spec111_aSubscriberMustNotTouchAnother", "at most 0 elements, as requested")(
+    with_publisher(gives_to_all, "GivesToAll")
+)
+breaks("1.11", "beyond_spec111_aSubscriberMustNotTouchAnother", "though the other subscriber has")(
+    with_publisher(cancels_all, "CancelsAll")
+)
+breaks("1.11", "beyond_spec111_aLaterSubscriberMustStartAfresh", "at most 0 elements")(
+    with_publisher(inherits_demand, "InheritsDemand")
+)
+
+
 # -- 2.13 ------------------------------------------------------------------------------------------
 
 
@@ -774,6 +940,32 @@ class GoesOnAfterOnNextRaised(CorrectSubscription):
         subscriber = self.subscriber
         super().call(method, *arguments)
         self.subscriber = subscriber
+
+
+@subscription_breaks(
+    "2.13", "beyond_spec213_whatOnNextRaisesMustNotLeaveRequest", "on_error(_Raised('on_next'))"
+)
+class TellsItToTheOneThatRaised(CorrectSubscription):
+    def call(self, method: Callable[..., object], *arguments: Any) -> None:
+        subscriber = self.subscriber
+        try:
+            method(*arguments)
+        except Exception as raised:
+            self.subscriber = None
+            if subscriber is not None:
+                subscriber.on_error(raised)
+
+
+@subscription_breaks(
+    "2.13",
+    "beyond_spec213_whatOnSubscribeRaisesMustNotLeaveSubscribe",
+    "nothing after on_subscribe has raised",
+)
+class ForgivesOnSubscribe(CorrectSubscription):
+    def start(self) -> None:
+        with suppress(Exception):
+            self.subscriber.on_subscribe(self)
+        self.drain()
 
 
 @breaks("2.13", "beyond_spec101_aLongStreamMustKeepCountAndOrder", "element 501 is None")
@@ -856,6 +1048,27 @@ class SlowCancel(CorrectSubscription):
 
 
 @subscription_breaks(
+    "3.5",
+    "beyond_spec305_cancelMustReturnWhileOnNextRuns",
+    "it waited until on_next had returned",
+)
+class CancelWaitsForTheDrain(CorrectSubscription):
+    """Signals with a lock held that cancel takes; its own thread may."""
+
+    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
+        super().__init__(subscriber, source)
+        self.signalling = threading.RLock()
+
+    def call(self, method: Callable[..., object], *arguments: Any) -> None:
+        with self.signalling:
+            super().call(method, *arguments)
+
+    def cancel(self) -> None:
+        with self.signalling:
+            super().cancel()
+
+
+@subscription_breaks(
     "3.5", "beyond_spec305_cancelFromManyThreadsMustBeSafe", "cancel() returns normally"
 )
 class CancelIsForOne(CorrectSubscription):
@@ -909,6 +1122,14 @@ class DelaysItsDemandAway(CorrectSubscription):
     def add(self, n: int) -> int:
         self.seen += 1
         return self.demand if self.seen == 2 else super().add(n)
+
+
+@subscription_breaks(
+    "3.8", "beyond_spec308_demandFromWithinSignalsMustAddUp", "7 elements for 1 + 2 + 3 + 1"
+)
+class KnowsTheLastRequestOnly(CorrectSubscription):
+    def add(self, n: int) -> int:
+        return n
 
 
 @subscription_breaks(
@@ -1020,6 +1241,33 @@ for _after, _says in (
     breaks("3.13", f"beyond_spec313_theSubscriberMustBeLetGoOf{_after}", _says)(KeepsAll)
 
 
+@breaks(
+    "3.13",
+    "beyond_spec313_theSubscriberMustBeLetGoOfAfterACancelWithinOnNext",
+    "after a cancel from within on_next",
+)
+class KeepsWhoLeavesEarly(CorrectPublisher):
+    """Its list of signals under way is cleared where they have all gone out, and only there."""
+
+    def __init__(self, elements: int = 0) -> None:
+        super().__init__(elements)
+        self.under_way: list[Any] = []
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        under_way = self.under_way
+
+        class Subscription(CorrectSubscription):
+            def call(self, method: Callable[..., object], *arguments: Any) -> None:
+                under_way.append(method)
+                super().call(method, *arguments)
+                if self.subscriber is not None or not self.demand:
+                    under_way.remove(method)
+
+        if not hasattr(subscriber, "on_subscribe"):
+            raise TypeError("§1.9: that is no subscriber")
+        Subscription(subscriber, iter(self.source())).start()
+
+
 @subscription_breaks(
     "3.13",
     "beyond_spec313_theCancelledSubscriptionMustNotKeepTheSubscriber",
@@ -1110,6 +1358,22 @@ class TooMuchIsAnError(CorrectSubscription):
         if refused is None and self.demand + n > UNBOUNDED:
             return OverflowError("too much demand")
         return refused
+
+
+def wraps_at(limit: int) -> type[CorrectSubscription]:
+    """Saturates each request, but not their sum."""
+
+    class Wraps(CorrectSubscription):
+        def add(self, n: int) -> int:
+            return (self.demand + min(n, UNBOUNDED)) % limit
+
+    return type(f"WrapsAt2To{limit.bit_length() - 1}", (Wraps,), {})
+
+
+for _limit in (2**63, 2**64):
+    subscription_breaks("3.17", "beyond_spec317_demandMustNotWrapAround", "3 elements (element 2)")(
+        wraps_at(_limit)
+    )
 
 
 class PacksIntoALong(CorrectSubscription):

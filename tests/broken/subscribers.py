@@ -412,6 +412,27 @@ class TellsNoEnd(CorrectWhitebox):
 whitebox.breaks("2.9", WHITE209 + WITHOUT, "the subscriber processes on_complete")(TellsNoEnd)
 whitebox.breaks("2.10", WHITE210 + WITHOUT, "the subscriber processes on_error")(TellsNoEnd)
 
+LATE = "beyond_spec210_onErrorMustBeBorneAfterElements"
+
+
+@blackbox.breaks("2.3", LATE, "cancel() from within on_error")
+class CancelsWhatHasFailed(CorrectSubscriber):
+    """There is something to tidy up only once an element has come."""
+
+    def on_error(self, error: BaseException, /) -> None:
+        if self.taken and self.subscription is not None:
+            self.subscription.cancel()
+        super().on_error(error)
+
+
+@blackbox.breaks("2.10", LATE, 'on_error(TestError("from the kit\'s publisher")) returns normally')
+class RaisesWhatItIsTold(CorrectSubscriber):
+    def on_error(self, error: BaseException, /) -> None:
+        super().on_error(error)
+        if self.taken:
+            raise error
+
+
 ORDER = "beyond_spec211_signalsFromFreeRunningThreadsMustBeSeenInOrder"
 
 
@@ -439,7 +460,60 @@ class HandsOverInPairsTheWrongWay(CorrectWhitebox):
             self.taken.clear()
 
 
+@whitebox.breaks("2.11", ORDER, "on_complete is processed after every element")
+class TellsTheEndTooEarly(CorrectWhitebox):
+    """Keeps its last element until the end has been told."""
+
+    def work(self, element: Any) -> None:
+        if element != 9:  # the last that the kit sends
+            super().work(element)
+
+    def on_complete(self) -> None:
+        super().on_complete()
+        self.probe.register_on_next(9)
+
+
 # -- 2.13, 3.8 -------------------------------------------------------------------------------------
+
+WITHIN_REQUEST = "beyond_spec213_elementsFromWithinRequestMustBeBorne"
+
+
+@blackbox.breaks("2.13", WITHIN_REQUEST, "every call returns within 1.5 s")
+class AsksUnderAPlainLock(CorrectSubscriber):
+    """A publisher that answers at once comes back to a lock that is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = threading.Lock()
+
+    def ask(self, n: int) -> None:
+        with self.state:
+            super().ask(n)
+
+    def on_next(self, element: Any, /) -> None:
+        if self.state.acquire(timeout=60):
+            self.state.release()
+        super().on_next(element)
+
+
+@blackbox.breaks("2.13", WITHIN_REQUEST, "AttributeError")
+class AsksBeforeItKeeps(CorrectSubscriber):
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if subscription is None:
+            raise TypeError
+        with self.lock:
+            if self.subscription is None and not self.over:
+                subscription.request(1)
+                self.subscription = subscription
+            else:
+                subscription.cancel()
+
+    def on_next(self, element: Any, /) -> None:
+        if element is None:
+            raise TypeError
+        if not self.over:
+            self.subscription.request(1)
+
 
 NONE = "_mustThrowNullPointerExceptionWhenParametersAreNull"
 
