@@ -13,7 +13,6 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Self
@@ -255,25 +254,6 @@ class FiguresWriter:
         with contextlib.suppress(OSError):
             aside.write_text(json.dumps(asdict(self.counters.snapshot())), encoding="utf-8")
             aside.replace(self._file)
-
-
-@contextlib.contextmanager
-def reported(writer: FiguresWriter, counters: Counters) -> Iterator[None]:
-    """Say in the figures how the partition's run ended."""
-    counters.state = "running"
-    writer.write()
-    try:
-        yield
-    except GeneratorExit:
-        counters.state = "stopped"
-        raise
-    except BaseException:
-        counters.state = "failed"
-        raise
-    else:
-        counters.state = "done"
-    finally:
-        writer.write()
 
 
 def _task_context() -> Any:

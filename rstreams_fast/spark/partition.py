@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from rstreams_fast.spark.figures import Counters, Figures, FiguresWriter, reported
+from rstreams_fast.spark.figures import Counters, Figures, FiguresWriter
 from rstreams_fast.spark.hold import ByteBudget, Reader
 from rstreams_fast.spark.threads import Crew
 
@@ -47,19 +46,47 @@ class Partition:
         self.reader = Reader(upstream, self.budget, count_rows)
         self.crew = Crew()
 
-    @contextmanager
-    def at_work(self, first: list[Any], stop: Callable[[], object]) -> Iterator[None]:
+    def at_work(self, first: list[Any], stop: Callable[[], object]) -> AtWork:
         """Read while the block runs; at its end, however it ends, cancel, ``stop`` and join.
 
         ``first`` holds the first batch, which was pulled to see whether there is any; it is taken
         out, so that nothing keeps that batch alive.
         """
-        with reported(self.writer, self.counters):
-            try:
-                self.crew.start(lambda: self.reader.run(first.pop()), "reader")
-                yield
-            finally:
-                self.reader.cancel()
-                stop()
-                self.crew.join()
-                self.counters.running = self.counters.pending = 0
+        return AtWork(self, first, stop)
+
+
+class AtWork:
+    """The block of :meth:`Partition.at_work`; the figures say that it runs, and how it ended.
+
+    No generator makes it, because ``contextlib`` would set the traceback of what is raised, and of
+    some exceptions, such as a frozen dataclass, nothing can be set.
+    """
+
+    def __init__(self, partition: Partition, first: list[Any], stop: Callable[[], object]) -> None:
+        self._partition = partition
+        self._first = first
+        self._stop = stop
+
+    def __enter__(self) -> None:
+        partition, first = self._partition, self._first
+        partition.counters.state = "running"
+        partition.writer.write()
+        try:
+            partition.crew.start(lambda: partition.reader.run(first.pop()), "reader")
+        except BaseException as raised:
+            self.__exit__(type(raised))
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        partition = self._partition
+        counters = partition.counters
+        try:
+            partition.reader.cancel()
+            self._stop()
+            partition.crew.join()
+            counters.running = counters.pending = 0
+        finally:
+            counters.state = "done"
+            if kind is not None:
+                counters.state = "stopped" if issubclass(kind, GeneratorExit) else "failed"
+            partition.writer.write()

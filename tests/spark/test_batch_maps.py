@@ -369,6 +369,20 @@ def test_exceptions_of_a_stage_come_out(boundary: bool) -> None:
 
 
 @pytest.mark.parametrize("boundary", [False, True])
+def test_an_exception_of_a_stage_that_takes_no_note_comes_out_itself(boundary: bool) -> None:
+    def bad(batch: pa.RecordBatch) -> Any:
+        raise Frozen(7)
+
+    def build(stream: Any) -> Any:
+        return stream.publish_on().map(bad) if boundary else stream.map(bad)
+
+    with rs.Figures() as figures:
+        with pytest.raises(Frozen):
+            list(rs.stage(build, SCHEMA, figures=figures).as_map_fn()(batches(10, 10)))
+        assert figures.totals().state == "failed"
+
+
+@pytest.mark.parametrize("boundary", [False, True])
 def test_a_stop_iteration_in_a_stage_is_no_end(boundary: bool) -> None:
     def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
         return next(iter([]), batch) if batch["k"][0].as_py() < 50 else next(iter([]))
