@@ -132,7 +132,7 @@ def test_figures_of_several_runs_in_one_task(spark: SparkSession) -> None:
         assert figures.totals().rows_out == 8000
 
 
-def test_an_unfinished_stage_shows_while_it_runs(spark: SparkSession) -> None:
+def test_an_unfinished_stage_shows_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
     """The figures of a stalled service are there before it answers."""
     import threading
 
@@ -140,7 +140,7 @@ def test_an_unfinished_stage_shows_while_it_runs(spark: SparkSession) -> None:
     from tests.spark.test_ends import wait_until
 
     with rs.Figures() as figures:
-        go_on = f"{figures.path}/go-on"
+        go_on = str(tmp_path / "go-on")
 
         def make() -> Any:
             async def look(k: int) -> int:
