@@ -269,6 +269,22 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         subscriber.expect_silence("1.7", "nothing after on_error")
 
     @rule("4.1")
+    def beyond_spec401_cancelOfOneSubscriberMustNotCancelUpstream(self) -> None:
+        """When one of two subscribers cancels, upstream goes on for the other.
+
+        Look at cancel of the processor's subscriptions: it looks whether it was the last one.
+        """
+        self._needs_subscribers(2)
+        stage = _Upstream(self)
+        first, second = stage.downstream(), stage.downstream()
+        second.cancel()
+        first.request(1)
+        stage.expect_demand()
+        self._expect_same(first, stage.send(), "4.1")
+        if stage.subscription.cancels:
+            raise RuleBroken("4.1", "no cancel() upstream while there is a subscriber", "cancel()")
+
+    @rule("4.1")
     def beyond_optional_spec401_cancelOfTheLastSubscriberShouldCancelUpstream(self) -> None:
         """When its only subscriber cancels, the processor cancels upstream.
 

@@ -309,6 +309,18 @@ class NeverCancelsUpstream(CorrectProcessor):
 
 
 @breaks(
+    "4.1",
+    "beyond_spec401_cancelOfOneSubscriberMustNotCancelUpstream",
+    "a request upstream for element 1",
+)
+class AnyCancelCancelsUpstream(CorrectProcessor):
+    def forget(self, downstream: Downstream) -> None:
+        with self.lock:
+            self.downstreams.clear()
+        self.call_upstream()
+
+
+@breaks(
     "2.5",
     "required_spec205_mustCallSubscriptionCancelIfItAlreadyHasAnSubscriptionAndReceives"
     "AnotherOnSubscribeSignal",
