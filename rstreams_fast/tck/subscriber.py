@@ -315,8 +315,7 @@ class SubscriberTests(Verification):
         thread that does all calls.
         """
         self._needs_threads()
-        stage = self._stage(linger=3, subscribed=False)
-        stage.publisher.send_subscription()
+        stage = self._stage(linger=3)
         self._send(stage, 5)
         stage.publisher.send_complete()
 

@@ -30,7 +30,7 @@ from rstreams_fast.tck.rules import RULES, UNBREAKABLE
 from rstreams_fast.tck.runner import BROKEN, ERROR, KEPT, NOT_APPLICABLE, NOT_MET, UNTESTED, run
 from tests.broken.processors import CorrectProcessor, processors
 from tests.broken.publishers import CorrectPublisher, CorrectSubscription, publishers
-from tests.broken.subscribers import CorrectSubscriber, blackbox, whitebox
+from tests.broken.subscribers import CorrectSubscriber, CorrectWhitebox, blackbox, whitebox
 from tests.tck.official_names import OFFICIAL_NAMES
 
 VERIFICATIONS: dict[str, type[Verification]] = {
@@ -347,6 +347,19 @@ def test_a_coroutine_hook_without_a_loop_is_refused() -> None:
 
     with pytest.raises(HookFailed, match="set asyncio_bound = True"):
         Unbound().required_createPublisher1MustProduceAStreamOfExactly1Element()
+
+
+def test_a_subscriber_may_take_its_subscription_later() -> None:
+    class Later(CorrectWhitebox):
+        def begin(self) -> None:
+            threading.Timer(0.02, super().begin).start()
+
+    class OfLater(SubscriberWhiteboxVerification):
+        def create_whitebox_subscriber(self, probe: Any) -> Any:
+            return Later(probe)
+
+    results = list(run(OfLater, [test for test in list_tests(OfLater) if test.rule == "2.7"]))
+    assert {result.outcome for result in results} == {KEPT, UNTESTED}, results
 
 
 def test_no_thread_and_no_loop_outlives_a_test(no_leaked_threads: None) -> None:
