@@ -125,7 +125,7 @@ class Junction(Drain):
         mine = waits.figures(
             self._demand,
             name=self._name,
-            held=sum(type(what) is not Ended for _, what in list(self._mail))
+            held=sum(type(what) is not Ended for _, what in self._mail.copy())
             + sum(len(link.queue or ()) for link in links),
             max_held=self._max_held,
         )
