@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     options = _parser(uses_tck="tck" in arguments).parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = options.command
+    command: Command = options.command
     return command(options)
 
 
@@ -46,12 +46,34 @@ def _parser(*, uses_tck: bool) -> argparse.ArgumentParser:
         from rstreams_fast.tck.command import add_arguments, run
 
         add_arguments(tck)
-        tck.set_defaults(command=run)
+        tck.set_defaults(command=_printing(run))
     info = commands.add_parser(
         "info", help="say what is installed, which backend is in use, which bounds hold"
     )
-    info.set_defaults(command=_info)
+    info.set_defaults(command=_printing(_info))
     return parser
+
+
+Command = Callable[[argparse.Namespace], int]
+
+_NOBODY_READS = 128 + 13
+"""The status of who is ended by SIGPIPE, as shells tell it."""
+
+
+def _printing(command: Command) -> Command:
+    """``command``, which ends in silence if nobody reads any more what it prints (``| head``)."""
+
+    def run(options: argparse.Namespace) -> int:
+        try:
+            status = command(options)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is left to be written would be tried again at exit, and complained about.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _NOBODY_READS
+        return status
+
+    return run
 
 
 # -- demo ------------------------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
+import subprocess
 import sys
 from importlib.machinery import ModuleSpec
 
@@ -10,6 +13,7 @@ import pytest
 
 import rstreams_fast
 from rstreams_fast.cli import main
+from tests.helpers import PROCESS_DEADLINE
 
 
 def test_info_says_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,6 +32,29 @@ def test_info_without_java_says_so(
     monkeypatch.setenv("PATH", "")
     assert main(["info"]) == 0
     assert "not found" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize(
+    "arguments", [["info"], ["tck", "tests.tck.test_command:Kept", "--only", "1.9"]]
+)
+def test_that_nobody_reads_any_more_is_no_failure(arguments: list[str], buffered: str) -> None:
+    """As with ``| head``, which had read enough before the first line came."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "from rstreams_fast.cli import main; exit(main())", *arguments],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": buffered},
+            timeout=PROCESS_DEADLINE,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert done.stderr == b""
+    assert done.returncode == 128 + signal.SIGPIPE
 
 
 @pytest.mark.parametrize(
