@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -246,15 +247,14 @@ class Introduced:
         self._subscriber = subscriber
         self._probe = probe
         self._run = subscriber.run
-        self._subscribed = False
+        self._first = threading.Lock()  # taken once, by one of the threads that subscribe
         self.on_next = subscriber.on_next
         self.on_error = subscriber.on_error
         self.on_complete = subscriber.on_complete
 
     def on_subscribe(self, subscription: Any, /) -> None:
         self._subscriber.on_subscribe(subscription)
-        if not self._subscribed:
-            self._subscribed = True
+        if self._first.acquire(blocking=False):
             self._probe.register_on_subscribe(self)
 
     def trigger_request(self, n: int, /) -> None:
