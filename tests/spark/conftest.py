@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,13 @@ CONF = {
     # a job of these tests fails at its first failure
     "spark.task.maxFailures": "1",
 }
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """One that takes no note: nothing of it can be set."""
+
+    code: int
 
 
 def worker_environment() -> dict[str, str]:

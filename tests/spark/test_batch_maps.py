@@ -6,7 +6,6 @@ import asyncio
 import gc
 import threading
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from rstreams_fast.spark import batches as map_batches
 from rstreams_fast.spark import threads
 from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.spark.backends import BACKENDS, use_backend
+from tests.spark.conftest import Frozen
 
 pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
 
@@ -170,13 +170,6 @@ def test_a_cancellation_from_within_is_a_failure_that_names_its_rows() -> None:
     with pytest.raises(RuntimeError, match="bad was cancelled, but not by the stage") as caught:
         list(rs.map_batches(bad, SCHEMA).as_map_fn()(batches(10, 10)))
     assert any("rows 0 to 9" in note for note in caught.value.__notes__)
-
-
-@dataclass(frozen=True)
-class Frozen(Exception):
-    """One that takes no note: nothing of it can be set."""
-
-    code: int
 
 
 @pytest.mark.parametrize("sync", [True, False])

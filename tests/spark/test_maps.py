@@ -7,7 +7,6 @@ import contextlib
 import threading
 import time
 from collections import Counter, namedtuple
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from rstreams_fast.spark.loop import OUTPUT_BATCHES
 from rstreams_fast.spark.rows import SUB_BATCH_ROWS
 from tests.helpers import DEADLINE, start_thread
 from tests.spark.backends import BACKENDS, use_backend
+from tests.spark.conftest import Frozen
 
 pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
 
@@ -372,13 +372,6 @@ def test_exceptions_that_mean_something_to_generators_and_loops(
     fn = look_sync if sync else look
     with pytest.raises((RuntimeError, SystemExit)):
         list(rs.lookup(fn, pa.int64()).as_map_fn()(batches(10, 10)))
-
-
-@dataclass(frozen=True)
-class Frozen(Exception):
-    """One that takes no note: nothing of it can be set."""
-
-    code: int
 
 
 @pytest.mark.parametrize("sync", [False, True])
