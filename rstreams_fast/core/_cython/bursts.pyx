@@ -49,6 +49,9 @@ cdef extern from *:
     PySendResult PyIter_Send(object, object, PyObject **) except PYGEN_ERROR
 
 
+cdef object missing = MISSING  # without a look-up
+
+
 # Its list is there until it is gone itself; of cycles, the collector clears that.
 @cython.no_gc_clear
 cdef class BurstIterator:
@@ -143,15 +146,11 @@ cdef class _Anext:
 
     def close(self):
         """End it, as a coroutine is ended."""
-        coroutine = self.go_on()
+        with cython.critical_section(self):
+            self.begun = True  # from now on nobody else begins
+            coroutine = self.coroutine
         if coroutine is not None:
             coroutine.close()
-
-    cdef object go_on(self):
-        """Who does it, or nobody; and from now on nobody else begins."""
-        with cython.critical_section(self):
-            self.begun = True
-            return self.coroutine
 
     cdef object begin(self):
         """Who does it, made now if nobody has begun."""
@@ -180,24 +179,28 @@ cdef _Anext new_anext(BurstIterator iterator):
     return anext
 
 
-cdef bint takes(_Anext anext):
-    """Whether there is a burst to take the element from, and nobody else has begun."""
+cdef object taken_at_once(_Anext anext):
+    """The element, if there is a burst to take it from and nobody else has begun; else MISSING."""
     cdef bint begun
     if anext.iterator is None or PyList_GET_SIZE(anext.iterator.burst) == 0:
-        return False
+        return missing
     with cython.critical_section(anext):
         begun, anext.begun = anext.begun, True
-    return not begun
+    if begun:
+        return missing
+    try:
+        return anext.iterator.burst.pop()
+    except IndexError:  # another thread was faster
+        anext.begun = False
+        return missing
 
 
 cdef PyObject *step(PyObject *self) except NULL:
     """``tp_iternext``: mostly the first step is the last one, too."""
     cdef _Anext anext = <_Anext> self
-    if takes(anext):
-        try:
-            return rsfpy_stop_with(anext.iterator.burst.pop())
-        except IndexError:  # another thread was faster
-            anext.begun = False
+    element = taken_at_once(anext)
+    if element is not missing:
+        return rsfpy_stop_with(element)
     suspended = anext.begin().send(None)
     Py_INCREF(suspended)
     return <PyObject *> suspended
@@ -206,14 +209,11 @@ cdef PyObject *step(PyObject *self) except NULL:
 cdef PySendResult send(PyObject *self, PyObject *value, PyObject **result) except PYGEN_ERROR:
     """``am_send``: the same without an exception, for those who know how."""
     cdef _Anext anext = <_Anext> self
-    if value == <PyObject *> None and takes(anext):
-        try:
-            element = anext.iterator.burst.pop()
-            Py_INCREF(element)
-            result[0] = <PyObject *> element
-            return PYGEN_RETURN
-        except IndexError:  # another thread was faster
-            anext.begun = False
+    element = taken_at_once(anext) if value == <PyObject *> None else missing
+    if element is not missing:
+        Py_INCREF(element)
+        result[0] = <PyObject *> element
+        return PYGEN_RETURN
     return PyIter_Send(anext.begin(), <object> value, result)
 
 
