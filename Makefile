@@ -23,14 +23,19 @@ help: ## show this list
 .PHONY: demo
 demo: ## run the main job: 336 776 real flights through Spark, with a report (sets everything up)
 	@.ci/setup demo require
-	@$(ENV) exec $(VENV)/bin/rstreams-fast demo $(ARGS)
+	@$(ENV) exec $(PY) -m examples.flights $(ARGS)
 
 .PHONY: test
-test: ## run the whole suite: the C core's programs, then pytest (sets everything up)
+test: ## run the suite but its slow tests: the C core's programs, then pytest (sets everything up)
 	@.ci/setup test prefer
-	@$(MAKE) -s -C csrc test
+	@$(MAKE) -s -j2 -C csrc test
 	@flock build/.lock $(PY) bench/floors/build.py
-	@$(ENV) exec $(PY) -m pytest $(ARGS)
+	@$(ENV) exec .ci/test $(ARGS)
+
+.PHONY: test-slow
+test-slow: ## run the slow tests: jobs of the demo, long ones of Spark, the official kit (needs Java)
+	@.ci/setup test require
+	@$(ENV) exec $(PY) -m pytest -q -m slow $(ARGS)
 
 .PHONY: test-freethreaded
 test-freethreaded: ## run the suite without a GIL, on PYTHON_FT=..., python3.14t or 3.13t, or one built for it (Debian)
@@ -43,6 +48,11 @@ build: | $(PY) ## rebuild the compiled backends in place, where their sources ch
 
 $(PY):
 	@.ci/setup test
+
+.PHONY: spark-matrix
+spark-matrix: ## run the Spark suite on PySpark 3.5 to 4.3 (SPARK_VERSIONS="3.5 4.3"); write docs/spark-versions.md
+	@.ci/setup test require
+	@$(ENV) exec $(PY) -m tests.spark.matrix $(ARGS)
 
 .PHONY: bench
 bench: bench-check ## measure: each primitive and each use, then the ratios to floors and peers, and the targets
@@ -116,18 +126,21 @@ stress: pipelines ## the random pipelines, and the C core's stress programs for 
 	@$(MAKE) -s -C csrc stress
 
 .PHONY: lint
-lint: ## ruff, mypy --strict, the import contracts, clang-format
+lint: ## ruff, mypy --strict, pyright on the public face, the import contracts, clang-format
 	@.ci/setup test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/basedpyright --pythonpath $(PY)
 	$(VENV)/bin/lint-imports
 	find csrc bench -name '*.[ch]' -not -path '*/build/*' | xargs $(VENV)/bin/clang-format --dry-run -Werror
 
 .PHONY: docs
-docs: ## write the generated pages of the docs anew (docs/rules.md)
+docs: ## write docs/rules.md anew, and build the site in build/site, strictly (tests/test_site.py does so, too)
 	@.ci/setup test
 	@$(ENV) $(PY) -m tests.rules.page
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build -q
+	@echo "the site is build/site/index.html"
 
 .PHONY: clean
 clean: ## remove what was built (the virtual environment stays; `rm -r .venv` removes that too)

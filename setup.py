@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -27,7 +28,8 @@ CSRC = Path("csrc")
 CYTHON_DIR = Path("rstreams_fast/core/_cython")
 CFFI_BUILD = Path("rstreams_fast/core/_cffi/_build.py")
 HEADERS = ("*.[ch]", "tests/*.[ch]")
-C_SOURCES = [CSRC / "rsf_serial.c"]
+#: The compiled part of the C core, and who calls it; the rest is in headers.
+C_SOURCES = {"serial": [CSRC / "rsf_serial.c"]}
 
 SANITIZE = os.environ.get("RSTREAMS_FAST_SANITIZE", "")
 SKIP_CYTHON = (
@@ -59,17 +61,16 @@ class BuildExt(build_ext):
 
 
 def cython_extensions() -> list[Extension]:
-    """One extension per ``.pyx``; each has the C core's compiled part linked in."""
+    """One extension per ``.pyx``."""
     pyx_files = sorted(CYTHON_DIR.glob("*.pyx"))
     if SKIP_CYTHON or not pyx_files:
         return []
     from Cython.Build import cythonize
 
-    c_sources = [str(path) for path in C_SOURCES if path.exists()]
     extensions = [
         Extension(
             name=".".join(pyx.with_suffix("").parts),
-            sources=[str(pyx), *c_sources],
+            sources=[str(pyx), *map(str, C_SOURCES.get(pyx.stem, []))],
             include_dirs=[str(CSRC)],
         )
         for pyx in pyx_files
@@ -85,6 +86,7 @@ def cython_extensions() -> list[Extension]:
 
 setup(
     ext_modules=cython_extensions(),
-    cffi_modules=[f"{CFFI_BUILD}:ffibuilder"] if CFFI_BUILD.exists() else [],
+    # Without cffi the package is built without that backend.
+    **({"cffi_modules": [f"{CFFI_BUILD}:ffibuilder"]} if find_spec("cffi") else {}),
     cmdclass={"build_ext": BuildExt},
 )

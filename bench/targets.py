@@ -118,7 +118,6 @@ def _one_more_map(r: Round) -> float:
 _FUSED_C = "fused, C callables"
 _ENDS = "native ends, Python callables"
 _BOUNDARY = "publish_on, 1024, thread to thread"
-_SPINNING = "publish_on, 1024, with a bounded spin"
 _LOOP = "thread to asyncio (async for)"
 _MAP_ASYNC = "map_async, nothing suspends"
 _RECORDS = "RecordRing, bulk"
@@ -126,6 +125,7 @@ _RING = "raw C ring"
 _DEMAND = "DemandCounter from C"
 _SERIAL = "serializer"
 _SUBSCRIBE = "subscribe, five stages"
+_SHARING = "one source, two subscribers"
 
 TARGETS = [
     Target(
@@ -144,6 +144,18 @@ TARGETS = [
         "ours",
         "hand-written loop",
     ),
+    _at_least("fused, one stage", "scan: RxPY / ours", 3, "fused-scan", "RxPY 6.1", "ours"),
+    _at_least(
+        "fused, one stage",
+        "distinct_until_changed: RxPY / ours",
+        3,
+        "fused-distinct_until_changed",
+        "RxPY 6.1",
+        "ours",
+    ),
+    _at_least(
+        "fused, one stage", "do_on_next: RxPY / ours", 2, "fused-do_on_next", "RxPY 6.1", "ours"
+    ),
     _at_most(_ENDS, "to_list: ours / comprehension", 1.2, "to_list", "ours", "comprehension"),
     _at_most(_ENDS, "reduce: ours / loop", 1.2, "reduce", "ours", "hand-written loop"),
     _at_most(_ENDS, "to_arrow: ours / comprehension", 1.2, "to_arrow", "ours", "comprehension"),
@@ -158,10 +170,6 @@ TARGETS = [
     Target("ten fused stages", "one more map / a bare call", "<=", 1.15, _one_more_map),
     _at_least(_BOUNDARY, "queue.Queue / ours", 10, "boundary", "queue.Queue(1024)", "ours"),
     _at_least(_BOUNDARY, "RxPY / ours", 100, "boundary", "RxPY 6.1 observe_on", "ours"),
-    _at_least(
-        _SPINNING, "queue.Queue / ours", 14, "boundary", "queue.Queue(1024)", "ours, spinning"
-    ),
-    _at_least(_SPINNING, "SimpleQueue / ours", 1.1, "boundary", "SimpleQueue", "ours, spinning"),
     _at_most(
         "publish_on, 65 536, thread to thread",
         "ours / the direct loop",
@@ -280,6 +288,16 @@ TARGETS = [
         "serializer-4",
         "threading.Lock around on_next",
         "ours",
+    ),
+    _at_least(_SHARING, "multicast: RxPY / ours", 5, "multicast", "RxPY 6.1 publish", "ours"),
+    _at_least(_SHARING, "replay: RxPY / ours", 20, "replay", "RxPY 6.1 replay", "ours"),
+    Target(
+        _SHARING,
+        "to two publish_on",
+        "<=",
+        500,
+        lambda r: r.of("multicast-threads", "ours"),
+        "ns",
     ),
     Target(_SUBSCRIBE, "time", "<=", 5, lambda r: r.of("subscribe", "ours") / 1e3, "us"),
     Target(_SUBSCRIBE, "kept when idle", "<=", 1024, lambda r: r.of("idle", "ours"), "bytes"),

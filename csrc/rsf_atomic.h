@@ -4,23 +4,22 @@
  * Shared fields are plain integers; every access from more than one thread goes through an
  * accessor whose name says its memory order:
  *
- *     rlx     relaxed: atomic, orders nothing else
- *     acq     acquire: sees what the matching release published
- *     rel     release: publishes everything written before
- *     acqrel  both, for read-modify-write operations
- *     sc      sequentially consistent: besides, one total order of all sc accesses
+ *     rlx      relaxed: atomic, orders nothing else
+ *     acq      acquire: sees what the matching release published
+ *     rel      release: publishes everything written before
+ *     acq_rel  both, for read-modify-write operations
+ *     sc       sequentially consistent: besides, one total order of all sc accesses
  *
  *     rsf_load_{rlx,acq,sc}_T(p)                         T: u32, u64, i64
  *     rsf_store_{rlx,rel,sc}_T(p, v)
- *     rsf_exchange_{rlx,acq,rel,acqrel,sc}_T(p, v)       the value before
+ *     rsf_exchange_{rlx,acq,rel,acq_rel,sc}_T(p, v)      the value before
  *     rsf_fetch_add_..., rsf_fetch_sub_..., rsf_fetch_or_...   the value before
  *     rsf_cas_..._T(p, &expected, desired)               weak: may fail though *p == expected;
  *                                                        a failure loads *p into expected, with
  *                                                        the acquire half of the order
  *
- * Where the order is a macro (so that a check can weaken exactly that access with -D), write
- *
- *     rsf_load(u64, RSF_RING_ORDER_PEEK, &ring->tail)    which is rsf_load_acq_u64(&ring->tail)
+ * The order stands in the name at the call, and nowhere else: tests/mutants.py finds each call by
+ * its name, weakens it by one step, and expects that a check fails.
  *
  * GCC and Clang use the __atomic builtins, which sanitizers understand; MSVC uses interlocked and
  * __iso_volatile operations. There is no fallback to plain accesses: an unknown compiler or
@@ -30,18 +29,6 @@
 #define RSF_ATOMIC_H
 
 #include "rsf_config.h"
-
-#define RSF__PASTE_(operation, order, type) rsf_##operation##_##order##_##type
-#define RSF__PASTE(operation, order, type) RSF__PASTE_(operation, order, type)
-
-#define rsf_load(type, order, p) RSF__PASTE(load, order, type)(p)
-#define rsf_store(type, order, p, v) RSF__PASTE(store, order, type)(p, v)
-#define rsf_exchange(type, order, p, v) RSF__PASTE(exchange, order, type)(p, v)
-#define rsf_fetch_add(type, order, p, v) RSF__PASTE(fetch_add, order, type)(p, v)
-#define rsf_fetch_sub(type, order, p, v) RSF__PASTE(fetch_sub, order, type)(p, v)
-#define rsf_fetch_or(type, order, p, v) RSF__PASTE(fetch_or, order, type)(p, v)
-#define rsf_cas(type, order, p, expected, desired)                                                 \
-    RSF__PASTE(cas, order, type)(p, expected, desired)
 
 #if defined(RSF_MODEL)
 
@@ -98,7 +85,7 @@
     RSF__DEFINE_RMW(suffix, type, rlx, __ATOMIC_RELAXED, __ATOMIC_RELAXED)                         \
     RSF__DEFINE_RMW(suffix, type, acq, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)                         \
     RSF__DEFINE_RMW(suffix, type, rel, __ATOMIC_RELEASE, __ATOMIC_RELAXED)                         \
-    RSF__DEFINE_RMW(suffix, type, acqrel, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)                      \
+    RSF__DEFINE_RMW(suffix, type, acq_rel, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)                     \
     RSF__DEFINE_RMW(suffix, type, sc, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
 
 #elif defined(RSF_COMPILER_MSVC)
@@ -182,7 +169,7 @@
     RSF__DEFINE_MSVC_RMW(suffix, type, word, bits, rlx)                                            \
     RSF__DEFINE_MSVC_RMW(suffix, type, word, bits, acq)                                            \
     RSF__DEFINE_MSVC_RMW(suffix, type, word, bits, rel)                                            \
-    RSF__DEFINE_MSVC_RMW(suffix, type, word, bits, acqrel)                                         \
+    RSF__DEFINE_MSVC_RMW(suffix, type, word, bits, acq_rel)                                        \
     RSF__DEFINE_MSVC_RMW(suffix, type, word, bits, sc)
 
 #define RSF__DEFINE_ATOMICS(suffix, type) RSF__DEFINE_MSVC_##suffix(type)

@@ -10,11 +10,12 @@
  * Every function may be called by any thread, and is lock-free: of several that run at once, at
  * least one completes in a bounded number of its own steps.
  *
- * Synchronisation. All changes are read-modify-write operations on this one word, so a change
- * that reads a value is in a chain with the one that wrote it. R1 pairs with A1: what a thread
- * wrote before a change is seen by whoever reads that change, or a later one. This is what lets
- * request() hand work over: the requester that finds 0 and takes over the drain sees what the
- * fulfilling thread left behind, and the fulfilling thread sees what the requester prepared.
+ * Synchronisation. All changes are read-modify-write operations on this one word, so they form a
+ * chain in which each reads the one before it. R1 pairs with A1: what a thread wrote before its
+ * change is seen by each thread that reads this change or a later one. So request() can hand work
+ * over: the requester that finds 0 and takes over the drain sees what the fulfilling thread left
+ * behind, and the fulfilling thread sees what the requester prepared. A call that changes nothing
+ * acquires, too: the thread that is told `cancelled` sees why.
  */
 #ifndef RSF_DEMAND_H
 #define RSF_DEMAND_H
@@ -26,15 +27,6 @@
 #define RSF_TERMINATED INT64_C(-2)
 #define RSF_EXCEEDED INT64_C(-3) /* an answer of rsf_demand_fulfil, never a stored value */
 
-/* R1 and A1 in one: every change of the word. */
-#ifndef RSF_DEMAND_ORDER_CHANGE
-#define RSF_DEMAND_ORDER_CHANGE acqrel
-#endif
-/* A1, for those that only look, and for calls that turn out to change nothing. */
-#ifndef RSF_DEMAND_ORDER_LOOK
-#define RSF_DEMAND_ORDER_LOOK acq
-#endif
-
 /* Padding against neighbours is the owner's choice: most counters live beside what they count. */
 typedef struct rsf_demand {
     int64_t value;
@@ -44,7 +36,7 @@ typedef struct rsf_demand {
 static inline void
 rsf_demand_init(rsf_demand *demand, int64_t initial)
 {
-    /* Relaxed: whatever hands the counter to another thread also publishes this store. */
+    /* Relaxed: what hands the counter to another thread also publishes this store. */
     rsf_store_rlx_i64(&demand->value, initial);
 }
 
@@ -52,7 +44,7 @@ rsf_demand_init(rsf_demand *demand, int64_t initial)
 static inline int64_t
 rsf_demand_load(const rsf_demand *demand)
 {
-    return rsf_load(i64, RSF_DEMAND_ORDER_LOOK, &demand->value); /* A1 */
+    return rsf_load_acq_i64(&demand->value); /* A1 */
 }
 
 /*
@@ -63,14 +55,13 @@ rsf_demand_load(const rsf_demand *demand)
 static inline int64_t
 rsf_demand_request(rsf_demand *demand, int64_t n)
 {
-    int64_t before = rsf_load(i64, RSF_DEMAND_ORDER_LOOK, &demand->value); /* A1 */
+    int64_t before = rsf_load_acq_i64(&demand->value); /* A1, for the answers without a change */
     for (;;) {
         if (before < 0 || before == RSF_UNBOUNDED) {
             return before;
         }
         int64_t after = before > RSF_UNBOUNDED - n ? RSF_UNBOUNDED : before + n;
-        /* R1 A1 */
-        if (RSF_LIKELY(rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, after))) {
+        if (RSF_LIKELY(rsf_cas_acq_rel_i64(&demand->value, &before, after))) { /* R1 A1 */
             return before;
         }
     }
@@ -84,7 +75,7 @@ rsf_demand_request(rsf_demand *demand, int64_t n)
 static inline int64_t
 rsf_demand_fulfil(rsf_demand *demand, int64_t n)
 {
-    int64_t before = rsf_load(i64, RSF_DEMAND_ORDER_LOOK, &demand->value); /* A1 */
+    int64_t before = rsf_load_acq_i64(&demand->value); /* A1, for the answers without a change */
     for (;;) {
         if (before < 0 || before == RSF_UNBOUNDED) {
             return before;
@@ -93,8 +84,7 @@ rsf_demand_fulfil(rsf_demand *demand, int64_t n)
             return RSF_EXCEEDED;
         }
         int64_t after = before - n;
-        /* R1 A1 */
-        if (RSF_LIKELY(rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, after))) {
+        if (RSF_LIKELY(rsf_cas_acq_rel_i64(&demand->value, &before, after))) { /* R1 A1 */
             return after;
         }
     }
@@ -104,9 +94,9 @@ rsf_demand_fulfil(rsf_demand *demand, int64_t n)
 static inline int64_t
 rsf__demand_end(rsf_demand *demand, int64_t sentinel)
 {
-    int64_t before = rsf_load(i64, RSF_DEMAND_ORDER_LOOK, &demand->value); /* A1 */
+    int64_t before = rsf_load_acq_i64(&demand->value); /* A1, for the answers without a change */
     while (before >= 0) {
-        if (rsf_cas(i64, RSF_DEMAND_ORDER_CHANGE, &demand->value, &before, sentinel)) { /* R1 A1 */
+        if (rsf_cas_acq_rel_i64(&demand->value, &before, sentinel)) { /* R1 A1 */
             break;
         }
     }

@@ -30,7 +30,7 @@
  *     R2 release: head       A2 reserve: head         slots are reused only after they were read
  *     R3 leave_producer      A3 enter_producer        the next producer sees the last one's fields
  *     R4 leave_consumer      A4 enter_consumer        likewise for consumers
- *     R5 close: closed       A5 is_closed             who sees `closed` sees what was before it
+ *     R5 close: closed       A5 is_closed             a thread that sees it sees what was before
  *     R6 take_waiting_consumer and A6 prepare_wait_consumer: no wake is lost (see there)
  *     R7 take_waiting_producer and A7 prepare_wait_producer: the same, mirrored
  *     S8 enter_producer, is_closed, close, is_drained: one total order (see rsf_ring_is_drained)
@@ -41,43 +41,6 @@
 #include "rsf_atomic.h"
 
 #define RSF_RING_MAX_CAPACITY (UINT64_C(1) << 31)
-
-#ifndef RSF_RING_ORDER_COMMIT
-#define RSF_RING_ORDER_COMMIT rel /* R1 */
-#endif
-#ifndef RSF_RING_ORDER_PEEK
-#define RSF_RING_ORDER_PEEK acq /* A1 */
-#endif
-#ifndef RSF_RING_ORDER_RELEASE
-#define RSF_RING_ORDER_RELEASE rel /* R2 */
-#endif
-#ifndef RSF_RING_ORDER_RESERVE
-#define RSF_RING_ORDER_RESERVE acq /* A2 */
-#endif
-#ifndef RSF_RING_ORDER_SIZE
-#define RSF_RING_ORDER_SIZE acq /* A2 */
-#endif
-#ifndef RSF_RING_ORDER_LEAVE
-#define RSF_RING_ORDER_LEAVE rel /* R3 R4 */
-#endif
-#ifndef RSF_RING_ORDER_ENTER_PRODUCER
-#define RSF_RING_ORDER_ENTER_PRODUCER sc /* A3 S8 */
-#endif
-#ifndef RSF_RING_ORDER_ENTER_CONSUMER
-#define RSF_RING_ORDER_ENTER_CONSUMER acq /* A4 */
-#endif
-#ifndef RSF_RING_ORDER_CLOSE
-#define RSF_RING_ORDER_CLOSE sc /* R5 S8 */
-#endif
-#ifndef RSF_RING_ORDER_IS_CLOSED
-#define RSF_RING_ORDER_IS_CLOSED sc /* A5 S8 */
-#endif
-#ifndef RSF_RING_ORDER_INSIDE
-#define RSF_RING_ORDER_INSIDE sc /* A3 S8 */
-#endif
-#ifndef RSF_RING_ORDER_PARK
-#define RSF_RING_ORDER_PARK acqrel /* R6 A6 R7 A7 */
-#endif
 
 typedef struct rsf_ring {
     /* Cold: written by init and close, read by all. */
@@ -119,7 +82,7 @@ RSF_STATIC_ASSERT(offsetof(rsf_ring, cached_tail) - offsetof(rsf_ring, cached_he
                       RSF_CACHE_LINE,
                   "the producer's own and the consumer's own are a cache line apart");
 RSF_STATIC_ASSERT(sizeof(rsf_ring) - offsetof(rsf_ring, cached_tail) >= RSF_CACHE_LINE,
-                  "the consumer's own and whatever follows the ring are a cache line apart");
+                  "the consumer's own and what follows the ring are a cache line apart");
 
 /*
  * Before any other thread knows the ring. Returns false, and leaves the ring alone, unless
@@ -177,7 +140,7 @@ rsf_ring_reserve(rsf_ring *ring, uint64_t max, uint64_t *first)
     uint64_t tail = rsf_load_rlx_u64(&ring->tail);
     uint64_t free = ring->capacity - (tail - ring->cached_head);
     if (free < max) {
-        ring->cached_head = rsf_load(u64, RSF_RING_ORDER_RESERVE, &ring->head); /* A2 */
+        ring->cached_head = rsf_load_acq_u64(&ring->head); /* A2 */
         free = ring->capacity - (tail - ring->cached_head);
     }
     *first = tail;
@@ -191,7 +154,7 @@ rsf_ring_reserve(rsf_ring *ring, uint64_t max, uint64_t *first)
 static inline void
 rsf_ring_commit_to(rsf_ring *ring, uint64_t end)
 {
-    rsf_store(u64, RSF_RING_ORDER_COMMIT, &ring->tail, end); /* R1 */
+    rsf_store_rel_u64(&ring->tail, end); /* R1 */
 }
 
 /* Producer only; wait-free. Publishes the first n reserved slots. Pre: n <= what reserve said. */
@@ -213,7 +176,7 @@ rsf_ring_peek(rsf_ring *ring, uint64_t max, uint64_t *first)
     uint64_t head = rsf_load_rlx_u64(&ring->head);
     uint64_t ready = ring->cached_tail - head;
     if (ready < max) {
-        ring->cached_tail = rsf_load(u64, RSF_RING_ORDER_PEEK, &ring->tail); /* A1 */
+        ring->cached_tail = rsf_load_acq_u64(&ring->tail); /* A1 */
         ready = ring->cached_tail - head;
     }
     *first = head;
@@ -227,7 +190,7 @@ rsf_ring_peek(rsf_ring *ring, uint64_t max, uint64_t *first)
 static inline void
 rsf_ring_release_to(rsf_ring *ring, uint64_t end)
 {
-    rsf_store(u64, RSF_RING_ORDER_RELEASE, &ring->head, end); /* R2 */
+    rsf_store_rel_u64(&ring->head, end); /* R2 */
 }
 
 /* Consumer only; wait-free. Gives back the first n peeked slots. Pre: n <= what peek said. */
@@ -248,7 +211,7 @@ rsf_ring_size(const rsf_ring *ring)
     /* Head first, with acquire: the consumer had seen a tail at least as far when it published
      * this head, so the relaxed load cannot find an earlier one and the difference is no less
      * than 0. It may be too much, as the head moves on meanwhile. */
-    uint64_t head = rsf_load(u64, RSF_RING_ORDER_SIZE, &ring->head); /* A2 */
+    uint64_t head = rsf_load_acq_u64(&ring->head); /* A2 */
     uint64_t size = rsf_load_rlx_u64(&ring->tail) - head;
     return size < ring->capacity ? size : ring->capacity;
 }
@@ -262,42 +225,40 @@ rsf_ring_size(const rsf_ring *ring)
 static inline bool
 rsf_ring_enter_producer(rsf_ring *ring)
 {
-    /* A3 S8 */
-    return rsf_exchange(u32, RSF_RING_ORDER_ENTER_PRODUCER, &ring->producer_inside, 1) == 0;
+    return rsf_exchange_sc_u32(&ring->producer_inside, 1) == 0; /* A3 S8 */
 }
 
 /* Only after rsf_ring_enter_producer returned true; wait-free. */
 static inline void
 rsf_ring_leave_producer(rsf_ring *ring)
 {
-    rsf_store(u32, RSF_RING_ORDER_LEAVE, &ring->producer_inside, 0); /* R3 */
+    rsf_store_rel_u32(&ring->producer_inside, 0); /* R3 */
 }
 
 /* Any thread that wants to be the consumer; wait-free. As rsf_ring_enter_producer. */
 static inline bool
 rsf_ring_enter_consumer(rsf_ring *ring)
 {
-    /* A4 */
-    return rsf_exchange(u32, RSF_RING_ORDER_ENTER_CONSUMER, &ring->consumer_inside, 1) == 0;
+    return rsf_exchange_acq_u32(&ring->consumer_inside, 1) == 0; /* A4 */
 }
 
 /* Only after rsf_ring_enter_consumer returned true; wait-free. */
 static inline void
 rsf_ring_leave_consumer(rsf_ring *ring)
 {
-    rsf_store(u32, RSF_RING_ORDER_LEAVE, &ring->consumer_inside, 0); /* R4 */
+    rsf_store_rel_u32(&ring->consumer_inside, 0); /* R4 */
 }
 
 /* ------------------------------------------------------------------ closing */
 
 /*
- * Any thread, any number of times; wait-free. What was committed stays to be consumed. Whoever
- * closes then calls both take_waiting functions, and wakes those they name.
+ * Any thread, any number of times; wait-free. What was committed stays to be consumed. The caller
+ * then calls both take_waiting functions, and wakes the sides that they name.
  */
 static inline void
 rsf_ring_close(rsf_ring *ring)
 {
-    rsf_store(u32, RSF_RING_ORDER_CLOSE, &ring->closed, 1); /* R5 S8 */
+    rsf_store_sc_u32(&ring->closed, 1); /* R5 S8 */
 }
 
 /*
@@ -308,7 +269,7 @@ rsf_ring_close(rsf_ring *ring)
 static inline bool
 rsf_ring_is_closed(const rsf_ring *ring)
 {
-    return rsf_load(u32, RSF_RING_ORDER_IS_CLOSED, &ring->closed) != 0; /* A5 S8 */
+    return rsf_load_sc_u32(&ring->closed) != 0; /* A5 S8 */
 }
 
 /*
@@ -328,7 +289,7 @@ rsf_ring_is_drained(const rsf_ring *ring)
     if (!rsf_ring_is_closed(ring)) { /* S8 */
         return false;
     }
-    if (rsf_load(u32, RSF_RING_ORDER_INSIDE, &ring->producer_inside) != 0) { /* A3 S8 */
+    if (rsf_load_sc_u32(&ring->producer_inside) != 0) { /* A3 S8 */
         return false;
     }
     /* Relaxed: head is the caller's own; tail's last value was just acquired with A3 or A5. */
@@ -352,29 +313,35 @@ rsf_ring_is_drained(const rsf_ring *ring)
  * would break this: it could read the flag before the commit became visible. For the same reason
  * `take` must not be skipped because an earlier look at the flag saw 0.
  *
+ * `prepare` only acquires: what the waiting side wrote before it is not published by it, so what
+ * `take` leads to (which event to set) is under the backend's lock. `take` needs to release only,
+ * and acquires, too: LLVM makes a plain store of a release exchange whose result is not used, and a
+ * store ends the chain. (`swpal` instead of `swpl` on ARM; the same `xchg` on x86.)
+ *
  * A wake may come late, for a wait that was called off meanwhile: the event must bear that.
  */
 
-static inline bool
+static inline void
 rsf__ring_prepare_wait(uint32_t *waiting)
 {
-    return rsf_exchange(u32, RSF_RING_ORDER_PARK, waiting, 1) != 0; /* A6 A7 */
+    (void)rsf_exchange_acq_u32(waiting, 1); /* A6 A7 */
 }
 
 static inline bool
 rsf__ring_take_waiting(uint32_t *waiting)
 {
-    return rsf_exchange(u32, RSF_RING_ORDER_PARK, waiting, 0) != 0; /* R6 R7 */
+    return rsf_exchange_acq_rel_u32(waiting, 0) != 0; /* R6 R7 */
 }
 
 /*
- * Consumer only; wait-free. True: nothing is there; whoever commits or closes next will find the
- * flag: park. False: there is an element, or the ring is closed; the flag is down: do not park.
+ * Consumer only; wait-free. True: nothing is there; the thread that commits or closes next will
+ * find the flag: park. False: there is an element, or the ring is closed; the flag is down: do not
+ * park.
  */
 static inline bool
 rsf_ring_prepare_wait_consumer(rsf_ring *ring)
 {
-    (void)rsf__ring_prepare_wait(&ring->consumer_waiting); /* A6 */
+    rsf__ring_prepare_wait(&ring->consumer_waiting); /* A6 */
     /* Relaxed: head is the caller's own. Acquire on tail is not needed here (peek does it). */
     bool empty = rsf_load_rlx_u64(&ring->tail) == rsf_load_rlx_u64(&ring->head);
     if (empty && !rsf_ring_is_closed(ring)) {
@@ -385,7 +352,7 @@ rsf_ring_prepare_wait_consumer(rsf_ring *ring)
 }
 
 /*
- * Whoever committed or closed; wait-free. True exactly once per consumer that waits: wake it.
+ * After a commit or a close; wait-free. True exactly once per consumer that waits: wake it.
  * May be put off to the end of a burst.
  */
 static inline bool
@@ -395,13 +362,13 @@ rsf_ring_take_waiting_consumer(rsf_ring *ring)
 }
 
 /*
- * Producer only; wait-free. True: the ring is full; whoever releases or closes next will find the
- * flag: park. False: there is room, or the ring is closed; the flag is down: do not park.
+ * Producer only; wait-free. True: the ring is full; the thread that releases or closes next will
+ * find the flag: park. False: there is room, or the ring is closed; the flag is down: do not park.
  */
 static inline bool
 rsf_ring_prepare_wait_producer(rsf_ring *ring)
 {
-    (void)rsf__ring_prepare_wait(&ring->producer_waiting); /* A7 */
+    rsf__ring_prepare_wait(&ring->producer_waiting); /* A7 */
     /* Relaxed: tail is the caller's own. Acquire on head is not needed here (reserve does it). */
     uint64_t size = rsf_load_rlx_u64(&ring->tail) - rsf_load_rlx_u64(&ring->head);
     if (size >= ring->capacity && !rsf_ring_is_closed(ring)) {
@@ -412,7 +379,7 @@ rsf_ring_prepare_wait_producer(rsf_ring *ring)
 }
 
 /*
- * Whoever released or closed; wait-free. True exactly once per producer that waits: wake it.
+ * After a release or a close; wait-free. True exactly once per producer that waits: wake it.
  * May be put off to the end of a burst.
  */
 static inline bool

@@ -38,13 +38,13 @@ rsf_serial_latch_terminal(rsf_serial *serial)
     /* Relaxed: R5 publishes the latch together with the signal; until then a reserve that misses
      * it is one that came before it, in the one order that all changes of tail have. */
     uint64_t before = rsf_fetch_or_rlx_u64(&serial->tail, RSF__SERIAL_LATCHED);
-    return (before & RSF__SERIAL_LATCHED) == 0;
+    return !rsf__serial_latched(before);
 }
 
 void
 rsf_serial_publish_terminal(rsf_serial *serial, int kind)
 {
-    rsf_store(u32, RSF_SERIAL_ORDER_PUBLISH_TERMINAL, &serial->terminal, (uint32_t)kind); /* R5 */
+    rsf_store_rel_u32(&serial->terminal, (uint32_t)kind); /* R5 */
 }
 
 bool
@@ -60,24 +60,23 @@ rsf_serial_terminate(rsf_serial *serial, int kind)
 bool
 rsf_serial_cancel(rsf_serial *serial)
 {
-    return rsf_exchange(u32, RSF_SERIAL_ORDER_CANCEL, &serial->cancelled, 1) == 0; /* R6 */
+    return rsf_exchange_rel_u32(&serial->cancelled, 1) == 0; /* R6 */
 }
 
 bool
 rsf_serial_prepare_wait(rsf_serial *serial)
 {
-    (void)rsf_exchange(u32, RSF_SERIAL_ORDER_PARK, &serial->waiting, 1); /* A7 */
+    (void)rsf_exchange_acq_u32(&serial->waiting, 1); /* A7 */
     if (rsf_serial_is_cancelled(serial)) {
         return false;
     }
     /* Relaxed: a look only; reserve acquires. A7 made every release before the last take visible,
      * and a release after it finds the flag; so a tail that looks stale beside its head, and
-     * therefore full, belongs to somebody who is about to wake us. The flag stays up when there is
+     * therefore full, belongs to a holder that is about to wake us. The flag stays up when there is
      * room, for the sake of other threads that wait. */
     uint64_t tail = rsf_load_rlx_u64(&serial->tail);
-    if ((tail & RSF__SERIAL_LATCHED) != 0) {
+    if (rsf__serial_latched(tail)) {
         return false;
     }
-    uint64_t head = rsf_load_rlx_u64(&serial->head);
-    return (tail - head) / RSF__SERIAL_STEP >= serial->capacity;
+    return rsf__serial_pending(tail, rsf_load_rlx_u64(&serial->head)) >= serial->capacity;
 }

@@ -5,8 +5,8 @@
  *
  * - a bounded mailbox of slot indices, many producers to one consumer. As with the ring, the owner
  *   provides the storage; index i lives in slot rsf_serial_slot(s, i), which is also its cell;
- * - a count of work in progress (WIP): who raises it from 0 holds the drain, delivers, and leaves
- *   only when nobody has come meanwhile. Losers leave at once;
+ * - a count of work in progress (WIP): the thread that raises it from 0 holds the drain, delivers,
+ *   and leaves only when no other has entered meanwhile. The others leave at once;
  * - a terminal latch: the first terminal signal wins, and everything reserved before it is
  *   delivered before it, so that it comes at most once and last (§1.7).
  *
@@ -41,7 +41,7 @@
  *     R4 enter: wip               A4 leave: wip               a holder that is called back sees what
  *                                                             was published before the call
  *     R5 publish_terminal         A5 terminal                 the holder sees the error and the latch
- *     R6 cancel                   A6 is_cancelled             who sees the cancel sees what led to it
+ *     R6 cancel                   A6 is_cancelled             a thread that sees it sees why
  *     R7 take_waiting             A7 prepare_wait             no wake is lost (as in rsf_ring.h)
  */
 #ifndef RSF_SERIAL_H
@@ -62,46 +62,6 @@
 #define RSF_SERIAL_COMPLETE 1
 #define RSF_SERIAL_ERROR 2
 
-#ifndef RSF_SERIAL_ORDER_PUBLISH
-#define RSF_SERIAL_ORDER_PUBLISH rel /* R1 */
-#endif
-#ifndef RSF_SERIAL_ORDER_PEEK
-#define RSF_SERIAL_ORDER_PEEK acq /* A1 */
-#endif
-#ifndef RSF_SERIAL_ORDER_RELEASE
-#define RSF_SERIAL_ORDER_RELEASE rel /* R2 */
-#endif
-#ifndef RSF_SERIAL_ORDER_RESERVE
-#define RSF_SERIAL_ORDER_RESERVE acq /* A2 */
-#endif
-#ifndef RSF_SERIAL_ORDER_SIZE
-#define RSF_SERIAL_ORDER_SIZE acq /* A2 */
-#endif
-#ifndef RSF_SERIAL_ORDER_ENTER
-#define RSF_SERIAL_ORDER_ENTER acqrel /* A3 R4 */
-#endif
-#ifndef RSF_SERIAL_ORDER_ACQUIRE
-#define RSF_SERIAL_ORDER_ACQUIRE acq /* A3 */
-#endif
-#ifndef RSF_SERIAL_ORDER_LEAVE
-#define RSF_SERIAL_ORDER_LEAVE acqrel /* R3 A4 */
-#endif
-#ifndef RSF_SERIAL_ORDER_PUBLISH_TERMINAL
-#define RSF_SERIAL_ORDER_PUBLISH_TERMINAL rel /* R5 */
-#endif
-#ifndef RSF_SERIAL_ORDER_TERMINAL
-#define RSF_SERIAL_ORDER_TERMINAL acq /* A5 */
-#endif
-#ifndef RSF_SERIAL_ORDER_CANCEL
-#define RSF_SERIAL_ORDER_CANCEL rel /* R6; who comes second learns nothing */
-#endif
-#ifndef RSF_SERIAL_ORDER_IS_CANCELLED
-#define RSF_SERIAL_ORDER_IS_CANCELLED acq /* A6 */
-#endif
-#ifndef RSF_SERIAL_ORDER_PARK
-#define RSF_SERIAL_ORDER_PARK acqrel /* R7 A7 */
-#endif
-
 /* One per slot: holds the sequence of the element published there, see rsf__serial_sequence. */
 typedef struct rsf_serial_cell {
     uint64_t sequence;
@@ -116,17 +76,18 @@ typedef struct rsf_serial {
     uint32_t cancelled; /* 0 or 1 */
     uint8_t pad_cold[RSF_CACHE_LINE];
 
-    /* The signalling threads': twice the next index to reserve, plus 1 once a terminal signal is
-     * latched. One word, so that no element can slip in between the latch and a look at it. */
+    /* The signalling threads': the next index to reserve, and the latch, packed (see below). One
+     * word, so that no element can slip in between the latch and a look at it. */
     uint64_t tail;
     uint8_t pad_tail[RSF_CACHE_LINE];
 
-    /* Work in progress: 0 when nobody holds the drain. Everyone's. */
+    /* Work in progress: 0 when nobody holds the drain. Every thread's. */
     uint64_t wip;
-    uint32_t waiting; /* somebody waits for room */
+    uint32_t waiting; /* a thread waits for room */
     uint8_t pad_wip[RSF_CACHE_LINE];
 
-    /* The holder's: twice the next index to deliver. Read by those who reserve. */
+    /* The holder's: the next index to deliver, packed as in tail, never latched. Read by the
+     * threads that reserve. */
     uint64_t head;
     uint64_t seen; /* the work in progress that the holder has answered for; the holder's alone */
     uint8_t pad_head[RSF_CACHE_LINE];
@@ -139,10 +100,34 @@ RSF_STATIC_ASSERT(offsetof(rsf_serial, wip) - offsetof(rsf_serial, tail) >= RSF_
 RSF_STATIC_ASSERT(offsetof(rsf_serial, head) - offsetof(rsf_serial, waiting) >= RSF_CACHE_LINE,
                   "wip and the holder's fields are a cache line apart");
 RSF_STATIC_ASSERT(sizeof(rsf_serial) - offsetof(rsf_serial, seen) >= RSF_CACHE_LINE,
-                  "the holder's fields and whatever follows are a cache line apart");
+                  "the holder's fields and what follows are a cache line apart");
 
+/*
+ * tail and head are packed: bit 0 says that a terminal signal is latched, in tail alone; the other
+ * 63 are an index. Both only grow, once latched tail stays as it is, and head's index is never
+ * ahead of tail's.
+ */
 #define RSF__SERIAL_LATCHED UINT64_C(1)
-#define RSF__SERIAL_STEP UINT64_C(2) /* one element, in the unit of tail and head */
+#define RSF__SERIAL_STEP UINT64_C(2) /* one element */
+
+static inline uint64_t
+rsf__serial_index(uint64_t packed)
+{
+    return packed / RSF__SERIAL_STEP;
+}
+
+static inline bool
+rsf__serial_latched(uint64_t tail)
+{
+    return (tail & RSF__SERIAL_LATCHED) != 0;
+}
+
+/* The number of reserved and not yet released slots, if both words are of one moment. */
+static inline uint64_t
+rsf__serial_pending(uint64_t tail, uint64_t head)
+{
+    return rsf__serial_index(tail - head); /* the difference keeps the latch */
+}
 
 /* ------------------------------------------------------------------ before and beside */
 
@@ -178,8 +163,8 @@ static inline uint64_t
 rsf_serial_size(const rsf_serial *serial)
 {
     /* As in rsf_ring_size: with acquire, the head that was seen cannot be ahead of the tail. */
-    uint64_t head = rsf_load(u64, RSF_SERIAL_ORDER_SIZE, &serial->head); /* A2 */
-    uint64_t size = (rsf_load_rlx_u64(&serial->tail) - head) / RSF__SERIAL_STEP;
+    uint64_t head = rsf_load_acq_u64(&serial->head); /* A2 */
+    uint64_t size = rsf__serial_pending(rsf_load_rlx_u64(&serial->tail), head);
     return size < serial->capacity ? size : serial->capacity;
 }
 
@@ -197,15 +182,15 @@ rsf_serial_reserve(rsf_serial *serial, uint64_t *index)
     if (RSF_UNLIKELY(rsf_load_rlx_u32(&serial->cancelled) != 0)) {
         return RSF_SERIAL_CANCELLED;
     }
-    /* Relaxed, here and in the exchange below: tail carries no payload. Who may write the slot is
-     * settled by the exchange; that its last content was read, by A2. */
+    /* Relaxed, here and in the exchange below: tail carries no payload. The exchange settles which
+     * thread may write the slot; A2, that its last content was read. */
     uint64_t tail = rsf_load_rlx_u64(&serial->tail);
     for (;;) {
-        if (RSF_UNLIKELY((tail & RSF__SERIAL_LATCHED) != 0)) {
+        if (RSF_UNLIKELY(rsf__serial_latched(tail))) {
             return RSF_SERIAL_TERMINATED;
         }
-        uint64_t head = rsf_load(u64, RSF_SERIAL_ORDER_RESERVE, &serial->head); /* A2 */
-        if (RSF_UNLIKELY((tail - head) / RSF__SERIAL_STEP >= serial->capacity)) {
+        uint64_t head = rsf_load_acq_u64(&serial->head); /* A2 */
+        if (RSF_UNLIKELY(rsf__serial_pending(tail, head) >= serial->capacity)) {
             /* Full, unless the tail was stale (even behind that head). If it still is the same,
              * it was so when the head was read, and the mailbox was full at that moment. */
             uint64_t again = rsf_load_rlx_u64(&serial->tail);
@@ -216,7 +201,7 @@ rsf_serial_reserve(rsf_serial *serial, uint64_t *index)
             continue;
         }
         if (RSF_LIKELY(rsf_cas_rlx_u64(&serial->tail, &tail, tail + RSF__SERIAL_STEP))) {
-            *index = tail / RSF__SERIAL_STEP;
+            *index = rsf__serial_index(tail);
             return RSF_SERIAL_OK;
         }
     }
@@ -226,19 +211,18 @@ rsf_serial_reserve(rsf_serial *serial, uint64_t *index)
 static inline void
 rsf_serial_publish(rsf_serial *serial, uint64_t index)
 {
-    rsf_store(u64, RSF_SERIAL_ORDER_PUBLISH,
-              &serial->cells[rsf_serial_slot(serial, index)].sequence,
-              rsf__serial_sequence(index)); /* R1 */
+    rsf_store_rel_u64(&serial->cells[rsf_serial_slot(serial, index)].sequence,
+                      rsf__serial_sequence(index)); /* R1 */
 }
 
 /*
  * Any thread, after publish, publish_terminal, terminate or cancel; wait-free.
- * True: the caller now holds the drain. False: somebody does, and will come to it.
+ * True: the caller now holds the drain. False: another thread does, and will drain again.
  */
 static inline bool
 rsf_serial_enter(rsf_serial *serial)
 {
-    if (rsf_fetch_add(u64, RSF_SERIAL_ORDER_ENTER, &serial->wip, 1) != 0) { /* A3 R4 */
+    if (rsf_fetch_add_acq_rel_u64(&serial->wip, 1) != 0) { /* A3 R4 */
         return false;
     }
     serial->seen = 1;
@@ -247,13 +231,13 @@ rsf_serial_enter(rsf_serial *serial)
 
 /*
  * Any thread; wait-free but for spurious failures of the exchange, which are retried. True: the
- * caller holds the drain, and must drain what it finds before it leaves. False: somebody holds it.
+ * caller holds the drain, and must drain what it finds before it leaves. False: another one does.
  */
 static inline bool
 rsf_serial_try_acquire(rsf_serial *serial)
 {
     uint64_t idle = 0;
-    while (!rsf_cas(u64, RSF_SERIAL_ORDER_ACQUIRE, &serial->wip, &idle, 1)) { /* A3 */
+    while (!rsf_cas_acq_u64(&serial->wip, &idle, 1)) { /* A3 */
         if (idle != 0) {
             return false;
         }
@@ -272,9 +256,9 @@ static inline bool
 rsf_serial_peek(const rsf_serial *serial, uint64_t *index)
 {
     /* Relaxed: only the holder writes head. */
-    uint64_t next = rsf_load_rlx_u64(&serial->head) / RSF__SERIAL_STEP;
-    uint64_t sequence = rsf_load(u64, RSF_SERIAL_ORDER_PEEK,
-                                 &serial->cells[rsf_serial_slot(serial, next)].sequence); /* A1 */
+    uint64_t next = rsf__serial_index(rsf_load_rlx_u64(&serial->head));
+    uint64_t sequence =
+        rsf_load_acq_u64(&serial->cells[rsf_serial_slot(serial, next)].sequence); /* A1 */
     *index = next;
     return sequence == rsf__serial_sequence(next);
 }
@@ -285,7 +269,7 @@ rsf_serial_release(rsf_serial *serial)
 {
     /* Relaxed load: only the holder writes head. */
     uint64_t head = rsf_load_rlx_u64(&serial->head);
-    rsf_store(u64, RSF_SERIAL_ORDER_RELEASE, &serial->head, head + RSF__SERIAL_STEP); /* R2 */
+    rsf_store_rel_u64(&serial->head, head + RSF__SERIAL_STEP); /* R2 */
 }
 
 /*
@@ -301,16 +285,16 @@ rsf_serial_is_idle(const rsf_serial *serial)
 }
 
 /*
- * Holder only; wait-free. True: left. False: somebody entered meanwhile; the caller still holds
+ * Holder only; wait-free. True: left. False: another one entered meanwhile; the caller still holds
  * the drain and must drain again.
  */
 static inline bool
 rsf_serial_leave(rsf_serial *serial)
 {
     uint64_t seen = serial->seen;
-    uint64_t before = rsf_fetch_sub(u64, RSF_SERIAL_ORDER_LEAVE, &serial->wip, seen); /* R3 A4 */
+    uint64_t before = rsf_fetch_sub_acq_rel_u64(&serial->wip, seen); /* R3 A4 */
     if (before == seen) {
-        return true; /* from here on `seen` is somebody else's */
+        return true; /* from here on `seen` is another thread's */
     }
     serial->seen = before - seen;
     return false;
@@ -339,7 +323,7 @@ static inline bool
 rsf_serial_is_latched(const rsf_serial *serial)
 {
     /* Relaxed: it announces nothing that the caller could read; R5 does. */
-    return (rsf_load_rlx_u64(&serial->tail) & RSF__SERIAL_LATCHED) != 0;
+    return rsf__serial_latched(rsf_load_rlx_u64(&serial->tail));
 }
 
 /*
@@ -349,7 +333,7 @@ rsf_serial_is_latched(const rsf_serial *serial)
 static inline int
 rsf_serial_terminal(const rsf_serial *serial)
 {
-    return (int)rsf_load(u32, RSF_SERIAL_ORDER_TERMINAL, &serial->terminal); /* A5 */
+    return (int)rsf_load_acq_u32(&serial->terminal); /* A5 */
 }
 
 /*
@@ -378,7 +362,7 @@ bool rsf_serial_cancel(rsf_serial *serial);
 static inline bool
 rsf_serial_is_cancelled(const rsf_serial *serial)
 {
-    return rsf_load(u32, RSF_SERIAL_ORDER_IS_CANCELLED, &serial->cancelled) != 0; /* A6 */
+    return rsf_load_acq_u32(&serial->cancelled) != 0; /* A6 */
 }
 
 /* ------------------------------------------------------------------ waiting for room */
@@ -387,19 +371,20 @@ rsf_serial_is_cancelled(const rsf_serial *serial)
  * For owners that let threads wait when the mailbox is full; the events are theirs. Any number of
  * threads may wait, one flag stands for all.
  *
- * Any thread that was answered FULL; wait-free. True: still full; whoever releases next and calls
- * take_waiting will find the flag: park. False: there is room, or it is over: try again.
+ * Any thread that was answered FULL; wait-free. True: still full; the holder that releases next and
+ * calls take_waiting will find the flag: park. False: there is room, or it is over: try again.
  */
 bool rsf_serial_prepare_wait(rsf_serial *serial);
 
 /*
- * Holder, after release; whoever terminated or cancelled; wait-free. True: wake *all* that wait.
- * May be put off to the end of a burst, but not beyond the leave.
+ * The holder after a release, any thread after a terminate or cancel; wait-free. True: wake *all*
+ * that wait. May be put off to the end of a burst, but not beyond the leave.
  */
 static inline bool
 rsf_serial_take_waiting(rsf_serial *serial)
 {
-    return rsf_exchange(u32, RSF_SERIAL_ORDER_PARK, &serial->waiting, 0) != 0; /* R7 */
+    /* Acquires for the compiler's sake alone, as in rsf_ring.h. */
+    return rsf_exchange_acq_rel_u32(&serial->waiting, 0) != 0; /* R7 */
 }
 
 #endif /* RSF_SERIAL_H */

@@ -16,70 +16,71 @@ from rstreams_fast.core import (
     backend,
 )
 from rstreams_fast.errors import (
-    AlreadySubscribed,
-    BackendUnavailable,
-    BufferOverflow,
-    DemandExceeded,
-    InvalidRequest,
-    InvalidRequestType,
-    NoneSignal,
-    OverlappingCalls,
+    AlreadySubscribedError,
+    BackendUnavailableError,
+    BufferOverflowError,
+    DemandExceededError,
+    InvalidRequestError,
+    InvalidRequestTypeError,
+    NoneSignalError,
+    OverlappingCallsError,
     RingClosed,
-    ShutDown,
-    StageReturnedNone,
-    WorkDropped,
+    ShutDownError,
+    StageReturnedNoneError,
+    WorkDroppedError,
     on_dropped_error,
 )
-from rstreams_fast.streams.concat import concat
-from rstreams_fast.streams.create import Emitter, create
-from rstreams_fast.streams.figures import BoundaryFigures, figures_of
-from rstreams_fast.streams.interval import interval
-from rstreams_fast.streams.merge import merge
-from rstreams_fast.streams.multicast import MulticastProcessor
-from rstreams_fast.streams.overflow import Overflow
-from rstreams_fast.streams.processors import SerializedProcessor, processor
-from rstreams_fast.streams.replay import ReplayProcessor
-from rstreams_fast.streams.sources import (
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_of
+from rstreams_fast.streams.engine.overflow import Overflow
+from rstreams_fast.streams.factories import (
+    concat,
+    create,
     empty,
     error,
+    from_arrow,
     from_async_iterable,
     from_callable,
     from_iterable,
+    from_numpy,
     from_publisher,
+    interval,
+    merge,
     never,
     range_,
+    zip_,
 )
+from rstreams_fast.streams.operators.multicast import MulticastProcessor
+from rstreams_fast.streams.operators.replay import ReplayProcessor
+from rstreams_fast.streams.processors import SerializedProcessor, processor
+from rstreams_fast.streams.sinks.ends import Run
+from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber, SyncSubscriber
+from rstreams_fast.streams.sources.create import Emitter
 from rstreams_fast.streams.stream import Stream
-from rstreams_fast.streams.zip import zip_
 
 if TYPE_CHECKING:
     from rstreams_fast.core import CallWindow
-    from rstreams_fast.streams.arrow import from_arrow
-    from rstreams_fast.streams.ends import Run
-    from rstreams_fast.streams.numeric import from_numpy
-    from rstreams_fast.streams.subscribers import AsyncSubscriber, SyncSubscriber
 
 __version__ = "0.1.0"
 
 __all__ = [
     "UNBOUNDED",
-    "AlreadySubscribed",
+    "AlreadySubscribedError",
     "AsyncSubscriber",
-    "BackendUnavailable",
-    "BoundaryFigures",
-    "BufferOverflow",
+    "BackendUnavailableError",
+    "BoundaryMetrics",
+    "BufferOverflowError",
     "CallWindow",
     "DemandCounter",
-    "DemandExceeded",
+    "DemandExceededError",
     "Emission",
     "Emitter",
     "FusedRun",
-    "InvalidRequest",
-    "InvalidRequestType",
+    "InvalidRequestError",
+    "InvalidRequestTypeError",
     "MulticastProcessor",
-    "NoneSignal",
+    "NoneSignalError",
     "Overflow",
-    "OverlappingCalls",
+    "OverlappingCallsError",
     "Processor",
     "Publisher",
     "RecordRing",
@@ -88,22 +89,21 @@ __all__ = [
     "Run",
     "RunStatus",
     "SerializedProcessor",
-    "ShutDown",
+    "ShutDownError",
     "SignalSerializer",
     "SpscRing",
-    "StageReturnedNone",
+    "StageReturnedNoneError",
     "Stream",
     "Subscriber",
     "Subscription",
     "SyncSubscriber",
-    "WorkDropped",
+    "WorkDroppedError",
     "__version__",
     "backend",
     "concat",
     "create",
     "empty",
     "error",
-    "figures_of",
     "from_arrow",
     "from_async_iterable",
     "from_callable",
@@ -112,6 +112,7 @@ __all__ = [
     "from_publisher",
     "interval",
     "merge",
+    "metrics_of",
     "never",
     "on_dropped_error",
     "processor",
@@ -121,25 +122,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The ends and the window are loaded when they are first needed: they bring asyncio.
-    if name == "CallWindow":
+    if name == "CallWindow":  # loaded when it is first needed: it brings asyncio
         from rstreams_fast.core import CallWindow
 
         return CallWindow
-    if name == "Run":
-        from rstreams_fast.streams.ends import Run
-
-        return Run
-    if name in {"AsyncSubscriber", "SyncSubscriber"}:
-        from rstreams_fast.streams import subscribers
-
-        return getattr(subscribers, name)
-    if name == "from_numpy":
-        from rstreams_fast.streams.numeric import from_numpy
-
-        return from_numpy
-    if name == "from_arrow":
-        from rstreams_fast.streams.arrow import from_arrow
-
-        return from_arrow
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

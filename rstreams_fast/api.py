@@ -43,6 +43,15 @@ class Subscription(Protocol):
         ...
 
 
+class OnNext(Protocol[T_contra]):
+    """The type of an attribute that takes the place of the method ``on_next``.
+
+    pyright takes an attribute that is a ``Callable`` for a method, and expects one argument less.
+    """
+
+    def __call__(self, element: T_contra, /) -> None: ...
+
+
 @runtime_checkable
 class Subscriber(Protocol[T_contra]):
     """Receives ``on_subscribe on_next* (on_error | on_complete)?``, one signal at a time (§1.3).

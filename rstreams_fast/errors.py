@@ -1,4 +1,5 @@
-"""Every exception this package raises or signals, and what becomes of an error nobody can take.
+"""Every exception that this package raises or signals, the checks of what a signal carries, and
+what becomes of an error that nobody can take.
 
 Each type says which rule of the specification it stands for, and derives from the built-in
 exception that a Python programmer would expect.
@@ -6,35 +7,42 @@ exception that a Python programmer would expect.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from types import CodeType
+from typing import Any, Final
+
+from rstreams_fast._checks import as_int, check_plain, safe_repr
 
 __all__ = [
-    "AlreadySubscribed",
-    "BackendUnavailable",
-    "BufferOverflow",
-    "DemandExceeded",
-    "InvalidRequest",
-    "InvalidRequestType",
-    "NoneSignal",
-    "OverlappingCalls",
+    "AlreadySubscribedError",
+    "BackendUnavailableError",
+    "BufferOverflowError",
+    "DemandExceededError",
+    "InvalidRequestError",
+    "InvalidRequestTypeError",
+    "NoneSignalError",
+    "OverlappingCallsError",
     "RingClosed",
-    "ShutDown",
-    "StageReturnedNone",
-    "WorkDropped",
-    "check_plain",
+    "ShutDownError",
+    "StageReturnedNoneError",
+    "WorkDroppedError",
+    "check_element",
+    "check_error",
+    "check_request",
+    "check_subscriber",
     "on_dropped_error",
     "report_dropped",
     "report_unraisable",
-    "shown",
 ]
 
 
-class BackendUnavailable(ImportError):
+class BackendUnavailableError(ImportError):
     """The backend asked for by ``RSTREAMS_FAST_BACKEND`` cannot be loaded."""
 
 
@@ -42,79 +50,101 @@ class RingClosed(RuntimeError):
     """The ring was closed: nothing can be put in, and everything put in has been taken out."""
 
 
-class OverlappingCalls(RuntimeError):
+class OverlappingCallsError(RuntimeError):
     """Two calls were made on the same side of a single-producer single-consumer ring at once."""
 
 
-def shown(value: object) -> str:
-    """``repr(value)``, for a text that must not fail: a number may have too many digits for it."""
-    try:
-        return repr(value)
-    except Exception:
-        if isinstance(value, int):
-            return f"{'-' if value < 0 else ''}<an int of {value.bit_length()} bits>"
-        return f"<{type(value).__name__} that cannot be shown>"
-
-
-def check_plain(what: str, fn: object, hint: str = "") -> None:
-    """Refuse what cannot be called, and async functions: nobody would await what they return.
-
-    ``hint`` says what a coroutine function is welcome to.
-    """
-    import inspect  # slow, and there already where there are streams
-
-    if not callable(fn):
-        raise TypeError(f"{what} must be callable, got {type(fn).__name__}")
-    for call in (fn, type(fn).__call__):
-        if inspect.iscoroutinefunction(call):
-            raise TypeError(f"{what} must be a plain function, not a coroutine function{hint}")
-        if inspect.isasyncgenfunction(call):
-            raise TypeError(
-                f"{what} must be a plain function, not an async generator function, of which "
-                "from_async_iterable makes a stream"
-            )
-
-
-class DemandExceeded(RuntimeError):
+class DemandExceededError(RuntimeError):
     """More elements were delivered than had been requested (§1.1)."""
 
 
-class BufferOverflow(RuntimeError):
+class BufferOverflowError(RuntimeError):
     """A bounded buffer was full and its owner was told not to wait."""
 
 
-class AlreadySubscribed(RuntimeError):
+class AlreadySubscribedError(RuntimeError):
     """The same subscriber was subscribed twice (§1.10, §2.12), or a one-shot source was reused."""
 
 
-class ShutDown(RuntimeError):
+class ShutDownError(RuntimeError):
     """The publisher shut down when its last subscriber cancelled (§3.14)."""
 
 
-class InvalidRequest(ValueError):
+class InvalidRequestError(ValueError):
     """``request(n)`` was called with ``n <= 0`` (§3.9)."""
 
     def __init__(self, n: object) -> None:
-        super().__init__(f"§3.9: request(n) needs n >= 1, got {shown(n)}")
+        super().__init__(f"§3.9: request(n) needs n >= 1, got {safe_repr(n)}")
 
 
-class InvalidRequestType(TypeError):
+class InvalidRequestTypeError(TypeError):
     """``request(n)`` was called with something that is not an ``int`` (§3.9)."""
 
     def __init__(self, n: object) -> None:
         super().__init__(f"§3.9: request(n) needs an int, got {type(n).__name__}")
 
 
-class NoneSignal(TypeError):
+class NoneSignalError(TypeError):
     """``None`` was given where a subscriber, an element or an error is needed (§1.9, §2.13)."""
 
 
-class StageReturnedNone(TypeError):
+class StageReturnedNoneError(TypeError):
     """The function of a stage returned ``None``, which is no element (§2.13)."""
 
 
-class WorkDropped(RuntimeError):
+class WorkDroppedError(RuntimeError):
     """An executor or event loop refused work, or accepted it and will never run it."""
+
+
+_SIGNALS: Final = ("on_subscribe", "on_next", "on_error", "on_complete")
+
+#: Of a function that a call does not run.
+_RUN_LATER: Final = CO_COROUTINE | CO_ASYNC_GENERATOR | CO_GENERATOR
+
+
+def check_request(n: object) -> int:
+    """Return the demand that ``request(n)`` adds, or raise what §3.9 asks for."""
+    count = as_int(n)
+    if count is None:
+        raise InvalidRequestTypeError(n)
+    if count <= 0:
+        raise InvalidRequestError(n)
+    return count
+
+
+def check_element(element: object) -> None:
+    """Refuse ``None``, which is no element (§2.13)."""
+    if element is None:
+        raise NoneSignalError("§2.13: None is not an element")
+
+
+def check_subscriber(subscriber: object) -> None:
+    """Refuse ``None``, what lacks one of the four methods, and an async ``on_next``: the one
+    failure of ``subscribe`` that is raised (§1.9).
+    """
+    if subscriber is None:
+        raise NoneSignalError("§1.9: subscriber is None")
+    for name in _SIGNALS:
+        if not callable(getattr(subscriber, name, None)):
+            raise TypeError(
+                f"§1.9: subscriber must have the methods {', '.join(_SIGNALS)}; "
+                f"{type(subscriber).__name__} has no {name}"
+            )
+    code = getattr(subscriber.on_next, "__code__", None)  # type: ignore[attr-defined]
+    if isinstance(code, CodeType) and code.co_flags & _RUN_LATER:
+        raise TypeError(
+            f"§1.9: {type(subscriber).__name__}.on_next must be a plain method, not an async one "
+            "or a generator, which would not run when it is called; to await something of each "
+            "element, use map_async"
+        )
+
+
+def check_error(error: object) -> None:
+    """Refuse what is no exception instance; ``None`` as §2.13 asks for."""
+    if error is None:
+        raise NoneSignalError("§2.13: error is None")
+    if not isinstance(error, BaseException):
+        raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
 
 
 DroppedErrorHook = Callable[[BaseException], object]
@@ -140,7 +170,12 @@ def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
 
 def report_dropped(error: BaseException, where: str) -> None:
     """Make ``error``, which no subscriber can receive any more, known (§2.13)."""
-    _log.error("%s: %s: %s", where, type(error).__name__, error, exc_info=error)
+    if isinstance(error, RecursionError):
+        # Its traceback has a thousand frames, and there may be no room on the stack to log it.
+        with contextlib.suppress(RecursionError):
+            _log.error("%s: %s: %s", where, type(error).__name__, error)
+    else:
+        _log.error("%s: %s: %s", where, type(error).__name__, error, exc_info=error)
     hook = _hook
     if hook is not None:
         try:

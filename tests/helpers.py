@@ -111,6 +111,15 @@ def wait_for(
             raise AssertionError(f"{what} did not happen within {timeout} s")
 
 
+def wait_until(holds: Callable[[], object], what: str, *, timeout: float = DEADLINE) -> None:
+    """Wait until ``holds()`` is true, where nothing sets an event; fail, naming ``what``."""
+    deadline = time.monotonic() + timeout
+    while not holds():
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{what} did not happen within {timeout} s")
+        time.sleep(STEP / 5)
+
+
 def wait_gone(gone: weakref.ref[Any], what: str = "it", *, timeout: float = DEADLINE) -> None:
     """Wait until nothing keeps what ``gone`` refers to; garbage in cycles does not."""
     deadline = time.monotonic() + timeout

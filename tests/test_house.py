@@ -85,6 +85,17 @@ def test_typed_marker_is_shipped() -> None:
     assert (Path(rstreams_fast.__file__).parent / "py.typed").exists()
 
 
+def test_the_types_of_the_whole_public_face_are_checked() -> None:
+    """``make lint`` has mypy and pyright read the file; here it is that it leaves nothing out."""
+    face = (ROOT / "tests/typing/public_face.py").read_text(encoding="utf-8")
+    streams = [name for name in vars(rstreams_fast.Stream) if not name.startswith("_")]
+    missing = [
+        f"rsf.{name}" for name in rstreams_fast.__all__ if not re.search(rf"\brsf\.{name}\b", face)
+    ]
+    missing += [f".{name}" for name in streams if f".{name}(" not in face]
+    assert not missing
+
+
 def test_make_help_names_every_target() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE))

@@ -17,7 +17,9 @@ import pytest
 from tests.helpers import run_python
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: Pages whose examples are the files of one project: tests/tck/test_docs.py runs them.
+PROJECTS = {"tck.md", "judge.md"}
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMISE = re.compile(r"^\s*print\(.*\)\s+# (?:.*: )?(.+)$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)")
@@ -42,7 +44,7 @@ def examples() -> list[Example]:
     return [
         Example(page, number, code)
         for page in PAGES
-        if page.name != "tck.md"  # whose examples are files of one project: tests/tck/test_docs.py
+        if page.name not in PROJECTS
         for number, code in enumerate(FENCE.findall(page.read_text(encoding="utf-8")), 1)
     ]
 
@@ -76,9 +78,9 @@ import os, sys, tempfile
 from pathlib import Path
 from pyspark.sql import SparkSession
 import rstreams_fast.spark as rs
-from rstreams_fast.demo import data
-from rstreams_fast.demo.service import Behaviour
-from rstreams_fast.demo.service_process import ServiceProcess
+from examples.flights import data
+from examples.flights.service import Behaviour
+from examples.flights.service_process import ServiceProcess
 
 directory = Path(sys.argv[1])
 data.write_database(data.find_files(), directory / "lookups.sqlite")
@@ -108,7 +110,7 @@ service.close()
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_examples_run_in_spark(tmp_path: Path) -> None:
-    script = tmp_path / "examples.py"
+    script = tmp_path / "pages.py"
     script.write_text(
         "\n".join([GIVEN, *(example.code for example in WITH_SPARK), AFTER]), encoding="utf-8"
     )
@@ -147,3 +149,11 @@ def test_there_are_examples_of_all_three_uses() -> None:
     for example in PLAIN:
         silent = "print(" not in example.code or "describe()" in example.code
         assert silent or example.promises, f"{example} prints, and does not say what"
+
+
+def test_the_kit_accepts_the_recipes_publisher(tmp_path: Path) -> None:
+    page = (ROOT / "docs/recipes/judge.md").read_text(encoding="utf-8")
+    files = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for name, text in files:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    run_python("-m", "rstreams_fast.cli", "tck", "numbers_factory:Factory", cwd=tmp_path)

@@ -40,7 +40,7 @@ bare_add(uint64_t n)
 {
     static uint64_t sum;
     for (uint64_t i = 0; i < n; i++) {
-        (void)rsf_fetch_add_acqrel_u64(&sum, 1);
+        (void)rsf_fetch_add_acq_rel_u64(&sum, 1);
     }
     return sum;
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "checking.h"
-#include "rsf_baton.h"
 #include "rsf_demand.h"
 #include "rsf_ring.h"
 #include "rsf_serial.h"
@@ -72,7 +71,7 @@ request_by_cas(void *shared, uint64_t me, uint64_t n)
     (void)me;
     for (uint64_t i = 0; i < n; i++) {
         uint64_t before = rsf_load_rlx_u64(shared);
-        while (!rsf_cas_acqrel_u64(shared, &before, before + 1)) {
+        while (!rsf_cas_acq_rel_u64(shared, &before, before + 1)) {
         }
     }
 }
@@ -82,7 +81,7 @@ request_by_add(void *shared, uint64_t me, uint64_t n)
 {
     (void)me;
     for (uint64_t i = 0; i < n; i++) {
-        (void)rsf_fetch_add_acqrel_u64(shared, 1);
+        (void)rsf_fetch_add_acq_rel_u64(shared, 1);
     }
 }
 
@@ -109,68 +108,6 @@ demand_by_add(uint64_t n, uint64_t threads)
     uint64_t counter = 0;
     run_threads(threads, request_by_add, &counter, n);
     return rsf_load_acq_u64(&counter);
-}
-
-/* ------------------------------------------------ turns: n in all, by two threads; answers n */
-
-typedef struct player {
-    rsf_baton baton;
-    uint32_t turn; /* the bare word: how many turns of the other's there were */
-    uint64_t turns;
-    uint8_t pad[RSF_CACHE_LINE];
-} player;
-
-static void
-play_with_batons(void *shared, uint64_t me, uint64_t half)
-{
-    player *players = shared;
-    unsigned idle = 0;
-    for (; players[me].turns < half; players[me].turns++) {
-        while (!rsf_baton_is_here(&players[me].baton)) {
-            wait_a_little(&idle);
-        }
-        rsf_baton_take(&players[me].baton);
-        (void)rsf_baton_give(&players[1 - me].baton);
-    }
-}
-
-static void
-play_with_words(void *shared, uint64_t me, uint64_t half)
-{
-    player *players = shared;
-    unsigned idle = 0;
-    for (; players[me].turns < half; players[me].turns++) {
-        /* The first has nothing to wait for in its first turn. */
-        while (rsf_load_acq_u32(&players[me].turn) != players[me].turns + me) {
-            wait_a_little(&idle);
-        }
-        rsf_store_rel_u32(&players[1 - me].turn, (uint32_t)players[me].turns + 1);
-    }
-}
-
-static uint64_t
-play(void (*body)(void *, uint64_t, uint64_t), uint64_t n)
-{
-    player players[2] = {{.turns = 0}, {.turns = 0}};
-    rsf_baton_init(&players[0].baton);
-    rsf_baton_init(&players[1].baton);
-    (void)rsf_baton_give(&players[0].baton);
-    run_threads(2, body, players, n);
-    return players[0].turns + players[1].turns;
-}
-
-uint64_t
-turns(uint64_t n, uint64_t setting)
-{
-    (void)setting;
-    return play(play_with_batons, n);
-}
-
-uint64_t
-turns_by_words(uint64_t n, uint64_t setting)
-{
-    (void)setting;
-    return play(play_with_words, n);
 }
 
 /* ---------------------------------------------- ring: 0, 1, 2 .. n-1, answers n or WRONG */

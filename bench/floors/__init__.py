@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bench.floors._floors import atomic_adds, awaits, copies, nothing, ring_copies
 from bench.floors._floors import fused as c_loop
-from bench.floors.loops import direct, python_loop
+from bench.floors.loops import direct, python_loop, staged
 
 __all__ = [
     "atomic_adds",
@@ -18,4 +18,5 @@ __all__ = [
     "nothing",
     "python_loop",
     "ring_copies",
+    "staged",
 ]

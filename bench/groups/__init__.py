@@ -6,9 +6,10 @@ from bench.groups.handover import HANDOVER
 from bench.groups.native import NATIVE
 from bench.groups.python import PYTHON
 from bench.groups.records import RECORDS
+from bench.groups.sharing import SHARING
 from bench.groups.streams import STREAMS
 from bench.measure import Group
 
 __all__ = ["GROUPS"]
 
-GROUPS: list[Group] = [*STREAMS, *HANDOVER, *PYTHON, *RECORDS, *NATIVE]
+GROUPS: list[Group] = [*STREAMS, *SHARING, *HANDOVER, *PYTHON, *RECORDS, *NATIVE]

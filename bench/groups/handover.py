@@ -34,16 +34,6 @@ def _ours(n: int, sink: Sink, prefetch: int = BOUND, **options: Any) -> None:
     sink.wait()
 
 
-#: The longest that a side may spin before it parks, in seconds.
-SPIN = 20e-6
-
-
-def _spinning(n: int, sink: Sink, prefetch: int = BOUND) -> None:
-    stream = rsf.range_(n).subscribe_on(spin=SPIN)
-    stream.publish_on(prefetch=prefetch, spin=SPIN).subscribe(sink)
-    sink.wait()
-
-
 def _on_the_caller(n: int, sink: Sink) -> None:
     """Through the same ring, and nothing is handed over: all runs in the thread that asks."""
     rsf.range_(n).publish_on("caller", prefetch=BOUND).subscribe(sink)
@@ -436,17 +426,9 @@ _BOUNDARY = [
         "multiprocessing.Pipe", "peer", 20_000, processes.pipe, "to another process, pickled"
     ),
     Contestant("faster-fifo", "peer", 20_000, processes.fifo, "to another process, pickled"),
-    _boundary("ours, spinning", "ours", 300_000, _spinning, "up to 20 us before it parks"),
     _boundary("ours, in one thread", "ours", 300_000, _on_the_caller, "the ring alone"),
     _boundary("ours, prefetch=64", "ours", 50_000, partial(_ours, prefetch=64)),
     _boundary("ours, prefetch=1", "ours", 5_000, partial(_ours, prefetch=1), "stop and wait"),
-    _boundary(
-        "ours, spinning, prefetch=1",
-        "ours",
-        5_000,
-        partial(_spinning, prefetch=1),
-        "stop and wait, up to 20 us before it parks",
-    ),
     _boundary("SpscRing, by hand, in bursts", "ours", 300_000, queues.ring_bursts),
     _boundary(
         "SpscRing, one by one", "lost", 100_000, queues.ring_one_by_one, "a boundary without bursts"

@@ -94,21 +94,6 @@ def _ring(name: str, title: str, n: int, burst: int) -> Group:
     )
 
 
-def _turns() -> Group:
-    """How far apart the processors are, for what is handed over between them."""
-    n = 200_000
-    return Group(
-        "turns-c",
-        "primitive",
-        "a turn handed to the other of two threads, both spinning",
-        [
-            _core("ours, rsf_baton", "turns", "ours", n, 2),
-            _core("a word, stored and seen", "turns_by_words", "floor", n, 2),
-        ],
-        unit="ns per turn",
-    )
-
-
 def _serial(threads: int) -> Group:
     n = 800_000
     bare = [_core("bare call", "serial_bare", "floor", n, 1)] if threads == 1 else []
@@ -140,5 +125,4 @@ NATIVE = [
     _ring("ring-c-bursts", "C ring, bursts of 256, two threads, capacity 1024", 8_000_000, BURST),
     _serial(1),
     _serial(4),
-    _turns(),
 ]

@@ -9,19 +9,19 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 import rstreams_fast as rsf
 from bench.drivers import Missing
-from bench.floors import c_loop, python_loop
+from bench.floors import c_loop, python_loop, staged
 from bench.groups.feeding import feeding, plain
 from bench.measure import Contestant, Group, Outcome, Role, Work
 from bench.peers import rxpy
 from bench.workloads import C_CALLABLES, PYTHON_CALLABLES, Appending, Callables, Sink, Summing
 from bench.workloads import add_one as add_one_to
 from bench.workloads import is_even as is_even_number
-from rstreams_fast.core._python_bursts import BurstIterator as PythonBurstIterator
+from rstreams_fast.core._spec.bursts import BurstIterator as PythonBurstIterator
 
 __all__ = ["STREAMS"]
 
@@ -62,6 +62,69 @@ def _fused(callables: Callables, new_sink: type[Summing | Appending]) -> list[Co
         of("bare C loop", "floor", 300_000, _c_loop),
         of("RxPY 6.1", "peer", 100_000, _rxpy),
     ]
+
+
+# -- one stage ------------------------------------------------------------------------------------
+
+
+def _add(a: int, b: int) -> int:
+    return a + b
+
+
+def _see(_x: int) -> None:
+    pass
+
+
+def _is_small(x: int) -> bool:
+    return x < 3
+
+
+#: Of each stage its function, and what comes out.
+_ONE_STAGE: dict[str, tuple[Callable[..., Any], Callable[[int], list[int]]]] = {
+    "scan": (_add, lambda n: list(accumulate(range(n), initial=0))),
+    "distinct_until_changed": (_see, lambda n: list(range(n))),
+    "do_on_next": (_see, lambda n: list(range(n))),
+    "skip_while": (_is_small, lambda n: list(range(3, n))),
+}
+
+
+def _ours_staged(stage: str, n: int, fn: Callable[..., Any], sink: Sink) -> None:
+    arguments = {"scan": (fn, 0), "distinct_until_changed": ()}.get(stage, (fn,))
+    getattr(rsf.range_(n), stage)(*arguments).subscribe(sink)
+    sink.wait()
+
+
+def _floor_staged(stage: str, n: int, fn: Callable[..., Any], sink: Sink) -> None:
+    staged(stage, n, fn, sink.on_next)
+
+
+def _rxpy_staged(stage: str, n: int, fn: Callable[..., Any], sink: Sink) -> None:
+    rxpy.staged(stage, n, fn, sink)
+
+
+def _one_stage(stage: str) -> Group:
+    fn, expected = _ONE_STAGE[stage]
+
+    def of(name: str, role: Role, call: Callable[..., None], skipped: int = 0) -> Contestant:
+        return feeding(
+            name,
+            role,
+            100_000,
+            lambda n, sink: call(stage, n, fn, sink),
+            expected=lambda n: expected(n)[skipped:],
+        )
+
+    return Group(
+        f"fused-{stage}",
+        "use",
+        f"range, {stage}, on_next in one thread; Python callables",
+        [
+            of("ours", "ours", _ours_staged),
+            of("hand-written loop", "floor", _floor_staged),
+            # It does not emit the seed.
+            of("RxPY 6.1", "peer", _rxpy_staged, skipped=int(stage == "scan")),
+        ],
+    )
 
 
 # -- rows of strings: operator.itemgetter and str.upper --------------------------------------------
@@ -152,10 +215,6 @@ def _iterator_in_python(n: int) -> int:
 
 def _sum_of(n: int) -> int:
     return n * (n - 1) // 2
-
-
-def _add(total: int, element: int) -> int:
-    return total + element
 
 
 def _ours_reduce(n: int) -> object:
@@ -358,6 +417,7 @@ STREAMS = [
         "the same with C callables (operator.neg, operator.truth, deque.append)",
         _fused(C_CALLABLES, Appending),
     ),
+    *[_one_stage(stage) for stage in _ONE_STAGE],
     Group(
         "fused-names",
         "use",

@@ -22,6 +22,20 @@ def fused(n: int, callables: Callables, sink: Sink) -> None:
     sink.wait()
 
 
+def staged(stage: str, n: int, fn: Callable[..., Any], sink: Sink) -> None:
+    """One of its operators by the name of ours."""
+    stages: dict[str, Callable[[], Any]] = {
+        "scan": lambda: operators.scan(fn, 0),
+        "distinct_until_changed": operators.distinct_until_changed,
+        "do_on_next": lambda: operators.do_action(fn),
+        "skip_while": lambda: operators.skip_while(fn),
+    }
+    reactivex.from_iterable(range(n)).pipe(stages[stage]()).subscribe(
+        sink.on_next, sink.on_error, sink.on_complete
+    )
+    sink.wait()
+
+
 def to_list(n: int, callables: Callables) -> Any:
     return (
         reactivex.from_iterable(range(n))
@@ -53,6 +67,24 @@ def observe_on(n: int, sink: Sink) -> None:
         sink.wait()
     finally:
         scheduler.dispose()
+
+
+def publish(n: int, one: Sink, other: Sink) -> None:
+    """Its sharing among subscribers; they know no demand, so it has no bound."""
+    _share(reactivex.from_iterable(range(n)).pipe(operators.publish()), one, other)
+
+
+def replay(n: int, count: int, one: Sink, other: Sink) -> None:
+    """The same, with the last ``count`` elements kept."""
+    _share(reactivex.from_iterable(range(n)).pipe(operators.replay(count)), one, other)
+
+
+def _share(shared: Any, one: Sink, other: Sink) -> None:
+    for sink in (one, other):
+        shared.subscribe(sink.on_next, sink.on_error, sink.on_complete)
+    shared.connect()
+    one.wait()
+    other.wait()
 
 
 def five_stages(

@@ -1,10 +1,9 @@
-"""What the three backends share: answers, argument checks and messages. No state."""
+"""What the three backends share: answers, checks of programs, waiting, messages. No state."""
 
 from __future__ import annotations
 
 import enum
 import math
-import operator
 import os
 import threading
 import time
@@ -12,15 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
 from rstreams_fast.errors import (
-    InvalidRequest,
-    InvalidRequestType,
-    NoneSignal,
-    OverlappingCalls,
+    OverlappingCallsError,
     RingClosed,
-    StageReturnedNone,
     report_dropped,
     report_unraisable,
-    shown,
 )
 
 __all__ = [
@@ -28,23 +22,13 @@ __all__ = [
     "MISSING",
     "TERMINATED",
     "Emission",
+    "Missing",
     "RunStatus",
     "cancel_quietly",
-    "check_bool",
-    "check_capacity",
-    "check_count",
-    "check_element",
-    "check_error",
-    "check_program",
-    "check_request",
     "check_same_process",
-    "check_subscriber",
-    "check_timeout",
     "check_waker",
-    "describe_callable",
     "end_error",
     "let_others_run",
-    "none_returned",
     "refuse_overlap",
     "refuse_pickle",
     "sleeps",
@@ -57,18 +41,15 @@ CANCELLED: Final = -1
 TERMINATED: Final = -2
 """``DemandCounter`` state after ``terminate()``."""
 
-MAX_CAPACITY: Final = 2**31
-"""The largest ring or mailbox, in elements."""
 
-
-class _Missing(enum.Enum):
+class Missing(enum.Enum):
     MISSING = enum.auto()
 
     def __repr__(self) -> str:
         return "MISSING"
 
 
-MISSING: Final = _Missing.MISSING
+MISSING: Final = Missing.MISSING
 """Stands for "no seed was given" in a program's ``scan`` and ``reduce``."""
 
 
@@ -103,98 +84,6 @@ class RunStatus(enum.IntEnum):
     """The slot raised ``run.error``: the subscriber broke §2.13."""
     DROPPED = 8
     """``push`` only: the element was filtered out; ``run.refund`` more may be asked upstream."""
-
-
-OPCODES: Final = frozenset(
-    {
-        "map",
-        "map_not_none",
-        "filter",
-        "take",
-        "take_while",
-        "skip",
-        "scan",
-        "reduce",
-        "batch",
-        "do_on_next",
-    }
-)
-
-
-_STAGE_LENGTHS: Final = {"scan": 3, "reduce": 3}  # of an op with its name; of the others: 2
-_COUNTS: Final = {"take": 0, "skip": 0, "batch": 1}  # whose argument is a number, and the least
-
-
-def as_int(value: object) -> int | None:
-    """Return ``value`` as an ``int``; ``None`` when it is a ``bool`` or no integer at all."""
-    if type(value) is int:
-        return value
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-
-
-def check_request(n: object) -> int:
-    """Return the demand that ``request(n)`` adds, or raise what §3.9 asks for."""
-    count = as_int(n)
-    if count is None:
-        raise InvalidRequestType(n)
-    if count <= 0:
-        raise InvalidRequest(n)
-    return count
-
-
-def check_count(name: str, value: object, minimum: int = 0) -> int:
-    """Return the integer argument ``name``; ``TypeError`` or ``ValueError`` names it."""
-    count = as_int(value)
-    if count is None:
-        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
-    if count < minimum:
-        raise ValueError(f"{name} must be >= {minimum}, got {shown(count)}")
-    return count
-
-
-def check_bool(name: str, value: object) -> bool:
-    """Return the argument ``name``, a bool."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be a bool, got {type(value).__name__}")
-    return value
-
-
-def check_capacity(name: str, value: object) -> int:
-    """Return the capacity argument ``name``, 1 to 2**31 elements."""
-    capacity = check_count(name, value, 1)
-    if capacity > MAX_CAPACITY:
-        raise ValueError(f"{name} must be <= 2**31, got {shown(capacity)}")
-    return capacity
-
-
-def check_timeout(timeout: object) -> float | None:
-    """Return a time-out in seconds; ``None`` waits for ever."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout must be a number of seconds, got {type(timeout).__name__}")
-    if not timeout >= 0:
-        raise ValueError(f"timeout must be >= 0 seconds, got {shown(timeout)}")
-    # What the system cannot wait for is as good as for ever.
-    return float(timeout) if timeout <= threading.TIMEOUT_MAX else None
-
-
-LONGEST_SPIN: Final = 0.001
-"""Seconds that a thread may look for work without doing any. Parking takes a few per cent of it."""
-
-
-def check_spin(spin: object) -> float:
-    """Return for how many seconds to spin."""
-    if isinstance(spin, bool) or not isinstance(spin, int | float):
-        raise TypeError(f"spin must be a number of seconds, got {type(spin).__name__}")
-    if not 0 <= spin <= LONGEST_SPIN:
-        raise ValueError(f"spin must be 0 to {LONGEST_SPIN} seconds, got {shown(spin)}")
-    return float(spin)
 
 
 FIRST_SLEEP: Final = 0.02
@@ -237,29 +126,14 @@ def check_same_process(owner: object, creator: int) -> None:
 
 def refuse_overlap(ring: object, side: str) -> NoReturn:
     """Refuse a second call on one side of a ring while the first goes on."""
-    raise OverlappingCalls(f"two calls overlap on the {side} side of this {type(ring).__name__}")
+    raise OverlappingCallsError(
+        f"two calls overlap on the {side} side of this {type(ring).__name__}"
+    )
 
 
 def refuse_pickle(owner: object) -> NoReturn:
     """Refuse to copy or pickle a live object."""
     raise TypeError(f"a {type(owner).__name__} is a live object: it cannot be pickled or copied")
-
-
-def check_subscriber(subscriber: object) -> None:
-    """Refuse ``None`` (§1.9) and what lacks one of a subscriber's methods."""
-    if subscriber is None:
-        raise NoneSignal("§1.9: subscriber is None")
-    for name in ("on_subscribe", "on_next", "on_error", "on_complete"):
-        if not callable(getattr(subscriber, name, None)):
-            raise TypeError(f"subscriber has no method {name}")
-
-
-def check_error(error: object) -> None:
-    """Refuse what is no exception instance; ``None`` as §2.13 asks for."""
-    if error is None:
-        raise NoneSignal("§2.13: error is None")
-    if not isinstance(error, BaseException):
-        raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
 
 
 def cancel_quietly(subscription: Any) -> None:
@@ -289,47 +163,3 @@ def wake_quietly(waker: Callable[[], object]) -> None:
         waker()
     except Exception as raised:
         report_unraisable(raised, "the waker of a ring's producer", waker)
-
-
-def check_element(element: object) -> None:
-    """Refuse ``None``, which is no element (§2.13)."""
-    if element is None:
-        raise NoneSignal("§2.13: None is not an element")
-
-
-def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
-    """Return a program of ``(opcode, argument, ...)`` tuples, or name what is wrong with it.
-
-    Its numbers are plain ints: others may overflow, or have no arithmetic at all.
-    """
-    checked = [tuple(op) for op in program]  # type: ignore[attr-defined]
-    for index, op in enumerate(checked):
-        if not op or op[0] not in OPCODES:
-            raise ValueError(f"stage {index + 1}: unknown opcode {op[:1]!r}")
-        name = op[0]
-        if len(op) != _STAGE_LENGTHS.get(name, 2):
-            takes = (
-                "a function and a seed (or MISSING)" if name in _STAGE_LENGTHS else "one argument"
-            )
-            raise ValueError(f"stage {index + 1}: {name} needs {takes}")
-        if name in _COUNTS:
-            checked[index] = (name, check_count(f"{name}(n): n", op[1], _COUNTS[name]))
-        elif not callable(op[1]):
-            raise TypeError(f"{name} needs a callable, got {type(op[1]).__name__}")
-    return tuple(checked)
-
-
-def describe_callable(fn: Callable[..., Any]) -> str:
-    """Name a user's function for a message."""
-    name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
-    module = getattr(fn, "__module__", None)
-    return f"{module}.{name}" if module and module != "builtins" else str(name)
-
-
-def none_returned(index: int, op: str, fn: Callable[..., Any]) -> StageReturnedNone:
-    """Build the error of a stage whose function returned ``None``; ``index`` counts from 0."""
-    hint = "; use map_not_none to drop such elements" if op == "map" else ""
-    return StageReturnedNone(
-        f"§2.13: {describe_callable(fn)}, the function of stage {index + 1} ({op}), "
-        f"returned None, which is not an element{hint}"
-    )

@@ -17,7 +17,7 @@ from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Protocol
 
-from rstreams_fast.core._common import describe_callable
+from rstreams_fast._checks import describe_callable
 
 __all__ = [
     "PENDING",

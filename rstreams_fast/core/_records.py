@@ -5,10 +5,12 @@ numpy is imported when the first ring is made.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Coroutine
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.core._common import check_count
-from rstreams_fast.errors import shown
+from rstreams_fast._checks import check_count, check_timeout, safe_repr
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,9 +19,11 @@ __all__ = [
     "ALIGNMENT",
     "COPY_UNDER_GIL",
     "Records",
+    "aput_all",
     "beyond_region",
     "check_most",
     "check_wanted",
+    "put_all",
     "view_alive",
 ]
 
@@ -45,14 +49,14 @@ class Records:
 
     def source(self, array: Any) -> np.ndarray[Any, Any]:
         """Return ``array``, checked, in one piece: itself, or a copy of as much as could fit."""
-        plain = self._check(array)
+        plain = self.check(array)
         if not plain.flags.c_contiguous:
             plain = self.numpy.ascontiguousarray(plain[: self._capacity])
         return plain
 
     def target(self, array: Any) -> np.ndarray[Any, Any]:
         """Return ``array``, checked: in one piece, and writable."""
-        plain = self._check(array)
+        plain = self.check(array)
         if not plain.flags.c_contiguous:
             raise ValueError("array must be contiguous: records are copied into one piece of it")
         if not plain.flags.writeable:
@@ -77,7 +81,8 @@ class Records:
         """Add the dtype to a ring's ``repr``."""
         return f"{ring[:-1]} of {self.dtype}>"
 
-    def _check(self, array: Any) -> np.ndarray[Any, Any]:
+    def check(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return ``array`` as a plain one; refuse what holds no records of this kind."""
         if not isinstance(array, self.numpy.ndarray):
             raise TypeError(
                 f"array must be a numpy array of dtype {self._base}, got {type(array).__name__}"
@@ -148,4 +153,42 @@ def view_alive(call: str, region: str) -> BufferError:
 
 def beyond_region(call: str, n: int, region: str, count: int) -> ValueError:
     """Build the error of a call for more records than were handed out."""
-    return ValueError(f"{call}(n): n must be <= {count}, as many as are {region}, got {shown(n)}")
+    return ValueError(
+        f"{call}(n): n must be <= {count}, as many as are {region}, got {safe_repr(n)}"
+    )
+
+
+def put_all(
+    records: Records,
+    put: Callable[[Any, float | None], int],
+    array: np.ndarray[Any, Any],
+    timeout: float | None,
+) -> None:
+    """Put in all records of ``array``, by as many calls of ``put`` as that takes."""
+    plain = records.check(array)
+    timeout = check_timeout(timeout)
+    until = math.inf if timeout is None else monotonic() + timeout
+    done = put(plain, timeout)
+    while done < len(plain):
+        left = None if timeout is None else max(until - monotonic(), 0)
+        try:
+            done += put(plain[done:], left)
+        except BaseException as raised:
+            raised.add_note(f"put: {done} of {len(plain)} records were put in")
+            raise
+
+
+async def aput_all(
+    records: Records,
+    aput: Callable[[Any], Coroutine[Any, Any, int]],
+    array: np.ndarray[Any, Any],
+) -> None:
+    """The same, awaiting room."""
+    plain = records.check(array)
+    done = await aput(plain)
+    while done < len(plain):
+        try:
+            done += await aput(plain[done:])
+        except BaseException as raised:
+            raised.add_note(f"aput: {done} of {len(plain)} records were put in")
+            raise

@@ -7,7 +7,6 @@ blocks whoever hands work over. What it refuses, or accepts and then drops, is m
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import os
 import sys
@@ -16,15 +15,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
-from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from rstreams_fast.core import Baton
-from rstreams_fast.core._common import check_spin
-from rstreams_fast.errors import WorkDropped
-from rstreams_fast.runtime.turns import let_threads_in
+from rstreams_fast.errors import WorkDroppedError
+from rstreams_fast.runtime.at_exit import call_at_exit
+from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.runtime.gil_yield import yield_gil
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,15 +29,13 @@ if TYPE_CHECKING:
 __all__ = [
     "CALLER",
     "Resource",
-    "SpinningWorker",
     "Trampoline",
     "Work",
-    "WorkDropped",
+    "WorkDroppedError",
     "check_executor",
     "describe_executor",
     "process_id",
     "resource",
-    "spinning",
 ]
 
 CALLER: Final = "caller"
@@ -90,63 +85,16 @@ class Resource(Protocol):
 
 _numbers = itertools.count(1)
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
-_exit_hook = threading.Lock()
-
-
-class _Turns(threading.local):
-    """Of a thread that is a spinning worker: its own baton, and whose turn it is when it waits."""
-
-    own: Baton | None = None
-    owed: Baton | None = None
-
-
-_turns = _Turns()
 _Mailbox = SimpleQueue["Work | None"]
 
 
-def _post(mailbox: _Mailbox, baton: Baton | None, work: Work | None) -> None:
-    """Leave work, or ``None`` for the end, for a worker that waits at ``baton``, if it has one.
-
-    A worker that spins would see the call at once, and then wait for the GIL, the slow way, until
-    the caller lets it go. If that is a spinning worker too, it soon will, and gives then.
-    """
-    mailbox.put(work)
-    if baton is None:
-        return
-    turns = _turns
-    if turns.own is None or turns.own is baton:
-        baton.give()
-        return
-    baton.announce()
-    owed, turns.owed = turns.owed, baton
-    if owed is not None and owed is not baton:
-        owed.give()
-
-
-def _work_off(take: Callable[[], Work | None]) -> None:
+def _work_off(mailbox: _Mailbox) -> None:
     # Knows the mailbox only, so that an abandoned worker can be collected, which stops this.
-    while (work := take()) is not None:
+    while (work := mailbox.get()) is not None:
         try:
             work()
         finally:
             del work
-
-
-def _work_off_spinning(mailbox: _Mailbox, baton: Baton) -> None:
-    turns = _turns
-    turns.own = baton
-
-    def take() -> Work | None:
-        while mailbox.empty():
-            owed, turns.owed = turns.owed, None
-            baton.wait(owed)
-        return mailbox.get()
-
-    try:
-        _work_off(take)
-    finally:
-        if turns.owed is not None:
-            turns.owed.give()
 
 
 def _close_workers() -> None:
@@ -154,43 +102,32 @@ def _close_workers() -> None:
         worker.close()
 
 
-def _close_workers_at_exit() -> None:
-    """Register, once, that workers still parked when the interpreter exits are sent home."""
-    if _exit_hook.acquire(blocking=False):
-        # Threads are joined before atexit callbacks run, hence threading's own list, as in
-        # concurrent.futures; where there is none, the public one is the best there is.
-        register = getattr(threading, "_register_atexit", atexit.register)
-        register(_close_workers)
-
-
 class Worker:
-    """One thread, started by the first piece of work, that ends when it is closed or collected.
+    """One thread, started by the first piece of work, that ends when it is closed or collected."""
 
-    It looks ``spin`` seconds for its next piece of work before it sleeps.
-    """
-
-    def __init__(self, name: str, spin: float = 0.0) -> None:
+    def __init__(self, name: str) -> None:
         self._name = f"{name}-{next(_numbers)}"
         self._mailbox: _Mailbox = SimpleQueue()
-        self._baton = Baton(spin) if spin else None
         # Reentrant, for the collector may run anything anywhere, and a thread is made under it.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._starting = False
         self._closed = False
         self._pid = process_id()
-        weakref.finalize(self, _post, self._mailbox, self._baton, None).atexit = False
+        weakref.finalize(self, self._mailbox.put, None).atexit = False
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
         """Queue ``work`` for the thread."""
         with self._lock:
             if self._closed:
-                raise WorkDropped(f"the worker {self._name} is closed")
+                raise WorkDroppedError(f"the worker {self._name} is closed")
             if self._thread is None and not self._starting:
                 self._start()
                 if self._closed:
-                    raise WorkDropped(f"the worker {self._name} was closed while it was started")
-            _post(self._mailbox, self._baton, work)
+                    raise WorkDroppedError(
+                        f"the worker {self._name} was closed while it was started"
+                    )
+            self._mailbox.put(work)
 
     def _start(self) -> None:
         self._starting = True
@@ -200,13 +137,10 @@ class Worker:
             self._starting = False
 
     def _start_thread(self) -> None:
-        _close_workers_at_exit()
-        run = (
-            partial(_work_off, self._mailbox.get)
-            if self._baton is None
-            else partial(_work_off_spinning, self._mailbox, self._baton)
+        call_at_exit(_close_workers)
+        thread = threading.Thread(
+            target=_work_off, args=(self._mailbox,), name=self._name, daemon=False
         )
-        thread = threading.Thread(target=run, name=self._name, daemon=False)
         try:
             thread.start()
         except BaseException:  # KeyboardInterrupt, say, when it runs already: send it home
@@ -222,7 +156,7 @@ class Worker:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                _post(self._mailbox, self._baton, None)
+                self._mailbox.put(None)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the thread's end; ``False`` on time-out, or when called by the thread itself."""
@@ -282,7 +216,7 @@ class _OnExecutor:
 
         def look(future: Future[Any]) -> None:
             if future.cancelled():
-                when_dropped(WorkDropped("the executor cancelled work that it had accepted"))
+                when_dropped(WorkDroppedError("the executor cancelled work that it had accepted"))
 
         future.add_done_callback(look)
 
@@ -314,14 +248,17 @@ class _LoopWork:
         work, self._work = self._work, None
         if work is not None:
             work()
-            let_threads_in()
+            yield_gil()
 
     def forget(self) -> None:
         self._work = None
 
     def __del__(self) -> None:
         if self._work is not None:
-            self._when_dropped(WorkDropped("the event loop was closed before the work was run"))
+            call_from_finalizer(
+                self._when_dropped,
+                WorkDroppedError("the event loop was closed before the work was run"),
+            )
 
 
 class _OnLoop:
@@ -349,31 +286,9 @@ class _OnLoop:
 # -- choosing --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SpinningWorker:
-    """In place of an executor: a worker of one's own that spins, so many seconds, before it
-    sleeps.
-    """
-
-    spin: float
-
-
-def spinning(executor: Any, spin: object) -> Any:
-    """Return ``executor``, or what stands for a worker of one's own that spins, if it is to."""
-    seconds = check_spin(spin)
-    if seconds == 0:
-        return executor
-    if executor is not None:
-        raise ValueError(
-            "spin is for a worker thread of one's own: with an executor, leave it out, "
-            f"got executor={describe_executor(executor)} and spin={spin}"
-        )
-    return SpinningWorker(seconds)
-
-
 def check_executor(executor: object) -> None:
     """Refuse, with a ``TypeError``, what drains cannot run on."""
-    if executor is None or isinstance(executor, SpinningWorker):
+    if executor is None:
         return
     if isinstance(executor, str) and executor == CALLER:
         return
@@ -403,8 +318,6 @@ def resource(executor: Any, name: str = "rstreams-fast") -> Resource:
     check_executor(executor)
     if executor is None:
         return Worker(name)
-    if isinstance(executor, SpinningWorker):
-        return Worker(name, executor.spin)
     if isinstance(executor, str):
         return _OnCaller()
     if isinstance(executor, Executor):
@@ -416,8 +329,6 @@ def describe_executor(executor: Any) -> str:
     """Name the resource in a few words."""
     if executor is None:
         return "own worker thread"
-    if isinstance(executor, SpinningWorker):
-        return f"own worker thread, spinning {executor.spin * 1e6:g} us"
     if isinstance(executor, str):
         return "caller"
     if isinstance(executor, Executor):

@@ -10,7 +10,6 @@ default executor, so that nothing outlives it.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import itertools
 import threading
@@ -18,14 +17,15 @@ import weakref
 from collections.abc import Coroutine
 from typing import Any
 
-from rstreams_fast.runtime.executors import Resource, WhenDropped, Work, WorkDropped, resource
+from rstreams_fast.runtime.at_exit import call_at_exit
+from rstreams_fast.runtime.executors import Resource, WhenDropped, Work, WorkDroppedError, resource
+from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.parking import running_loop
 
 __all__ = ["HeldLoop", "LoopThread", "check_loop", "describe_loop", "loop_resource"]
 
 _numbers = itertools.count(1)
 _threads: weakref.WeakSet[LoopThread] = weakref.WeakSet()
-_exit_hook = threading.Lock()
 _here = threading.local()  # .private: a weak reference to the private loop that runs in this thread
 
 
@@ -43,7 +43,7 @@ def describe_loop(loop: asyncio.AbstractEventLoop | None) -> str:
 def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource:
     """Return the resource of ``loop``; ``None`` is the running loop, or else a private one.
 
-    Raises :class:`WorkDropped` if the loop is closed.
+    Raises :class:`WorkDroppedError` if the loop is closed.
     """
     if loop is None:
         loop = running_loop()
@@ -53,7 +53,7 @@ def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource
         if private is not None:
             return private.share() or LoopThread(name)
     if loop.is_closed():
-        raise WorkDropped("the event loop is closed")
+        raise WorkDroppedError("the event loop is closed")
     return resource(loop)
 
 
@@ -99,15 +99,15 @@ class LoopThread:
         self._thread: threading.Thread | None = None
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        """Run ``work`` soon, as a callback of the loop. ``WorkDropped`` once this is closed."""
+        """Run ``work`` soon, as a callback of the loop; ``WorkDroppedError`` once it is closed."""
         with self._lock:
             if self._closed:
-                raise WorkDropped(f"the event loop of {self._name} is closed")
+                raise WorkDroppedError(f"the event loop of {self._name} is closed")
             on_loop = self._on_loop or self._start()
         on_loop.execute(work, when_dropped)
 
     def _start(self) -> Resource:
-        _close_at_exit()
+        call_at_exit(_close_all)
         loop = asyncio.new_event_loop()
         thread = threading.Thread(
             target=_run, args=(loop, weakref.ref(self)), name=self._name, daemon=False
@@ -194,7 +194,8 @@ class _Share:
             self._private.give_back()
 
     def __del__(self) -> None:
-        self.close()
+        if not self._given_back:
+            call_from_finalizer(self.close)
 
 
 def _stop(loop: asyncio.AbstractEventLoop) -> None:
@@ -247,15 +248,6 @@ async def _cancel_tasks() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _close_at_exit() -> None:
-    """Register, once, that private loops still open when the interpreter exits are closed."""
-    if _exit_hook.acquire(blocking=False):
-        # Threads are joined before atexit callbacks run, hence threading's own list, as in
-        # concurrent.futures; where there is none, the public one is the best there is.
-        register = getattr(threading, "_register_atexit", atexit.register)
-        register(_close_all)
 
 
 def _close_all() -> None:

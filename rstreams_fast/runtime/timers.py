@@ -9,7 +9,6 @@ nothing, keeps nothing alive, and the queue is never more than a few times as lo
 
 from __future__ import annotations
 
-import atexit
 import heapq
 import itertools
 import math
@@ -19,9 +18,11 @@ import weakref
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from rstreams_fast._checks import safe_repr
 from rstreams_fast.core import DemandCounter
-from rstreams_fast.errors import report_dropped, shown
-from rstreams_fast.runtime.executors import WhenDropped, Work, WorkDropped, process_id
+from rstreams_fast.errors import report_dropped
+from rstreams_fast.runtime.at_exit import call_at_exit
+from rstreams_fast.runtime.executors import WhenDropped, Work, WorkDroppedError, process_id
 from rstreams_fast.runtime.parking import acquire, new_event
 
 __all__ = [
@@ -66,8 +67,8 @@ class Timer(Protocol):
         """Call ``work()`` once, ``seconds`` (>= 0) from now or a little later, never at once.
 
         Works are called one after the other, in order of time; what one raises is reported to
-        ``on_dropped_error``. Raises :class:`WorkDropped` when the timer does not work any more; if
-        that happens later, ``when_dropped`` is called instead of ``work``.
+        ``on_dropped_error``. Raises :class:`WorkDroppedError` when the timer does not work any
+        more; if that happens later, ``when_dropped`` is called instead of ``work``.
         """
         ...
 
@@ -78,7 +79,7 @@ def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
         raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
     if not (value > 0 if positive else value >= 0) or value > threading.TIMEOUT_MAX:
         least = "> 0" if positive else ">= 0"
-        raise ValueError(f"{name} must be {least} and finite, in seconds, got {shown(value)}")
+        raise ValueError(f"{name} must be {least} and finite, in seconds, got {safe_repr(value)}")
     return float(value)
 
 
@@ -180,7 +181,7 @@ def _drop(alarm: _Alarm) -> None:
     when_dropped, alarm.work, alarm.when_dropped = alarm.when_dropped, None, None
     if when_dropped is not None:
         try:
-            when_dropped(WorkDropped("the interpreter is exiting: its timer is closed"))
+            when_dropped(WorkDroppedError("the interpreter is exiting: its timer is closed"))
         except Exception as raised:
             report_dropped(raised, "what was told that its alarm was dropped raised")
 
@@ -188,20 +189,11 @@ def _drop(alarm: _Alarm) -> None:
 # -- the thread ------------------------------------------------------------------------------------
 
 _timers: weakref.WeakSet[_TimerThread] = weakref.WeakSet()
-_exit_hook = threading.Lock()
 
 
 def _close_timers() -> None:
     for timer in list(_timers):
         timer.close()
-
-
-def _close_timers_at_exit() -> None:
-    """Register, once, that timers still parked when the interpreter exits are sent home."""
-    if _exit_hook.acquire(blocking=False):
-        # As for workers: threads are joined before atexit callbacks run.
-        register = getattr(threading, "_register_atexit", atexit.register)
-        register(_close_timers)
 
 
 class _TimerThread:
@@ -222,7 +214,7 @@ class _TimerThread:
     def add(self, due: float, work: Work, when_dropped: WhenDropped | None) -> _Alarm:
         with self._lock:
             if self._closed:
-                raise WorkDropped("the interpreter is exiting: its timer is closed")
+                raise WorkDroppedError("the interpreter is exiting: its timer is closed")
             if self._thread is None:
                 self._start()
             alarm = self.queue.add(due, work, when_dropped)
@@ -249,7 +241,7 @@ class _TimerThread:
             self._news.release()
 
     def _start(self) -> None:
-        _close_timers_at_exit()
+        call_at_exit(_close_timers)
         thread = threading.Thread(target=self._work_off, name="rstreams-fast-timer", daemon=False)
         self._thread = thread
         try:

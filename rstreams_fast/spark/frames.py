@@ -8,18 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.spark.options import MOST_BYTES, check_figures, check_positive_int, label_of
-from rstreams_fast.spark.partition import Partition, first_of
-from rstreams_fast.spark.types import resolve_schema
+from rstreams_fast.spark.declared import resolve_schema
+from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.partition import Partition, first_of
+from rstreams_fast.spark.worker.read_ahead import READ_AHEAD_BATCHES
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from rstreams_fast.spark.figures import Figures
-
-__all__ = ["FrameMap", "MapFunction", "check_frame", "map_in_arrow"]
+__all__ = ["FrameMap", "MapFunction", "check_frame", "describe_read_ahead", "map_in_arrow"]
 
 MapFunction = Callable[[Iterable[Any]], Iterator[Any]]
 """What ``mapInArrow`` takes."""
@@ -32,16 +31,8 @@ class FrameMap(ABC):
     that :meth:`as_map_fn` returns one of for each partition.
     """
 
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        schema: Any,
-        max_buffer_bytes: int,
-        figures: Figures | None,
-    ) -> None:
-        self.max_buffer_bytes = check_positive_int("max_buffer_bytes", max_buffer_bytes, MOST_BYTES)
-        self.figures = check_figures(figures)
-        self.label = label_of(fn)
+    def __init__(self, options: CallOptions, schema: Any) -> None:
+        self.options = options
         self.key = uuid.uuid4().hex[:12]
         self._schema = schema
 
@@ -68,20 +59,28 @@ class FrameMap(ABC):
         return run
 
     def _run(self, schema: pa.Schema, upstream: Iterator[Any]) -> Iterator[Any]:
-        first = first_of(upstream, f"{self.label}: a column of the frame")
+        first = first_of(upstream, f"{self.options.label}: a column of the frame")
         if first is None:
             return
         partition = Partition(
             upstream,
             _count_rows,
-            label=self.label,
+            label=self.options.label,
             key=self.key,
-            max_buffer_bytes=self.max_buffer_bytes,
-            figures=self.figures,
+            max_buffer_bytes=self.options.max_buffer_bytes,
+            metrics=self.options.metrics,
         )
         held = [first]
         del first, upstream
         yield from self.work(schema, partition, held)
+
+
+def describe_read_ahead(options: CallOptions) -> str:
+    """Say what bounds the read-ahead: a line of ``describe()``."""
+    return (
+        f"  read ahead: a ring of {READ_AHEAD_BATCHES} batches, under a demand counter of "
+        f"{options.max_buffer_bytes} bytes (one larger batch passes alone)"
+    )
 
 
 def check_frame(frame: object, what: str) -> None:

@@ -6,9 +6,13 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.spark.frames import MapFunction, check_frame, map_in_arrow
-from rstreams_fast.spark.hold import describe_reading
-from rstreams_fast.spark.loop import OUTPUT_BATCHES
+from rstreams_fast.spark.declared import resolve_schema, resolve_type
+from rstreams_fast.spark.frames import (
+    MapFunction,
+    check_frame,
+    describe_read_ahead,
+    map_in_arrow,
+)
 from rstreams_fast.spark.options import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_CONCURRENCY,
@@ -16,15 +20,16 @@ from rstreams_fast.spark.options import (
     Retry,
     column_names,
 )
-from rstreams_fast.spark.rows import SUB_BATCH_ROWS, Layout, run_rows
-from rstreams_fast.spark.types import resolve_schema, resolve_type
+from rstreams_fast.spark.versions import column_of
+from rstreams_fast.spark.worker.pump import OUTPUT_BATCHES
+from rstreams_fast.spark.worker.rows import SUB_BATCH_ROWS, Layout, run_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-    from rstreams_fast.spark.figures import Figures
+    from rstreams_fast.spark.metrics import Metrics
 
 __all__ = ["Enrich", "Lookup", "enrich", "lookup"]
 
@@ -43,15 +48,17 @@ def lookup(
     retry: Retry | None = None,
     on_failure: str = "raise",
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
-    figures: Figures | None = None,
+    metrics: Metrics | None = None,
 ) -> Lookup:
     """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch,
     "string")("tailnum"))``.
 
     ``fn`` gets the values of the key columns as positional arguments and returns the value;
     ``None`` is null. It is ``async``, or a plain function, which then runs on up to
-    ``concurrency`` threads. Only the key columns cross to Python. Spark neither repeats nor drops
-    a call: the function is marked non-deterministic.
+    ``concurrency`` threads. Only the key columns cross to Python. The function is marked
+    non-deterministic: Spark's optimizer then neither merges nor moves it, but what Spark runs twice
+    (a retried task, the sampling of an ``orderBy``, a frame used twice and not persisted) calls
+    twice, and no filter is pushed below it.
 
     ``returns``: the type of the column, as DDL, Spark or Arrow type. Values are checked and cast.
     ``using``: a factory of an (async) context manager, opened once per partition on the stage's
@@ -71,7 +78,7 @@ def lookup(
     ``"null"``: the value is null.
     ``max_buffer_bytes``: bytes of input batches held per partition at work; one always passes,
     and the next is read ahead only if one as large still fits. Results count against it, too.
-    ``figures``: where live figures go, a :class:`Figures`.
+    ``metrics``: where live metrics go, a :class:`Metrics`.
 
     Bad arguments are a ``TypeError`` or ``ValueError`` that names the argument.
     """
@@ -92,7 +99,7 @@ def lookup(
         retry,
         on_failure,
         max_buffer_bytes,
-        figures,
+        metrics,
     )
     return Lookup(options, returns)
 
@@ -112,7 +119,7 @@ def enrich(
     retry: Retry | None = None,
     on_failure: str = "raise",
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
-    figures: Figures | None = None,
+    metrics: Metrics | None = None,
 ) -> Enrich:
     """Add columns to a frame: ``df.transform(enrich(fetch, on=["a", "b"], output="x double, y
     long"))``.
@@ -136,7 +143,7 @@ def enrich(
         retry,
         on_failure,
         max_buffer_bytes,
-        figures,
+        metrics,
     )
     keys = column_names("on", on)
     if not keys:
@@ -156,15 +163,9 @@ class Lookup:
         """Return the column of values for the given key columns."""
         if not keys:
             raise TypeError(f"{self._options.label}: a lookup needs at least one key column")
-        from pyspark.sql.pandas.functions import arrow_udf
-
         declared, kind = resolve_type(self._returns, "returns")
         run = _column_function(self._options, Layout(None, ("value",), (kind,)), self._key)
-        run.__name__ = run.__qualname__ = self._options.label.replace(".", "_").strip("<>")
-        _annotate(run, len(keys))
-        udf = arrow_udf(run, declared).asNondeterministic()  # type: ignore[call-overload]
-        column: Column = udf(*keys)
-        return column
+        return column_of(run, declared, self._options.label, keys)
 
     def as_map_fn(self, on: str | Sequence[str] = (), name: str = "value") -> MapFunction:
         """Return the plain iterator function over record batches, as ``mapInArrow`` takes it.
@@ -252,19 +253,13 @@ def _map_function(options: CallOptions, layout: Layout, key: str) -> MapFunction
     return run
 
 
-def _column_function(options: CallOptions, layout: Layout, key: str) -> Callable[..., Any]:
-    def run(arrays):  # type: ignore[no-untyped-def]  # annotated by _annotate, for Spark to read
+def _column_function(
+    options: CallOptions, layout: Layout, key: str
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def run(arrays: Iterator[Any]) -> Iterator[Any]:
         return run_rows(options, layout, key, iter(arrays))
 
     return run
-
-
-def _annotate(run: Callable[..., Any], arity: int) -> None:
-    """Say by type hints, which is how Spark wants to be told, what kind of function this is."""
-    import pyarrow as pa
-
-    arrays = Iterator[pa.Array] if arity == 1 else Iterator[tuple[pa.Array, ...]]
-    run.__annotations__ = {"arrays": arrays, "return": Iterator[pa.Array]}
 
 
 def _describe(what: str, options: CallOptions) -> str:
@@ -275,7 +270,7 @@ def _describe(what: str, options: CallOptions) -> str:
         f"  calls: at most {options.concurrency} at once, {how}"
         + (", equal keys in flight share one" if options.dedupe else ""),
         f"  window: at most {options.window_rows} rows pending, results {order}",
-        describe_reading(options.max_buffer_bytes),
+        describe_read_ahead(options),
         f"  results: a ring of {OUTPUT_BATCHES} sub-batches of at most {SUB_BATCH_ROWS} rows",
         "  threads: Spark's own, a reader, a loop"
         + ("" if options.is_async else f", up to {options.concurrency} for calls"),
@@ -283,5 +278,5 @@ def _describe(what: str, options: CallOptions) -> str:
     if options.timeout is not None:
         lines.append(f"  time-out: {options.timeout} s for each attempt")
     if options.retry is not None:
-        lines.append(f"  attempts: at most {options.retry.attempts}")
+        lines.append(f"  retries: at most {options.retry.times}")
     return "\n".join(lines)

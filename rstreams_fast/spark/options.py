@@ -9,10 +9,9 @@ import random
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from rstreams_fast.spark.figures import Figures
+from rstreams_fast.spark.metrics import Metrics
 
 __all__ = [
     "DEFAULT_BUFFER_BYTES",
@@ -22,7 +21,7 @@ __all__ = [
     "CallOptions",
     "Retry",
     "check_choice",
-    "check_figures",
+    "check_metrics",
     "check_positive_int",
     "column_names",
     "is_async",
@@ -86,13 +85,11 @@ def check_flag(name: str, value: object) -> bool:
     return value
 
 
-def check_figures(figures: object) -> Figures | None:
-    """Return the argument ``figures``, a ``Figures`` or ``None``."""
-    from rstreams_fast.spark.figures import Figures
-
-    if figures is not None and not isinstance(figures, Figures):
-        raise TypeError(f"figures must be a Figures, got {type(figures).__name__}")
-    return figures
+def check_metrics(metrics: object) -> Metrics | None:
+    """Return the argument ``metrics``, a ``Metrics`` or ``None``."""
+    if metrics is not None and not isinstance(metrics, Metrics):
+        raise TypeError(f"metrics must be a Metrics, got {type(metrics).__name__}")
+    return metrics
 
 
 def column_names(name: str, value: Any) -> tuple[str, ...]:
@@ -121,7 +118,7 @@ def _unwrapped(fn: Any) -> Any:
 
 
 def label_of(fn: Callable[..., Any]) -> str:
-    """Name a user's function for messages and figures."""
+    """Name a user's function for messages and metrics."""
     inner = _unwrapped(fn)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     return str(name).rsplit("<locals>.", 1)[-1]
@@ -131,15 +128,15 @@ def label_of(fn: Callable[..., Any]) -> str:
 class Retry:
     """How often and when a failed call is made again.
 
-    ``attempts`` counts all calls, the first included: ``Retry(3)`` calls at most three times.
-    Before attempt *n* + 1 it waits ``backoff * factor**(n - 1)`` seconds, never more than
-    ``max_backoff``, of which a random share of up to ``jitter`` (0 to 1) is left out, so that many
-    callers do not come back together. The numbers are finite. ``on`` are the exceptions that are
-    worth another attempt; a time-out is a ``TimeoutError``. A call that waits for its next attempt
-    still counts as running.
+    ``times`` counts retries, as in ``Stream.retry(times)``: ``Retry(3)`` makes up to three further
+    attempts after the first, so four calls at most. Before retry *n* it waits
+    ``backoff * factor**(n - 1)`` seconds, never more than ``max_backoff``, of which a random share
+    of up to ``jitter`` (0 to 1) is left out, so that many callers do not come back together. The
+    numbers are finite. ``on`` are the exceptions that are worth another attempt; a time-out is a
+    ``TimeoutError``. A call that waits for its next attempt still counts as running.
     """
 
-    attempts: int
+    times: int
     backoff: float = 0.1
     factor: float = 2.0
     max_backoff: float = 30.0
@@ -147,7 +144,7 @@ class Retry:
     on: tuple[type[Exception], ...] = (Exception,)
 
     def __post_init__(self) -> None:
-        check_positive_int("Retry(attempts)", self.attempts)
+        check_positive_int("Retry(times)", self.times)
         for name, least in (("backoff", 0), ("factor", 1), ("max_backoff", 0), ("jitter", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -165,12 +162,12 @@ class Retry:
                 raise TypeError(f"Retry(on) must be exception types, got {kind!r}")
         object.__setattr__(self, "on", on)
 
-    def delay(self, attempt: int) -> float:
-        """Return the seconds to wait after attempt number ``attempt`` (from 1) has failed."""
+    def delay(self, retry: int) -> float:
+        """Return the seconds to wait before retry number ``retry``, from 1."""
         if not self.backoff:
             return 0.0
         try:
-            full = min(self.backoff * self.factor ** (attempt - 1), self.max_backoff)
+            full = min(self.backoff * self.factor ** (retry - 1), self.max_backoff)
         except OverflowError:
             full = self.max_backoff
         return full * (1 - self.jitter * random.random())  # noqa: S311 - spreads load, hides nothing
@@ -191,7 +188,7 @@ class CallOptions:
     retry: Retry | None = None
     on_failure: str = "raise"
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES
-    figures: Figures | None = None
+    metrics: Metrics | None = None
     is_async: bool = field(init=False)
     label: str = field(init=False)
 
@@ -218,7 +215,7 @@ class CallOptions:
                 )
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise TypeError(f"retry must be a Retry, got {type(self.retry).__name__}")
-        check_figures(self.figures)
+        check_metrics(self.metrics)
         object.__setattr__(self, "is_async", is_async(self.fn))
         object.__setattr__(self, "label", label_of(self.fn))
         if self.timeout is not None:

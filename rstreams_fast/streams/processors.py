@@ -6,23 +6,24 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from rstreams_fast.api import Processor, Subscriber, Subscription
+from rstreams_fast._checks import describe_callable
+from rstreams_fast.api import OnNext, Processor, Subscriber, Subscription
 from rstreams_fast.core import Emission, SignalSerializer
-from rstreams_fast.core._common import describe_callable
 from rstreams_fast.errors import (
-    AlreadySubscribed,
-    DemandExceeded,
-    NoneSignal,
+    AlreadySubscribedError,
+    DemandExceededError,
+    NoneSignalError,
+    check_error,
+    check_subscriber,
     report_dropped,
 )
-from rstreams_fast.streams.assembly import Foreign
-from rstreams_fast.streams.drain import Live, cancel_silently, check_subscriber, refuse
-from rstreams_fast.streams.inlets import check_error
-from rstreams_fast.streams.multicast import MulticastProcessor
-from rstreams_fast.streams.program import Program
-from rstreams_fast.streams.push import PushSubscription
+from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.defaults import PREFETCH
+from rstreams_fast.streams.engine.drain import NotPicklable, cancel_silently, refuse
+from rstreams_fast.streams.engine.push import PushSubscription
+from rstreams_fast.streams.engine.stages import Stages
+from rstreams_fast.streams.operators.multicast import MulticastProcessor
 from rstreams_fast.streams.stream import Stream, check_sync
-from rstreams_fast.streams.tuning import PREFETCH
 
 __all__ = ["SerializedProcessor", "processor"]
 
@@ -39,9 +40,10 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     unless a stage of ``build`` says otherwise. It trusts no publisher.
 
     It serves one subscription upstream, any other is cancelled (§2.5), and one subscriber: any
-    other is told ``AlreadySubscribed`` by ``on_error``, unless ``build`` ends in ``multicast``,
-    ``share`` or ``replay``. Who comes when upstream has ended sees the stages on that end alone.
-    ``TypeError`` if ``build`` returns anything but a ``Stream``. Any thread may call anything.
+    other is told ``AlreadySubscribedError`` by ``on_error``, unless ``build`` ends in
+    ``multicast``, ``share`` or ``replay``. Who comes when upstream has ended sees the stages on
+    that end alone. ``TypeError`` if ``build`` returns anything but a ``Stream``. Any thread may
+    call anything.
     """
     check_sync("processor", "build", build)
     entrance: _Entrance[T] = _Entrance()
@@ -60,7 +62,7 @@ class _Inlet(PushSubscription):
     __slots__ = ()
 
     def __init__(self, subscriber: Subscriber[Any]) -> None:
-        super().__init__(subscriber, Program())
+        super().__init__(subscriber, Stages())
 
     def start(self) -> None:
         """Signal ``on_subscribe``. What upstream signals meanwhile waits."""
@@ -76,7 +78,7 @@ class _Inlet(PushSubscription):
         """There is nobody to be introduced to: ``start`` did that."""
 
 
-class _Entrance(Live, Generic[T]):
+class _Entrance(NotPicklable, Generic[T]):
     """Subscriber to upstream, publisher to the first stage; keeps what upstream signals early."""
 
     __slots__ = ("_inlet", "_lock", "_subscription", "_terminal")
@@ -101,7 +103,7 @@ class _Entrance(Live, Generic[T]):
         if taken and terminal is None:
             refuse(
                 subscriber,
-                AlreadySubscribed(
+                AlreadySubscribedError(
                     "§1.10: the processor has its one subscriber; to serve several, let build end "
                     "in multicast(), share() or replay()"
                 ),
@@ -117,7 +119,7 @@ class _Entrance(Live, Generic[T]):
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if subscription is None:
-            raise NoneSignal("§2.13: subscription is None")
+            raise NoneSignalError("§2.13: subscription is None")
         with self._lock:
             inlet = self._inlet
             early = inlet is None and self._subscription is None and self._terminal is None
@@ -134,9 +136,11 @@ class _Entrance(Live, Generic[T]):
             inlet.on_next(element)
             return
         if element is None:
-            raise NoneSignal("§2.13: None is not an element")
+            raise NoneSignalError("§2.13: None is not an element")
         subscription = self._subscription
-        self.on_error(DemandExceeded("§1.1: an element came before anything had been asked for"))
+        self.on_error(
+            DemandExceededError("§1.1: an element came before anything had been asked for")
+        )
         if subscription is not None:
             cancel_silently(subscription)
 
@@ -166,13 +170,13 @@ class _Entrance(Live, Generic[T]):
             return self._inlet, first
 
 
-class _Built(Live, Generic[T, U]):
+class _Built(NotPicklable, Generic[T, U]):
     __slots__ = ("_entrance", "_stream", "on_next")
 
     def __init__(self, entrance: _Entrance[T], stream: Stream[U]) -> None:
         self._entrance = entrance
         self._stream = stream
-        self.on_next: Callable[[T], None] = entrance.on_next
+        self.on_next: OnNext[T] = entrance.on_next
 
     def subscribe(self, subscriber: Subscriber[U], /) -> None:
         """Subscribe to the last stage."""
@@ -197,13 +201,13 @@ class _Built(Live, Generic[T, U]):
 _METHODS = ("subscribe", "on_subscribe", "on_next", "on_error", "on_complete")
 
 
-class SerializedProcessor(Live, Generic[T, U]):
+class SerializedProcessor(NotPicklable, Generic[T, U]):
     """A processor that any number of threads may signal at once.
 
     A :class:`~rstreams_fast.SignalSerializer` in front of ``processor`` (``None``: a
     :class:`~rstreams_fast.MulticastProcessor`), which so gets one signal at a time. Whoever finds
     nobody at work delivers; the others leave their element in a mailbox of ``capacity`` elements
-    and go. When that is full, ``on_next`` ends the stream with ``BufferOverflow``
+    and go. When that is full, ``on_next`` ends the stream with ``BufferOverflowError``
     (``on_full="error"``) or waits (``"wait"``); ``try_next`` does neither, and says how it went. An
     error overtakes what is in the mailbox, unless ``delay_error``.
 
@@ -233,7 +237,7 @@ class SerializedProcessor(Live, Generic[T, U]):
         self._signals = SignalSerializer(
             processor, capacity=capacity, on_full=on_full, delay_error=delay_error
         )
-        self.on_next: Callable[[T], None] = self._signals.on_next
+        self.on_next: OnNext[T] = self._signals.on_next
         #: ``on_next`` that neither waits nor ends the stream: OK, FULL, TERMINATED or CANCELLED.
         self.try_next: Callable[[T], Emission] = self._signals.try_next
 

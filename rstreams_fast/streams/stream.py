@@ -5,29 +5,41 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
+from rstreams_fast._checks import check_count, check_plain
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscription
 from rstreams_fast.core import MISSING
-from rstreams_fast.core._common import check_count
-from rstreams_fast.errors import check_plain
-from rstreams_fast.runtime.executors import spinning
-from rstreams_fast.streams.assembly import Foreign, Part, Source, Stage, assemble
-from rstreams_fast.streams.boundary import Boundary
-from rstreams_fast.streams.describe import describe
-from rstreams_fast.streams.distinct import Distinct
-from rstreams_fast.streams.drain import check_subscriber
-from rstreams_fast.streams.peek import Peek
-from rstreams_fast.streams.publish_on import PublishOn
-from rstreams_fast.streams.subscribe_on import SubscribeOn
-from rstreams_fast.streams.tuning import (
+from rstreams_fast.streams.engine.assembly import Stage
+from rstreams_fast.streams.engine.async_boundary import AsyncBoundary
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.defaults import (
     FLAT_MAP_CONCURRENCY,
+    FLAT_MAP_PREFETCH,
     INNER_PREFETCH,
     ITERATE_PREFETCH,
     MULTICAST_BUFFER,
     PREFETCH,
     ROWS,
-    STACK_BREAK_EVERY,
 )
-from rstreams_fast.streams.unbatch import Unbatch
+from rstreams_fast.streams.engine.describe import describe
+from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary
+from rstreams_fast.streams.engine.pipeline import Pipeline
+from rstreams_fast.streams.operators.concat import concat_source
+from rstreams_fast.streams.operators.concat_map import ConcatMap
+from rstreams_fast.streams.operators.flat_map import FlatMap
+from rstreams_fast.streams.operators.merge import merge_source
+from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions
+from rstreams_fast.streams.operators.peek import Peek
+from rstreams_fast.streams.operators.publish_records_on import PublishRecordsOn
+from rstreams_fast.streams.operators.replay import Replay, ReplayBounds
+from rstreams_fast.streams.operators.resume import OnErrorResume
+from rstreams_fast.streams.operators.retry import Retry
+from rstreams_fast.streams.operators.subscribe_on import SubscribeOn
+from rstreams_fast.streams.operators.timed_batch import TimedBatch
+from rstreams_fast.streams.operators.timeout import Timeout
+from rstreams_fast.streams.operators.unbatch import Unbatch
+from rstreams_fast.streams.operators.zip import zip_source
+from rstreams_fast.streams.sinks import arrow, ends, numpy
+from rstreams_fast.streams.sinks.iterate import Iteration, iterate
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,9 +49,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rstreams_fast.runtime.timers import Timer
-    from rstreams_fast.streams.ends import Run
-    from rstreams_fast.streams.iteration import Iteration
-    from rstreams_fast.streams.overflow import Overflow
+    from rstreams_fast.streams.sinks.ends import Run
 
 __all__ = ["Stream"]
 
@@ -58,7 +68,7 @@ def check_sync(operator: str, name: str, fn: object, hint: str = "") -> None:
     check_plain(f"{operator}({name}): {name}", fn, hint)
 
 
-class Stream(Publisher[T_co]):
+class Stream(Pipeline[T_co]):
     """A publisher with operators.
 
     Immutable: every operator returns a new stream, and any number of subscribers may subscribe to
@@ -77,31 +87,7 @@ class Stream(Publisher[T_co]):
     child of a fork. Subinterpreters are not supported.
     """
 
-    __slots__ = ("_assembled", "_parts", "_source")
-
-    def __init__(self, source: Source, parts: tuple[Part, ...] = ()) -> None:
-        self._source = source
-        self._parts = parts
-        self._assembled: Publisher[Any] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Stream, (self._source, self._parts)
-
-    # -- subscribing -----------------------------------------------------------------------------
-
-    def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
-        """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
-
-        Any object with the four methods will do. ``TypeError`` for ``None``, or for an object
-        without them; every other failure is an ``on_error`` after ``on_subscribe``.
-        """
-        check_subscriber(subscriber)
-        publisher = self._assembled
-        if publisher is None:
-            publisher, runs = assemble(self._source, self._parts)
-            if len(runs) < STACK_BREAK_EVERY:  # else a trampoline is in it, for one subscriber
-                self._assembled = publisher
-        publisher.subscribe(subscriber)
+    __slots__ = ()
 
     # -- stages ----------------------------------------------------------------------------------
 
@@ -128,7 +114,7 @@ class Stream(Publisher[T_co]):
         """
         if key is not None:
             check_sync("distinct_until_changed", "key", key)
-        return self._stage("filter", Distinct(key))
+        return self._stage("distinct_until_changed", key)
 
     def take(self, n: int, /) -> Stream[T_co]:
         """The first ``n`` elements; never asks for more. ``take(0)`` asks for nothing."""
@@ -143,13 +129,20 @@ class Stream(Publisher[T_co]):
         """All but the first ``n`` elements."""
         return self._stage("skip", check_count("skip(n): n", n))
 
+    def skip_while(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]:
+        """All from the first element on for which ``predicate(element)`` is false; it is not called
+        again.
+        """
+        check_sync("skip_while", "predicate", predicate, _AWAIT)
+        return self._stage("skip_while", predicate)
+
     @overload
-    def scan(self, fn: Callable[[Any, T_co], Any], /) -> Stream[Any]: ...
+    def scan(self: Stream[A], fn: Callable[[A, A], A], /) -> Stream[A]: ...
 
     @overload
     def scan(self, fn: Callable[[A, T_co], A], seed: A, /) -> Stream[A]: ...
 
-    def scan(self, fn: Callable[[Any, T_co], Any], seed: Any = MISSING, /) -> Stream[Any]:
+    def scan(self, fn: Callable[[Any, Any], Any], seed: Any = MISSING, /) -> Stream[Any]:
         """Accumulations so far, as ``itertools.accumulate`` gives them.
 
         With a ``seed`` that comes first, then ``fn(seed, first)`` and so on; without, the first
@@ -160,12 +153,12 @@ class Stream(Publisher[T_co]):
         return self._stage("scan", fn, seed)
 
     @overload
-    def reduce(self, fn: Callable[[Any, T_co], Any], /) -> Stream[Any]: ...
+    def reduce(self: Stream[A], fn: Callable[[A, A], A], /) -> Stream[A]: ...
 
     @overload
     def reduce(self, fn: Callable[[A, T_co], A], seed: A, /) -> Stream[A]: ...
 
-    def reduce(self, fn: Callable[[Any, T_co], Any], seed: Any = MISSING, /) -> Stream[Any]:
+    def reduce(self, fn: Callable[[Any, Any], Any], seed: Any = MISSING, /) -> Stream[Any]:
         """One element, the accumulation of all; of none, it is ``seed``, or nothing if there is no
         seed.
         """
@@ -195,8 +188,6 @@ class Stream(Publisher[T_co]):
         """
         if seconds is None and max_bytes is None and weigher is None and timer is None:
             return self._stage("batch", check_count("batch(n): n", n, 1))
-        from rstreams_fast.streams.timed_batch import TimedBatch
-
         return self._boundary(TimedBatch(n, seconds, max_bytes, weigher, timer))
 
     def unbatch(self: Stream[Iterable[U]]) -> Stream[U]:
@@ -214,9 +205,7 @@ class Stream(Publisher[T_co]):
         """The elements of this and of ``others``, as they come. See
         :func:`rstreams_fast.merge`.
         """
-        from rstreams_fast.streams.merge import merge
-
-        return merge(self, *others, prefetch=prefetch, delay_error=delay_error)
+        return Stream(merge_source((self, *others), prefetch, delay_error))
 
     @overload
     def zip(
@@ -260,17 +249,13 @@ class Stream(Publisher[T_co]):
         """Tuples of the elements at the same position in this and in ``others``. See
         :func:`rstreams_fast.zip_`.
         """
-        from rstreams_fast.streams.zip import zip_
-
-        return zip_(self, *others, prefetch=prefetch)
+        return Stream(zip_source((self, *others), prefetch))
 
     def concat(self, *others: Publisher[U]) -> Stream[T_co | U]:
         """All elements of this, then those of each of ``others``. See
         :func:`rstreams_fast.concat`.
         """
-        from rstreams_fast.streams.concat import concat
-
-        return concat(self, *others)
+        return Stream(concat_source((self, *others)))
 
     def flat_map(
         self,
@@ -278,7 +263,7 @@ class Stream(Publisher[T_co]):
         /,
         *,
         concurrency: int = FLAT_MAP_CONCURRENCY,
-        prefetch: int = INNER_PREFETCH,
+        prefetch: int = FLAT_MAP_PREFETCH,
         delay_error: bool = False,
     ) -> Stream[U]:
         """The elements of the publishers ``fn(element)``, as they come.
@@ -292,8 +277,6 @@ class Stream(Publisher[T_co]):
         ``delay_error`` it comes after everything: see :func:`rstreams_fast.merge`, which also says
         what a publisher does that waits when it is asked.
         """
-        from rstreams_fast.streams.flat_map import FlatMap
-
         check_sync("flat_map", "fn", fn)
         return self._boundary(FlatMap(fn, concurrency, prefetch, delay_error))
 
@@ -308,8 +291,6 @@ class Stream(Publisher[T_co]):
         ``TypeError``. For iterables use ``map(fn).unbatch()``. An error, of ``fn`` too, ends the
         stream at once.
         """
-        from rstreams_fast.streams.concat import ConcatMap
-
         check_sync("concat_map", "fn", fn)
         return self._boundary(ConcatMap(fn, prefetch))
 
@@ -325,6 +306,7 @@ class Stream(Publisher[T_co]):
     ) -> Stream[T_co]:
         """Subscribe to what is above this again when it has failed, up to ``times`` times.
 
+        ``retry(3)`` subscribes up to three times more after the first, as ``spark.Retry(3)`` calls.
         What had come before is not taken back: a source that starts anew repeats it. Elements that
         were asked for and have not come are asked for again. The error after the last retry is
         passed on, and so is one that ``when(error)`` is false for, or that is no ``Exception``. A
@@ -336,8 +318,6 @@ class Stream(Publisher[T_co]):
         (``None``: that of this process), and elements that nobody asks for elsewhere come on it.
         What ``when`` or ``delay`` raises ends the stream, with the error as its ``__context__``.
         """
-        from rstreams_fast.streams.retry import Retry
-
         if when is not None:
             check_sync("retry", "when", when)
         return self._boundary(Retry(times, when, delay, timer))
@@ -355,8 +335,6 @@ class Stream(Publisher[T_co]):
         that publisher itself. It need not keep the rules (see ``from_publisher``). What ``fn``
         raises ends the stream, with the error as its ``__context__``.
         """
-        from rstreams_fast.streams.resume import OnErrorResume
-
         check_sync("on_error_resume", "fn", fn)
         return self._boundary(OnErrorResume(fn, on))
 
@@ -368,8 +346,6 @@ class Stream(Publisher[T_co]):
         stands still. Upstream is cancelled then. The error is signalled on a worker of one's own,
         at the time of ``timer`` (``None``: that of this process).
         """
-        from rstreams_fast.streams.timeout import Timeout
-
         return self._boundary(Timeout(seconds, timer))
 
     # -- observers -------------------------------------------------------------------------------
@@ -420,9 +396,10 @@ class Stream(Publisher[T_co]):
 
         ``ordered``: results keep the order of the elements; else they come as they are ready.
         ``loop=None`` is the loop running where the stream is subscribed to, or else a private one.
-        For the rest see :class:`rstreams_fast.streams.map_async.MapAsync`.
+        For the rest see :class:`rstreams_fast.streams.operators.map_async.MapAsync`.
         """
-        from rstreams_fast.streams.map_async import MapAsync
+        # Loaded when it is first needed: it brings asyncio.
+        from rstreams_fast.streams.operators.map_async import MapAsync
 
         if not callable(fn):
             raise TypeError(f"map_async(fn): fn must be callable, got {type(fn).__name__}")
@@ -438,7 +415,6 @@ class Stream(Publisher[T_co]):
         max_bytes: int | None = None,
         weigher: Callable[[T_co], int] | None = None,
         delay_error: bool = False,
-        spin: float = 0.0,
     ) -> Stream[T_co]:
         """Run what is below this on ``executor``, behind a bounded buffer (§2.2).
 
@@ -455,15 +431,8 @@ class Stream(Publisher[T_co]):
 
         An error overtakes the elements in the buffer, unless ``delay_error``. An executor that
         refuses the work cancels upstream and is signalled by ``on_error``.
-
-        ``spin``: for how long a worker thread (``executor=None``) that has nothing to do looks for
-        more before it parks: seconds, 0 to 0.001. With 20e-6 on both sides (see ``subscribe_on``)
-        quick turns are handed over without the system's help, for the time of a processor that is
-        to spare. In pure Python it has no effect.
         """
-        return self._boundary(
-            PublishOn(spinning(executor, spin), prefetch, max_bytes, weigher, delay_error)
-        )
+        return self._boundary(AsyncBoundary(executor, prefetch, max_bytes, weigher, delay_error))
 
     def publish_records_on(
         self: Stream[np.ndarray[Any, Any]],
@@ -486,23 +455,19 @@ class Stream(Publisher[T_co]):
         element of another dtype, or Python objects in ``dtype``, are a ``TypeError``. For
         ``executor`` and ``delay_error`` see ``publish_on``. Needs numpy.
         """
-        from rstreams_fast.streams.publish_records_on import PublishRecordsOn
-
         return self._boundary(PublishRecordsOn(dtype, executor, capacity, chunk, delay_error))
 
     def subscribe_on(
         self,
         executor: Executor | asyncio.AbstractEventLoop | str | None = None,
-        *,
-        spin: float = 0.0,
     ) -> Stream[T_co]:
         """Subscribe to what is above this, and ask it for elements, on ``executor`` (see
-        ``publish_on``, also for ``spin``).
+        ``publish_on``).
 
         ``subscribe`` and ``request`` return at once, and a synchronous source works there. Only
         the one closest to the source matters.
         """
-        return self._boundary(SubscribeOn(spinning(executor, spin)))
+        return self._boundary(SubscribeOn(executor))
 
     def on_overflow(
         self,
@@ -516,14 +481,12 @@ class Stream(Publisher[T_co]):
         what finds no room as ``strategy`` says.
 
         At most ``capacity`` elements are held: 1024, or, for ``Overflow.LATEST``, 1. What is
-        dropped is counted (see ``figures_of``), and ``on_drop(element)`` is called, on the thread
+        dropped is counted (see ``metrics_of``), and ``on_drop(element)`` is called, on the thread
         that upstream signals on; what that raises goes to ``sys.unraisablehook``. The end, an error
         too, comes after what is held. A source that is an iterator is run through within
         ``subscribe``: give it a thread, by ``subscribe_on``, if that takes long.
         """
-        from rstreams_fast.streams.overflow import OnOverflow
-
-        return self._boundary(OnOverflow(strategy, capacity, on_drop))
+        return self._boundary(OverflowBoundary(strategy, capacity, on_drop))
 
     # -- sharing ---------------------------------------------------------------------------------
 
@@ -543,16 +506,13 @@ class Stream(Publisher[T_co]):
         subscribed to when there are ``min_subscribers``.
 
         ``slow="gate"``: the source is not asked while the slowest lags by ``buffer_size``;
-        ``"drop"``: the fastest sets the pace, and who lags by more gets a ``BufferOverflow``.
+        ``"drop"``: the fastest sets the pace, and who lags by more gets a ``BufferOverflowError``.
         ``on_last_cancel``: when the last has cancelled, ``"shut_down"`` cancels the source, and who
-        comes later gets a ``ShutDown`` error; ``"keep"`` leaves it waiting, unasked, for the next;
+        comes later gets a ``ShutDownError``; ``"keep"`` leaves it waiting, unasked, for the next;
         ``"restart"`` cancels it and subscribes to it anew for the next, also after its end. See
         :class:`MulticastProcessor` for the rest.
         """
-        from rstreams_fast.streams.hub import HubOptions
-        from rstreams_fast.streams.multicast import Multicast
-
-        options = HubOptions(buffer_size, slow, delay_error)
+        options = MulticastOptions(buffer_size, slow, delay_error)
         return self._boundary(Multicast(options, min_subscribers, on_last_cancel))
 
     def share(self, *, buffer_size: int = MULTICAST_BUFFER) -> Stream[T_co]:
@@ -579,11 +539,8 @@ class Stream(Publisher[T_co]):
         together, by ``weigher(element)``, and those of the last ``seconds``: whichever is fewest.
         At least one must be given. See :class:`ReplayProcessor` for the rest.
         """
-        from rstreams_fast.streams.hub import HubOptions
-        from rstreams_fast.streams.replay import Replay, ReplayBounds
-
         bounds = ReplayBounds(count, max_bytes, weigher, seconds, timer)
-        options = HubOptions(buffer_size, slow, delay_error)
+        options = MulticastOptions(buffer_size, slow, delay_error)
         return self._boundary(Replay(bounds, options, min_subscribers, on_last_cancel))
 
     # -- ends ------------------------------------------------------------------------------------
@@ -596,21 +553,15 @@ class Stream(Publisher[T_co]):
         *,
         prefetch: int = UNBOUNDED,
     ) -> Run:
-        """Subscribe functions. See :func:`rstreams_fast.streams.ends.for_each`."""
-        from rstreams_fast.streams import ends
-
+        """Subscribe functions. See :func:`~rstreams_fast.streams.sinks.ends.for_each`."""
         return ends.for_each(self, on_next, on_error, on_complete, prefetch=prefetch)
 
     def to_list(self) -> list[T_co]:
-        """Wait for all elements. See :func:`rstreams_fast.streams.ends.to_list`."""
-        from rstreams_fast.streams import ends
-
+        """Wait for all elements. See :func:`~rstreams_fast.streams.sinks.ends.to_list`."""
         return ends.to_list(self)
 
     async def to_list_async(self) -> list[T_co]:
-        """Await all elements. See :func:`rstreams_fast.streams.ends.to_list_async`."""
-        from rstreams_fast.streams import ends
-
+        """Await all elements. See :func:`~rstreams_fast.streams.sinks.ends.to_list_async`."""
         return await ends.to_list_async(self)
 
     @overload
@@ -620,9 +571,7 @@ class Stream(Publisher[T_co]):
     def first(self, default: A) -> T_co | A: ...
 
     def first(self, default: Any = MISSING) -> Any:
-        """Wait for the first element. See :func:`rstreams_fast.streams.ends.first`."""
-        from rstreams_fast.streams import ends
-
+        """Wait for the first element. See :func:`~rstreams_fast.streams.sinks.ends.first`."""
         return ends.first(self, default)
 
     @overload
@@ -632,53 +581,43 @@ class Stream(Publisher[T_co]):
     async def first_async(self, default: A) -> T_co | A: ...
 
     async def first_async(self, default: Any = MISSING) -> Any:
-        """Await the first element. See :func:`rstreams_fast.streams.ends.first_async`."""
-        from rstreams_fast.streams import ends
-
+        """Await the first element. See :func:`~rstreams_fast.streams.sinks.ends.first_async`."""
         return await ends.first_async(self, default)
 
     def to_numpy(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Wait for one array of all elements. See
-        :func:`rstreams_fast.streams.numeric.to_numpy`.
+        :func:`~rstreams_fast.streams.sinks.numpy.to_numpy`.
         """
-        from rstreams_fast.streams.numeric import to_numpy
-
-        return to_numpy(self, dtype=dtype)
+        return numpy.to_numpy(self, dtype=dtype)
 
     async def to_numpy_async(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Await one array of all elements. See
-        :func:`rstreams_fast.streams.numeric.to_numpy_async`.
+        :func:`~rstreams_fast.streams.sinks.numpy.to_numpy_async`.
         """
-        from rstreams_fast.streams.numeric import to_numpy_async
-
-        return await to_numpy_async(self, dtype=dtype)
+        return await numpy.to_numpy_async(self, dtype=dtype)
 
     def to_arrow(self, *, schema: pa.Schema | None = None) -> pa.Table:
-        """Wait for one table of all rows. See :func:`rstreams_fast.streams.arrow.to_arrow`."""
-        from rstreams_fast.streams.arrow import to_arrow
-
-        return to_arrow(self, schema=schema)
+        """Wait for one table of all rows. See
+        :func:`~rstreams_fast.streams.sinks.arrow.to_arrow`.
+        """
+        return arrow.to_arrow(self, schema=schema)
 
     async def to_arrow_async(self, *, schema: pa.Schema | None = None) -> pa.Table:
         """Await one table of all rows. See
-        :func:`rstreams_fast.streams.arrow.to_arrow_async`.
+        :func:`~rstreams_fast.streams.sinks.arrow.to_arrow_async`.
         """
-        from rstreams_fast.streams.arrow import to_arrow_async
-
-        return await to_arrow_async(self, schema=schema)
+        return await arrow.to_arrow_async(self, schema=schema)
 
     def run(self) -> None:
-        """Wait for the end, dropping the elements. See :func:`rstreams_fast.streams.ends.run`."""
-        from rstreams_fast.streams import ends
-
+        """Wait for the end, dropping the elements. See
+        :func:`~rstreams_fast.streams.sinks.ends.run`.
+        """
         ends.run(self)
 
     async def run_async(self) -> None:
         """Await the end, dropping the elements. See
-        :func:`rstreams_fast.streams.ends.run_async`.
+        :func:`~rstreams_fast.streams.sinks.ends.run_async`.
         """
-        from rstreams_fast.streams import ends
-
         await ends.run_async(self)
 
     def iterate(self, *, prefetch: int = ITERATE_PREFETCH) -> Iteration[T_co]:
@@ -686,8 +625,6 @@ class Stream(Publisher[T_co]):
 
         With ``prefetch=1`` this is exactly stop-and-wait.
         """
-        from rstreams_fast.streams.iteration import iterate
-
         return iterate(self, prefetch=prefetch)
 
     def __iter__(self) -> Iterator[T_co]:
@@ -702,25 +639,18 @@ class Stream(Publisher[T_co]):
         """Print-ready text: source, boundaries with their bounds, and how each run of stages
         executes; indented, the same of the streams that a source combines.
         """
-        return describe(self._source, self._parts)
+        return describe(self.source, self.parts)
 
     def __repr__(self) -> str:
-        return f"<Stream of {self._source.describe()}, {len(self._parts)} operators>"
+        return f"<Stream of {self.source.describe()}, {len(self.parts)} operators>"
 
     # -- composing -------------------------------------------------------------------------------
 
-    def _publisher_itself(self) -> Publisher[Any] | None:
-        """The publisher that this stream is, without operators on it, if it is one of ours."""
-        source = self._source
-        if self._parts or not isinstance(source, Foreign) or not source.trusted:
-            return None
-        return source.publisher
-
     def _stage(self, *op: Any) -> Stream[Any]:
-        return Stream(self._source, (*self._parts, Stage(op)))
+        return self.with_part(Stage(op))
 
     def _boundary(self, boundary: Boundary) -> Stream[Any]:
-        return Stream(self._source, (*self._parts, boundary))
+        return self.with_part(boundary)
 
     def _observe(self, signal: str, fn: Callable[..., object]) -> Stream[T_co]:
         check_sync(f"do_{signal}", "fn", fn)

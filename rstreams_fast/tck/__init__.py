@@ -7,33 +7,31 @@ kit imports nothing of this package but ``api`` and ``errors``: it judges any im
 
 from __future__ import annotations
 
-from rstreams_fast.tck.blackbox import SubscriberBlackboxVerification
-from rstreams_fast.tck.outcome import (
-    HookFailed,
-    NotApplicable,
-    OptionalNotMet,
-    RuleBroken,
-    Untested,
-)
+from rstreams_fast.tck.outcome import HookFailed, NotApplicable, NotJudged, RuleBroken
 from rstreams_fast.tck.processor import IdentityProcessorVerification
-from rstreams_fast.tck.publisher_beyond import PublisherVerification
-from rstreams_fast.tck.verification import Test, Verification, list_tests, rule
-from rstreams_fast.tck.whitebox import Puppet, SubscriberWhiteboxVerification, WhiteboxProbe
+from rstreams_fast.tck.publisher import PublisherVerification
+from rstreams_fast.tck.subscriber import (
+    Puppet,
+    SubscriberBlackboxVerification,
+    SubscriberWhiteboxVerification,
+    WhiteboxProbe,
+)
+from rstreams_fast.tck.verification import GRADES, Check, Verification, check, list_checks
 
 __all__ = [
+    "GRADES",
+    "Check",
     "HookFailed",
     "IdentityProcessorVerification",
     "NotApplicable",
-    "OptionalNotMet",
+    "NotJudged",
     "PublisherVerification",
     "Puppet",
     "RuleBroken",
     "SubscriberBlackboxVerification",
     "SubscriberWhiteboxVerification",
-    "Test",
-    "Untested",
     "Verification",
     "WhiteboxProbe",
-    "list_tests",
-    "rule",
+    "check",
+    "list_checks",
 ]

@@ -17,21 +17,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from rstreams_fast.tck import runner
-from rstreams_fast.tck.blackbox import SubscriberBlackboxVerification
 from rstreams_fast.tck.outcome import HookFailed, place_of, raised_by
 from rstreams_fast.tck.processor import IdentityProcessorVerification
-from rstreams_fast.tck.publisher_beyond import PublisherVerification
+from rstreams_fast.tck.publisher import PublisherVerification
 from rstreams_fast.tck.runner import (
     BROKEN,
     ERROR,
     KEPT,
     NOT_APPLICABLE,
-    NOT_MET,
-    UNTESTED,
+    NOT_JUDGED,
     Result,
+    fails,
+    order_findings,
+    summary,
 )
-from rstreams_fast.tck.verification import Test, Verification, list_tests
-from rstreams_fast.tck.whitebox import SubscriberWhiteboxVerification
+from rstreams_fast.tck.subscriber import (
+    SubscriberBlackboxVerification,
+    SubscriberWhiteboxVerification,
+)
+from rstreams_fast.tck.verification import GRADES, STRICT, Check, Verification, list_checks
 
 __all__ = ["CouldNotRun", "add_arguments", "run", "verifications_of"]
 
@@ -41,7 +45,6 @@ VERIFICATIONS: Final[dict[str, type[Verification]]] = {
     "whitebox": SubscriberWhiteboxVerification,
     "processor": IdentityProcessorVerification,
 }
-OUTCOMES: Final = (KEPT, BROKEN, ERROR, NOT_MET, NOT_APPLICABLE, UNTESTED)
 EXIT_KEPT, EXIT_BROKEN, EXIT_COULD_NOT_RUN, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 DESCRIPTION = (
@@ -51,8 +54,10 @@ DESCRIPTION = (
     "needed; settings are attributes of the same names as those of the verifications."
 )
 EPILOG = (
-    "Exit status: 0 every rule is kept; 1 a rule is broken; 2 the kit could not run; "
-    "130 stopped by Ctrl-C."
+    "Every check has a grade: spec (what the specification says must be), python (how Python maps "
+    "the types of Java), strict (what a careful implementation does). Exit status: 0 every rule is "
+    "kept at the grade asked for; 1 a rule is broken; 2 the kit could not run; 130 stopped by "
+    "Ctrl-C."
 )
 
 
@@ -75,13 +80,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="WHAT",
         help=(
-            f"one of {', '.join(VERIFICATIONS)}; or a test's name, with * and ?; or a rule "
+            f"one of {', '.join(VERIFICATIONS)}; or a check's name, with * and ?; or a rule "
             "such as 3.9; may be repeated"
         ),
     )
+    grade = parser.add_mutually_exclusive_group()
+    grade.add_argument(
+        "--strict",
+        action="store_const",
+        const=STRICT,
+        dest="grade",
+        help="fail on every grade, as --grade strict",
+    )
+    grade.add_argument(
+        "--grade",
+        choices=GRADES,
+        metavar="GRADE",
+        help=f"fail up to this grade, one of {', '.join(GRADES)} (spec)",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here, too")
     parser.add_argument(
-        "-v", "--verbose", action="store_true", help="show every test, not only those not kept"
+        "-v", "--verbose", action="store_true", help="show every check and every signal"
     )
 
 
@@ -106,14 +125,19 @@ def _run(options: argparse.Namespace) -> int:
         print(f"rstreams-fast tck: {reason}", file=sys.stderr)
         return EXIT_COULD_NOT_RUN
     results: dict[str, list[Result]] = {}
-    for kind, (make, tests) in chosen.items():
-        print(f"{kind}: {len(tests)} tests of {options.target}")
+    statuses = set()
+    for kind, (make, checks) in chosen.items():
+        print(f"{kind}: {len(checks)} checks of {options.target}")
         results[kind] = []
         with _quiet_logging():
-            for result in runner.run(make, tests):
+            for result in runner.run(make, checks):
                 results[kind].append(result)
                 _show(result, verbose=options.verbose)
-    status = _status([result for each in results.values() for result in each])
+        statuses.add(_conclude(results[kind], options.grade or make().fail_on))
+    status = EXIT_BROKEN if EXIT_BROKEN in statuses else max(statuses)
+    if not any(result.outcome != NOT_APPLICABLE for each in results.values() for result in each):
+        print("rstreams-fast tck: nothing was verified", file=sys.stderr)
+        status = EXIT_COULD_NOT_RUN
     if options.json is not None:
         report = _report(options.target, results, status)
         try:
@@ -232,7 +256,7 @@ def _is_setting(value: object) -> bool:
 
 def _choose(
     found: dict[str, Callable[[], Verification]], only: list[str]
-) -> dict[str, tuple[Callable[[], Verification], list[Test]]]:
+) -> dict[str, tuple[Callable[[], Verification], list[Check]]]:
     kinds = [word for word in only if word in VERIFICATIONS]
     patterns = [word for word in only if word not in VERIFICATIONS]
     if absent := [kind for kind in kinds if kind not in found]:
@@ -242,45 +266,49 @@ def _choose(
     for kind, make in found.items():
         if kinds and kind not in kinds:
             continue
-        tests = [
-            test
-            for test in list_tests(type(make()))
-            if not patterns or any(_matches(test, pattern) for pattern in patterns)
+        checks = [
+            check
+            for check in list_checks(type(make()))
+            if not patterns or any(_matches(check, pattern) for pattern in patterns)
         ]
-        if tests:
-            chosen[kind] = (make, tests)
+        if checks:
+            chosen[kind] = (make, checks)
     if not chosen:
-        raise CouldNotRun(f"--only {', '.join(only)}: no such test")
+        raise CouldNotRun(f"--only {', '.join(only)}: no such check")
     return chosen
 
 
-def _matches(test: Test, pattern: str) -> bool:
-    return test.rule == pattern or fnmatch.fnmatchcase(test.name, pattern)
+def _matches(check: Check, pattern: str) -> bool:
+    return check.rule == pattern or fnmatch.fnmatchcase(check.name, pattern)
 
 
 # -- what came of it -------------------------------------------------------------------------------
 
 
 def _show(result: Result, *, verbose: bool) -> None:
-    quiet = (KEPT, UNTESTED, NOT_APPLICABLE)
-    if result.outcome in quiet and not verbose:
-        return
-    print(f"  {result.outcome}: {result.test.name} ({result.seconds:.2f} s)")
-    if result.message and (verbose or result.outcome not in quiet):
-        print("\n".join("    " + line for line in result.message.splitlines()))
+    """One check, as soon as it is over; what it found follows at the end, with all others."""
+    if verbose or result.outcome == ERROR:
+        print(f"  {result.outcome}: {result.check.name} ({result.seconds:.2f} s)")
+        print("".join(f"    {line}\n" for line in result.message.splitlines()), end="")
 
 
-def _status(results: list[Result]) -> int:
-    counts = Counter(result.outcome for result in results)
-    print(", ".join(f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts[outcome]))
-    if counts[BROKEN]:
+def _conclude(results: list[Result], fail_on: str) -> int:
+    """Print what to mend, and the counts; return the exit status."""
+    findings = order_findings(result.broken for result in results if result.broken)
+    for line in summary(findings, fail_on):
+        print(f"  {line}")
+    reasons = Counter(result.message for result in results if result.outcome == NOT_JUDGED)
+    for reason, count in reasons.items():
+        print(f"  not judged: {count} {'check' if count == 1 else 'checks'}: {reason}")
+    counts = Counter(
+        f"{result.outcome} ({result.check.grade})" if result.broken else result.outcome
+        for result in results
+    )
+    order = [KEPT, *(f"{BROKEN} ({grade})" for grade in GRADES), NOT_JUDGED, ERROR, NOT_APPLICABLE]
+    print(", ".join(f"{counts[each]} {each}" for each in order if counts[each]))
+    if any(fails(finding.grade, fail_on) for finding in findings):
         return EXIT_BROKEN
-    if counts[ERROR]:
-        return EXIT_COULD_NOT_RUN
-    if not counts[KEPT]:
-        print("rstreams-fast tck: nothing was verified", file=sys.stderr)
-        return EXIT_COULD_NOT_RUN
-    return EXIT_KEPT
+    return EXIT_COULD_NOT_RUN if counts[ERROR] else EXIT_KEPT
 
 
 def _report(target: str, results: dict[str, list[Result]], status: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The stage of one test: its history, its waiting, its threads, its clean-up."""
+"""What one check works with: its history, its waiting, its threads, its clean-up."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rstreams_fast.tck.history import History
+from rstreams_fast.tck.loop import LoopThread
 from rstreams_fast.tck.outcome import RuleBroken
-
-if TYPE_CHECKING:
-    from rstreams_fast.tck.loop import LoopThread
 
 __all__ = ["Environment"]
 
@@ -24,29 +22,29 @@ _SWITCH_INTERVAL = 1e-5
 
 
 class Environment:
-    """What a test and its probes share.
+    """What a check and its probes share.
 
-    A probe may find a rule broken in any thread. It then *flags* that; the next expectation of the
-    test raises it. Waiting is for events, with ``timeout`` as the deadline; only silence takes
-    time, ``silence`` seconds of it.
+    A probe may find a rule broken in any thread. It then *flags* that, and the next expectation of
+    the check raises it. The kit waits for events, with ``timeout`` as the deadline; only silence
+    takes time, ``silence`` seconds of it.
     """
 
-    def __init__(self, *, timeout: float, silence: float, loop: LoopThread | None) -> None:
+    def __init__(self, *, timeout: float, silence: float, on_loop: bool) -> None:
         self.timeout = timeout
         self.silence = silence
         self.history = History()
         self.changed = threading.Condition()
-        self.loop = loop
+        self._loop = LoopThread() if on_loop else None
         self._flagged: list[RuleBroken] = []
         self._subscribers: list[weakref.ref[Any]] = []
         self._names: dict[str, int] = {}
 
     # -- violations --------------------------------------------------------------------------------
 
-    def flag(self, rule: str, expected: str, seen: str) -> None:
+    def flag(self, rule: str, expected: str, came: str) -> None:
         """Note that a rule is broken. Any thread."""
         with self.changed:
-            self._flagged.append(RuleBroken(rule, expected, seen))
+            self._flagged.append(RuleBroken(rule, expected, came))
             self.changed.notify_all()
 
     def verify(self) -> None:
@@ -62,48 +60,49 @@ class Environment:
         condition: Callable[[], object],
         rule: str,
         expected: str,
-        seen: Callable[[], str],
+        came: Callable[[], str],
         *,
         timeout: float | None = None,
     ) -> None:
         """Wait until ``condition``, looked at after each signal; else ``rule`` is broken."""
-        end = time.monotonic() + (self.timeout if timeout is None else timeout)
-        with self.changed:
-            while True:
-                self.verify()
-                if condition():
-                    return
-                left = end - time.monotonic()
-                if left <= 0:
-                    raise RuleBroken(rule, expected, seen())
-                self.changed.wait(left)
+        timeout = self.timeout if timeout is None else timeout
+        if not self._happens(condition, timeout):
+            raise RuleBroken(rule, expected, f"{came()} within {timeout:g} s")
 
     def is_quiet(self, noise: Callable[[], object]) -> bool:
         """Whether ``noise`` stays false for one silence window. Flagged violations are raised."""
-        end = time.monotonic() + self.silence
+        return not self._happens(noise, self.silence)
+
+    def expect_quiet(
+        self, noise: Callable[[], object], rule: str, expected: str, came: Callable[[], str]
+    ) -> None:
+        if not self.is_quiet(noise):
+            raise RuleBroken(rule, expected, came())
+
+    def _happens(self, event: Callable[[], object], seconds: float) -> bool:
+        end = time.monotonic() + seconds
         with self.changed:
             while True:
                 self.verify()
-                if noise():
-                    return False
+                if event():
+                    return True
                 left = end - time.monotonic()
                 if left <= 0:
-                    return True
+                    return False
                 self.changed.wait(left)
 
-    def expect_quiet(
-        self, noise: Callable[[], object], rule: str, expected: str, seen: Callable[[], str]
-    ) -> None:
-        if not self.is_quiet(noise):
-            raise RuleBroken(rule, expected, seen())
+    def pause(self, condition: Callable[[], object], seconds: float) -> bool:
+        """Wait until ``condition``, at most so long, from within a signal: nothing is raised."""
+        with self.changed:
+            return bool(self.changed.wait_for(condition, seconds))
 
     # -- calling the implementation ----------------------------------------------------------------
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call the implementation: here, or on the loop it is bound to."""
-        if self.loop is None or self.loop.is_current():
+        if self._loop is None or self._loop.is_current():
             return function(*args)
-        return self.loop.call(function, *args, timeout=self.timeout)
+        return self._loop.call(function, *args, timeout=self.timeout)
 
     def name(self, kind: str) -> str:
         """``kind`` for the first of a kind, ``kind-2`` for the second."""
@@ -111,15 +110,6 @@ class Environment:
         return kind if number == 1 else f"{kind}-{number}"
 
     # -- threads -----------------------------------------------------------------------------------
-
-    @contextmanager
-    def frequent_switches(self) -> Iterator[None]:
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_INTERVAL)
-        try:
-            yield
-        finally:
-            sys.setswitchinterval(before)
 
     def start(self, call: Callable[[], object], rule: str) -> threading.Event:
         """Run ``call`` in a free-running thread, one that ``threading`` did not make.
@@ -132,7 +122,7 @@ class Environment:
             try:
                 call()
             except Exception as raised:
-                self.flag(rule, "calls from any thread return normally", f"raised {raised!r}")
+                self.flag(rule, "calls from any thread return normally", f"one raised {raised!r}")
             finally:
                 ended.set()
                 with self.changed:
@@ -152,23 +142,35 @@ class Environment:
 
             return run
 
-        with self.frequent_switches():
+        with _frequent_switches():
             ended = [self.start(together(call), rule) for call in calls]
             self.wait(
                 lambda: all(event.is_set() for event in ended),
                 rule,
                 f"{len(calls)} calls from as many threads return",
-                lambda: f"{sum(not event.is_set() for event in ended)} of them have not",
+                lambda: f"{sum(not event.is_set() for event in ended)} have not returned",
             )
 
     # -- clean-up ----------------------------------------------------------------------------------
 
     def keep_track(self, subscriber: Any) -> None:
-        """Cancel this subscriber's subscription at the end of the test, if it still exists."""
+        """Cancel this subscriber's subscription at the end of the check, if it still exists."""
         self._subscribers.append(weakref.ref(subscriber))
 
     def release(self) -> None:
         for reference in self._subscribers:
             subscriber = reference()
             if subscriber is not None:
-                subscriber.give_up()
+                subscriber.leave()
+        if self._loop is not None:
+            self._loop.close(self.timeout)
+
+
+@contextmanager
+def _frequent_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

@@ -13,7 +13,7 @@ __all__ = ["LoopThread"]
 
 
 class LoopThread:
-    """Runs calls on its loop and waits for what they return, or for what that returns."""
+    """Runs calls on its loop and waits for their results; a coroutine is awaited there."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

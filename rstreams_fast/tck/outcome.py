@@ -1,4 +1,4 @@
-"""What can become of a test of the kit, other than that the rule was kept."""
+"""What can become of a check, other than that the rule was kept."""
 
 from __future__ import annotations
 
@@ -8,15 +8,7 @@ from pathlib import Path
 
 from rstreams_fast.tck.rules import RULES
 
-__all__ = [
-    "HookFailed",
-    "NotApplicable",
-    "OptionalNotMet",
-    "RuleBroken",
-    "Untested",
-    "place_of",
-    "raised_by",
-]
+__all__ = ["HookFailed", "NotApplicable", "NotJudged", "RuleBroken", "place_of", "raised_by"]
 
 _KIT = str(Path(__file__).parent)
 _IMPORTS = ("<frozen importlib", str(Path(importlib.__file__)))
@@ -38,49 +30,43 @@ def place_of(raised: BaseException) -> str:
 
 
 class RuleBroken(AssertionError):
-    """A rule is broken. Its text names the rule, what was expected, what was seen, and where."""
+    """A rule is broken. The text says what was done, what was expected and what came instead."""
 
-    def __init__(self, rule: str, expected: str, seen: str) -> None:
-        super().__init__(rule, expected, seen)
+    def __init__(self, rule: str, expected: str, came: str) -> None:
+        super().__init__(rule, expected, came)
         self.rule = rule
         self.expected = expected
-        self.seen = seen
-        self.test = ""
+        self.came = came
+        self.grade = ""
+        self.check = ""
+        self.title = ""
         self.look = ""
+        self.done = ""
         self.history = ""
 
     def __str__(self) -> str:
-        lines = [
-            f"§{self.rule} broken: {RULES[self.rule]}" if self.rule else "the kit was not served",
-            f"  expected: {self.expected}",
-            f"  seen:     {self.seen}",
-        ]
-        if self.look:
-            lines.append(f"  look:     {self.look}")
-        if self.test:
-            lines.append(f"  test:     {self.test}")
-        if self.history:
-            lines.append(self.history)
-        return "\n".join(lines)
+        return f"{self.brief()}\n{self.history}" if self.history else self.brief()
+
+    def brief(self) -> str:
+        """Everything but the signals."""
+        told = {
+            "checked": self.title,
+            "done": self.done,
+            "expected": self.expected,
+            "came": self.came,
+            "look at": self.look,
+            "check": f"{self.check} (grade {self.grade})" if self.check else "",
+        }
+        lines = [f"  {what + ':':<10}{text}" for what, text in told.items() if text]
+        return "\n".join([f"§{self.rule} is broken: {RULES[self.rule]}", *lines])
 
 
-class OptionalNotMet(Exception):
-    """The rule says MAY or SHOULD, and this implementation does not."""
-
-    def __init__(self, broken: RuleBroken) -> None:
-        super().__init__(broken)
-        self.broken = broken
-
-    def __str__(self) -> str:
-        return f"optional: not met: {self.broken}"
-
-
-class Untested(Exception):
-    """The rule cannot be judged from outside. The text says why, and what comes closest."""
+class NotJudged(Exception):
+    """The check was not run, since it needs what another check has found missing."""
 
 
 class NotApplicable(Exception):
-    """The test needs something that the implementation does not claim to have."""
+    """The check needs something that the implementation does not claim to have."""
 
 
 class HookFailed(Exception):

@@ -1,4 +1,4 @@
-"""The pytest plugin of ``rstreams_fast.tck``: collects the kit's tests and words their outcomes.
+"""The pytest plugin of ``rstreams_fast.tck``: collects the kit's checks and words their outcomes.
 
 A test suite asks for it, in its top ``conftest.py`` or on the command line, since a plugin that
 pytest finds by itself would import ``rstreams_fast`` in every run in its environment, before
@@ -9,40 +9,63 @@ coverage is measured and before a suite has chosen a backend::
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import pytest
 
 from rstreams_fast import tck
+from rstreams_fast.tck.runner import (
+    BROKEN,
+    ERROR,
+    KEPT,
+    NOT_APPLICABLE,
+    NOT_JUDGED,
+    Verdicts,
+    fails,
+    order_findings,
+    summary,
+)
+from rstreams_fast.tck.verification import STRICT
 
 __all__ = ["VerificationClass"]
 
-NOT_MET = "optional: not met"
-UNTESTED = "untested"
-NOT_APPLICABLE = "not applicable"
-#: What pytest prints for each, in short and with -v.
+#: What pytest prints for each outcome that is neither passed nor failed, in short and with -v.
 WORDS = {
-    NOT_MET: ("o", "OPTIONAL: NOT MET"),
-    UNTESTED: ("u", "UNTESTED"),
+    "python": ("p", "BROKEN (PYTHON)"),
+    "strict": ("s", "BROKEN (STRICT)"),
+    NOT_JUDGED: ("j", "NOT JUDGED"),
     NOT_APPLICABLE: ("n", "NOT APPLICABLE"),
 }
-#: Lines of a message that are shown without -v: the rule, what was expected, what was seen.
-_BRIEF = 3
 _OUTCOME = "rstreams_tck_outcome"
+#: By verification: up to which grade it fails, and what was found.
+_FINDINGS = pytest.StashKey[dict[str, tuple[str, list[tck.RuleBroken]]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("rstreams_fast.tck")
+    group.addoption(
+        "--tck-grade", choices=tck.GRADES, help="fail up to this grade, whatever fail_on says"
+    )
+    group.addoption(
+        "--tck-strict", action="store_const", const=STRICT, dest="tck_grade", help="... strict"
+    )
 
 
 class VerificationClass(pytest.Class):
-    """A verification: its tests have the kit's names, which do not begin with ``test``."""
+    """A verification: its checks have the kit's names, which do not begin with ``test``."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        self.verdicts = Verdicts()
+        self.checks = {check.name: check for check in tck.list_checks(self.obj)}
+        order = {name: place for place, name in enumerate(self.checks)}
+        return sorted(super().collect(), key=lambda item: order.get(item.name, -1))
 
     def funcnamefilter(self, name: str) -> bool:
-        if name in self._kit_tests():
+        if name in self.checks:
             return True
         # The stand-in for a pytest without this plugin.
         return name != "test_is_collected_by_the_plugin" and super().funcnamefilter(name)
-
-    def _kit_tests(self) -> set[str]:
-        return {test.name for test in tck.list_tests(self.obj)}
 
 
 def pytest_pycollect_makeitem(
@@ -57,33 +80,58 @@ def pytest_pycollect_makeitem(
     return made
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Run no check that could only fail again."""
+    verification = pyfuncitem.parent
+    if isinstance(verification, VerificationClass) and pyfuncitem.name in verification.checks:
+        obstacle = verification.verdicts.obstacle(verification.checks[pyfuncitem.name])
+        if obstacle:
+            raise tck.NotJudged(obstacle)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, Any]:
     report: Any = yield
-    if call.excinfo is None or call.when != "call":
+    verification = item.parent
+    if call.when != "call" or not isinstance(verification, VerificationClass):
         return report
-    error = call.excinfo.value
+    check = verification.checks.get(item.name)
+    error = call.excinfo.value if call.excinfo else None
+    if check is None or error is None:
+        return report
+    outcome, text = _outcome(error), str(error)
+    verification.verdicts.note(check, outcome, call.duration)
     if isinstance(error, tck.RuleBroken):
-        report.longrepr = str(error)  # the history says more than the kit's own frames
-        return report
-    outcome = _outcome(error)
-    if outcome is not None:
+        found = item.config.stash.setdefault(_FINDINGS, {})
+        found.setdefault(verification.nodeid, (_fail_on(item), []))[1].append(error)
+        report.longrepr = text  # it says more than the frames of the kit
+        if fails(error.grade, _fail_on(item)):
+            return report
+        outcome = error.grade
+    if outcome in WORDS:
         path, line, _ = item.location
-        text = str(error) if outcome == NOT_MET else f"{outcome}: {error}"
         report.outcome = "skipped"
-        report.longrepr = (path, (line or 0) + 1, text)
+        report.longrepr = (path, (line or 0) + 1, f"{outcome}: {text}")
         setattr(report, _OUTCOME, outcome)
     return report
 
 
-def _outcome(error: BaseException) -> str | None:
-    if isinstance(error, tck.OptionalNotMet):
-        return NOT_MET
-    if isinstance(error, tck.Untested):
-        return UNTESTED
-    return NOT_APPLICABLE if isinstance(error, tck.NotApplicable) else None
+def _fail_on(item: Any) -> str:
+    asked: str | None = item.config.getoption("tck_grade")
+    return asked or item.instance.fail_on
+
+
+def _outcome(error: BaseException) -> str:
+    if isinstance(error, tck.RuleBroken):
+        return BROKEN
+    if isinstance(error, tck.NotApplicable):
+        return NOT_APPLICABLE
+    if isinstance(error, tck.NotJudged):
+        return NOT_JUDGED
+    return KEPT if isinstance(error, pytest.skip.Exception) else ERROR
 
 
 def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
@@ -91,34 +139,18 @@ def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str
     if outcome is None:
         return None
     letter, word = WORDS[outcome]
-    return outcome, letter, (word, {"yellow": outcome == NOT_MET})
+    category = f"broken ({outcome})" if outcome in tck.GRADES else outcome
+    return category, letter, (word, {"yellow": outcome != NOT_APPLICABLE})
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """List what is optional and not met; with -v or -rs also what is untested, and all the text."""
+    """Each broken rule once, in the order to mend; with ``-v`` also what was left out."""
+    for name, (fail_on, broken) in config.stash.get(_FINDINGS, {}).items():
+        terminalreporter.section(f"Reactive Streams: {name}")
+        for line in summary(order_findings(broken), fail_on):
+            terminalreporter.line(line)
     shown = config.getoption("reportchars", "") or ""
-    everything = config.getoption("verbose", 0) > 0 or any(char in shown for char in "sA")
-    for outcome in WORDS:
-        reports = terminalreporter.stats.get(outcome, [])
-        if not reports or (outcome != NOT_MET and not everything):
-            continue
-        terminalreporter.section(f"Reactive Streams: {outcome}")
-        for title, text in _texts(reports, everything=everything):
-            terminalreporter.line(title)
-            for line in text:
-                terminalreporter.line(f"    {line}")
-
-
-def _texts(reports: list[Any], *, everything: bool) -> Iterator[tuple[str, list[str]]]:
-    """Title and lines: each report in full, or once per test what it says, and of how many."""
-    if everything:
-        for report in reports:
-            yield report.nodeid, report.longrepr[2].splitlines()
-        return
-    by_test: dict[str, list[Any]] = {}
-    for report in reports:
-        by_test.setdefault(report.nodeid.rpartition("::")[2], []).append(report)
-    for name, alike in by_test.items():
-        classes = [report.nodeid.split("::")[-2] for report in alike]
-        first_lines = alike[0].longrepr[2].splitlines()[:_BRIEF]
-        yield f"{name} ({', '.join(classes)})", first_lines
+    if config.getoption("verbose", 0) > 0 or any(char in shown for char in "sA"):
+        for outcome in (NOT_JUDGED, NOT_APPLICABLE):
+            for report in terminalreporter.stats.get(outcome, []):
+                terminalreporter.line(f"{report.nodeid}: {report.longrepr[2]}")

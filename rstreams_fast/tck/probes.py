@@ -1,6 +1,6 @@
-"""The two ends that the kit holds in hand: one subscriber, and publishers.
+"""The kit's own subscriber, subscription and publishers.
 
-Both judge while they record: what breaks a rule whatever the test is about, they flag at once.
+They judge while they record: what breaks a rule in any check, they flag at once.
 """
 
 from __future__ import annotations
@@ -10,25 +10,45 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from rstreams_fast.errors import InvalidRequest, InvalidRequestType, NoneSignal, report_dropped
+from rstreams_fast.errors import (
+    InvalidRequestError,
+    InvalidRequestTypeError,
+    NoneSignalError,
+    report_dropped,
+)
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import RuleBroken
 
-__all__ = ["HelperPublisher", "ProbePublisher", "ProbeSubscriber", "ProbeSubscription", "same"]
+__all__ = [
+    "HelperPublisher",
+    "ProbeFailed",
+    "ProbePublisher",
+    "ProbeSubscriber",
+    "ProbeSubscription",
+    "same",
+]
 
 Signal = tuple[Any, ...]
 
+
+class ProbeFailed(Exception):
+    """What the kit's subscribers raise, to see where it goes (§2.13)."""
+
+
 #: A message shows so many signals; the history has them all.
 _SHOWN = 8
+#: What a subscriber and a subscription can do.
+SUBSCRIBER = ("on_subscribe", "on_next", "on_error", "on_complete")
+SUBSCRIPTION = ("request", "cancel")
 
 
 def same(one: Any, other: Any) -> bool:
     """Whether two elements are the same: the same object, or equal.
 
     Where ``==`` raises, gives what is neither true nor false (arrays do), or does not even say that
-    an element equals itself (NaN), they are compared by their ``repr``. Those without one are taken
-    for the same: nothing can be seen of them.
+    an element equals itself (NaN), they are compared by their ``repr``. Elements without one count
+    as the same: nothing can be seen of them.
     """
     if one is other:
         return True
@@ -67,6 +87,7 @@ class ProbeSubscriber:
     ) -> None:
         self._environment = environment
         self.name = environment.name("subscriber")
+        self._subscription_name = self.name.replace("subscriber", "subscription")
         self.signals: list[Signal] = []
         self.subscription: Any = None
         self.requested = 0
@@ -86,7 +107,7 @@ class ProbeSubscriber:
     def on_subscribe(self, subscription: Any, /) -> None:
         outermost = self._enter(("on_subscribe",))
         try:
-            if not has_methods(subscription, "request", "cancel"):
+            if not has_methods(subscription, *SUBSCRIPTION):
                 self._flag(
                     "1.9", "on_subscribe with a subscription (request and cancel)", subscription
                 )
@@ -127,15 +148,15 @@ class ProbeSubscriber:
         finally:
             self._leave(outermost)
 
-    def _flag(self, rule: str, expected: str, seen: object) -> None:
-        self._environment.flag(rule, expected, seen if isinstance(seen, str) else show(seen))
+    def _flag(self, rule: str, expected: str, came: object) -> None:
+        self._environment.flag(rule, expected, came if isinstance(came, str) else show(came))
 
     def _enter(self, signal: Signal) -> bool:
         """Record a signal, judge it; True if no other signal of this subscriber is going on."""
         me = threading.get_ident()
         environment = self._environment
         with environment.changed:
-            environment.history.add(self.name, signal[0], *signal[1:])
+            environment.history.add(f"{self.name}.{_text(signal)}")
             if self._inside is not None and self._inside[0] != me:
                 self._flag(
                     "1.3",
@@ -146,7 +167,7 @@ class ProbeSubscriber:
                 self._flag("1.9", "on_subscribe before any other signal", _text(signal))
             if self.terminal is not None:
                 self._flag(
-                    "1.7", f"nothing after {_text(self.terminal)}", f"{_text(signal)} came after it"
+                    "1.7", f"nothing after {_text(self.terminal)}", f"{_text(signal)} after it"
                 )
             if signal[0] == "on_next":
                 self.received += 1
@@ -178,38 +199,36 @@ class ProbeSubscriber:
                 self._depth = 0
             self._environment.changed.notify_all()
 
-    # -- the test's side ---------------------------------------------------------------------------
+    # -- the check's side --------------------------------------------------------------------------
 
     def request(self, n: Any) -> None:
         """Call ``subscription.request(n)``; that it raises breaks §3.16."""
-        environment = self._environment
-        with environment.changed:
+        with self._environment.changed:
             if type(n) is int and n > 0:
                 self.requested += n
-            environment.history.add(f"{self.name}'s subscription", "request", n)
-        try:
-            environment.call(self.subscription.request, n)
-        except Exception as raised:
-            environment.flag(
-                "3.16", f"request({show(n)}) returns normally", f"it raised {raised!r}"
-            )
+        self._use_subscription("3.16", "request", n)
 
     def cancel(self) -> None:
         """Call ``subscription.cancel()``; that it raises breaks §3.15."""
-        environment = self._environment
-        environment.history.add(f"{self.name}'s subscription", "cancel")
-        try:
-            environment.call(self.subscription.cancel)
-        except Exception as raised:
-            environment.flag("3.15", "cancel() returns normally", f"it raised {raised!r}")
+        self._use_subscription("3.15", "cancel")
 
-    def give_up(self) -> None:
-        """Cancel, if there is anything to cancel, without judging: the test is over."""
+    def _use_subscription(self, rule: str, method: str, *arguments: Any) -> None:
+        environment = self._environment
+        environment.history.do(self._subscription_name, method, *arguments)
+        try:
+            environment.call(getattr(self.subscription, method), *arguments)
+        except Exception as raised:
+            rule = "2.13" if isinstance(raised, ProbeFailed) else rule
+            call = f"{method}({', '.join(map(show, arguments))})"
+            environment.flag(rule, f"{call} returns normally", f"it raised {raised!r}")
+
+    def leave(self) -> None:
+        """Cancel, if there is anything to cancel, without judging: the check is over."""
         if self.subscription is not None and self.terminal is None:
             try:
                 self._environment.call(self.subscription.cancel)
             except Exception as raised:
-                self._environment.history.add(self.name, "give_up", raised)
+                self._environment.history.add(f"the kit's last cancel raised {raised!r}")
 
     @property
     def elements(self) -> list[Any]:
@@ -220,7 +239,7 @@ class ProbeSubscriber:
         """The signals after ``on_subscribe`` that no expectation has taken yet."""
         return [signal for signal in self.signals[self._read :] if signal[0] != "on_subscribe"]
 
-    def seen(self) -> str:
+    def came(self) -> str:
         unread = [_text(signal) for signal in self.unread]
         return (
             ", ".join(unread[:_SHOWN]) + (" ..." if len(unread) > _SHOWN else "")
@@ -228,8 +247,8 @@ class ProbeSubscriber:
             else "nothing"
         )
 
-    def _take(self, rule: str, expected: str) -> Signal:
-        self._environment.wait(lambda: self.unread, rule, expected, self.seen)
+    def _next(self, rule: str, expected: str) -> Signal:
+        self._environment.wait(lambda: self.unread, rule, expected, self.came)
         while True:
             signal = self.signals[self._read]
             self._read += 1
@@ -241,11 +260,11 @@ class ProbeSubscriber:
             lambda: self.subscription is not None,
             rule,
             "on_subscribe",
-            self.seen,
+            self.came,
         )
 
     def expect_element(self, rule: str, expected: str = "on_next") -> Any:
-        signal = self._take(rule, expected)
+        signal = self._next(rule, expected)
         if signal[0] != "on_next":
             raise RuleBroken(rule, expected, _text(signal))
         return signal[1]
@@ -255,7 +274,7 @@ class ProbeSubscriber:
         return [self.expect_element(rule, f"{what} (element {i + 1})") for i in range(count)]
 
     def expect_completion(self, rule: str = "1.5", expected: str = "on_complete") -> None:
-        signal = self._take(rule, expected)
+        signal = self._next(rule, expected)
         if signal[0] != "on_complete":
             raise RuleBroken(rule, expected, _text(signal))
 
@@ -265,7 +284,7 @@ class ProbeSubscriber:
         expected: str = "on_error",
         types: type[BaseException] | tuple[type[BaseException], ...] = BaseException,
     ) -> BaseException:
-        signal = self._take(rule, expected)
+        signal = self._next(rule, expected)
         if signal[0] != "on_error" or not isinstance(signal[1], types):
             raise RuleBroken(rule, expected, _text(signal))
         error: BaseException = signal[1]
@@ -273,10 +292,10 @@ class ProbeSubscriber:
 
     def expect_silence(self, rule: str, expected: str) -> None:
         """Expect that nothing comes for one silence window."""
-        self._environment.expect_quiet(lambda: self.unread, rule, expected, self.seen)
+        self._environment.expect_quiet(lambda: self.unread, rule, expected, self.came)
 
     def expect_end(self) -> None:
-        """Ask once more, as some publishers need, and expect ``on_complete``."""
+        """Expect ``on_complete``; ask once more before, as some publishers need it."""
         if not self.unread:
             self.request(1)
         self.expect_completion("1.5", "on_complete after the last element")
@@ -314,6 +333,11 @@ class ProbeSubscription:
         self._inside: list[tuple[int, str]] = []
         self._read = 0
 
+    @property
+    def demand(self) -> int:
+        """All that was asked for."""
+        return sum(n for n in self.requests if isinstance(n, int))
+
     def request(self, n: Any, /) -> None:
         self._enter(f"request({show(n)})")
         environment = self._environment
@@ -336,7 +360,7 @@ class ProbeSubscription:
     def _enter(self, call: str) -> None:
         me = threading.get_ident()
         environment = self._environment
-        environment.history.add(self.name, call.partition("(")[0])
+        environment.history.add(f"{self.name}.{call}")
         with environment.changed:
             for ident, other in self._inside:
                 if ident != me:
@@ -369,22 +393,22 @@ class ProbeSubscription:
     def unread(self) -> list[Any]:
         return self.requests[self._read :]
 
-    def seen(self) -> str:
+    def came(self) -> str:
         calls = [f"request({show(n)})" for n in self.unread] + ["cancel()"] * self.cancels
         return ", ".join(calls[:_SHOWN]) if calls else "no call on the subscription"
 
     def expect_request(self, rule: str = "2.1", expected: str = "a request(n)") -> int:
-        self._environment.wait(lambda: self.unread, rule, expected, self.seen)
+        self._environment.wait(lambda: self.unread, rule, expected, self.came)
         n: int = self.requests[self._read]
         self._read += 1
         return n
 
     def expect_cancel(self, rule: str, expected: str = "cancel()") -> None:
-        self._environment.wait(lambda: self.cancels, rule, expected, self.seen)
+        self._environment.wait(lambda: self.cancels, rule, expected, self.came)
 
 
 class ProbePublisher:
-    """Signals to a subscriber under test what the test tells it to; keeps no demand."""
+    """Signals to a subscriber under test what the check tells it to; keeps no demand."""
 
     def __init__(
         self, environment: Environment, subscriber: Any, subscription: ProbeSubscription
@@ -393,41 +417,36 @@ class ProbePublisher:
         self.subscriber = subscriber
         self.subscription = subscription
 
-    def subscribe(self, subscriber: Any, /) -> None:
-        """Only so that it is a publisher."""
-
     def send_subscription(self) -> None:
-        self.signal("on_subscribe", self.subscription)
+        self._signal("on_subscribe", self.subscription)
 
     def send_next(self, element: Any) -> None:
-        self.signal("on_next", element)
+        self._signal("on_next", element)
 
     def send_complete(self) -> None:
-        self._terminal("on_complete")
+        self._signal("on_complete")
 
     def send_error(self, error: BaseException) -> None:
-        self._terminal("on_error", error)
+        self._signal("on_error", error)
 
-    def _terminal(self, name: str, *arguments: Any) -> None:
-        def signal() -> None:
-            self.subscription.within = (threading.get_ident(), name)
+    def _signal(self, name: str, *arguments: Any) -> None:
+        """Signal; that this raises breaks §2.13, and what a terminal signal calls breaks §2.3."""
+        environment, subscription = self.environment, self.subscription
+
+        def call() -> None:
+            if name in ("on_complete", "on_error"):
+                subscription.within = (threading.get_ident(), name)
             try:
                 getattr(self.subscriber, name)(*arguments)
             finally:
-                self.subscription.within = None
+                subscription.within = None
 
-        self._call(name, signal, arguments)
-
-    def signal(self, name: str, *arguments: Any) -> None:
-        self._call(name, lambda: getattr(self.subscriber, name)(*arguments), arguments)
-
-    def _call(self, name: str, call: Callable[[], object], arguments: tuple[Any, ...]) -> None:
-        environment = self.environment
-        environment.history.add("subscriber", name, *arguments)
+        shown = tuple(each for each in arguments if each is not subscription)
+        environment.history.do("subscriber", name, *shown)
         try:
             environment.call(call)
         except Exception as raised:
-            text = f"{name}({', '.join(map(show, arguments))})"
+            text = f"{name}({', '.join(map(show, shown))})"
             environment.flag("2.13", f"{text} returns normally", f"it raised {raised!r}")
 
 
@@ -446,15 +465,15 @@ class HelperPublisher:
 
     def subscribe(self, subscriber: Any, /) -> None:
         if subscriber is None:
-            raise NoneSignal("§1.9: subscriber is None")
-        if not has_methods(subscriber, "on_subscribe", "on_next", "on_error", "on_complete"):
+            raise NoneSignalError("§1.9: subscriber is None")
+        if not has_methods(subscriber, *SUBSCRIBER):
             raise TypeError(f"§1.9: {type(subscriber).__name__} lacks a subscriber's methods")
         subscription = _HelperSubscription(subscriber, self._create, self._count, self._failure)
         subscription.start()
 
 
 class _HelperSubscription:
-    """Whoever finds the drain taken leaves its demand to it (§1.3, §3.3)."""
+    """One thread at a time drains; a request that finds it at work leaves its demand (§1.3)."""
 
     def __init__(
         self,
@@ -482,9 +501,9 @@ class _HelperSubscription:
             if self._subscriber is None:
                 return
             if isinstance(n, bool) or not isinstance(n, int):
-                self._invalid = self._invalid or InvalidRequestType(n)
+                self._invalid = self._invalid or InvalidRequestTypeError(n)
             elif n < 1:
-                self._invalid = self._invalid or InvalidRequest(n)
+                self._invalid = self._invalid or InvalidRequestError(n)
             else:
                 self._demand += n
             if self._draining:

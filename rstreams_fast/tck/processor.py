@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck.history import show
-from rstreams_fast.tck.outcome import HookFailed, NotApplicable, RuleBroken
+from rstreams_fast.tck.outcome import RuleBroken
 from rstreams_fast.tck.probes import (
     HelperPublisher,
     ProbePublisher,
@@ -16,10 +15,13 @@ from rstreams_fast.tck.probes import (
     ProbeSubscription,
     same,
 )
-from rstreams_fast.tck.publisher_beyond import PublisherVerification
-from rstreams_fast.tck.subscriber import TestError
-from rstreams_fast.tck.verification import rule
-from rstreams_fast.tck.whitebox import SubscriberWhiteboxVerification, WhiteboxProbe
+from rstreams_fast.tck.publisher import PublisherVerification
+from rstreams_fast.tck.subscriber import (
+    SubscriberWhiteboxVerification,
+    TestError,
+    WhiteboxProbe,
+)
+from rstreams_fast.tck.verification import STRICT, check
 
 __all__ = ["Downstream", "IdentityProcessorVerification"]
 
@@ -28,7 +30,7 @@ _LONG_AGO = 20
 
 
 class _Upstream:
-    """A processor under test, with a publisher above it that the test plays."""
+    """A processor under test, and the kit's publisher above it."""
 
     def __init__(self, verification: IdentityProcessorVerification) -> None:
         environment = verification.environment
@@ -52,24 +54,22 @@ class _Upstream:
     def expect_demand(self) -> None:
         """Wait until the processor has asked for more than it was sent."""
         self._verification.environment.wait(
-            lambda: sum(self.subscription.requests) > self._sent,
+            lambda: self.subscription.demand > self._sent,
             "2.1",
             f"a request upstream for element {self._sent + 1}, which downstream waits for"
             + self._verification._coordination_hint(),
-            self.subscription.seen,
+            self.subscription.came,
         )
 
 
 class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVerification):
     """Verifies a processor: define ``create_identity_processor(buffer_size)`` in a subclass.
 
-    All tests of both sides run on it, and those of a processor as a whole.
+    It runs all checks of both sides, and those of a processor as a whole.
     """
 
     #: How many elements the processor must be able to hold.
     buffer_size: int = 16
-    #: How many subscribers the processor serves at once.
-    max_supported_subscribers: int = UNBOUNDED
     #: Whether it emits only when *all* its subscribers have asked.
     coordinated_emission: bool = False
 
@@ -83,9 +83,12 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     settings: ClassVar[tuple[str, ...]] = (
         *PublisherVerification.settings,
         "buffer_size",
-        "max_supported_subscribers",
         "coordinated_emission",
     )
+    #: A processor need not cancel upstream when its last subscriber cancels.
+    more_needs: ClassVar[dict[str, tuple[str, ...]]] = {
+        "beyond_spec206_stoppingMustCancelTheSubscription": ("cancel upstream",)
+    }
 
     # -- hooks -------------------------------------------------------------------------------------
 
@@ -114,40 +117,29 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         self.environment.call(processor.subscribe, Downstream(probe))
         return processor
 
-    # -- for the tests -----------------------------------------------------------------------------
+    # -- for the checks ----------------------------------------------------------------------------
 
     def _processor(self) -> Any:
-        processor = self._hook("create_identity_processor", self.buffer_size)
-        if processor is None:
-            raise HookFailed("create_identity_processor returned None")
-        return processor
-
-    def _needs_subscribers(self, count: int) -> None:
-        if count > self.max_supported_subscribers:
-            raise NotApplicable(
-                f"needs {count} subscribers, and max_supported_subscribers is "
-                f"{self.max_supported_subscribers}"
-            )
+        return self._make("create_identity_processor", self.buffer_size)
 
     def _coordination_hint(self) -> str:
         if self.coordinated_emission:
             return ""
         return " (if it emits only when all its subscribers have asked, set coordinated_emission)"
 
-    def _expect_same(self, subscriber: ProbeSubscriber, sent: Any, number: str) -> None:
+    def _expect_same(self, subscriber: ProbeSubscriber, sent: Any, rule: str) -> None:
         expected = f"on_next({show(sent)}) at {subscriber.name}" + self._coordination_hint()
-        got = subscriber.expect_element(number, expected)
+        got = subscriber.expect_element(rule, expected)
         if not same(got, sent):
-            raise RuleBroken(number, expected, f"on_next({show(got)})")
+            raise RuleBroken(rule, expected, f"on_next({show(got)})")
 
     # -- 4: processor ------------------------------------------------------------------------------
 
-    @rule("1.4")
+    @check("1.4")
     def required_spec104_mustCallOnErrorOnAllItsSubscribersIfItEncountersANonRecoverableError(
         self,
     ) -> None:
         """An error from upstream reaches each of two subscribers, asked or not.
-
         Look at on_error of the processor: it must go through all its subscribers.
         """
         self._needs_subscribers(2)
@@ -167,16 +159,15 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
             self._expect_same_error(subscriber, error, "1.4")
 
     @staticmethod
-    def _expect_same_error(subscriber: ProbeSubscriber, error: BaseException, number: str) -> None:
+    def _expect_same_error(subscriber: ProbeSubscriber, error: BaseException, rule: str) -> None:
         expected = f"on_error({show(error)}) at {subscriber.name}"
-        got = subscriber.expect_error(number, expected)
+        got = subscriber.expect_error(rule, expected)
         if got is not error:
-            raise RuleBroken(number, expected, f"on_error({show(got)})")
+            raise RuleBroken(rule, expected, f"on_error({show(got)})")
 
-    @rule("4.2")
+    @check("4.2", establishes="errors passed on")
     def mustImmediatelyPassOnOnErrorEventsReceivedFromItsUpstreamToItsDownstream(self) -> None:
         """An error from upstream goes downstream at once, without a request.
-
         Look at on_error of the processor: it waits for no demand.
         """
         stage = _Upstream(self)
@@ -185,10 +176,9 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         stage.publisher.send_error(error)
         self._expect_same_error(subscriber, error, "4.2")
 
-    @rule("2.1")
+    @check("2.1", needs="elements passed on")
     def required_mustRequestFromUpstreamForElementsThatHaveBeenRequestedLongAgo(self) -> None:
         """What one subscriber asked for long ago is still asked for upstream, beside another one.
-
         Look at how the demands of several subscribers become one demand upstream.
         """
         self._needs_subscribers(2)
@@ -216,10 +206,9 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         for subscriber in (first, second):
             subscriber.expect_completion("1.5", "on_complete after that of upstream")
 
-    @rule("4.1")
+    @check("4.1", establishes="elements passed on")
     def beyond_spec401_everyElementMustPassInOrder(self) -> None:
         """Three times its buffer's worth of elements go through, each once and in order.
-
         Look at the buffer: where it wraps, and where it is full or empty.
         """
         stage = _Upstream(self)
@@ -232,17 +221,16 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         stage.publisher.send_complete()
         subscriber.expect_end()
 
-    @rule("4.1")
+    @check("4.1", needs="elements passed on")
     def beyond_spec401_whatIsBufferedMustPassBeforeTheEnd(self) -> None:
-        """What upstream sent before on_complete comes before on_complete, however late it is asked.
-
+        """Elements that upstream sent before on_complete come before it, even if asked for late.
         Look at on_complete of the processor: it waits until the buffer is empty.
         """
         stage = _Upstream(self)
         subscriber = stage.downstream()
         subscriber.request(1)
         stage.expect_demand()
-        asked = min(sum(stage.subscription.requests), self.buffer_size)
+        asked = min(stage.subscription.demand, self.buffer_size)
         sent = [stage.send() for _ in range(asked)]
         stage.publisher.send_complete()
         self._expect_same(subscriber, sent[0], "4.1")
@@ -251,10 +239,9 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
             self._expect_same(subscriber, element, "4.1")
         subscriber.expect_end()
 
-    @rule("4.1")
+    @check("4.1", needs="elements passed on, errors passed on")
     def beyond_spec401_failureInMidStreamMustPass(self) -> None:
         """An error after some elements goes downstream, and nothing follows it.
-
         Look at on_error of the processor: what it does with elements that are buffered.
         """
         stage = _Upstream(self)
@@ -268,10 +255,9 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         subscriber.request(3)
         subscriber.expect_silence("1.7", "nothing after on_error")
 
-    @rule("4.1")
+    @check("4.1", needs="elements passed on")
     def beyond_spec401_cancelOfOneSubscriberMustNotCancelUpstream(self) -> None:
         """When one of two subscribers cancels, upstream goes on for the other.
-
         Look at cancel of the processor's subscriptions: it looks whether it was the last one.
         """
         self._needs_subscribers(2)
@@ -284,10 +270,9 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         if stage.subscription.cancels:
             raise RuleBroken("4.1", "no cancel() upstream while there is a subscriber", "cancel()")
 
-    @rule("4.1")
-    def beyond_optional_spec401_cancelOfTheLastSubscriberShouldCancelUpstream(self) -> None:
+    @check("4.1", STRICT, establishes="cancel upstream")
+    def beyond_spec401_cancelOfTheLastSubscriberShouldCancelUpstream(self) -> None:
         """When its only subscriber cancels, the processor cancels upstream.
-
         Look at cancel of the processor's subscriptions. Staying alive may be a choice.
         """
         stage = _Upstream(self)
@@ -299,11 +284,10 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
             "4.1", "cancel() upstream after the last cancel downstream"
         )
 
-    @rule("4.1")
-    def beyond_optional_spec401_demandUpstreamShouldStayWithinTheBuffer(self) -> None:
+    @check("4.1", STRICT, needs="elements passed on")
+    def beyond_spec401_demandUpstreamShouldStayWithinTheBuffer(self) -> None:
         """What is asked of upstream is at most what downstream asked for plus ``buffer_size``.
-
-        Look at request upstream: what nobody has asked for must fit into the buffer.
+        Look at request upstream: what no subscriber has asked for must fit into the buffer.
         """
         stage = _Upstream(self)
         subscriber = stage.downstream()
@@ -311,15 +295,15 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         stage.expect_demand()
         bound = 1 + self.buffer_size
         self.environment.expect_quiet(
-            lambda: sum(stage.subscription.requests) > bound,
+            lambda: stage.subscription.demand > bound,
             "4.1",
             f"at most {bound} elements asked for upstream",
-            lambda: f"{sum(stage.subscription.requests)} were",
+            lambda: f"{stage.subscription.demand}",
         )
 
 
 class Downstream:
-    """A subscriber below a processor: what it hears, the probe hears."""
+    """A subscriber below a processor: it passes its signals to the probe."""
 
     def __init__(self, probe: WhiteboxProbe) -> None:
         self._probe = probe

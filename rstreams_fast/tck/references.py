@@ -1,4 +1,4 @@
-"""Whether an object dies: references that are kept too long."""
+"""Whether an object is collected: references that are kept too long."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _FIRST_PAUSE = 0.001
 def expect_collected(
     environment: Environment,
     reference: weakref.ref[Any],
-    number: str,
+    rule: str,
     expected: str,
-    timeout: float,
+    timeout: float | None = None,
 ) -> None:
-    """Expect that the referent is collected; ``number`` is the rule that is broken otherwise.
+    """Expect that the referent is collected; ``rule`` is the one that is broken otherwise.
 
-    What is let go of in another thread may take a while, so collections are repeated.
+    Another thread may need a while to drop its reference, so collections are repeated.
     """
     # A lock, not an event: its referent may die while this very thread is within the event's own
     # lock, and setting it would take that again.
     gone = threading.Lock()
     gone.acquire()
     watch = _watch(reference, gone)
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + (environment.timeout if timeout is None else timeout)
     pause = _FIRST_PAUSE
     while reference() is not None:
         gc.collect()
@@ -42,7 +42,7 @@ def expect_collected(
             break
         environment.verify()
         if time.monotonic() > deadline:
-            raise RuleBroken(number, expected, f"it lives on, kept by {_keepers(reference)}")
+            raise RuleBroken(rule, expected, f"it is kept alive by {_keepers(reference)}")
         pause = min(2 * pause, environment.silence)
     del watch
 

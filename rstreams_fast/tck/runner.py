@@ -1,72 +1,163 @@
-"""Runs verifications without pytest."""
+"""Runs the checks of a verification without pytest, and orders what they found."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
-from rstreams_fast.tck.outcome import (
-    HookFailed,
-    NotApplicable,
-    OptionalNotMet,
-    RuleBroken,
-    Untested,
-)
-from rstreams_fast.tck.verification import Test, Verification, list_tests
+from rstreams_fast.tck.outcome import HookFailed, NotApplicable, RuleBroken
+from rstreams_fast.tck.rules import MEND_FIRST, RULES
+from rstreams_fast.tck.verification import GRADES, Check, Verification, list_checks
 
-__all__ = ["BROKEN", "ERROR", "KEPT", "NOT_APPLICABLE", "NOT_MET", "UNTESTED", "Result", "run"]
+__all__ = [
+    "BROKEN",
+    "ERROR",
+    "KEPT",
+    "NOT_APPLICABLE",
+    "NOT_JUDGED",
+    "Finding",
+    "Result",
+    "Verdicts",
+    "fails",
+    "order_findings",
+    "run",
+    "summary",
+]
 
 KEPT = "kept"
 BROKEN = "broken"
-NOT_MET = "optional: not met"
 NOT_APPLICABLE = "not applicable"
-UNTESTED = "untested"
+NOT_JUDGED = "not judged"
 ERROR = "could not run"
+
+#: Seconds that broken checks may take, all together, before the others are left.
+PATIENCE: Final = 15.0
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one test."""
+    """What became of one check."""
 
-    test: Test
+    check: Check
     outcome: str  #: one of the words above
     message: str  #: why, if not kept
     seconds: float
+    broken: RuleBroken | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            **asdict(self.test),
+            **asdict(self.check),
             "outcome": self.outcome,
+            "broken_rule": self.broken.rule if self.broken else "",
             "message": self.message,
             "seconds": round(self.seconds, 4),
         }
 
 
-def run(make: Callable[[], Verification], tests: list[Test] | None = None) -> Iterator[Result]:
-    """Run every test, or ``tests``, each on a verification of its own made by ``make``."""
-    for test in list_tests(type(make())) if tests is None else tests:
+def fails(grade: str, fail_on: str) -> bool:
+    """Whether a rule that is broken at ``grade`` is a failure where ``fail_on`` is asked for."""
+    return GRADES.index(grade) <= GRADES.index(fail_on)
+
+
+class Verdicts:
+    """What is known of one implementation so far: which checks need not be run any more."""
+
+    def __init__(self) -> None:
+        self._missing: dict[str, str] = {}  # what is not established: the check that broke
+        self._lost = 0.0
+
+    def obstacle(self, check: Check) -> str:
+        """Why this check is not to be run; empty if it is."""
+        for need in check.needs:
+            if need in self._missing:
+                cause = self._missing[need]
+                if check.establishes:
+                    self._missing[check.establishes] = cause
+                return f"needs {need}; see {cause}"
+        if self._lost > PATIENCE:
+            return (
+                f"broken checks have taken {self._lost:.0f} s; mend those first, or choose this one"
+            )
+        return ""
+
+    def note(self, check: Check, outcome: str, seconds: float) -> None:
+        if outcome in (BROKEN, ERROR):
+            self._lost += seconds
+            if check.establishes:
+                self._missing[check.establishes] = check.name
+
+
+def run(make: Callable[[], Verification], checks: list[Check] | None = None) -> Iterator[Result]:
+    """Run every check, or ``checks``, each on a verification of its own made by ``make``."""
+    verdicts = Verdicts()
+    for check in list_checks(type(make())) if checks is None else checks:
+        obstacle = verdicts.obstacle(check)
+        if obstacle:
+            yield Result(check, NOT_JUDGED, obstacle, 0.0)
+            continue
         start = time.perf_counter()
-        outcome, message = _run_one(make(), test)
-        yield Result(test, outcome, message, time.perf_counter() - start)
+        outcome, message, broken = _run_one(make(), check)
+        seconds = time.perf_counter() - start
+        verdicts.note(check, outcome, seconds)
+        yield Result(check, outcome, message, seconds, broken)
 
 
-def _run_one(verification: Verification, test: Test) -> tuple[str, str]:
+def _run_one(verification: Verification, check: Check) -> tuple[str, str, RuleBroken | None]:
     try:
-        getattr(verification, test.name)()
+        getattr(verification, check.name)()
     except RuleBroken as broken:
-        return BROKEN, str(broken)
-    except OptionalNotMet as not_met:
-        return NOT_MET, str(not_met.broken)
+        return BROKEN, str(broken), broken
     except NotApplicable as reason:
-        return NOT_APPLICABLE, str(reason)
-    except Untested as reason:
-        return UNTESTED, str(reason)
+        return NOT_APPLICABLE, str(reason), None
     except HookFailed as failed:
-        return ERROR, str(failed)
+        return ERROR, str(failed), None
     except KeyboardInterrupt:
         raise
-    except BaseException as raised:  # what a hook skips its test by, say
-        return ERROR, f"{type(raised).__name__}: {raised}"
-    return KEPT, ""
+    except BaseException as raised:  # what a hook skips its test by, for example
+        return ERROR, f"{type(raised).__name__}: {raised}", None
+    return KEPT, "", None
+
+
+# -- what to mend ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Finding:
+    """One broken rule: the failure that shows it best, and the other checks that met it."""
+
+    grade: str
+    broken: RuleBroken
+    others: list[str]
+
+
+def order_findings(broken: Iterable[RuleBroken]) -> list[Finding]:
+    """Each broken rule once, in the order to mend: by grade, then the most fundamental first."""
+    found: dict[tuple[str, str], Finding] = {}
+    for each in broken:
+        finding = found.setdefault((each.grade, each.rule), Finding(each.grade, each, []))
+        if finding.broken is not each:
+            finding.others.append(each.check)
+    return sorted(found.values(), key=_place)
+
+
+def _place(finding: Finding) -> tuple[int, int]:
+    rule = finding.broken.rule
+    order = [*MEND_FIRST, *(other for other in RULES if other not in MEND_FIRST)]
+    return GRADES.index(finding.grade), order.index(rule)
+
+
+def summary(findings: list[Finding], fail_on: str) -> Iterator[str]:
+    """The list of broken rules in the order to mend them, as lines of text."""
+    grade = ""
+    for number, finding in enumerate(findings, 1):
+        if finding.grade != grade:
+            grade = finding.grade
+            weight = "a failure" if fails(grade, fail_on) else "told, no failure"
+            yield f"broken at grade {grade} ({weight}), the first to mend first:"
+        first, *rest = finding.broken.brief().splitlines()
+        yield f"{number:>3}. {first}"
+        yield from (f"    {line}" for line in rest)
+        if finding.others:
+            yield f"      the same rule fails in {', '.join(finding.others)}"

@@ -1,4 +1,4 @@
-"""What every verification shares: settings, the wrapping of a test, and the list of its tests."""
+"""What all verifications share: checks and their grades, settings, and how one check is run."""
 
 from __future__ import annotations
 
@@ -6,35 +6,27 @@ import functools
 import inspect
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Final
 
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show
-from rstreams_fast.tck.outcome import (
-    HookFailed,
-    NotApplicable,
-    OptionalNotMet,
-    RuleBroken,
-    Untested,
-    raised_by,
-)
+from rstreams_fast.tck.outcome import HookFailed, NotApplicable, RuleBroken, raised_by
 
-__all__ = ["Test", "Verification", "list_tests", "rule"]
+__all__ = ["GRADES", "PYTHON", "SPEC", "STRICT", "Check", "Verification", "check", "list_checks"]
 
-#: How the names of tests begin, and what follows when one fails. ``beyond`` marks the tests that
-#: the official kit does not have; all others bear its names.
-REQUIRED, OPTIONAL, STOCHASTIC, UNTESTED = "required", "optional", "stochastic", "untested"
-BEYOND = "beyond"
+#: What a check judges by: what the specification says must be; how Python maps the types of Java;
+#: what a careful implementation does, also where the other side breaks a rule first.
+SPEC, PYTHON, STRICT = "spec", "python", "strict"
+GRADES: Final = (SPEC, PYTHON, STRICT)
 
-_TEST = "__tck_test__"
-#: Settings that may be 0; of all others that makes no sense.
-_MAY_BE_ZERO = frozenset({"max_elements", "signals_after_cancel"})
+_CHECK = "__tck_check__"
 _SUBSCRIBER = ("on_subscribe", "on_next", "on_error", "on_complete")
-#: The methods without which there is nothing to judge, of what the hooks make.
+#: The methods without which there is nothing to judge, of what each hook makes.
 _METHODS = {
     "create_publisher": ("subscribe",),
     "create_failed_publisher": ("subscribe",),
@@ -45,206 +37,193 @@ _METHODS = {
     "create_identity_processor": (*_SUBSCRIBER, "subscribe"),
 }
 _Method = Callable[[Any], None]
-V = TypeVar("V", bound="Verification")
 
 
 @dataclass(frozen=True)
-class Test:
-    """One test of the kit."""
+class Check:
+    """One row of the table of checks."""
 
-    __test__ = False  # pytest: not a class of tests
-
-    name: str
-    rule: str  #: such as ``"1.9"``; empty for a test of the hooks themselves
-    kind: str  #: required, optional, stochastic or untested
-    beyond: bool  #: not in the official kit
-    what: str  #: what it checks
+    name: str  #: that of the official kit, or ``beyond_...`` for what that kit lacks
+    rule: str  #: such as ``"1.9"``
+    grade: str  #: one of ``GRADES``
+    title: str  #: what it checks
     look: str  #: where to look when it fails
-    strict: bool = False  #: optional as to its hook only: with it, a failure is a breach
+    needs: tuple[str, ...]  #: what must have been established before
+    establishes: str  #: what other checks may need
+
+    @property
+    def is_official(self) -> bool:
+        """Whether the official kit has it, under the same name."""
+        return not self.name.startswith("beyond_")
 
 
-def rule(number: str, *, strict: bool = False) -> Callable[[_Method], _Method]:
-    """Make a method a test of the rule ``number``. Its name says the kind, its docstring the rest.
+def check(
+    rule: str, grade: str = SPEC, *, needs: str = "", establishes: str = ""
+) -> Callable[[_Method], _Method]:
+    """Make a method a check of the rule ``rule``.
 
-    The first paragraph of the docstring is what it checks; one that begins with ``Look`` tells
-    where to look when it fails. ``strict`` is for a test that is optional only in that its hook is.
+    Its docstring says what it checks and, from ``Look at`` on, where to look when it fails.
+    ``needs`` names what another check ``establishes``, several names with commas: without it this
+    check is not run, since it could only fail again.
     """
 
     def wrap(method: _Method) -> _Method:
-        name = method.__name__
-        first, _, rest = name.partition("_")
-        beyond = first == BEYOND
-        kind = OPTIONAL if beyond and rest.startswith(OPTIONAL) else first
-        if kind not in (OPTIONAL, STOCHASTIC, UNTESTED):
-            kind = REQUIRED
-        paragraphs = inspect.cleandoc(method.__doc__ or "").split("\n\n")
-        plain = [" ".join(paragraph.split()) for paragraph in paragraphs]
-        look = next((text for text in plain if text.startswith("Look ")), "")
-        test = Test(name, number, kind, beyond, plain[0], look.removeprefix("Look "), strict)
+        title, _, look = " ".join((method.__doc__ or "").split()).partition(" Look at ")
+        needed = tuple(filter(None, needs.split(", ")))
+        row = Check(method.__name__, rule, grade, title, look, needed, establishes)
 
         @functools.wraps(method)
         def run(self: Verification) -> None:
             __tracebackhide__ = True
-            self._conduct(test, method)
+            self._conduct(row, method)
 
-        setattr(run, _TEST, test)
+        setattr(run, _CHECK, row)
         return run
 
     return wrap
 
 
-def list_tests(verification: type[Verification]) -> list[Test]:
-    """The tests of a verification: by rule, the official kit's first."""
-    found: dict[str, Test] = {}
+def list_checks(verification: type[Verification]) -> list[Check]:
+    """The table of a verification: first what others need, then by rule."""
+    found: dict[str, Check] = {}
     for base in reversed(verification.__mro__):
         for name, value in vars(base).items():
-            test = getattr(value, _TEST, None)
-            if test is not None:
-                found[name] = test
-    return sorted(found.values(), key=lambda test: (_order(test), test.beyond))
+            row: Check | None = getattr(value, _CHECK, None)
+            if row is not None:
+                more = verification.more_needs.get(name, ())
+                found[name] = replace(row, needs=row.needs + more)
+    by_what = {row.establishes: row for row in found.values() if row.establishes}
 
+    def depth(row: Check) -> int:
+        return 1 + max((depth(by_what[need]) for need in row.needs), default=0)
 
-def _order(test: Test) -> tuple[int, ...]:
-    return tuple(int(part) for part in test.rule.split(".")) if test.rule else (0,)
+    def place(row: Check) -> tuple[Any, ...]:
+        number = tuple(map(int, row.rule.split(".")))
+        return (not row.establishes, depth(row) if row.establishes else 0, number, row.name)
+
+    return sorted(found.values(), key=place)
 
 
 class Verification:
-    """The settings of every verification. One instance serves one test at a time."""
+    """The settings of every verification. One instance serves one check at a time."""
 
     #: Seconds that something which must happen may take. Only a broken implementation uses it up.
     timeout: float = 3.0
     #: Seconds without a signal that count as silence.
     silence: float = 0.05
-    #: Seconds after which a whole test that does not return is given up as hung.
-    limit: float = 30.0
-    #: Whether to leave out the tests that find a breach only with some luck.
-    skip_stochastic: bool = False
+    #: The grade up to which a broken rule is a failure: ``spec``, ``python`` or ``strict``.
+    fail_on: str = SPEC
+    #: Checks of grade ``strict`` that do not apply, by name, with ``*`` and ``?``: what the
+    #: implementation chooses not to do, and the specification does not ask for.
+    not_claimed: tuple[str, ...] = ()
     #: Whether hooks, publishers and subscribers may only be called on a running asyncio loop. The
     #: kit then runs one in a thread of its own and makes every call there; hooks may be coroutine
-    #: functions. Tests that call from several threads do not apply.
+    #: functions. Checks that call from several threads do not apply.
     asyncio_bound: bool = False
 
     #: The hook that makes a class a verification of something.
     essential_hook: ClassVar[str] = ""
-    #: Every hook and every setting, for those who do not inherit.
+    #: Every hook and every setting, for classes that do not inherit.
     hooks: ClassVar[tuple[str, ...]] = ()
     settings: ClassVar[tuple[str, ...]] = (
         "timeout",
         "silence",
-        "limit",
-        "skip_stochastic",
+        "fail_on",
+        "not_claimed",
         "asyncio_bound",
     )
+    #: By name of a check: what it needs in this verification beside what it says itself.
+    more_needs: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     environment: Environment
 
     def test_is_collected_by_the_plugin(self) -> None:
         """Fail under a pytest that would otherwise find no test in this class and say nothing."""
         raise RuntimeError(
-            "the pytest plugin of rstreams_fast is not loaded, so that no test of "
+            "the pytest plugin of rstreams_fast is not loaded, so no check of "
             f"{type(self).__name__} is collected: run pytest with -p rstreams_fast.tck.plugin"
         )
 
     @classmethod
     def is_complete(cls) -> bool:
-        """Whether the hook without which there is nothing to verify is there."""
+        """Whether the hook is there without which there is nothing to verify."""
         return bool(cls.essential_hook) and cls._has(cls.essential_hook)
 
     @classmethod
     def _has(cls, hook: str) -> bool:
         """Whether a hook comes from the user, not from the kit."""
-        for base in cls.__mro__:
-            if hook in vars(base):
-                return not base.__module__.startswith(__package__ + ".")
-        return False
+        return not next(base for base in cls.__mro__ if hook in vars(base)).__module__.startswith(
+            f"{__package__}."
+        )
 
     def check_settings(self) -> None:
-        """Refuse a setting of the wrong type or size, which the implementation would be blamed for:
-        ``HookFailed`` names it.
+        """Refuse a setting of the wrong type or size, for which the implementation would be
+        blamed: ``HookFailed`` names it.
         """
         for name in self.settings:
-            self._check_setting(name)
+            value = getattr(self, name)
+            default = next(
+                vars(base)[name]
+                for base in type(self).__mro__
+                if name in vars(base) and base.__module__.startswith(f"{__package__}.")
+            )
+            right, wanted = _judge_setting(name, value, default)
+            if not right:
+                raise HookFailed(f"{name} must be {wanted}, is {show(value)}")
 
-    def _check_setting(self, name: str) -> None:
-        value = getattr(self, name)
-        default = next(
-            vars(base)[name]
-            for base in type(self).__mro__
-            if name in vars(base) and base.__module__.startswith(__package__ + ".")
-        )
-        if isinstance(default, bool):
-            right, wanted = isinstance(value, bool), "True or False"
-        elif isinstance(default, int):
-            least = 0 if name in _MAY_BE_ZERO else 1
-            right = isinstance(value, int) and not isinstance(value, bool) and value >= least
-            wanted = f"an int >= {least}"
-        else:
-            right = isinstance(value, int | float) and not isinstance(value, bool)
-            right = right and 0 < value <= threading.TIMEOUT_MAX
-            wanted = "seconds, a finite number > 0"
-        if not right:
-            raise HookFailed(f"{name} must be {wanted}, is {show(value)}")
+    # -- one check ---------------------------------------------------------------------------------
 
-    # -- one test ----------------------------------------------------------------------------------
-
-    def _conduct(self, test: Test, method: _Method) -> None:
+    def _conduct(self, row: Check, method: _Method) -> None:
         __tracebackhide__ = True
         self.check_settings()
-        if test.kind == UNTESTED:
-            raise Untested(test.what)
-        if test.kind == STOCHASTIC and self.skip_stochastic:
-            raise NotApplicable("skip_stochastic is set")
-        raised = self._run_within_limit(test, method)
-        if raised is None:
-            return
+        if row.grade == STRICT and any(fnmatchcase(row.name, each) for each in self.not_claimed):
+            raise NotApplicable("not_claimed names it")
+        raised = self._run_in_a_thread(row, method)
         if isinstance(raised, RuleBroken):
-            raised.test, raised.look = test.name, test.look
+            raised.check, raised.grade = row.name, row.grade
+            raised.title, raised.look = row.title, row.look
+            raised.done = self.environment.history.done()
             raised.history = str(self.environment.history)
-            if test.kind == OPTIONAL and not test.strict:
-                raise OptionalNotMet(raised) from None
-        raise raised
+        if raised is not None:
+            raise raised
 
-    def _run_within_limit(self, test: Test, method: _Method) -> BaseException | None:
-        """Run in a thread of its own: a call that never returns is a failure then, not a hang."""
+    def _run_in_a_thread(self, row: Check, method: _Method) -> BaseException | None:
+        """Give up a check in which nothing has happened for longer than any wait of the kit."""
+        self._make_environment()
         raised: list[BaseException] = []
 
         def main() -> None:
             try:
-                with self._environment():
+                try:
                     method(self)
                     self.environment.verify()
+                finally:
+                    self.environment.release()
             except BaseException as error:  # handed to the caller below
                 raised.append(error)
 
         thread = threading.Thread(target=main, name="tck", daemon=True)
         thread.start()
-        thread.join(self.limit)
-        if thread.is_alive():
-            frame = sys._current_frames().get(thread.ident or 0)
-            stack = "".join(traceback.format_stack(frame)[-3:]) if frame else "?"
-            return RuleBroken(
-                test.rule,
-                f"every call returns within {self.limit} s",
-                f"one has not (if it is only slow, raise the setting limit):\n{stack.rstrip()}",
-            )
+        longest = 3 * self.timeout + 1
+        while thread.is_alive():
+            idle = time.monotonic() - self.environment.history.last
+            if idle > longest:
+                frame = sys._current_frames().get(thread.ident or 0)
+                stack = "".join(traceback.format_stack(frame)[-3:]) if frame else "?"
+                return RuleBroken(
+                    row.rule,
+                    f"every call returns within {longest:g} s (raise timeout if yours is slow)",
+                    f"this call has not returned:\n{stack.rstrip()}",
+                )
+            thread.join(longest - idle + 0.01)
         return raised[0] if raised else None
 
-    @contextmanager
-    def _environment(self) -> Iterator[None]:
-        loop = None
-        if self.asyncio_bound:
-            from rstreams_fast.tck.loop import LoopThread
+    def _make_environment(self) -> None:
+        self.environment = Environment(
+            timeout=self.timeout, silence=self.silence, on_loop=self.asyncio_bound
+        )
 
-            loop = LoopThread()
-        self.environment = Environment(timeout=self.timeout, silence=self.silence, loop=loop)
-        try:
-            yield
-        finally:
-            self.environment.release()
-            if loop is not None:
-                loop.close(self.timeout)
-
-    # -- for the tests -----------------------------------------------------------------------------
+    # -- for the checks ----------------------------------------------------------------------------
 
     def _hook(self, name: str, *arguments: Any) -> Any:
         """What a hook returns; ``HookFailed`` if it raises, is a coroutine without a loop, or makes
@@ -265,6 +244,47 @@ class Verification:
                     raise HookFailed(f"{name} returned {show(made)}, which has no method {method}")
         return made
 
+    def _make(self, name: str, *arguments: Any) -> Any:
+        """What a hook returns that must return something."""
+        made = self._hook(name, *arguments)
+        if made is None:
+            raise HookFailed(f"{name} returned None")
+        return made
+
+    def _make_if_there(self, name: str, *arguments: Any) -> Any:
+        """What an optional hook returns."""
+        made = self._hook(name, *arguments)
+        if made is None:
+            raise NotApplicable(f"there is no {name}")
+        return made
+
     def _needs_threads(self) -> None:
         if self.asyncio_bound:
             raise NotApplicable("asyncio_bound: all calls come from one loop")
+
+    def _call_from_a_new_thread(self, call: Callable[[], object], rule: str) -> None:
+        """Call from a thread that ``threading`` did not make, and wait until it has returned."""
+        ended = self.environment.start(call, rule)
+        self.environment.wait(ended.is_set, rule, "the call returns", lambda: "it has not returned")
+
+
+#: Settings that may be 0; for all others 0 makes no sense.
+_MAY_BE_ZERO = frozenset({"max_elements", "signals_after_cancel"})
+
+
+def _judge_setting(name: str, value: object, default: object) -> tuple[bool, str]:
+    """Whether a setting is of the right type and size, and what that would be."""
+    if isinstance(default, tuple):
+        right = isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+        return right, "a tuple of names of checks"
+    if isinstance(default, str):
+        return value in GRADES, f"one of {', '.join(GRADES)}"
+    if isinstance(default, bool):
+        return isinstance(value, bool), "True or False"
+    if isinstance(default, int):
+        least = 0 if name in _MAY_BE_ZERO else 1
+        right = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        return right, f"an int >= {least}"
+    right = isinstance(value, int | float) and not isinstance(value, bool)
+    right = right and 0 < value <= threading.TIMEOUT_MAX  # type: ignore[operator]
+    return right, "seconds, a finite number > 0"

@@ -17,7 +17,7 @@ from tests.helpers import DEADLINE
 MODULES = {
     "c": "rstreams_fast.core._cython",
     "cffi": "rstreams_fast.core._cffi",
-    "python": "rstreams_fast.core._python",
+    "python": "rstreams_fast.core._spec",
 }
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 if sys.implementation.name != "cpython":

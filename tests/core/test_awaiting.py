@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rstreams_fast.errors import NoneSignal, OverlappingCalls, RingClosed
+from rstreams_fast.errors import NoneSignalError, OverlappingCallsError, RingClosed
 from tests.helpers import DEADLINE, run_threads, start_thread
 
 
@@ -170,9 +170,9 @@ def test_who_waits_is_inside(make: Any) -> None:
         both = make(1)
         getting = await parked(both.get())
         for call in (both.poll, lambda: both.ring.arm(pytest.fail), both.ring.get):
-            with pytest.raises(OverlappingCalls, match="consumer side"):
+            with pytest.raises(OverlappingCallsError, match="consumer side"):
                 call()
-        with pytest.raises(OverlappingCalls):
+        with pytest.raises(OverlappingCallsError):
             await both.get()
         both.offer(1)
         assert await getting == 1
@@ -182,9 +182,9 @@ def test_who_waits_is_inside(make: Any) -> None:
             lambda: both.offer(3),
             lambda: both.ring.arm_producer(pytest.fail),
         ):
-            with pytest.raises(OverlappingCalls, match="producer side"):
+            with pytest.raises(OverlappingCallsError, match="producer side"):
                 call()
-        with pytest.raises(OverlappingCalls):
+        with pytest.raises(OverlappingCallsError):
             await both.put(3)
         assert both.poll() == 1
         await putting
@@ -283,7 +283,7 @@ def test_a_coroutine_that_is_dropped_leaves_its_side(make: Any) -> None:
             assert isinstance(future, asyncio.Future)
 
         runner.run(begin())
-        with pytest.raises(OverlappingCalls):
+        with pytest.raises(OverlappingCallsError):
             both.poll()
         waiting.close()
         assert both.poll() is None
@@ -383,20 +383,32 @@ def test_cancelled_again_and_again_nothing_is_lost(make: Any) -> None:
 
 def test_arguments_are_checked(core: Any) -> None:
     async def main() -> None:
-        with pytest.raises(NoneSignal):
+        with pytest.raises(NoneSignalError):
             await core.SpscRing(1).aput(None)
         ring = core.RecordRing("i8", 2)
         with pytest.raises(TypeError, match="dtype"):
             await ring.aput(np.zeros(1))
         with pytest.raises(ValueError, match="max"):
             await ring.aget(0)
-        assert await ring.aput(np.arange(5)) == 2
+        with pytest.raises(TimeoutError) as late:
+            async with asyncio.timeout(0.01):
+                await ring.aput(np.arange(5))
+        assert late.value.__cause__ is not None
+        assert late.value.__cause__.__notes__ == ["aput: 2 of 5 records were put in"]
         view = ring.peek(1)
         with pytest.raises(BufferError, match="aget while a view"):
             await ring.aget()
         del view
         assert (await ring.aget()).tolist() == [0, 1]
-        assert await ring.aput(np.arange(0)) == 0
+        await ring.aput(np.arange(0))
+        both = asyncio.gather(ring.aput(np.arange(5)), take(ring, 5))
+        assert (await both)[1] == [0, 1, 2, 3, 4]
+
+    async def take(ring: Any, count: int) -> list[int]:
+        taken: list[int] = []
+        while len(taken) < count:
+            taken += (await ring.aget()).tolist()
+        return taken
 
     run(main())
 

@@ -6,17 +6,14 @@ import ast
 import inspect
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import pytest
 
-import rstreams_fast.core as core_package
 from tests.core.conftest import BACKENDS, load
 from tests.helpers import run_python
 
 NAMES = (
-    "Baton",
     "BurstIterator",
     "CallWindow",
     "DemandCounter",
@@ -61,6 +58,16 @@ def test_an_unknown_backend_is_refused(unknown: str) -> None:
     assert "c, cffi, python" in done.stderr
 
 
+def test_the_command_tells_it_in_one_sentence() -> None:
+    command = "import sys; from rstreams_fast_command import main; sys.exit(main())"
+    done = run(f"import sys; sys.argv[1:] = ['info']; {command}", "rust")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "rstreams-fast: RSTREAMS_FAST_BACKEND='rust' is unknown; "
+        "it must be one of c, cffi, python\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("backend", "missing"),
     [("c", "rstreams_fast.core._cython.ring"), ("cffi", "rstreams_fast.core._cffi._raw")],
@@ -69,7 +76,7 @@ def test_a_backend_that_is_not_built_says_how_to_build_it(backend: str, missing:
     program = f"import sys; sys.modules[{missing!r}] = None; import rstreams_fast"
     done = run(program, backend)
     assert done.returncode != 0
-    assert "BackendUnavailable" in done.stderr
+    assert "BackendUnavailableError" in done.stderr
     assert f"the backend '{backend}' is not built" in done.stderr
     assert "pip install ." in done.stderr
     other = run(program, "python")  # another one does not need it
@@ -121,33 +128,6 @@ def test_the_gil_stays_off() -> None:
     assert done.stdout.strip() == "False"
 
 
-STUBS = {
-    "Baton": "baton",
-    "BurstIterator": "bursts",
-    "CallWindow": "window",
-    "DemandCounter": "demand",
-    "FusedRun": "fused",
-    "RecordRing": "records",
-    "SignalSerializer": "serial",
-    "SpscRing": "ring",
-}
-
-
-def stub_of(name: str) -> dict[str, tuple[bool, str]]:
-    """From the stub of a compiled class: each method's kind and parameters, as they are written."""
-    path = Path(core_package.__file__).parent / "_cython" / f"{STUBS[name]}.pyi"
-    (cls,) = (
-        node
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.ClassDef) and node.name == name
-    )
-    return {
-        node.name: (isinstance(node, ast.AsyncFunctionDef), bare(node.args))
-        for node in cls.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-
-
 def bare(arguments: ast.arguments) -> str:
     some = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
     for argument in (*some, arguments.vararg, arguments.kwarg):
@@ -169,20 +149,32 @@ def signature_of(function: Any) -> tuple[bool, str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_backends_take_the_same_arguments(name: str) -> None:
-    """The Cython classes as their stubs say; that those are true, every other test shows."""
-    specification = getattr(load("python"), name)
-    stub = stub_of(name)
-    for method in ("__init__", *(n for n in dir(specification) if not n.startswith("_"))):
-        function = inspect.getattr_static(specification, method, None)
-        if not callable(function) and not isinstance(function, property):
-            continue  # a slot
-        expected = signature_of(function)
-        assert stub[method] == expected, method
-        if "cffi" in BACKENDS:
-            raw = inspect.getattr_static(getattr(load("cffi"), name), method, function)
-            theirs = signature_of(raw)
-            assert theirs == expected or "**options" in theirs[1], method  # or it hands all on
+def test_the_backends_take_the_same_arguments(core: Any, name: str) -> None:
+    """What they are made of, which compiled classes do not tell, is tried wherever they are."""
+    specification, ours = getattr(load("python"), name), getattr(core, name)
+    for method in (n for n in dir(specification) if not n.startswith("_")):
+        function = inspect.getattr_static(specification, method)
+        if inspect.isfunction(function):
+            theirs = inspect.getattr_static(ours, method)
+            assert signature_of(theirs) == signature_of(function), method
+
+
+@pytest.mark.parametrize("name", ["BurstIterator", "SignalSerializer", "SpscRing"])
+def test_what_holds_elements_may_be_told_their_type(core: Any, name: str) -> None:
+    cls = getattr(core, name)
+    assert get_origin(cls[int]) is cls
+    assert get_args(cls[int]) == (int,)
+
+
+@pytest.mark.skipif("cffi" not in BACKENDS, reason="there is no cffi for this interpreter")
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="cffi is a part of it")
+def test_without_cffi_the_package_works_and_its_backend_names_the_extra() -> None:
+    program = "import sys; sys.modules['_cffi_backend'] = sys.modules['cffi'] = None; {}"
+    assert run(program.format("import rstreams_fast"), None).returncode == 0
+    done = run(program.format("import rstreams_fast"), "cffi")
+    assert done.returncode != 0
+    assert "BackendUnavailableError: the backend 'cffi' needs the package cffi" in done.stderr
+    assert "pip install 'rstreams_fast[cffi]'" in done.stderr
 
 
 class Subscriber:
@@ -193,7 +185,6 @@ class Subscriber:
 
 
 SUBCLASSED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
-    "Baton": ((0.0,), {}),
     "DemandCounter": ((3,), {}),
     "RecordRing": (("i4",), {"capacity": 3}),
     "SpscRing": ((), {"capacity": 3}),

@@ -12,7 +12,7 @@ import pytest
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import CANCELLED, TERMINATED
-from rstreams_fast.errors import DemandExceeded, InvalidRequest, InvalidRequestType
+from rstreams_fast.errors import DemandExceededError, InvalidRequestError, InvalidRequestTypeError
 from tests.core.conftest import load
 from tests.helpers import run_threads, start_thread
 
@@ -67,7 +67,7 @@ def test_spec317_a_sum_that_overflows_saturates(core: Any) -> None:
 @pytest.mark.parametrize("n", [0, -1, -(10**40), Index(0)])
 def test_spec309_request_of_nothing_is_a_value_error(core: Any, n: Any) -> None:
     demand = core.DemandCounter(2)
-    with pytest.raises(InvalidRequest, match=r"§3.9"):
+    with pytest.raises(InvalidRequestError, match=r"§3.9"):
         demand.request(n)
     assert demand.value == 2
 
@@ -75,7 +75,7 @@ def test_spec309_request_of_nothing_is_a_value_error(core: Any, n: Any) -> None:
 @pytest.mark.parametrize("n", [True, 1.0, "1", None])
 def test_spec309_request_of_no_int_is_a_type_error(core: Any, n: Any) -> None:
     demand = core.DemandCounter(2)
-    with pytest.raises(InvalidRequestType, match=r"§3.9"):
+    with pytest.raises(InvalidRequestTypeError, match=r"§3.9"):
         demand.request(n)
     assert demand.value == 2
 
@@ -104,16 +104,16 @@ def test_spec101_delivering_more_than_requested_raises_and_changes_nothing(
     core: Any, n: int
 ) -> None:
     demand = core.DemandCounter(3)
-    with pytest.raises(DemandExceeded, match=rf"§1.1: {n} elements delivered, only 3"):
+    with pytest.raises(DemandExceededError, match=rf"§1.1: {n} elements delivered, only 3"):
         demand.fulfil(n)
     assert demand.value == 3
 
 
 def test_more_than_was_requested_is_named_whatever_it_is(core: Any) -> None:
     demand = core.DemandCounter(3)
-    with pytest.raises(DemandExceeded, match="5 elements delivered"):
+    with pytest.raises(DemandExceededError, match="5 elements delivered"):
         demand.fulfil(Index(5))
-    with pytest.raises(DemandExceeded, match=r"an int of \d+ bits"):
+    with pytest.raises(DemandExceededError, match=r"an int of \d+ bits"):
         demand.fulfil(10**5000)  # which has more digits than Python writes
     assert demand.value == 3
 
@@ -157,7 +157,7 @@ def test_spec308_no_request_is_lost_between_threads(core: Any) -> None:
         while taken < 4000:
             try:
                 demand.fulfil(3)
-            except DemandExceeded:
+            except DemandExceededError:
                 continue
             taken += 3
         return taken

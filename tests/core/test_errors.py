@@ -25,7 +25,7 @@ def test_every_exception_is_public() -> None:
     assert kinds <= set(rsf.__all__)
     loop = asyncio.new_event_loop()
     loop.close()
-    with pytest.raises(rsf.WorkDropped, match="the event loop is closed"):
+    with pytest.raises(rsf.WorkDroppedError, match="the event loop is closed"):
         rsf.range_(3).map_async(same, loop=loop).to_list()
 
 

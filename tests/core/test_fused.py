@@ -21,12 +21,12 @@ import pytest
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING, RunStatus
 from rstreams_fast.errors import (
-    BufferOverflow,
-    DemandExceeded,
-    NoneSignal,
-    OverlappingCalls,
+    BufferOverflowError,
+    DemandExceededError,
+    NoneSignalError,
+    OverlappingCallsError,
     RingClosed,
-    StageReturnedNone,
+    StageReturnedNoneError,
 )
 from rstreams_fast.runtime.parking import HAS_GIL
 from tests.core.conftest import BACKENDS, load
@@ -95,6 +95,13 @@ def add(a: int, b: int) -> int:
         ((("skip", 10**40),), []),
         ((("take_while", lambda x: x < 4),), [0, 1, 2, 3]),
         ((("take_while", lambda x: x < 99),), list(range(20))),
+        ((("skip_while", lambda x: x % 5 < 4),), list(range(4, 20))),
+        ((("skip_while", lambda x: x < 99),), []),
+        ((("filter", odd), ("skip_while", lambda x: x < 9), ("take", 2)), [9, 11]),
+        ((("distinct_until_changed", lambda x: x // 6),), [0, 6, 12, 18]),
+        ((("distinct_until_changed", lambda x: None),), [0]),
+        ((("map", lambda x: x // 6), ("distinct_until_changed", None)), [0, 1, 2, 3]),
+        ((("distinct_until_changed", None), ("map", double)), [2 * x for x in range(20)]),
         ((("scan", add, 100), ("take", 4)), [100, 101, 103, 106]),
         ((("scan", add, MISSING), ("take", 4)), [0, 1, 3, 6]),
         ((("reduce", add, 100),), [290]),
@@ -131,6 +138,47 @@ def test_what_is_held_outlives_a_burst(core: Any, wrap: Wrap, op: str, seed: Any
     assert out == (expected if op == "scan" else expected[-1:])
 
 
+@pytest.mark.parametrize("key", [None, lambda x: None if x < 150 else x])
+def test_the_last_key_and_a_decision_outlive_a_burst(core: Any, wrap: Wrap, key: Any) -> None:
+    """``None`` is a key like any other."""
+    keyed = ("distinct_until_changed", key and wrap(key))
+    decided = ("skip_while", wrap(lambda x: x < 2))
+    halved = ("map", wrap(lambda x: x // 2))
+    expected = list(range(2, 200)) if key is None else [2, *range(150, 200)]
+    assert run_all(core, iter(range(400)), (halved, decided, keyed)) == expected
+    demand, collector = core.DemandCounter(), Collector()
+    run = core.FusedRun(iter(range(400)), (halved, decided, keyed), collector.on_next, demand)
+    while len(collector.seen) < len(expected):
+        demand.request(1)
+        while run.drain(7) is RunStatus.MORE:
+            pass
+    assert collector.seen == expected
+
+
+def test_skip_while_asks_its_predicate_no_more(core: Any, wrap: Wrap) -> None:
+    asked: list[int] = []
+    skip = ("skip_while", wrap(lambda x: asked.append(x) or x < 3))
+    assert run_all(core, range(20), (skip, ("map", wrap(lambda x: x)))) == list(range(3, 20))
+    assert asked == [0, 1, 2, 3]
+
+
+def test_what_a_comparison_raises_is_the_stages_failure(core: Any, wrap: Wrap) -> None:
+    class Odd:
+        def __eq__(self, _other: object) -> bool:
+            raise Problem
+
+        __hash__ = None  # type: ignore[assignment]
+
+    for n in (2, 40):
+        program = (("map", wrap(lambda _: Odd())), ("distinct_until_changed", None))
+        demand = core.DemandCounter(9)
+        run = core.FusedRun(iter(range(n)), program, Collector().on_next, demand)
+        assert run.drain(n) is RunStatus.FAILED
+        assert isinstance(run.error, Problem)
+        assert "distinct_until_changed" in run.error.__notes__[0]
+        assert (demand.value, run.pulled) == (8, 2)
+
+
 @pytest.mark.parametrize("op", ["scan", "reduce"])
 def test_spec213_none_from_a_later_accumulation(core: Any, wrap: Wrap, op: str) -> None:
     add = wrap(lambda total, x: None if x == 30 else total + x)
@@ -139,7 +187,7 @@ def test_spec213_none_from_a_later_accumulation(core: Any, wrap: Wrap, op: str) 
     assert run.drain(20) is RunStatus.MORE
     assert run.drain(20) is RunStatus.FAILED
     assert run.pulled == 31
-    assert isinstance(run.error, StageReturnedNone)
+    assert isinstance(run.error, StageReturnedNoneError)
     assert op in str(run.error)
 
 
@@ -152,8 +200,8 @@ def test_scan_and_reduce_have_a_seed_that_is_not_shared(core: Any) -> None:
 @pytest.mark.parametrize(
     ("program", "raises", "words"),
     [
-        ((("flatten", double),), ValueError, "stage 1: unknown opcode"),
-        (((),), ValueError, "stage 1: unknown opcode"),
+        ((("flatten", double),), ValueError, "stage 1: unknown stage"),
+        (((),), ValueError, "stage 1: unknown stage"),
         ((("map", double), ("peek", double)), ValueError, "stage 2"),
         ((("map", 3),), TypeError, "map needs a callable, got int"),
         ((("take", -1),), ValueError, "take"),
@@ -473,7 +521,7 @@ def test_spec213_none_from_the_source(core: Any, wrap: Wrap, k: int) -> None:
         iter([*range(k), None, 1]), (("map", wrap(int)),), Collector().on_next, demand
     )
     assert run.drain(90) is RunStatus.FAILED
-    assert isinstance(run.error, NoneSignal)
+    assert isinstance(run.error, NoneSignalError)
     assert (run.pulled, demand.value) == (k + 1, 50 - k)
 
 
@@ -486,7 +534,7 @@ def test_spec213_none_from_a_stage_names_stage_and_function(core: Any, wrap: Wra
     demand = core.DemandCounter(50)
     run = core.FusedRun(iter(range(20)), (("map", wrap(int)), stage), Collector().on_next, demand)
     assert run.drain(90) is RunStatus.FAILED
-    assert isinstance(run.error, StageReturnedNone)
+    assert isinstance(run.error, StageReturnedNoneError)
     assert "stage 2" in str(run.error)
     assert op in str(run.error)
     if wrap is not functools.partial:
@@ -553,11 +601,11 @@ def test_push(core: Any, wrap: Wrap) -> None:
     assert demand.value == 0
     assert run.push(4) is RunStatus.DROPPED
     assert run.push(5) is RunStatus.FAILED
-    assert isinstance(run.error, DemandExceeded)
+    assert isinstance(run.error, DemandExceededError)
     assert "§1.1" in str(run.error)
     assert collector.seen == [1, 3]
     assert run.pulled == 5
-    with pytest.raises(NoneSignal, match=r"§2.13"):
+    with pytest.raises(NoneSignalError, match=r"§2.13"):
         run.push(None)
 
 
@@ -629,7 +677,7 @@ def test_a_full_or_closed_ring_fails_the_slot(core: Any, wrap: Wrap) -> None:
     demand = core.DemandCounter(20)
     run = core.FusedRun(iter(range(99)), (("map", wrap(int)),), core.SpscRing(12), demand)
     assert run.drain(99) is RunStatus.SLOT_FAILED
-    assert isinstance(run.error, BufferOverflow)
+    assert isinstance(run.error, BufferOverflowError)
     assert run.pulled == 13
     ring = core.SpscRing(12)
     ring.close()
@@ -649,13 +697,13 @@ def test_what_a_callable_slot_returns_means_nothing(core: Any, wrap: Wrap) -> No
 
 
 def test_overlapping_and_nested_calls_are_refused(core: Any, wrap: Wrap) -> None:
-    refused: list[OverlappingCalls] = []
+    refused: list[OverlappingCallsError] = []
 
     def slot(_: Any) -> None:
         for call in (lambda: run.drain(1), lambda: run.push(1), run.finish):
             try:
                 call()
-            except OverlappingCalls as overlap:
+            except OverlappingCallsError as overlap:
                 refused.append(overlap)
 
     run = core.FusedRun(iter(range(20)), (("map", wrap(int)),), wrap(slot), core.DemandCounter(50))

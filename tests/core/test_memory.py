@@ -222,7 +222,7 @@ def record_cycle(core: Any) -> None:
     records = np.zeros(12, ring.dtype)
     ring.write(records[::2])
     ring.read(3)
-    ring.put(records)
+    ring.put(records[:5])
     ring.get()
     view = ring.reserve(5)
     for call in (lambda: ring.write(records), lambda: ring.get(1, 0), lambda: ring.read_into(None)):

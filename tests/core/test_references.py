@@ -25,11 +25,11 @@ import pytest
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING, RunStatus
 from rstreams_fast.errors import (
-    DemandExceeded,
-    InvalidRequest,
-    InvalidRequestType,
-    NoneSignal,
-    OverlappingCalls,
+    DemandExceededError,
+    InvalidRequestError,
+    InvalidRequestTypeError,
+    NoneSignalError,
+    OverlappingCallsError,
     RingClosed,
 )
 from tests.helpers import freeze
@@ -43,7 +43,6 @@ SLACK_BLOCKS = 800 if sysconfig.get_config_var("Py_GIL_DISABLED") else SLACK
 SLACK_BYTES = 8 * CALLS
 
 CLASSES = (
-    "Baton",
     "BurstIterator",
     "DemandCounter",
     "SpscRing",
@@ -170,14 +169,14 @@ def demand_cases(kit: Kit) -> Cases:
     yield "request", there_and_back
     yield "request: ended", plain(ended.request, 3)
     yield "request: saturated", plain(unbounded.request, kit.big)
-    yield "request: §3.9", raising(InvalidRequest, counter.request, 0)
-    yield "request: no int", raising(InvalidRequestType, counter.request, kit.element)
+    yield "request: §3.9", raising(InvalidRequestError, counter.request, 0)
+    yield "request: no int", raising(InvalidRequestTypeError, counter.request, kit.element)
     yield "request: a failing int", raising(ValueError, counter.request, kit.index)
     yield "request: nothing", raising(TypeError, counter.request)
     yield "fulfil", plain(unbounded.fulfil, 5)
     yield "fulfil: ended", plain(ended.fulfil, 5)
-    yield "fulfil: too many", raising(DemandExceeded, empty.fulfil, 1)
-    yield "fulfil: too many by far", raising(DemandExceeded, empty.fulfil, kit.big)
+    yield "fulfil: too many", raising(DemandExceededError, empty.fulfil, 1)
+    yield "fulfil: too many by far", raising(DemandExceededError, empty.fulfil, kit.big)
     yield "fulfil: no int", raising(TypeError, empty.fulfil, kit.element)
     yield "fulfil: negative", raising(ValueError, empty.fulfil, -1)
     yield "cancel", lambda: (new().cancel(), ended.cancel())
@@ -225,7 +224,7 @@ def waking_cases(kit: Kit, new: Callable[[], Any], element: Any, full: Any, clos
         async def both() -> None:
             task = kit.loop.create_task(ring.aget())
             await asyncio.sleep(0)
-            raising(OverlappingCalls, ring.get)()
+            raising(OverlappingCallsError, ring.get)()
             task.cancel()
             await asyncio.wait([task])
 
@@ -320,17 +319,20 @@ def ring_cases(kit: Kit) -> Cases:
     yield "__init__: too large", raising(ValueError, new, kit.big)
     yield "offer", lambda: (ring.offer(kit.element), ring.poll())
     yield "offer: full", plain(full.offer, kit.element)
-    yield "offer: None", raising(NoneSignal, ring.offer, None)
+    yield "offer: None", raising(NoneSignalError, ring.offer, None)
     yield "offer: closed", raising(RingClosed, closed.offer, kit.element)
     yield "offer_many", many
     yield "offer_many: beyond the end", plain(ring.offer_many, kit.elements, 5)
-    yield "offer_many: None", raising(NoneSignal, ring.offer_many, [kit.element, None])
+    yield "offer_many: None", raising(NoneSignalError, ring.offer_many, [kit.element, None])
     yield "offer_many: no list", raising(TypeError, ring.offer_many, kit.element)
     yield "offer_many: no start", raising(TypeError, ring.offer_many, kit.elements, kit.element)
     yield "offer_many: closed", raising(RingClosed, closed.offer_many, kit.elements)
     yield "put", lambda: (ring.put(kit.element), ring.put(kit.element, 0), ring.poll_many(2))
-    yield "put: None", raising(NoneSignal, ring.put, None)
-    yield "aput: None", raising(NoneSignal, lambda: kit.loop.run_until_complete(ring.aput(None)))
+    yield "put: None", raising(NoneSignalError, ring.put, None)
+    yield (
+        "aput: None",
+        raising(NoneSignalError, lambda: kit.loop.run_until_complete(ring.aput(None))),
+    )
     yield "poll", plain(ring.poll)
     yield "poll: closed", plain(closed.poll)
     yield "poll_many", plain(ring.poll_many, 9)
@@ -476,20 +478,20 @@ def serializer_cases(kit: Kit) -> Cases:
     yield "__init__: unknown", raising(ValueError, new, on_full="nonsense")
     yield "on_subscribe", lambda: new().on_subscribe(kit.upstream)
     yield "on_subscribe: §2.5", plain(introduced.on_subscribe, kit.upstream)
-    yield "on_subscribe: None", raising(NoneSignal, serializer.on_subscribe, None)
+    yield "on_subscribe: None", raising(NoneSignalError, serializer.on_subscribe, None)
     yield "on_next", plain(serializer.on_next, kit.element)
     yield "on_next: nested", nested(Nesting)
     yield "on_next: overflows", nested(Nesting, capacity=2)
     yield "on_next: ended", plain(ended.on_next, kit.element)
-    yield "on_next: None", raising(NoneSignal, serializer.on_next, None)
+    yield "on_next: None", raising(NoneSignalError, serializer.on_next, None)
     yield "on_next: its subscriber raises", subscriber_raises
     yield "try_next", plain(serializer.try_next, kit.element)
     yield "try_next: full", nested(Trying, capacity=1)
     yield "try_next: busy", nested(Trying, fail_fast=True)
     yield "try_next: ended", plain(ended.try_next, kit.element)
-    yield "try_next: None", raising(NoneSignal, serializer.try_next, None)
+    yield "try_next: None", raising(NoneSignalError, serializer.try_next, None)
     yield "on_error", ends("on_error", kit.error)
-    yield "on_error: None", raising(NoneSignal, serializer.on_error, None)
+    yield "on_error: None", raising(NoneSignalError, serializer.on_error, None)
     yield "on_error: no error", raising(TypeError, serializer.on_error, kit.element)
     yield "on_complete", ends("on_complete")
     yield "request", plain(introduced.request, 3)
@@ -549,6 +551,9 @@ def run_cases(kit: Kit) -> Cases:
         "take": ("take", 9),
         "take_while": ("take_while", lambda x: True),
         "skip": ("skip", 1),
+        "skip_while": ("skip_while", lambda x: x is kit.elements[0]),
+        "distinct_until_changed": ("distinct_until_changed", None),
+        "distinct_until_changed by a key": ("distinct_until_changed", kit.map),
         "scan": ("scan", max_, kit.element),
         "reduce": ("reduce", max_, MISSING),
         "reduce from a seed": ("reduce", max_, kit.element),
@@ -566,7 +571,7 @@ def run_cases(kit: Kit) -> Cases:
         yield "__init__: no demand", raising(TypeError, new, None, (), kit.slot, kit.element)
     for name, stage in stages.items():
         yield f"drain: {name}", drained(RunStatus.EXHAUSTED, stage)
-        if stage[0] in {"map", "map_not_none", "filter", "take_while"}:
+        if name in {"map", "map_not_none", "filter", "take_while", "skip_while"}:
             yield f"drain: {name} fails", drained(RunStatus.FAILED, (stage[0], kit.fails))
     yield "drain: scan fails", drained(RunStatus.FAILED, ("scan", kit.fails, kit.element))
     yield "drain: reduce fails", drained(RunStatus.FAILED, ("reduce", kit.fails, kit.element))
@@ -704,25 +709,6 @@ def window_cases(kit: Kit) -> Cases:
     yield "__reduce__", raising(TypeError, resting.__reduce__)
 
 
-def baton_cases(kit: Kit) -> Cases:
-    new = kit.core.Baton
-    baton, other = new(1e-6), new(0.0)
-
-    def waited(owed: Any = None) -> None:
-        baton.give()
-        baton.wait(owed)
-
-    yield "__init__", lambda: (new(0), new(0.001))
-    yield "__init__: no number", raising(TypeError, new, kit.element)
-    yield "__init__: too long", raising(ValueError, new, 1)
-    yield "announce", baton.announce
-    yield "give", lambda: (baton.give(), baton.give())
-    yield "wait", waited
-    yield "wait: owed", lambda: (waited(other), other.wait())
-    yield "wait: no baton", raising((TypeError, AttributeError), baton.wait, kit.element)
-    yield "__reduce__", raising(TypeError, baton.__reduce__)
-
-
 def burst_cases(kit: Kit) -> Cases:
     base = kit.core.BurstIterator
 
@@ -791,7 +777,6 @@ def burst_cases(kit: Kit) -> Cases:
 
 
 TABLE: dict[str, Callable[[Kit], Cases]] = {
-    "Baton": baton_cases,
     "BurstIterator": burst_cases,
     "DemandCounter": demand_cases,
     "SpscRing": ring_cases,

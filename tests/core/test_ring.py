@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rstreams_fast.errors import NoneSignal, OverlappingCalls, RingClosed
+from rstreams_fast.errors import NoneSignalError, OverlappingCallsError, RingClosed
 from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, run_interrupted
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
 
@@ -100,14 +100,14 @@ def test_poll_many_checks_max(core: Any, max: Any, raises: type[Exception]) -> N
 def test_spec213_none_is_no_element(core: Any) -> None:
     ring = core.SpscRing(3)
     for call in (ring.offer, ring.put, lambda x: ring.offer_many([1, x, 2])):
-        with pytest.raises(NoneSignal, match=r"§2.13"):
+        with pytest.raises(NoneSignalError, match=r"§2.13"):
             call(None)
     assert len(ring) == 0
     # None beyond what fits is not looked at yet; a full ring looks at the first.
     assert ring.offer_many([1, 2, 3, None]) == 3
-    with pytest.raises(NoneSignal):
+    with pytest.raises(NoneSignalError):
         ring.offer_many([None])
-    with pytest.raises(NoneSignal):
+    with pytest.raises(NoneSignalError):
         ring.offer(None)
     assert ring.poll_many(9) == [1, 2, 3]
 
@@ -202,7 +202,7 @@ def insist(call: Callable[[], Any]) -> Any:
     while True:
         try:
             return call()
-        except OverlappingCalls:
+        except OverlappingCallsError:
             continue
 
 
@@ -215,7 +215,7 @@ def until_parked(ring: Any, call: str) -> None:
                 ring.poll()
             else:
                 ring.offer_many([])
-        except OverlappingCalls:
+        except OverlappingCallsError:
             return
     raise AssertionError(f"nobody entered {call}")
 
@@ -274,7 +274,7 @@ def test_overlapping_calls_on_one_side_are_refused(core: Any) -> None:
     getter = start_thread(lambda: insist(ring.get))
     until_parked(ring, "get")
     for call in (ring.poll, ring.get, lambda: ring.poll_many(1)):
-        with pytest.raises(OverlappingCalls, match="consumer side"):
+        with pytest.raises(OverlappingCallsError, match="consumer side"):
             call()
     ring.offer(1)  # the other side is free
     assert getter.result() == 1
@@ -282,7 +282,7 @@ def test_overlapping_calls_on_one_side_are_refused(core: Any) -> None:
     putter = start_thread(lambda: insist(lambda: ring.put(3)))
     until_parked(ring, "put")
     for call in (lambda: ring.offer(4), lambda: ring.put(4), lambda: ring.offer_many([4])):
-        with pytest.raises(OverlappingCalls, match="producer side"):
+        with pytest.raises(OverlappingCallsError, match="producer side"):
             call()
     assert ring.poll() == 2
     putter.result()
@@ -398,7 +398,7 @@ def test_an_element_whose_destructor_uses_the_ring(core: Any) -> None:
 
 INTERRUPTED = """
 import importlib, os, signal, sys, threading, time
-from rstreams_fast.errors import OverlappingCalls
+from rstreams_fast.errors import OverlappingCallsError
 ring = importlib.import_module({module!r}).SpscRing(1)
 main = threading.main_thread().ident
 {prepare}
@@ -410,7 +410,7 @@ def interrupt():
     try:
         while True:
             {probe}
-    except OverlappingCalls:
+    except OverlappingCallsError:
         pass  # the main thread is inside
     # Parked: where the ring is written in Python, its thread stays at one place below the call.
     before = None
@@ -424,7 +424,7 @@ try:
     while True:
         try:
             ring.{call}
-        except OverlappingCalls:
+        except OverlappingCallsError:
             continue
         break
 except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rstreams_fast.core import Emission
-from rstreams_fast.errors import BufferOverflow, NoneSignal, OverlappingCalls
+from rstreams_fast.errors import BufferOverflowError, NoneSignalError, OverlappingCallsError
 from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, load, run_interrupted
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
 
@@ -103,7 +103,7 @@ def free(subscriber: Blocker, thread: Any) -> None:
 
 
 def test_spec109_a_subscriber_is_needed(core: Any) -> None:
-    with pytest.raises(NoneSignal, match=r"§1.9"):
+    with pytest.raises(NoneSignalError, match=r"§1.9"):
         core.SignalSerializer(None)
 
 
@@ -140,7 +140,7 @@ def test_spec213_none_is_no_signal(core: Any) -> None:
         serializer.on_error,
         serializer.on_subscribe,
     ):
-        with pytest.raises(NoneSignal, match=r"§2.13"):
+        with pytest.raises(NoneSignalError, match=r"§2.13"):
             call(None)
     for wrong in ("problem", Problem):
         with pytest.raises(TypeError, match="error must be an exception instance"):
@@ -431,7 +431,7 @@ def test_overflow_ends_the_stream(core: Any, dropped: Any) -> None:
     assert upstream.cancelled == 1
     free(subscriber, thread)
     assert subscriber.log[:2] == ["block", "subscribed"]
-    assert isinstance(subscriber.log[2], BufferOverflow)
+    assert isinstance(subscriber.log[2], BufferOverflowError)
     assert "2 elements" in str(subscriber.log[2])
     assert len(subscriber.log) == 3
     assert upstream.cancelled == 1
@@ -444,7 +444,7 @@ def test_overflow_with_delay_error_delivers_what_fitted(core: Any) -> None:
         serializer.on_next(n)
     free(subscriber, thread)
     assert subscriber.log[:3] == ["block", 1, 2]
-    assert isinstance(subscriber.log[3], BufferOverflow)
+    assert isinstance(subscriber.log[3], BufferOverflowError)
 
 
 def test_several_threads_that_overflow_cancel_once(core: Any, dropped: Any) -> None:
@@ -459,7 +459,7 @@ def test_several_threads_that_overflow_cancel_once(core: Any, dropped: Any) -> N
     run_threads([signal] * 4)
     free(subscriber, thread)
     assert upstream.cancelled == 1
-    assert [type(signal) for signal in subscriber.log] == [str, str, BufferOverflow]
+    assert [type(signal) for signal in subscriber.log] == [str, str, BufferOverflowError]
     assert dropped == []
 
 
@@ -527,14 +527,14 @@ def test_waiting_for_oneself_is_an_overflow(core: Any) -> None:
     serializer = core.SignalSerializer(subscriber, capacity=1, on_full="wait")
     serializer.on_next(0)
     assert subscriber.log[0] == 0
-    assert isinstance(subscriber.log[1], BufferOverflow)
+    assert isinstance(subscriber.log[1], BufferOverflowError)
     assert len(subscriber.log) == 2
 
 
 def test_fail_fast_queues_nothing(core: Any) -> None:
     subscriber, serializer, thread = blocked(core, fail_fast=True)
     assert serializer.try_next(1) is Emission.BUSY
-    with pytest.raises(OverlappingCalls, match=r"§1.3"):
+    with pytest.raises(OverlappingCallsError, match=r"§1.3"):
         serializer.on_next(1)
     free(subscriber, thread)
     assert serializer.try_next(2) is Emission.OK

@@ -1,4 +1,4 @@
-"""Random sequences of operations: every backend does what ``_python.py`` does."""
+"""Random sequences of operations: every backend does what ``_spec`` does."""
 
 from __future__ import annotations
 
@@ -314,6 +314,8 @@ FUNCTIONS: dict[str, Callable[[int], Callable[..., Any]]] = {
     "map_not_none": lambda k: lambda x: x if size(x) % k else None,
     "filter": lambda k: lambda x: size(x) % k,
     "take_while": lambda k: lambda x: size(x) < 15 * k,
+    "skip_while": lambda k: lambda x: size(x) % k < k - 1,
+    "distinct_until_changed": lambda k: lambda x: size(x) // k,
     "do_on_next": lambda k: lambda x: x,
     "scan": lambda k: lambda a, b: size(a) + size(b) % k,
     "reduce": lambda k: lambda a, b: size(a) + size(b) % k,
@@ -327,8 +329,21 @@ functions = st.tuples(
 )
 stages = st.one_of(
     st.tuples(
-        st.sampled_from(["map", "map_not_none", "filter", "take_while", "map", "filter"]), functions
+        st.sampled_from(
+            [
+                "map",
+                "map_not_none",
+                "filter",
+                "take_while",
+                "skip_while",
+                "map",
+                "filter",
+                "distinct_until_changed",
+            ]
+        ),
+        functions,
     ),
+    st.just(("distinct_until_changed", None)),
     st.tuples(st.sampled_from(["scan", "reduce"]), functions, st.sampled_from([MISSING, 0, 5])),
     st.tuples(st.sampled_from(["take", "skip"]), st.sampled_from([0, 1, 2, 5, 17, 40, 10**30])),
     st.tuples(st.just("batch"), st.sampled_from([1, 2, 3, 7, 10**30])),
@@ -339,7 +354,7 @@ def program_of(stages: list[Any]) -> Any:
     """A program with functions of its own, for one backend."""
     program = []
     for name, *arguments in stages:
-        if name in FUNCTIONS:
+        if name in FUNCTIONS and arguments[0] is not None:
             (k, raise_at, kind, python), *seed = arguments
             function = counted(FUNCTIONS[name](k), raise_at, kind)
             program.append((name, function if python else functools.partial(function), *seed))

@@ -435,6 +435,26 @@ async def test_rings_and_counts_are_checked(core: Any) -> None:
 
 
 @running
+async def test_a_call_takes_its_permit_when_it_first_suspends(core: Any) -> None:
+    opened = asyncio.get_running_loop().create_future()
+    seen: list[int] = []
+
+    async def call(item: int) -> int:
+        seen.append(harness.window.permits.pending)
+        if item < 0:
+            raise ValueError(item)
+        return item if item % 2 else await opened
+
+    harness = Harness(core, call, concurrency=3)
+    await harness.submit(1, 2, 3, 4, -1)
+    assert seen == [3, 3, 2, 2, 1]
+    assert harness.window.permits.pending == 1
+    opened.set_result(7)
+    await harness.until(lambda: harness.window.running == 0)
+    assert harness.window.permits.pending == 3
+
+
+@running
 async def test_permits_are_a_demand_counter(core: Any) -> None:
     harness = Harness(core, Gates(), concurrency=3)
     window = harness.window

@@ -222,7 +222,6 @@ class Fuzzed:
                 core.FusedRun,
                 core.RecordRing,
                 core.CallWindow,
-                core.Baton,
                 Bursts,
             )
         )
@@ -250,8 +249,6 @@ class Fuzzed:
                 "spread": self._bytes.below(2) == 0,
                 "dedupe": self._bytes.below(2) == 0,
             }
-        elif cls is core.Baton and sane:
-            arguments = (small * 1e-6,)
         elif cls is Bursts:
             arguments = (self._reenter, self._any)
         self._made.append(cls(*arguments, **options))
@@ -264,11 +261,7 @@ class Fuzzed:
         member = getattr(target, name)
         if not callable(member):
             return
-        if name == "wait":
-            arguments = [self._any() for _ in range(self._bytes.below(2))]
-            target.give()  # or it would
-            result = member(*arguments)
-        elif name in {"put", "get"}:
+        if name in {"put", "get"}:
             # They would wait; what they take besides the time-out is any thing.
             result = member(*(self._any() for _ in range(self._bytes.below(2))), timeout=0)
         elif name in {"aput", "aget"}:

@@ -13,9 +13,12 @@ from tests.broken.processors import processors
 from tests.broken.publishers import publishers
 from tests.broken.registry import Case
 from tests.broken.subscribers import blackbox, whitebox
-from tests.broken.test_processors import OfCorrectProcessor
-from tests.broken.test_publishers import OfCorrectPublisher
-from tests.broken.test_subscribers import OfCorrectSubscriber, OfCorrectWhitebox
+from tests.broken.test_rejected import (
+    OfCorrectProcessor,
+    OfCorrectPublisher,
+    OfCorrectSubscriber,
+    OfCorrectWhitebox,
+)
 
 __all__ = ["CORRECT", "HANGS", "SEEN", "Broken", "list_broken", "list_seen"]
 

@@ -69,7 +69,7 @@ def main() -> int:
         results = _judge(_tasks(options.what, options.names), options.jobs)
     options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     sys.stdout.flush()
-    os._exit(0)  # whoever hangs need not be waited for
+    os._exit(0)  # a thread that hangs need not be waited for
 
 
 def _tasks(what: str, names: list[str]) -> list[Task]:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 import traceback
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 import jpype
 
 from rstreams_fast.tck import Verification
-from rstreams_fast.tck.runner import BROKEN, ERROR, KEPT, NOT_APPLICABLE, NOT_MET, UNTESTED
+from rstreams_fast.tck.runner import BROKEN, ERROR, KEPT, NOT_APPLICABLE
 from tests.jvm_tck import bridge
+from tests.jvm_tck.claims import NOT_MET, UNTESTED
 from tests.jvm_tck.subjects import fixtures
 
 __all__ = ["BRISK", "IMPATIENT", "PATIENT", "Result", "Waits", "list_names", "run_one", "warm_up"]
@@ -37,7 +39,7 @@ PATIENT = Waits(3000, 100, 1000, 2000)
 IMPATIENT = Waits(500, 100, 200, 300)
 #: For what is known to be correct and synchronous.
 BRISK = Waits(3000, 1, 20, 100)
-#: One official test wants 2 147 483 647 elements and takes eleven: whoever makes his elements
+#: One official test wants 2 147 483 647 elements and takes eleven: a class that makes its elements
 #: beforehand is asked for so many instead.
 MOST_ELEMENTS = 10_000
 
@@ -108,7 +110,10 @@ def run_one(kind: str, make: type[Verification], name: str, waits: Waits = PATIE
 
 def _run(kind: str, make: type[Verification], name: str, waits: Waits) -> tuple[str, str]:
     verification = make()
-    with fixtures(verification), verification._environment():
+    verification._make_environment()
+    with ExitStack() as stack:
+        stack.callback(verification.environment.release)
+        stack.enter_context(fixtures(verification))
         hooks = Hooks(verification)
         java = jpype.JClass(f"jvmtck.Verifications${_JAVA_CLASSES[kind]}")(
             hooks, _settings(verification, waits)
@@ -149,7 +154,7 @@ def _settings(verification: Any, waits: Waits) -> Any:
         *waits,
         getattr(verification, "max_elements", unbounded - 1),
         getattr(verification, "bounded_depth", 1),
-        verification.skip_stochastic,
+        False,  # no test is skipped for being stochastic
         getattr(verification, "buffer_size", 16),
         getattr(verification, "max_supported_subscribers", unbounded),
         getattr(verification, "coordinated_emission", False),

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rstreams_fast.tck import list_tests
+from rstreams_fast.tck import list_checks
 from rstreams_fast.tck.runner import run
 from tests.jvm_tck.subjects import Subject, choose, fixtures
 
@@ -25,13 +25,13 @@ SILENCE = 0.03
 
 
 def judge(subject: Subject) -> dict[str, Any]:
-    """Every test of our kit on it, each on an instance of its own."""
+    """Every check of our kit on it, each on an instance of its own."""
     tests = []
-    for test in list_tests(subject.verification):
+    for check in list_checks(subject.verification):
         verification = subject.verification()
         verification.silence = SILENCE
         with fixtures(verification):
-            tests += [result.as_dict() for result in run(lambda made=verification: made, [test])]
+            tests += [result.as_dict() for result in run(lambda made=verification: made, [check])]
     counts = Counter(test["outcome"] for test in tests)
     return {"kind": subject.kind, "tests": tests, "counts": dict(counts)}
 

@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rstreams_fast.tck.runner import BROKEN, NOT_MET
+from rstreams_fast.tck.runner import BROKEN
 from tests.jvm_tck.broken import list_seen
-from tests.jvm_tck.claims import objection
+from tests.jvm_tck.claims import NOT_MET, objection
 from tests.jvm_tck.page import BACKENDS, KITS, PAGE, Results, terminal, write_page
 from tests.jvm_tck.subjects import ROOT, list_subjects
 

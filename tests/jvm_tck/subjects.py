@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rstreams_fast.tck import Verification
-from rstreams_fast.tck.command import VERIFICATIONS, verifications_of
+from rstreams_fast.tck.command import verifications_of
 
 __all__ = ["ROOT", "Subject", "choose", "fixtures", "list_subjects"]
 
@@ -30,11 +30,6 @@ class Subject:
     @property
     def name(self) -> str:
         return f"{self.theme}.{self.verification.__name__}"
-
-    @property
-    def official_name(self) -> str:
-        """What both kits call a verification of this kind."""
-        return VERIFICATIONS[self.kind].__name__
 
 
 def list_subjects() -> list[Subject]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,90 +12,9 @@ import rstreams_fast as rsf
 from tests.helpers import DEADLINE, run_threads
 from tests.rules.probes import ManualPublisher, Recorder
 
-Attach = Callable[[Any, ExitStack], None]
-
 
 async def _identity(x: Any) -> Any:
     return x
-
-
-def _recorded(build: Callable[[Any], Any]) -> Attach:
-    def attach(publisher: Any, stack: ExitStack) -> None:
-        recorder = Recorder(request=1000)
-        build(rsf.from_publisher(publisher)).subscribe(recorder)
-        stack.callback(recorder.subscription.cancel)
-        stack.callback(recorder.check)
-
-    return attach
-
-
-def _for_each(publisher: Any, stack: ExitStack) -> None:
-    run = rsf.from_publisher(publisher).for_each(lambda _x: None, prefetch=4)
-    stack.callback(run.cancel)
-
-
-def _iterate(publisher: Any, stack: ExitStack) -> None:
-    stack.enter_context(rsf.from_publisher(publisher).iterate(prefetch=4))
-
-
-SUBSCRIBERS: dict[str, Attach] = {
-    "from_publisher": _recorded(lambda s: s),
-    "map": _recorded(lambda s: s.map(lambda x: x)),
-    "filter": _recorded(lambda s: s.filter(lambda _x: True)),
-    "publish_on": _recorded(lambda s: s.publish_on(prefetch=4)),
-    "subscribe_on": _recorded(lambda s: s.subscribe_on()),
-    "unbatch": _recorded(lambda s: s.map(lambda x: [x]).unbatch()),
-    "map_async": _recorded(lambda s: s.map_async(_identity, concurrency=2)),
-    "for_each": _for_each,
-    "iterate": _iterate,
-}
-
-
-@pytest.fixture(params=list(SUBSCRIBERS))
-def upstream(request: pytest.FixtureRequest) -> Iterator[ManualPublisher]:
-    """A manual publisher with one of our subscribers on it that has asked for elements."""
-    publisher = ManualPublisher()
-    with ExitStack() as stack:
-        SUBSCRIBERS[request.param](publisher, stack)
-        publisher.wait_requested(1)
-        yield publisher
-
-
-def test_spec201_demand_is_signalled(upstream: ManualPublisher) -> None:
-    assert upstream.requested >= 1
-    assert all(type(n) is int and n >= 1 for n in upstream.requests)
-
-
-@pytest.mark.parametrize("terminal", ["on_complete", "on_error"])
-def test_spec203_204_a_terminal_signal_is_answered_by_nothing(
-    upstream: ManualPublisher, terminal: str
-) -> None:
-    subscriber = upstream.subscriber
-    before = (list(upstream.requests), upstream.cancels)
-    inside: list[str] = []
-    request, cancel = upstream.request, upstream.cancel
-    upstream.request = lambda n, /: inside.append(f"request({n})")  # type: ignore[method-assign]
-    upstream.cancel = lambda: inside.append("cancel()")  # type: ignore[method-assign]
-    subscriber.on_complete() if terminal == "on_complete" else subscriber.on_error(OSError("x"))
-    assert inside == []
-    upstream.request, upstream.cancel = request, cancel  # type: ignore[method-assign]
-    assert (list(upstream.requests), upstream.cancels) == before
-
-
-def test_spec205_212_a_second_subscription_is_cancelled(upstream: ManualPublisher) -> None:
-    second = ManualPublisher()
-    upstream.subscriber.on_subscribe(second)
-    assert second.cancels == 1
-    assert second.requests == []
-    assert upstream.cancels == 0
-
-
-def test_spec205_two_threads_subscribing_keep_one_subscription(upstream: ManualPublisher) -> None:
-    others = [ManualPublisher() for _ in range(4)]
-    subscriber = upstream.subscriber
-    run_threads([lambda o=o: subscriber.on_subscribe(o) for o in others])
-    assert [other.cancels for other in others] == [1, 1, 1, 1]
-    assert upstream.cancels == 0
 
 
 @pytest.mark.parametrize(
@@ -186,43 +104,6 @@ def test_spec207_requests_are_made_serially(kind: str) -> None:
     assert recorder.wait_terminal() == ("on_complete",)
     assert source.overlaps == 0
     recorder.check()
-
-
-def test_spec208_elements_after_cancel_are_tolerated() -> None:
-    publisher, recorder = ManualPublisher(), Recorder(request=10)
-    rsf.from_publisher(publisher).map(lambda x: x).subscribe(recorder)
-    publisher.subscriber.on_next(1)
-    recorder.subscription.cancel()
-    publisher.subscriber.on_next(2)
-    publisher.subscriber.on_next(3)
-    publisher.subscriber.on_complete()
-    assert recorder.elements == [1]
-    assert recorder.terminal is None
-    assert publisher.cancels == 1
-
-
-@pytest.mark.parametrize("kind", list(SUBSCRIBERS))
-@pytest.mark.parametrize("terminal", ["on_complete", "on_error"])
-def test_spec209_210_a_terminal_signal_may_come_without_any_request(
-    kind: str, terminal: str
-) -> None:
-    class Impatient:
-        def subscribe(self, subscriber: Any, /) -> None:
-            subscriber.on_subscribe(ManualPublisher())
-            if terminal == "on_complete":
-                subscriber.on_complete()
-            else:
-                subscriber.on_error(OSError("refused"))
-
-    with ExitStack() as stack:
-        SUBSCRIBERS[kind](Impatient(), stack)
-
-
-def test_spec213_none_is_a_type_error(upstream: ManualPublisher) -> None:
-    subscriber = upstream.subscriber
-    for signal in (subscriber.on_subscribe, subscriber.on_next, subscriber.on_error):
-        with pytest.raises(TypeError):
-            signal(None)
 
 
 @pytest.mark.parametrize("signal", ["on_subscribe", "on_next", "on_error", "on_complete"])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import rstreams_fast as rf
 from rstreams_fast.runtime import timers
-from rstreams_fast.runtime.executors import WorkDropped
+from rstreams_fast.runtime.executors import WorkDroppedError
 from rstreams_fast.runtime.timers import (
     ManualTimer,
     ThreadTimer,
@@ -464,9 +464,9 @@ def test_a_closed_timer_says_so_to_all_who_wait(dropped: list[BaseException]) ->
     thread = _thread_of(timer)
     if thread is not None:
         thread.join(20)
-    assert isinstance(told[0], WorkDropped)
+    assert isinstance(told[0], WorkDroppedError)
     assert [type(error) for error in dropped] == [IndexError]
-    with pytest.raises(WorkDropped, match="exiting"):
+    with pytest.raises(WorkDroppedError, match="exiting"):
         timer.call_later(0, nothing)
 
 
@@ -486,7 +486,7 @@ def test_an_alarm_does_not_keep_the_interpreter_and_who_waits_is_told() -> None:
         from rstreams_fast.runtime.timers import default_timer
         default_timer().call_later(3600, print, lambda error: print(type(error).__name__))
     """)
-    assert out == "WorkDropped\n"
+    assert out == "WorkDroppedError\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")

@@ -66,7 +66,7 @@ class Place:
             thread.result()
 
     def close(self) -> None:
-        """End everything; the loop must have nothing left to do."""
+        """SinkSubscriber everything; the loop must have nothing left to do."""
         try:
             self.join()
             if self._loop is not None:

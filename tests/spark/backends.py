@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-BACKENDS = {"c": "_cython", "cffi": "_cffi", "python": "_python"}
-USERS = ("batches", "hold", "loop", "rows", "stages")
+BACKENDS = {"c": "_cython", "cffi": "_cffi", "python": "_spec"}
+USERS = ("batches", "pump", "read_ahead", "streams")
 PRIMITIVES = ("CallWindow", "DemandCounter", "SpscRing")
 
 
@@ -22,7 +22,7 @@ def use_backend(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             raise
         pytest.skip(f"the backend {name!r} is not built here ({missing}); run: make build")
     for user in USERS:
-        module = importlib.import_module(f"rstreams_fast.spark.{user}")
+        module = importlib.import_module(f"rstreams_fast.spark.worker.{user}")
         for primitive, made in found.items():
             if hasattr(module, primitive):
                 monkeypatch.setattr(module, primitive, made)

@@ -13,8 +13,8 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.errors import RingClosed
-from rstreams_fast.spark import batches as map_batches
-from rstreams_fast.spark import threads
+from rstreams_fast.spark.worker import batches as batch_calls
+from rstreams_fast.spark.worker import partition as partitions
 from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.spark.backends import BACKENDS, use_backend
 from tests.spark.conftest import Frozen
@@ -110,10 +110,10 @@ def test_calls_overlap_up_to_concurrency(sync: bool) -> None:
         return batch
 
     fn: Any = meet if sync else meet_async
-    with rs.Figures() as figures:
-        stage = rs.map_batches(fn, SCHEMA, concurrency=3, figures=figures)
+    with rs.Metrics() as metrics:
+        stage = rs.map_batches(fn, SCHEMA, concurrency=3, metrics=metrics)
         assert keys(stage.as_map_fn()(batches(90, 10))) == list(range(90))
-        total = figures.totals()
+        total = metrics.totals()
     assert most == total.max_running == 3
     assert (total.rows_in, total.rows_out, total.calls) == (90, 90, 9)
     assert total.state == "done"
@@ -189,13 +189,13 @@ def test_an_exception_that_takes_no_note_is_the_cause_of_one_that_names_the_rows
 
 
 def test_a_batch_that_no_job_can_be_made_of_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Job(map_batches._Job):
-        def __init__(self, batch: Any, reading: Any, first_row: int) -> None:
+    class Job(batch_calls._Job):
+        def __init__(self, batch: Any, lease: Any, first_row: int) -> None:
             if first_row == 20:
                 raise MemoryError("no memory for a ring")
-            super().__init__(batch, reading, first_row)
+            super().__init__(batch, lease, first_row)
 
-    monkeypatch.setattr(map_batches, "_Job", Job)
+    monkeypatch.setattr(batch_calls, "_Job", Job)
     stage = rs.map_batches(same, SCHEMA).as_map_fn()
     with pytest.raises(MemoryError, match="no memory for a ring"):
         start_thread(lambda: list(stage(batches(50, 10)))).result()
@@ -369,10 +369,10 @@ def test_an_exception_of_a_stage_that_takes_no_note_comes_out_itself(boundary: b
     def build(stream: Any) -> Any:
         return stream.publish_on().map(bad) if boundary else stream.map(bad)
 
-    with rs.Figures() as figures:
+    with rs.Metrics() as metrics:
         with pytest.raises(Frozen):
-            list(rs.stage(build, SCHEMA, figures=figures).as_map_fn()(batches(10, 10)))
-        assert figures.totals().state == "failed"
+            list(rs.stage(build, SCHEMA, metrics=metrics).as_map_fn()(batches(10, 10)))
+        assert metrics.totals().state == "failed"
 
 
 @pytest.mark.parametrize("boundary", [False, True])
@@ -393,15 +393,15 @@ def test_close_ends_a_stage(boundary: bool) -> None:
         while True:
             yield from batches(100, 10)
 
-    with rs.Figures() as figures:
+    with rs.Metrics() as metrics:
         stage = rs.stage(
-            lambda s: s.publish_on(prefetch=4) if boundary else s, SCHEMA, figures=figures
+            lambda s: s.publish_on(prefetch=4) if boundary else s, SCHEMA, metrics=metrics
         ).as_map_fn()(endless())
         next(stage)
         begin = time.monotonic()
         stage.close()
         assert time.monotonic() - begin < 2
-        assert figures.totals().state == "stopped"
+        assert metrics.totals().state == "stopped"
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -410,8 +410,7 @@ def test_a_stage_does_not_end_before_its_threads_unless_the_worker_does(
 ) -> None:
     """A function that refuses to end must not meet the next task."""
     taken, entered, go_on = threading.Event(), threading.Event(), threading.Event()
-    discarded: list[Any] = []
-    monkeypatch.setattr(threads, "discard_worker", discarded.append)
+    monkeypatch.setattr(partitions, "task_context", object)  # as in a worker of Spark's
 
     def hold(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch["k"][0].as_py():
@@ -437,21 +436,24 @@ def test_a_stage_does_not_end_before_its_threads_unless_the_worker_does(
         assert entered.wait(DEADLINE)
         if patient:
             threading.Timer(0.1, go_on.set).start()
-        stage.close()
+        if patient:
+            stage.close()
+        else:
+            with pytest.raises(RuntimeError, match="did not end with the stage; the worker is"):
+                stage.close()
         left = [t.name for t in threading.enumerate() if t.name.startswith("rstreams")]
-        assert bool(discarded) == (not patient)
         assert bool(left) == (not patient), left
     go_on.set()
 
 
 def test_the_batches_alive_in_a_stage_are_bounded_by_bytes() -> None:
     size = batches(1000, 1000)[0].nbytes
-    with rs.Figures() as figures:
+    with rs.Metrics() as metrics:
         stage = rs.stage(
             lambda s: s.publish_on(prefetch=1000),
             SCHEMA,
             max_buffer_bytes=5 * size,
-            figures=figures,
+            metrics=metrics,
         )
         outputs = stage.as_map_fn()(batches(1000, 1000)[0] for _ in range(200))
         count = 0
@@ -461,14 +463,14 @@ def test_the_batches_alive_in_a_stage_are_bounded_by_bytes() -> None:
             if count % 20 == 0:
                 time.sleep(0.01)
         gc.collect()
-        total = figures.totals()
+        total = metrics.totals()
     assert count == 200
     assert total.max_buffered_batches <= 5
     assert total.max_buffered_bytes <= 5 * size
 
 
 def test_a_stage_that_keeps_everything_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rstreams_fast.spark.stages.PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr("rstreams_fast.spark.worker.streams.PATIENCE_SECONDS", 0.01)
     size = batches(10, 10)[0].nbytes
 
     def build(stream: Any) -> Any:
@@ -496,9 +498,9 @@ def test_a_slow_upstream_is_told_from_a_slow_stage() -> None:
             slow.wait(0.05)
             yield batch
 
-    with rs.Figures() as figures:
-        list(rs.stage(lambda s: s, SCHEMA, figures=figures).as_map_fn()(upstream()))
-        total = figures.totals()
+    with rs.Metrics() as metrics:
+        list(rs.stage(lambda s: s, SCHEMA, metrics=metrics).as_map_fn()(upstream()))
+        total = metrics.totals()
     assert total.waiting_upstream > 0.05
     assert total.waiting_upstream > total.waiting_function
     slow.set()

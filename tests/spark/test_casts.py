@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.types import Columns, conform, keys_of
+from rstreams_fast.spark.worker.conversions import Columns, conform, keys_of
 
 
 def conformed(array: pa.Array, kind: pa.DataType) -> list[Any]:

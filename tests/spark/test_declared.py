@@ -9,14 +9,13 @@ import pytest
 from pyspark.sql.types import (
     ArrayType,
     ByteType,
-    CalendarIntervalType,
     StructField,
     StructType,
     VarcharType,
     YearMonthIntervalType,
 )
 
-from rstreams_fast.spark.types import resolve_schema, resolve_type
+from rstreams_fast.spark.declared import resolve_schema, resolve_type
 from tests.helpers import run_python
 
 
@@ -37,7 +36,6 @@ def test_without_a_session_ddl_says_to_start_one() -> None:
     [
         (VarcharType(2), r"VarcharType\(2\)"),
         (YearMonthIntervalType(), "YearMonthIntervalType"),
-        (CalendarIntervalType(), "CalendarIntervalType"),
         (ArrayType(VarcharType(2)), r"VarcharType\(2\)"),
         (pa.uint8(), "uint8"),
         (pa.list_(pa.float16()), "halffloat"),

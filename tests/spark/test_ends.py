@@ -86,19 +86,19 @@ def test_limit_stops_the_calls(spark: SparkSession, tmp_path: Path) -> None:
         await asyncio.sleep(0.002)
         return k * 2
 
-    with rs.Figures() as figures:
-        value = rs.lookup(look, "long", figures=figures)
+    with rs.Metrics() as metrics:
+        value = rs.lookup(look, "long", metrics=metrics)
         frame = spark.range(0, 10_000_000, 1, 1).withColumn("v", value("id"))
         begin = time.monotonic()
         assert [r.v for r in frame.limit(5).collect()] == [0, 2, 4, 6, 8]
-        enrich = rs.enrich(look, on="id", output="v long", figures=figures)
+        enrich = rs.enrich(look, on="id", output="v long", metrics=metrics)
         frame = spark.range(0, 10_000_000, 1, 1).transform(enrich)
         assert [r.v for r in frame.limit(5).collect()] == [0, 2, 4, 6, 8]
         assert time.monotonic() - begin < DEADLINE
         assert_nothing_left(spark)
         # They stop at the next output after Spark has gone: a few batches, never ten million rows.
         assert Path(calls).stat().st_size < 100_000
-        wait_until(lambda: figures.totals().state in {"stopped", "done"}, "the end of both")
+        wait_until(lambda: metrics.totals().state in {"stopped", "done"}, "the end of both")
 
 
 def test_a_stage_that_ends_early_ends_well(spark: SparkSession) -> None:
@@ -230,6 +230,7 @@ def test_dedupe_shares_calls_within_a_partition(spark: SparkSession, tmp_path: P
     assert len(Path(calls).read_text().split()) < 50
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_made_again_and_nothing_is_lost(run_script: Any) -> None:
     """SIGKILL in mid-run with four attempts; a memory limit on the workers is set, too."""
     output = run_script(
@@ -265,16 +266,16 @@ def make():
     return look, look_sync
 
 look, look_sync = make()
-figures = rs.Figures()
-enrich = rs.enrich(look, on="id", output="v long", figures=figures)
+metrics = rs.Metrics()
+enrich = rs.enrich(look, on="id", output="v long", metrics=metrics)
 rows = spark.range(0, 4000, 1, 2).transform(enrich).collect()
 assert [(r.id, r.v) for r in rows] == [(k, 2 * k) for k in range(4000)]
 assert os.path.exists(once)
-attempts = {(f.partition, f.attempt): f.state for f in figures.read()}
+attempts = {(f.partition, f.attempt): f.state for f in metrics.read()}
 assert attempts[0, 0] == "running" and attempts[0, 1] == "done", attempts
-total = figures.totals()
+total = metrics.totals()
 assert (total.state, total.rows_out, total.calls) == ("done", 4000, 4000), total
-figures.cleanup()
+metrics.cleanup()
 rows = spark.range(0, 4000, 1, 2).select(
     rs.lookup(look_sync, "long", concurrency=64)("id").alias("v")
 ).collect()

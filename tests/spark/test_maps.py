@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.loop import OUTPUT_BATCHES
-from rstreams_fast.spark.rows import SUB_BATCH_ROWS
+from rstreams_fast import from_callable
+from rstreams_fast.spark.worker.pump import OUTPUT_BATCHES
+from rstreams_fast.spark.worker.rows import SUB_BATCH_ROWS
 from tests.helpers import DEADLINE, start_thread
 from tests.spark.backends import BACKENDS, use_backend
 from tests.spark.conftest import Frozen
@@ -385,7 +386,10 @@ def test_an_exception_that_takes_no_note_is_the_cause_of_one_that_names_the_key(
         raise Frozen(7)
 
     fn = look_sync if sync else look
-    for retry, said in ((None, "for the key 0: Frozen"), (rs.Retry(2, backoff=0), "attempt 2 of")):
+    for retry, said in (
+        (None, "for the key 0: Frozen"),
+        (rs.Retry(1, backoff=0), "attempt 2 of 2"),
+    ):
         with pytest.raises(RuntimeError, match=said) as caught:
             list(rs.lookup(fn, pa.int64(), retry=retry).as_map_fn()(batches(1, 1)))
         assert caught.value.__cause__ == Frozen(7)
@@ -472,11 +476,11 @@ def test_failures_can_be_null() -> None:
             raise Boom
         return k
 
-    with rs.Figures() as figures:
-        stage = rs.lookup(look, pa.int64(), on_failure="null", figures=figures)
+    with rs.Metrics() as metrics:
+        stage = rs.lookup(look, pa.int64(), on_failure="null", metrics=metrics)
         found = table(stage.as_map_fn()(batches(20, 6)))
         assert found["value"].to_pylist() == [None if k % 4 == 0 else k for k in range(20)]
-        assert figures.totals().failures == 5
+        assert metrics.totals().failures == 5
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -494,16 +498,32 @@ def test_retries_stop_at_their_number(sync: bool) -> None:
         return attempt(k)
 
     fn = attempt if sync else attempt_async
-    with rs.Figures() as figures:
-        stage = rs.lookup(fn, pa.int64(), retry=rs.Retry(3, backoff=0.001), figures=figures)
+    with rs.Metrics() as metrics:
+        stage = rs.lookup(fn, pa.int64(), retry=rs.Retry(2, backoff=0.001), metrics=metrics)
         found = table(stage.as_map_fn()(batches(30, 10)))
         assert found["value"].to_pylist() == list(range(30))
         assert tries == {k: 1 + k % 3 for k in range(30)}
-        assert figures.totals().retries == 30
+        assert metrics.totals().retries == 30
     tries.clear()
     with pytest.raises(Boom, match="attempt 2") as caught:
-        list(rs.lookup(fn, pa.int64(), retry=rs.Retry(2, backoff=0)).as_map_fn()(batches(3, 3)))
+        list(rs.lookup(fn, pa.int64(), retry=rs.Retry(1, backoff=0)).as_map_fn()(batches(3, 3)))
     assert "rstreams_fast: this was attempt 2 of 2" in caught.value.__notes__
+
+
+def test_retries_are_counted_as_those_of_a_stream_are() -> None:
+    """One number, one meaning: so many attempts after the first."""
+    tries = Counter[str]()
+
+    def fail(place: str) -> int:
+        tries[place] += 1
+        raise Boom
+
+    with pytest.raises(Boom):
+        from_callable(lambda: fail("stream")).retry(3).to_list()
+    stage = rs.lookup(lambda k: fail("call"), pa.int64(), retry=rs.Retry(3, backoff=0))
+    with pytest.raises(Boom):
+        list(stage.as_map_fn()(batches(1, 1)))
+    assert tries == {"stream": 4, "call": 4}
 
 
 def test_only_the_named_exceptions_are_retried() -> None:
@@ -533,13 +553,13 @@ def test_a_timeout_is_a_timeout_error_with_its_key_and_may_be_retried() -> None:
         list(rs.lookup(look, pa.int64(), timeout=0.05).as_map_fn()(batches(10, 10)))
     assert "for the key 5" in caught.value.__notes__[0]
     tries.clear()
-    with rs.Figures() as figures:
+    with rs.Metrics() as metrics:
         stage = rs.lookup(
-            look, pa.int64(), timeout=0.05, retry=rs.Retry(3, backoff=0), figures=figures
+            look, pa.int64(), timeout=0.05, retry=rs.Retry(2, backoff=0), metrics=metrics
         )
         found = table(stage.as_map_fn()(batches(10, 10)))
         assert found["value"].to_pylist() == list(range(10))
-        assert (figures.totals().timeouts, figures.totals().retries) == (2, 2)
+        assert (metrics.totals().timeouts, metrics.totals().retries) == (2, 2)
 
 
 def test_a_call_that_makes_something_else_of_its_timeout_leaves_no_trace() -> None:
@@ -561,7 +581,7 @@ def test_a_call_that_makes_something_else_of_its_timeout_leaves_no_trace() -> No
             raise
         return k
 
-    retry = rs.Retry(2, backoff=0)
+    retry = rs.Retry(1, backoff=0)
     with pytest.raises(TimeoutError, match=r"no answer within 0.05 s"):
         list(rs.lookup(look, pa.int64(), timeout=0.05, retry=retry).as_map_fn()(batches(1, 1)))
     assert cancelling == [0, 0]
@@ -744,7 +764,7 @@ def test_never_more_calls_than_concurrency_nor_more_rows_than_the_window(ordered
         running -= 1
         return k
 
-    with rs.Figures() as figures:
+    with rs.Metrics() as metrics:
         enrich = rs.enrich(
             look,
             on="k",
@@ -752,10 +772,10 @@ def test_never_more_calls_than_concurrency_nor_more_rows_than_the_window(ordered
             concurrency=7,
             max_pending_rows=20,
             ordered=ordered,
-            figures=figures,
+            metrics=metrics,
         )
         assert len(table(enrich.as_map_fn()(batches(500, 33)))) == 500
-        total = figures.totals()
+        total = metrics.totals()
     assert most == total.max_running == 7
     assert 7 <= total.max_pending <= 20
 
@@ -776,14 +796,14 @@ def test_a_slow_consumer_stops_the_reading() -> None:
     async def look(k: int) -> int:
         return k
 
-    with rs.Figures() as figures:
+    with rs.Metrics() as metrics:
         stage = rs.lookup(
             look,
             pa.int64(),
             concurrency=4,
             max_pending_rows=64,
             max_buffer_bytes=budget,
-            figures=figures,
+            metrics=metrics,
         )
         outputs = stage.as_map_fn()(upstream())
         left = 0
@@ -793,7 +813,7 @@ def test_a_slow_consumer_stops_the_reading() -> None:
                 time.sleep(0.01)
             # What was given back comes with the next pull; until then this batch is held, too.
             assert read - left <= 11 * size
-        total = figures.totals()
+        total = metrics.totals()
     assert left == rows
     assert total.max_buffered_bytes <= budget
     assert total.max_buffered_batches <= 10
@@ -801,10 +821,10 @@ def test_a_slow_consumer_stops_the_reading() -> None:
 
 
 def test_one_batch_always_passes_a_small_budget() -> None:
-    with rs.Figures() as figures:
-        stage = rs.lookup(doubled, pa.int64(), max_buffer_bytes=1, figures=figures)
+    with rs.Metrics() as metrics:
+        stage = rs.lookup(doubled, pa.int64(), max_buffer_bytes=1, metrics=metrics)
         assert len(table(stage.as_map_fn()(batches(1000, 100)))) == 1000
-        assert figures.totals().max_buffered_batches == 1
+        assert metrics.totals().max_buffered_batches == 1
 
 
 def test_large_results_count_against_the_budget() -> None:
@@ -815,9 +835,9 @@ def test_large_results_count_against_the_budget() -> None:
         return block
 
     budget = 1_000_000
-    with rs.Figures() as figures:
+    with rs.Metrics() as metrics:
         stage = rs.lookup(
-            look, pa.string(), concurrency=8, max_buffer_bytes=budget, figures=figures
+            look, pa.string(), concurrency=8, max_buffer_bytes=budget, metrics=metrics
         )
         outputs = stage.as_map_fn()(batches(5000, 1000))
         sizes = [batch["value"].nbytes for batch in outputs]
@@ -851,9 +871,9 @@ def test_close_ends_everything_within_two_seconds(ordered: bool) -> None:
         while True:
             yield from batches(1000, 100)
 
-    with rs.Figures() as figures:
+    with rs.Metrics() as metrics:
         enrich = rs.enrich(
-            look, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered, figures=figures
+            look, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered, metrics=metrics
         )
         stage = enrich.as_map_fn()(endless())
         next(stage)
@@ -861,7 +881,7 @@ def test_close_ends_everything_within_two_seconds(ordered: bool) -> None:
         begin = time.monotonic()
         stage.close()
         assert time.monotonic() - begin < 2
-        assert figures.totals().state == "stopped"
+        assert metrics.totals().state == "stopped"
     assert cancelled == waiting == 64
 
 
@@ -1018,7 +1038,7 @@ def sync(k: int) -> int:
         ({"timeout": "1"}, TypeError, "timeout must be a number of seconds"),
         ({"retry": 3}, TypeError, "retry must be a Retry"),
         ({"using": 3}, TypeError, "using must be a factory"),
-        ({"figures": "/path"}, TypeError, "figures must be a Figures, got str"),
+        ({"metrics": "/path"}, TypeError, "metrics must be a Metrics, got str"),
         ({"dedupe": 1}, TypeError, "dedupe must be a bool"),
         ({"ordered": False}, ValueError, r"lookup\(ordered=False\)"),
     ],
@@ -1038,7 +1058,7 @@ def test_more_bad_words() -> None:
     stage = rs.lookup(doubled, pa.int64()).as_map_fn(on="x")
     with pytest.raises(ValueError, match=r"on: no column x; there are k"):
         list(stage(batches(3, 3)))
-    for bad, error in (({"attempts": 0}, ValueError), ({"attempts": 2, "jitter": 2}, ValueError)):
+    for bad, error in (({"times": 0}, ValueError), ({"times": 2, "jitter": 2}, ValueError)):
         with pytest.raises(error):
             rs.Retry(**bad)  # type: ignore[arg-type]
     for on in (("x",), 3, None):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 MIB = 1 << 20
 
@@ -65,16 +65,16 @@ log = os.path.join(os.getcwd(), "peaks")
 frame = spark.range(0, ROWS, 1, 1).withColumn(
     "text", f.repeat(f.substring(f.sha2(f.col("id").cast("string"), 256), 1, 64), TEXT // 64)
 )
-figures = rs.Figures()
-enrich = rs.enrich(look, on="id", output="v long", figures=figures)
+metrics = rs.Metrics()
+enrich = rs.enrich(look, on="id", output="v long", metrics=metrics)
 schema = "id long, text string, v long"
 for fn in (sequential, enrich.as_map_fn()):
     out = frame.mapInArrow(measured(fn, log), schema)
     row = out.agg(f.count("*").alias("n"), f.sum(f.length("text")).alias("l"),
                   f.sum(f.expr("int(v = 2 * id)")).alias("good")).collect()[0]
     assert (row.n, row.l, row.good) == (ROWS, ROWS * TEXT, ROWS), row
-total = figures.totals()
-figures.cleanup()
+total = metrics.totals()
+metrics.cleanup()
 peaks = [int(line) for line in open(log)]
 print(json.dumps({"peaks": peaks, "most": total.max_buffered_bytes,
                   "batches": total.batches_in, "held": total.max_buffered_batches,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.spark.versions import spark_version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -237,8 +238,12 @@ def test_types_come_out_as_declared(spark: SparkSession) -> None:
                 return {k: as_utc(v) for k, v in value.items()}
             return value
 
-        return [as_utc(key) for key in keys] == values
+        found = [as_utc(key) for key in keys]
+        return all(found[i] == value for i, value in enumerate(values) if i not in lossy)
 
+    # Where Spark has no Arrow UDFs keys come through pandas, which tells the two hours of a change
+    # of clocks not apart, makes floats of integers beside a null, and drops zones inside of arrays.
+    lossy = () if spark_version() >= (4, 1) else (13, 17, 20)
     ids = spark.range(0, 2, 1, 1)
     output = ", ".join(f"c{i} {kind}" for i, (kind, _) in enumerate(TYPES))
     frame = ids.transform(rs.enrich(every, on="id", output=output))

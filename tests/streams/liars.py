@@ -248,23 +248,23 @@ class _OnlyRequest:
 #: For each kind: what the stream may end with.
 LIARS: dict[type[Liar], tuple[type[BaseException] | None, ...]] = {
     Liar: (None,),
-    NoneElement: (rsf.NoneSignal,),
-    TooMany: (rsf.DemandExceeded, None),  # None: any number was asked for
+    NoneElement: (rsf.NoneSignalError,),
+    TooMany: (rsf.DemandExceededError, None),  # None: any number was asked for
     AfterComplete: (None,),
     AfterError: (ValueError,),
-    NoError: (rsf.NoneSignal,),
+    NoError: (rsf.NoneSignalError,),
     TwoSubscriptions: (None,),
-    NextBeforeOnSubscribe: (rsf.DemandExceeded,),
+    NextBeforeOnSubscribe: (rsf.DemandExceededError,),
     CompleteWithoutOnSubscribe: (None,),
     ErrorWithoutOnSubscribe: (ValueError,),
-    NoSubscription: (rsf.NoneSignal,),
+    NoSubscription: (rsf.NoneSignalError,),
     RaisingSubscribe: (ValueError,),
     RaisingSubscribeLate: (ValueError, None),  # None: it was over before it raised
     RaisingRequest: (ValueError,),
     RaisingCancel: (None,),
     Nesting: (None,),
-    SeveralThreads: (None, rsf.OverlappingCalls),
-    Flood: (rsf.DemandExceeded, rsf.OverlappingCalls, ValueError, None),
+    SeveralThreads: (None, rsf.OverlappingCallsError),
+    Flood: (rsf.DemandExceededError, rsf.OverlappingCallsError, ValueError, None),
     NoMethods: (AttributeError,),
     OnlyRequest: (None,),
 }

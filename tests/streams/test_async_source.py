@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.async_source import AsyncIterableSource
+from rstreams_fast.streams.sources.async_iterable import AsyncIterableSource
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_gone
 from tests.rules.probes import Recorder
 
@@ -122,7 +122,7 @@ def test_an_iterator_serves_one_and_the_next_gets_a_runtime_error(
 ) -> None:
     stream = rsf.from_async_iterable(make())
     assert stream.to_list() == [0, 1, 2, 3, 4]
-    with pytest.raises(rsf.AlreadySubscribed, match="function"):
+    with pytest.raises(rsf.AlreadySubscribedError, match="function"):
         stream.to_list()
     recorder = Recorder(request=1)
     stream.subscribe(recorder)

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.errors import BufferOverflow, ShutDown
-from rstreams_fast.streams.hub import Hub
-from rstreams_fast.streams.multicast import MulticastProcessor
-from rstreams_fast.streams.replay import ReplayProcessor
+from rstreams_fast.errors import BufferOverflowError, ShutDownError
+from rstreams_fast.streams.engine.multicast_buffer import MulticastBuffer
+from rstreams_fast.streams.operators.multicast import MulticastProcessor
+from rstreams_fast.streams.operators.replay import ReplayProcessor
 from tests.helpers import DEADLINE, Counted, run_threads, start_thread, wait_for
 from tests.rules.probes import Recorder
 
@@ -207,7 +207,7 @@ def test_subscribers_that_ask_on_threads_of_their_own_get_everything(
             assert len(tape.elements) == total
             assert tape.error is None
         else:
-            assert tape.error is None or isinstance(tape.error, BufferOverflow)
+            assert tape.error is None or isinstance(tape.error, BufferOverflowError)
             assert (len(tape.elements) == total) == (tape.error is None)
     feeder.join()
     assert feeder.most_asked <= buffer_size
@@ -300,7 +300,7 @@ def test_one_who_is_over_but_stuck_keeps_nothing_of_what_comes_later(how: str) -
     leave.set()
     worker.result()
     stuck_error = stuck.error
-    assert isinstance(stuck_error, BufferOverflow) == (how == "dropped")
+    assert isinstance(stuck_error, BufferOverflowError) == (how == "dropped")
     assert stuck.faults == passing.faults == []
 
 
@@ -400,7 +400,7 @@ def test_the_last_cancel_and_the_next_subscriber_race_to_one_outcome() -> None:
             assert feeder.cancels == 0
         else:
             shut += 1
-            assert isinstance(second.error, ShutDown)
+            assert isinstance(second.error, ShutDownError)
             assert second.elements == []
             assert feeder.cancels == 1
         feeder.join()
@@ -438,7 +438,7 @@ def test_one_subscriber_subscribed_by_two_threads_has_one_subscription() -> None
         processor, tape = MulticastProcessor[int](), Tape()
         run_threads([lambda: processor.subscribe(tape)] * 2)  # noqa: B023
         assert tape.faults == []
-        assert isinstance(tape.error, rsf.AlreadySubscribed)
+        assert isinstance(tape.error, rsf.AlreadySubscribedError)
 
 
 # -- an upstream that breaks the rules -------------------------------------------------------------
@@ -614,7 +614,7 @@ def test_of_a_thousand_that_leave_few_make_the_hub_look_at_the_others(
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
         nonlocal looks
-        looks += event == "call" and frame.f_code is Hub._to_be_asked.__code__
+        looks += event == "call" and frame.f_code is MulticastBuffer.to_be_asked.__code__
 
     hub: rsf.MulticastProcessor[int] = rsf.MulticastProcessor(buffer_size=4, slow=slow)
     recorders = [Recorder(request=demand) for _ in range(1000)]

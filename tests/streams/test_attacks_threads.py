@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rstreams_fast.runtime.executors import Resource, WorkDropped, Worker
+from rstreams_fast.runtime.executors import Resource, WorkDroppedError, Worker
 from rstreams_fast.runtime.loops import LoopThread
 from tests.helpers import DEADLINE, run_python, start_thread
 
@@ -60,7 +60,7 @@ def test_a_finalizer_may_use_a_worker_that_is_being_started(
     def use() -> None:
         monkeypatch.setattr(threading, "Thread", collecting)
         if what == "close":
-            with pytest.raises(WorkDropped):
+            with pytest.raises(WorkDroppedError):
                 worker.execute(lambda: done.append("outer"), refuse)
         else:
             worker.execute(lambda: done.append("outer"), refuse)

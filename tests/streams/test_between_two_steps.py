@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams import concat, flat_map, pull, unbatch
-from rstreams_fast.streams.drain import Drain
+from rstreams_fast.streams.engine import pull
+from rstreams_fast.streams.engine.drain import Drain
+from rstreams_fast.streams.operators import concat_map, flat_map, unbatch
 from tests.helpers import TestThread, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
@@ -50,7 +51,7 @@ def test_an_error_left_while_the_drain_looks_for_it_is_signalled(
     recorder = Recorder(request=9, on_next=bad_request)
     rsf.range_(3).subscribe(recorder)
     assert recorder.elements == [0]
-    assert isinstance(recorder.error, rsf.InvalidRequest)
+    assert isinstance(recorder.error, rsf.InvalidRequestError)
     recorder.check()
 
 
@@ -82,7 +83,7 @@ def test_an_iterable_that_comes_while_everything_is_let_go_of_is_not_kept(
 @pytest.mark.parametrize(
     ("operator", "subscription"),
     [
-        ("concat_map", concat._ConcatMapSubscription),
+        ("concat_map", concat_map._ConcatMapSubscription),
         ("flat_map", flat_map._FlatMapSubscription),
     ],
 )
@@ -95,13 +96,13 @@ def test_an_element_that_comes_while_everything_is_let_go_of_is_not_kept(
     outer = ManualPublisher()
     stream: Any = rsf.from_publisher(outer)
     recorder = subscribed(getattr(stream, operator)(lambda _x: rsf.empty()), 1)
-    link_next = subscription._link_next
+    take_burst = subscription._inner_burst
 
-    def cancelled_before(self: Any, link: Any, element: Any, /) -> None:
+    def cancelled_before(self: Any, inner: Any, burst: Any, over: bool = False, /) -> None:
         start_thread(recorder.subscription.cancel).result()
-        link_next(self, link, element)
+        take_burst(self, inner, burst, over)
 
-    monkeypatch.setattr(subscription, "_link_next", cancelled_before)
+    monkeypatch.setattr(subscription, "_inner_burst", cancelled_before)
     element = Element()
     gone = weakref.ref(element)
     outer.subscriber.on_next(element)

@@ -108,13 +108,13 @@ class Asked:
 
 @pytest.mark.parametrize("name", ENDS)
 def test_is_left_to_the_thread_that_asks(name: str) -> None:
-    let_go = threading.Event()
-    publisher = Asked(lambda _: wait_for(let_go, "leave to come back"))
+    drop_references = threading.Event()
+    publisher = Asked(lambda _: wait_for(drop_references, "leave to come back"))
     cancel = ENDS[name](rf.from_publisher(publisher))
     wait_for(publisher.inside, "a request")
     cancel()  # does not wait for the request, either
     assert not publisher.cancelled.is_set()
-    let_go.set()
+    drop_references.set()
     wait_for(publisher.cancelled, "the cancel")
     assert not publisher.overlapped
     assert publisher.cancels == 1

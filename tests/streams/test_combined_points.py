@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.junction import Junction
+from rstreams_fast.streams.engine.fan_in import FanIn
 from tests.helpers import start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder, send
 
@@ -340,13 +340,13 @@ def test_sources_are_cancelled_though_a_drain_lets_go_of_them_meanwhile(
 
     signalling = start_thread(signal)
     wait_for(delivering)
-    stop = Junction._stop
+    stop = FanIn._stop
 
-    def stop_late(junction: Junction) -> None:
+    def stop_late(junction: FanIn) -> None:
         go_on.set()
         signalling.result()
         stop(junction)
 
-    monkeypatch.setattr(Junction, "_stop", stop_late)
+    monkeypatch.setattr(FanIn, "_stop", stop_late)
     recorder.subscription.cancel()
     assert [source.cancels for source in sources] == [1, 1, 1]

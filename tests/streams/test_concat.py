@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.tuning import DESCRIBED_DEPTH
+from rstreams_fast.streams.engine.defaults import DESCRIBED_DEPTH
 from tests.helpers import run_threads
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
@@ -178,11 +178,11 @@ def test_describe_looks_into_what_is_combined() -> None:
     lines = stream.describe().splitlines()
     places = [
         "  | concat of 2 publishers: holds no elements",
-        "      | zip of 3 publishers: at most 32 elements of each, 96 in all",
+        "      | zip of 3 publishers: at most 256 elements of each, 768 in all",
         "          | publish_on(own worker thread): at most 5 elements",
         "        2 times: Stream",
         "          | range(0, 2)",
-        "      | merge of 1 publishers: at most 32 elements of each, 32 in all",
+        "      | merge of 1 publishers: at most 256 elements of each, 256 in all",
         "          | range(0, 3)",
         "    map(str)",
     ]
@@ -246,7 +246,7 @@ def test_concat_map_asks_nobody_before_the_subscriber_has() -> None:
     recorder = subscribed(rsf.from_publisher(outer).concat_map(rsf.range_))
     assert outer.requests == []
     recorder.subscription.request(1)
-    assert outer.requests == [32]
+    assert outer.requests == [256]
 
 
 def test_an_error_from_above_overtakes_and_cancels_the_current_one() -> None:
@@ -291,7 +291,9 @@ def test_concat_map_of_thousands_of_synchronous_publishers_does_not_recurse(pref
 
 def test_concat_map_describes_its_bound() -> None:
     described = rsf.range_(1).concat_map(rsf.range_, prefetch=5).describe()
-    assert "concat_map(rstreams_fast.streams.sources.range_): at most 5 elements, and" in described
+    assert (
+        "concat_map(rstreams_fast.streams.factories.range_): at most 5 elements, and" in described
+    )
 
 
 def test_what_waits_in_concat_map_is_readable() -> None:
@@ -301,7 +303,7 @@ def test_what_waits_in_concat_map_is_readable() -> None:
     )
     recorder = subscribed(stream, 2)
     send(outer, 1, 2, 3)
-    mine, above = rsf.figures_of(recorder.subscription)
+    mine, above = rsf.metrics_of(recorder.subscription)
     assert "concat_map" in mine.name
     assert (mine.held, mine.max_held, mine.demand) == (2, 4, 2)
     assert mine.waited_for_upstream > 0

@@ -137,7 +137,7 @@ def test_next_says_whether_it_counts() -> None:
     assert not emitter.next(4)
     recorder.subscription.request(5)
     assert recorder.elements == [1, 2]
-    assert isinstance(recorder.error, rsf.BufferOverflow)
+    assert isinstance(recorder.error, rsf.BufferOverflowError)
     assert "create(BUFFER)" in str(recorder.error)
     assert "overflow=" in str(recorder.error)
 
@@ -148,7 +148,7 @@ def test_next_counts_where_a_strategy_drops() -> None:
     emitter = emitter_and(recorder, overflow=Overflow.DROP_LATEST, capacity=2, on_drop=drops.append)
     assert [emitter.next(n) for n in range(4)] == [True] * 4
     assert drops == [2, 3]
-    assert rsf.figures_of(recorder.subscription)[0].dropped == 2
+    assert rsf.metrics_of(recorder.subscription)[0].dropped == 2
 
 
 def test_none_is_a_type_error_and_the_stream_goes_on() -> None:

@@ -5,6 +5,7 @@ Where the stack is too short all the same, the stream fails; it never just stops
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import threading
@@ -16,9 +17,9 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rf
-from rstreams_fast.streams.stack_break import StackBreak
-from rstreams_fast.streams.tuning import STACK_BREAK_EVERY, STACK_BREAK_PREFETCH
-from tests.helpers import start_thread, wait_for
+from rstreams_fast.streams.engine.defaults import TRAMPOLINE_EVERY, TRAMPOLINE_PREFETCH
+from rstreams_fast.streams.engine.trampoline import NAME
+from tests.helpers import DEADLINE, start_thread, wait_for
 
 Op = Callable[[rf.Stream[Any]], rf.Stream[Any]]
 
@@ -78,9 +79,9 @@ def chain(stream: rf.Stream[Any], op: Op, n: int) -> rf.Stream[Any]:
     return stream
 
 
-def within_deadline(call: Callable[[], Any]) -> Any:
+def within_deadline(call: Callable[[], Any], seconds: float = DEADLINE) -> Any:
     """The outcome of a call that may hang."""
-    return start_thread(call, "deep").result()
+    return start_thread(call, "deep").result(seconds)
 
 
 def frames() -> int:
@@ -123,6 +124,17 @@ def test_a_long_chain_gives_its_elements(name: str, n: int) -> None:
     assert within_deadline(stream.to_list) == [0, 1, 2, 3, 4]
 
 
+def test_twenty_thousand_stages_are_composed_one_upon_the_other_without_copies() -> None:
+    streams = [rf.range_(5)]
+    for _ in range(20_000):
+        streams.append(streams[-1].map(same))
+    held = sum(sys.getsizeof(stream._parts) for stream in streams)
+    assert held < 20_000 * 100  # bytes: a copy of all for each would be 1.6 GB
+    assert streams[-1].to_list() == [0, 1, 2, 3, 4]
+    assert streams[3].map(str).to_list() == ["0", "1", "2", "3", "4"]
+    assert len(streams[-1].parts) == 20_000
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_long_chain_of_subscriptions_gives_its_elements(name: str) -> None:
     stream = chain(rf.range_(5), OTHERS[name], 150)
@@ -137,9 +149,9 @@ def test_the_figures_of_a_long_chain_do_not_nest(name: str, boundaries: int) -> 
     n = 500
     subscriber = Elements()
     chain(rf.never(), OPS[name], n).subscribe(subscriber)
-    figures = within_deadline(lambda: rf.figures_of(subscriber.subscription))
+    figures = within_deadline(lambda: rf.metrics_of(subscriber.subscription))
     subscriber.subscription.cancel()
-    breaks = [each for each in figures if each.name == StackBreak.describe()]
+    breaks = [each for each in figures if each.name == NAME]
     assert len(figures) - len(breaks) == n * boundaries
     assert all(each.held == 0 for each in figures)
 
@@ -155,7 +167,7 @@ def test_a_long_chain_of_boundaries_on_a_pool_gives_its_elements(name: str, n: i
 
 @pytest.mark.parametrize("name", OPS)
 def test_a_long_chain_keeps_stop_and_wait(name: str) -> None:
-    stream = chain(rf.range_(5), OPS[name], 4 * STACK_BREAK_EVERY)
+    stream = chain(rf.range_(5), OPS[name], 4 * TRAMPOLINE_EVERY)
 
     def one_by_one() -> list[Any]:
         with stream.iterate(prefetch=1) as elements:
@@ -168,7 +180,7 @@ def test_a_long_chain_keeps_stop_and_wait(name: str) -> None:
 def test_a_long_chain_can_be_left(name: str) -> None:
     cancels: list[int] = []
     source = rf.range_(10**9).do_on_cancel(lambda: cancels.append(1))
-    stream = chain(source, OPS[name], 4 * STACK_BREAK_EVERY)
+    stream = chain(source, OPS[name], 4 * TRAMPOLINE_EVERY)
     assert within_deadline(stream.first) in (0, -1)
     if name != "all the fused ones":  # where take(9) cancels, too
         assert cancels == [1]
@@ -227,20 +239,19 @@ def test_a_long_chain_holds_no_more_than_it_says() -> None:
         ahead.append(len(pulled) - len(seen))
         return len(seen) < 1000
 
-    breaks = stream.describe().count(StackBreak.describe())
-    assert breaks == 100 // STACK_BREAK_EVERY
+    breaks = 100 // (TRAMPOLINE_EVERY // 2)  # each op is two subscribers
     assert within_deadline(stream.take_while(look).to_list) == list(range(999))
-    assert max(ahead) <= breaks * STACK_BREAK_PREFETCH
+    assert max(ahead) <= breaks * TRAMPOLINE_PREFETCH
 
 
 def test_a_break_says_live_what_it_holds() -> None:
-    stream = chain(rf.range_(10**9), OPS["do_on_complete and map"], STACK_BREAK_EVERY)
+    stream = chain(rf.range_(10**9), OPS["do_on_complete and map"], TRAMPOLINE_EVERY // 2)
     held: list[int] = []
 
     def look(x: int) -> int:
-        (figures,) = rf.figures_of(subscriber.subscription)
-        assert figures.name == StackBreak.describe()
-        assert figures.max_held == STACK_BREAK_PREFETCH
+        (figures,) = rf.metrics_of(subscriber.subscription)
+        assert figures.name == NAME
+        assert figures.max_held == TRAMPOLINE_PREFETCH
         held.append(figures.held)
         return x
 
@@ -249,7 +260,7 @@ def test_a_break_says_live_what_it_holds() -> None:
     subscriber.subscription.request(100)
     subscriber.subscription.cancel()
     assert len(subscriber.seen) == 100
-    assert 0 < max(held) < STACK_BREAK_PREFETCH
+    assert 0 < max(held) < TRAMPOLINE_PREFETCH
 
 
 def test_the_stack_that_a_chain_takes_does_not_grow_with_it() -> None:
@@ -266,9 +277,11 @@ def test_the_stack_that_a_chain_takes_does_not_grow_with_it() -> None:
     assert max(depths[1]) <= max(depths[0])
 
 
-def test_a_short_chain_has_no_break() -> None:
-    stream = chain(rf.range_(5), OPS["do_on_complete and map"], STACK_BREAK_EVERY - 1)
-    assert StackBreak.describe() not in stream.describe()
+def test_a_short_chain_has_no_trampoline() -> None:
+    subscriber = Elements()
+    chain(rf.never(), lambda s: s.map(same).do_on_error(ignore), 4).subscribe(subscriber)
+    assert rf.metrics_of(subscriber.subscription) == ()
+    subscriber.subscription.cancel()
 
 
 def test_a_long_chain_within_a_function_of_another_ends() -> None:
@@ -342,7 +355,7 @@ TIGHT = {
 
 @pytest.mark.parametrize("name", TIGHT)
 def test_too_short_a_stack_is_an_error_and_no_hang(name: str) -> None:
-    stream = chain(rf.range_(5), TIGHT[name], 2 * STACK_BREAK_EVERY)
+    stream = chain(rf.range_(5), TIGHT[name], 2 * TRAMPOLINE_EVERY)
     hook = rf.on_dropped_error(ignore)
     outcomes: set[str] = set()
     try:
@@ -427,30 +440,102 @@ def test_a_function_without_end_fails_the_stream() -> None:
     assert isinstance(subscriber.seen[0], RecursionError)
 
 
-def zipped(n: int) -> rf.Stream[Any]:
-    stream: rf.Stream[Any] = rf.range_(5)
-    for _ in range(n):
-        stream = rf.zip_(stream, rf.range_(5)).map(lambda pair: pair[0])
-    return stream
+# -- streams within streams ------------------------------------------------------------------------
 
 
-def processed(n: int) -> rf.Stream[Any]:
-    stream: rf.Stream[Any] = rf.range_(5)
-    for _ in range(n):
-        made = rf.processor(lambda s: s.map(same))
-        stream.subscribe(made)
-        stream = rf.from_publisher(made)
-    return stream
+def paged(n: int, page: int = 0, *, ask: bool = False) -> rf.Stream[Any]:
+    """Every page, written recursively."""
+
+    def follow(answer: int) -> rf.Stream[int]:
+        here = rf.from_iterable([answer])
+        return here.concat(paged(n, answer + 1, ask=ask)) if answer + 1 < n else here
+
+    async def fetch(number: int) -> int:
+        await asyncio.sleep(0)
+        return number
+
+    pages = rf.from_iterable([page])
+    return (pages.map_async(fetch) if ask else pages).concat_map(follow)
 
 
-@pytest.mark.parametrize("nest", [zipped, processed])
-def test_what_nests_and_is_no_chain_may_be_too_deep_but_does_not_hang(
-    nest: Callable[[int], rf.Stream[Any]],
-) -> None:
+def resumed(n: int) -> rf.Stream[Any]:
+    """Fails, and is made good by one that fails."""
+    if n == 0:
+        return rf.range_(5)
+    return rf.error(ValueError(n)).on_error_resume(lambda _error: resumed(n - 1))
+
+
+def folded(combine: Callable[[rf.Stream[Any]], rf.Stream[Any]]) -> Callable[[int], rf.Stream[Any]]:
+    def fold(n: int) -> rf.Stream[Any]:
+        stream: rf.Stream[Any] = rf.range_(5)
+        for _ in range(n):
+            stream = combine(stream)
+        return stream
+
+    return fold
+
+
+NESTED = {
+    "concat to the right": folded(lambda s: rf.concat(rf.empty(), s.map(same))),
+    "concat of boundaries": folded(lambda s: rf.concat(rf.empty(), s.publish_on("caller"))),
+    "merge": folded(lambda s: s.merge(rf.empty()).map(same)),
+    "merge of boundaries": folded(lambda s: s.merge(rf.empty().publish_on("caller")).map(same)),
+    "merge on the caller": folded(lambda s: rf.merge(rf.empty(), s.subscribe_on("caller"))),
+    "zip": folded(lambda s: rf.zip_(s, rf.range_(5)).map(lambda pair: pair[0])),
+    "flat_map": folded(lambda s: rf.from_iterable([s]).flat_map(same)),
+    "concat_map": folded(lambda s: rf.from_iterable([s]).concat_map(same)),
+    "on_error_resume": resumed,
+    "multicast": folded(lambda s: s.multicast()),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_thousand_streams_within_each_other_give_their_elements(name: str) -> None:
+    stream = NESTED[name](1000)
+    assert within_deadline(stream.to_list, 100) == [0, 1, 2, 3, 4]
+
+
+def test_merges_of_threads_folded_sixty_times_complete() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        combine = folded(lambda s: s.merge(rf.range_(3).publish_on(pool)).map(same))
+        assert len(within_deadline(combine(60).to_list, 100)) == 5 + 60 * 3
+
+
+@pytest.mark.parametrize("ask", [False, True])
+def test_a_thousand_pages_that_follow_each_other_end(ask: bool) -> None:
+    assert within_deadline(paged(1000, ask=ask).to_list, 100) == list(range(1000))
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_too_short_a_stack_for_streams_within_each_other_is_an_error_and_no_hang(name: str) -> None:
     hook = rf.on_dropped_error(ignore)
     try:
-        assert within_deadline(nest(10).to_list) == [0, 1, 2, 3, 4]
+        for left in range(2, 400, 29):
+            stream = NESTED[name](2 * TRAMPOLINE_EVERY)
+
+            def attempt(left: int = left, stream: rf.Stream[Any] = stream) -> Any:
+                try:
+                    return with_frames_left(left, stream.to_list)
+                except RecursionError:
+                    return "too deep"
+
+            assert within_deadline(attempt) in ("too deep", [0, 1, 2, 3, 4])
+    finally:
+        rf.on_dropped_error(hook)
+
+
+def test_a_long_chain_of_processors_may_be_too_deep_but_does_not_hang() -> None:
+    """Each is subscribed before the one below is there, so it cannot know on how many it stands."""
+
+    def processed(stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        made = rf.processor(lambda s: s.map(same))
+        stream.subscribe(made)
+        return rf.from_publisher(made)
+
+    hook = rf.on_dropped_error(ignore)
+    try:
+        assert within_deadline(folded(processed)(10).to_list) == [0, 1, 2, 3, 4]
         with pytest.raises(RecursionError):
-            within_deadline(nest(400).to_list)
+            within_deadline(folded(processed)(400).to_list)
     finally:
         rf.on_dropped_error(hook)

@@ -294,7 +294,7 @@ def test_after_the_end_the_figures_say_that_nothing_is_held_or_asked_for(
         recorder.subscription.cancel()
     else:
         recorder.wait_terminal()
-    (nearest,) = rsf.figures_of(recorder.subscription)
+    (nearest,) = rsf.metrics_of(recorder.subscription)
     assert (nearest.held, nearest.demand) == (0, 0)
 
 
@@ -411,21 +411,21 @@ def test_occupancy_demand_and_waiting_time_are_readable_at_any_moment() -> None:
     )
     for _ in range(5):
         publisher.subscriber.on_next("abc")
-    near, far = rsf.figures_of(recorder.subscription)
+    near, far = rsf.metrics_of(recorder.subscription)
     assert (near.held, near.max_held, near.held_bytes, near.demand) == (2, 2, None, 0)
     assert (far.held, far.max_held, far.held_bytes, far.demand) == (3, 8, 9, 0)
     assert "at most 8 elements and 100 bytes" in far.name
     recorder.subscription.request(9)
-    near, far = rsf.figures_of(recorder.subscription)
+    near, far = rsf.metrics_of(recorder.subscription)
     assert (near.held, near.demand) == (0, 4)
     assert far.held_bytes == 0
-    first = rsf.figures_of(recorder.subscription)[0]
-    second = rsf.figures_of(recorder.subscription)[0]
+    first = rsf.metrics_of(recorder.subscription)[0]
+    second = rsf.metrics_of(recorder.subscription)[0]
     assert second.waited_for_upstream > first.waited_for_upstream > 0
     assert second.waited_for_demand == first.waited_for_demand > 0
     publisher.subscriber.on_complete()
-    rsf.figures_of(recorder.subscription)
-    assert rsf.figures_of(publisher) == ()
+    rsf.metrics_of(recorder.subscription)
+    assert rsf.metrics_of(publisher) == ()
 
 
 def test_importing_starts_no_thread_and_pulls_in_nothing_heavy() -> None:
@@ -454,7 +454,7 @@ def test_parked_workers_do_not_keep_the_interpreter_from_exiting() -> None:
         "rsf.range_(10**15).publish_on().subscribe(busy)\n"
         "busy.s.request(2**62)\n"
     )
-    assert run_python("-c", code).stdout.strip() == "WorkDropped"
+    assert run_python("-c", code).stdout.strip() == "WorkDroppedError"
 
 
 def test_the_protocols_are_met_and_may_be_checked_at_run_time() -> None:

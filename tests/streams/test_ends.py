@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
+import itertools
 import os
 import pickle
 import signal
@@ -18,8 +19,8 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import UNBOUNDED
-from rstreams_fast.streams import ends
-from tests.helpers import DEADLINE, run_python, run_threads, start_thread
+from rstreams_fast.streams.sinks import ends
+from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_for
 from tests.rules.probes import ManualPublisher
 
 BOOM = RuntimeError("boom")
@@ -955,7 +956,7 @@ def test_an_end_on_elements_from_another_thread(no_leaked_threads: None) -> None
 
 FORKED = """
 import os, sys
-from rstreams_fast.streams import ends
+from rstreams_fast.streams.sinks import ends
 from tests.rules.probes import ManualPublisher
 
 run = ends.for_each(ManualPublisher(), print)
@@ -974,3 +975,49 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_fork_is_noticed_and_refused_at_the_park() -> None:
     process = run_python("-c", FORKED)
     assert process.stdout.strip() == "7", process.stderr
+
+
+def test_a_source_without_end_on_the_caller_can_be_cancelled_by_another_thread() -> None:
+    subscriber = rsf.SyncSubscriber[int](lambda n: seen.set(), prefetch=rsf.UNBOUNDED)
+    seen = threading.Event()
+
+    def cancel() -> None:
+        wait_for(seen)
+        subscriber.run.cancel()
+
+    thread = start_thread(cancel)
+    rsf.from_iterable(itertools.count()).subscribe(subscriber)
+    thread.result()
+    with pytest.raises(concurrent.futures.CancelledError):
+        subscriber.run.result()
+
+
+AT_EXIT = """
+import asyncio, threading
+import rstreams_fast as rsf
+
+seen = threading.Semaphore(0)
+
+async def wait(n):
+    await asyncio.sleep(0.001)
+    return n
+
+endless = rsf.range_(10**12)
+runs = [
+    stream.for_each(lambda n: seen.release())
+    for stream in (
+        rsf.interval(0.001, overflow=rsf.Overflow.DROP_LATEST),
+        endless.subscribe_on(),
+        endless.publish_on(),
+        endless.map_async(wait),
+        rsf.merge(endless.publish_on(), endless.publish_on()),
+    )
+]
+for _ in range(20):
+    seen.acquire()
+"""
+
+
+def test_streams_that_live_when_the_interpreter_exits_end_in_silence() -> None:
+    done = run_python("-c", AT_EXIT)
+    assert (done.stdout, done.stderr) == ("", "")

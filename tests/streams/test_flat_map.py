@@ -268,7 +268,7 @@ def test_bad_arguments_are_refused_by_name() -> None:
 def test_describe_states_the_bound() -> None:
     stream = rsf.range_(1).flat_map(rsf.range_, concurrency=4, prefetch=8, delay_error=True)
     assert (
-        "flat_map(rstreams_fast.streams.sources.range_): at most 4 publishers at once and 8 "
+        "flat_map(rstreams_fast.streams.factories.range_): at most 4 publishers at once and 8 "
         "elements of each, 32 in all, errors after elements"
     ) in stream.describe()
 

@@ -15,9 +15,9 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import Overflow
-from rstreams_fast.runtime.executors import WorkDropped
+from rstreams_fast.runtime.executors import WorkDroppedError
 from rstreams_fast.runtime.timers import ManualTimer
-from tests.helpers import Counted, run_python, run_threads, wait_for, wait_gone
+from tests.helpers import Counted, run_python, run_threads, wait_for, wait_gone, wait_until
 from tests.rules.probes import Recorder
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
@@ -95,7 +95,7 @@ def test_missed_ticks_are_left_out_and_the_number_tells_the_time() -> None:
     timer.advance(0.25)
     recorder.wait_elements(4)
     assert recorder.elements == [0, 1, 8, 9]  # at its own time, 9.0
-    assert rsf.figures_of(recorder.subscription)[0].dropped == 0
+    assert rsf.metrics_of(recorder.subscription)[0].dropped == 0
     recorder.subscription.cancel()
     recorder.check()
 
@@ -133,6 +133,48 @@ def test_ticks_are_delivered_on_a_worker_of_their_own() -> None:
     (name,) = seen
     assert name.startswith("rstreams-fast-")
     assert not name.startswith("rstreams-fast-timer")
+
+
+def test_clocks_share_their_threads() -> None:
+    timer = ManualTimer()
+    recorders = [Recorder(request=1) for _ in range(50)]
+    before = threading.active_count()
+    for recorder in recorders:
+        rsf.interval(1.0, timer=timer).subscribe(recorder)
+    wait_until(lambda: threading.active_count() == before, "the end of the threads")
+    for recorder in recorders:
+        recorder.subscription.cancel()
+
+
+def test_the_clock_starts_when_it_is_asked() -> None:
+    timer = ManualTimer()
+    recorder = Recorder()
+    rsf.interval(1.0, timer=timer).subscribe(recorder)
+    timer.advance(9.5)
+    assert timer.pending == 0
+    recorder.subscription.request(2)
+    timer.advance(0.9)
+    assert recorder.elements == []
+    timer.advance(1.1)
+    recorder.wait_elements(2)
+    assert recorder.elements == [0, 1]
+    recorder.subscription.cancel()
+
+
+def test_a_boundary_that_asks_late_loses_no_tick() -> None:
+    go_on = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(wait_for, go_on)  # the boundary asks when this is over
+        timer, recorder = ManualTimer(), Recorder(request=3)
+        rsf.interval(0.02, timer=timer).publish_on(pool).subscribe(recorder)
+        timer.advance(1.0)
+        go_on.set()
+        recorder.wait_subscribed()
+        pool.submit(int).result(20)
+        timer.advance(0.07)
+        recorder.wait_elements(3)
+        assert recorder.elements == [0, 1, 2]
+        recorder.subscription.cancel()
 
 
 def test_ticks_are_delivered_on_the_executor_or_loop() -> None:
@@ -182,7 +224,7 @@ def test_a_tick_that_nobody_asked_for_is_an_error_that_says_what_to_do() -> None
     timer, recorder = ticking(request=1)
     timer.advance(2)
     error = recorder.wait_terminal()[1]
-    assert isinstance(error, rsf.BufferOverflow)
+    assert isinstance(error, rsf.BufferOverflowError)
     assert "interval(ERROR)" in str(error)
     assert "overflow=" in str(error)
     assert recorder.elements == [0]
@@ -192,19 +234,21 @@ def test_a_tick_that_nobody_asked_for_is_an_error_that_says_what_to_do() -> None
 
 def test_ticks_that_nobody_asks_for_are_held_or_dropped_and_counted() -> None:
     for overflow, capacity, kept in (
-        (Overflow.BUFFER, 10, list(range(10))),
-        (Overflow.DROP_OLDEST, 3, [7, 8, 9]),
-        (Overflow.DROP_LATEST, 3, [0, 1, 2]),
-        (Overflow.LATEST, None, [9]),
+        (Overflow.BUFFER, 10, list(range(1, 11))),
+        (Overflow.DROP_OLDEST, 3, [8, 9, 10]),
+        (Overflow.DROP_LATEST, 3, [1, 2, 3]),
+        (Overflow.LATEST, None, [10]),
     ):
-        timer, recorder = ticking(request=0, overflow=overflow, capacity=capacity)
+        timer, recorder = ticking(request=1, overflow=overflow, capacity=capacity)
+        timer.advance(1)
+        recorder.wait_elements(1)
         timer.advance(10)
-        figures = rsf.figures_of(recorder.subscription)[0]
+        figures = rsf.metrics_of(recorder.subscription)[0]
         assert figures.held == len(kept)
         assert figures.dropped == 10 - len(kept)
         recorder.subscription.request(10)
-        recorder.wait_elements(len(kept))
-        assert recorder.elements == kept
+        recorder.wait_elements(1 + len(kept))
+        assert recorder.elements == [0, *kept]
         recorder.subscription.cancel()
         recorder.check()
 
@@ -237,7 +281,7 @@ def test_ticks_pile_up_within_the_bound_behind_a_slow_subscriber() -> None:
     timer.advance(4)  # 3 are held, the next is one too many
     assert timer.pending == 0
     go_on.set()
-    assert isinstance(recorder.wait_terminal()[1], rsf.BufferOverflow)
+    assert isinstance(recorder.wait_terminal()[1], rsf.BufferOverflowError)
     assert recorder.elements == [0, 1, 2, 3]
     recorder.check()
 
@@ -363,37 +407,37 @@ def test_a_timer_that_refuses_or_drops_is_an_error() -> None:
         def call_later(self, seconds: float, work: Any, when_dropped: Any = None, /) -> Any:
             self.left -= 1
             if self.left < 0:
-                raise WorkDropped("as it should")
+                raise WorkDroppedError("as it should")
             self.told = when_dropped
             return super().call_later(seconds, work, when_dropped)
 
     timer = Closing()
     _, recorder = ticking(timer=timer)
     timer.advance(2)
-    assert isinstance(recorder.wait_terminal()[1], WorkDropped)
+    assert isinstance(recorder.wait_terminal()[1], WorkDroppedError)
     assert recorder.elements == [0, 1]
     timer = Closing()
     _, recorder = ticking(timer=timer)
-    timer.told(WorkDropped("as it should"))
-    assert isinstance(recorder.wait_terminal()[1], WorkDropped)
+    timer.told(WorkDroppedError("as it should"))
+    assert isinstance(recorder.wait_terminal()[1], WorkDroppedError)
     recorder.check()
 
 
-EXIT = """
-import threading
+EXIT = r"""
+import sys, threading
 import rstreams_fast as rsf
 
 def wait():
     try:
         rsf.interval(3600).do_on_subscribe(lambda _: subscribed.set()).to_list()
     except RuntimeError:
-        print("told")
+        sys.stdout.write("told\n")
 
 subscribed, ticked = threading.Event(), threading.Event()
 threading.Thread(target=wait).start()
 assert subscribed.wait(20)
 rsf.interval(0.01).for_each(
-    lambda n: ticked.set(), lambda error: print("ticking:", type(error).__name__)
+    lambda n: ticked.set(), lambda error: sys.stdout.write(f"ticking: {type(error).__name__}\n")
 )
 assert ticked.wait(20)
 """
@@ -401,7 +445,7 @@ assert ticked.wait(20)
 
 def test_ticks_do_not_keep_the_interpreter_from_exiting_and_who_waits_is_told() -> None:
     printed = run_python("-c", EXIT).stdout
-    assert sorted(printed.splitlines()) == ["ticking: WorkDropped", "told"]
+    assert sorted(printed.splitlines()) == ["ticking: WorkDroppedError", "told"]
 
 
 # -- description and arguments ---------------------------------------------------------------------
@@ -409,7 +453,7 @@ def test_ticks_do_not_keep_the_interpreter_from_exiting_and_who_waits_is_told() 
 
 def test_describe_says_how_often_and_where() -> None:
     text = rsf.interval(5, overflow=Overflow.LATEST).describe()
-    assert "interval(LATEST): at most 1 element, one every 5.0 s, on own worker thread" in text
+    assert "interval(LATEST): at most 1 element, one every 5.0 s, on shared threads" in text
 
 
 def test_arguments_are_checked() -> None:

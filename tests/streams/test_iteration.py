@@ -16,9 +16,17 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.core import SpscRing
-from rstreams_fast.streams import iteration
-from rstreams_fast.streams.iteration import iterate
-from tests.helpers import DEADLINE, Counted, run_python, run_threads, start_thread, wait_for
+from rstreams_fast.streams.sinks import iterate as iteration
+from rstreams_fast.streams.sinks.iterate import iterate
+from tests.helpers import (
+    DEADLINE,
+    Counted,
+    run_python,
+    run_threads,
+    start_thread,
+    wait_for,
+    wait_until,
+)
 from tests.rules.probes import ManualPublisher
 
 BOOM = RuntimeError("boom")
@@ -261,7 +269,7 @@ def test_more_than_was_asked_for_is_an_error_that_names_the_rule() -> None:
             publisher.subscriber.on_next(n)
         assert publisher.cancels == 1
         assert [next(it), next(it)] == [0, 1]
-        with pytest.raises(rsf.DemandExceeded, match=r"§1\.1"):
+        with pytest.raises(rsf.DemandExceededError, match=r"§1\.1"):
             next(it)
     assert publisher.cancels == 1
 
@@ -534,6 +542,7 @@ def test_leaving_early_cancels_upstream_exactly_once(leave: Callable[[Any], None
     publisher = Synchronous()
     leave(publisher)
     gc.collect()
+    wait_until(lambda: publisher.cancels, "the cancel")  # by another thread, from the collector
     assert publisher.cancels == 1
     assert publisher.subscriber.ring is None  # and nothing of the elements is held
 
@@ -563,6 +572,7 @@ def test_leaving_early_closes_the_source_of_a_stream_once(leave: Callable[[Any],
     publisher = Once()
     leave(publisher)
     gc.collect()
+    wait_until(lambda: publisher.cancels and closed, "the cancel")
     assert publisher.cancels == 1
     assert closed == [True]
 
@@ -621,7 +631,7 @@ def test_a_close_while_a_run_is_made_for_it_ends_it(
     looks: list[SpscRing | None] = []
     slot = iteration._Inlet.__dict__["ring"]
 
-    class Inlet(iteration._Inlet):
+    class OperatorSubscriber(iteration._Inlet):
         __slots__ = ()
 
         @property
@@ -643,7 +653,7 @@ def test_a_close_while_a_run_is_made_for_it_ends_it(
             subscribing.append(True)
             rsf.range_(3).subscribe(subscriber)
 
-    monkeypatch.setattr(iteration, "_Inlet", Inlet)
+    monkeypatch.setattr(iteration, "_Inlet", OperatorSubscriber)
     it = iterate(Publisher())
     assert list(it) == []
     assert isinstance(looks[0], SpscRing)
@@ -840,7 +850,7 @@ def test_many_consumers_lose_and_double_nothing() -> None:
         while True:
             try:
                 seen.append(next(it))
-            except rsf.OverlappingCalls:
+            except rsf.OverlappingCallsError:
                 continue
             except StopIteration:
                 return
@@ -867,13 +877,13 @@ def test_upstream_that_overlaps_its_signals_is_left(monkeypatch: pytest.MonkeyPa
         # An overlap inside of the ring cannot be timed; what the ring says of one can be said.
         monkeypatch.setattr(publisher.subscriber, "_offer", _raise_overlap)
         publisher.subscriber.on_next(1)
-        with pytest.raises(rsf.OverlappingCalls):
+        with pytest.raises(rsf.OverlappingCallsError):
             next(it)
     assert publisher.cancels == 1
 
 
 def _raise_overlap(_element: Any) -> bool:
-    raise rsf.OverlappingCalls("two calls overlap")
+    raise rsf.OverlappingCallsError("two calls overlap")
 
 
 def test_an_iteration_does_not_pickle() -> None:
@@ -883,7 +893,7 @@ def test_an_iteration_does_not_pickle() -> None:
 
 FORKED = """
 import os
-from rstreams_fast.streams.iteration import iterate
+from rstreams_fast.streams.sinks.iterate import iterate
 from tests.rules.probes import ManualPublisher
 
 publisher = ManualPublisher()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.executors import WorkDropped
+from rstreams_fast.runtime.executors import WorkDroppedError
 from rstreams_fast.runtime.loops import LoopThread, check_loop, loop_resource
 from tests.helpers import DEADLINE, run_python, wait_for
 
@@ -41,7 +41,7 @@ def test_the_thread_starts_with_the_first_work_and_ends_after_close(
     thread.close()
     assert thread.join(DEADLINE)
     assert where[0][1].is_closed()
-    with pytest.raises(WorkDropped, match="closed"):
+    with pytest.raises(WorkDroppedError, match="closed"):
         thread.execute(work, never)
 
 
@@ -59,7 +59,7 @@ def test_closing_what_never_started_is_nothing() -> None:
     thread = LoopThread()
     thread.close()
     assert thread.join(0)
-    with pytest.raises(WorkDropped):
+    with pytest.raises(WorkDroppedError):
         thread.execute(lambda: None, never)
 
 

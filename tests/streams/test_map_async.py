@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams import map_async
-from rstreams_fast.streams.boundary import Boundary
-from rstreams_fast.streams.map_async import MapAsync
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.operators import map_async
+from rstreams_fast.streams.operators.map_async import MapAsync
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_gone
 from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send
 
@@ -340,7 +340,7 @@ def test_more_elements_than_asked_for_are_an_error_that_names_the_rule() -> None
         for n in range(4):
             publisher.subscriber.on_next(n)
         await turns()
-        assert isinstance(recorder.error, rsf.DemandExceeded)
+        assert isinstance(recorder.error, rsf.DemandExceededError)
         assert "§1.1" in str(recorder.error)
         assert publisher.cancels == 1
 
@@ -656,7 +656,7 @@ def test_none_is_found_among_results_that_are_handed_over_at_once() -> None:
             async for x in rsf.range_(5).map_async(nothing):
                 seen.append(x)
 
-        with pytest.raises(rsf.StageReturnedNone, match="nothing"):
+        with pytest.raises(rsf.StageReturnedNoneError, match="nothing"):
             await consume()
         assert seen == [0, 1]
 
@@ -690,7 +690,7 @@ def test_none_is_not_passed_on_though_a_cancel_comes_at_that_moment(
         assert recorder.signals == [("on_subscribe",)]
 
     asyncio.run(main())
-    assert [type(error) for error in dropped] == [rsf.StageReturnedNone]
+    assert [type(error) for error in dropped] == [rsf.StageReturnedNoneError]
 
 
 def test_a_synchronous_function_is_a_type_error_that_points_at_map() -> None:

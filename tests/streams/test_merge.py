@@ -437,16 +437,16 @@ def test_describe_states_the_bound() -> None:
 def test_what_is_held_and_waited_for_is_readable() -> None:
     a = ManualPublisher()
     recorder = subscribed(rsf.merge(a, rsf.never().publish_on("caller"), prefetch=8), 2)
-    merged, above = rsf.figures_of(recorder.subscription)
+    merged, above = rsf.metrics_of(recorder.subscription)
     assert merged.name == "merge of 2 publishers: at most 8 elements of each, 16 in all"
     assert "publish_on" in above.name
     assert (merged.held, merged.max_held, merged.demand) == (0, 16, 2)
     send(a, 1, 2, 3, 4)
-    merged, _above = rsf.figures_of(recorder.subscription)
+    merged, _above = rsf.metrics_of(recorder.subscription)
     assert (merged.held, merged.demand) == (2, 0)
     assert merged.waited_for_upstream > 0  # between the first look and the element
     recorder.subscription.request(3)
-    merged, _above = rsf.figures_of(recorder.subscription)
+    merged, _above = rsf.metrics_of(recorder.subscription)
     assert (merged.held, merged.demand) == (0, 1)
     assert merged.waited_for_demand > 0
     recorder.subscription.cancel()
@@ -462,7 +462,7 @@ def test_an_end_that_waits_to_be_seen_is_no_element_that_is_held() -> None:
                 send(one, "last")
                 one.subscriber.on_complete()
             a.subscriber.on_complete()
-            (figures,) = rsf.figures_of(recorder.subscription)
+            (figures,) = rsf.metrics_of(recorder.subscription)
             held.append((figures.held, figures.max_held))
 
     recorder = subscribed(rsf.merge(*publishers, prefetch=1), 5, on_next=look)
@@ -472,7 +472,7 @@ def test_an_end_that_waits_to_be_seen_is_no_element_that_is_held() -> None:
     assert recorder.terminal == ("on_complete",)
 
 
-@pytest.mark.parametrize("combine", [rsf.merge, rsf.zip_])
+@pytest.mark.parametrize("combine", [rsf.merge, rsf.zip_, rsf.concat])
 def test_an_element_on_its_way_when_the_stream_ends_is_kept_nowhere(combine: Any) -> None:
     """Its thread has passed the last look at the end when another one cancels."""
 
@@ -480,10 +480,10 @@ def test_an_element_on_its_way_when_the_stream_ends_is_kept_nowhere(combine: Any
         pass
 
     junction = subscribed(combine(rsf.never(), rsf.never()), request=1).subscription
-    link = next(iter(junction._links))
+    link = next(iter(junction._inners))
     junction.cancel()
     element = Element()
     reference = weakref.ref(element)
-    junction._link_next(link, element)
+    junction._inner_burst(link, [element])
     del element
     assert reference() is None

@@ -7,6 +7,7 @@ import gc
 import pickle
 import random
 import sys
+import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -14,10 +15,17 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.errors import AlreadySubscribed, BufferOverflow, DemandExceeded, ShutDown
-from rstreams_fast.streams.hub import HubSubscription
-from rstreams_fast.streams.multicast import MulticastProcessor
-from tests.helpers import DEADLINE, start_thread
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.errors import (
+    AlreadySubscribedError,
+    BufferOverflowError,
+    DemandExceededError,
+    ShutDownError,
+)
+from rstreams_fast.streams.engine.multicast_buffer import Cursor, MulticastBuffer
+from rstreams_fast.streams.engine.multicast_publisher import MulticastSubscription
+from rstreams_fast.streams.operators.multicast import MulticastProcessor
+from tests.helpers import DEADLINE, start_thread, wait_for, wait_until
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 ALL = rsf.UNBOUNDED
@@ -158,11 +166,11 @@ def test_who_lags_by_more_than_the_buffer_is_dropped_with_an_error() -> None:
     feed(processor, range(3))
     assert slower.terminal is None
     processor.on_next(3)
-    assert isinstance(slower.error, BufferOverflow)
+    assert isinstance(slower.error, BufferOverflowError)
     assert "buffer_size=3" in str(slower.error)
     assert slow.terminal is None
     processor.on_next(4)
-    assert isinstance(slow.error, BufferOverflow)
+    assert isinstance(slow.error, BufferOverflowError)
     assert slow.elements == [0]
     feed(processor, range(5, 50))
     assert fast.elements == list(range(50))
@@ -184,7 +192,7 @@ def test_the_fastest_is_never_dropped_by_an_upstream_that_keeps_the_rules() -> N
     assert other.terminal is None
     one.subscription.request(ALL)
     feed(processor, range(5, publisher.requested))
-    assert isinstance(other.error, BufferOverflow)
+    assert isinstance(other.error, BufferOverflowError)
     assert one.terminal is None
 
 
@@ -192,7 +200,7 @@ def test_when_the_last_is_dropped_upstream_is_cancelled() -> None:
     publisher, processor = attached(buffer_size=2, slow="drop")
     slow = subscribed(processor)
     feed(processor, range(3))  # nobody asked for them
-    assert isinstance(slow.error, BufferOverflow)
+    assert isinstance(slow.error, BufferOverflowError)
     assert publisher.cancels == 1
 
 
@@ -200,7 +208,7 @@ def test_when_all_were_dropped_no_more_than_the_buffer_is_left() -> None:
     _, processor = attached(buffer_size=3, slow="drop", on_last_cancel="keep")
     slow = subscribed(processor)
     feed(processor, range(4))
-    assert isinstance(slow.error, BufferOverflow)
+    assert isinstance(slow.error, BufferOverflowError)
     assert subscribed(processor, ALL).elements == [1, 2, 3]
 
 
@@ -208,6 +216,155 @@ def test_without_subscribers_the_oldest_are_dropped() -> None:
     _, processor = attached(buffer_size=3, slow="drop")
     feed(processor, range(10))
     assert subscribed(processor, ALL).elements == [7, 8, 9]
+
+
+# -- 1c. elements travel by bursts -----------------------------------------------------------------
+
+
+def test_a_burst_is_taken_at_one_go_and_asked_for_at_one_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries: dict[str, int] = {}
+
+    def counting(name: str) -> Callable[..., object]:
+        within = getattr(MulticastBuffer, name)
+
+        def entry(*args: Any, **named: Any) -> object:
+            entries[name] = entries.get(name, 0) + 1
+            return within(*args, **named)
+
+        return entry
+
+    for name in ("append", "take", "to_be_asked"):
+        monkeypatch.setattr(MulticastBuffer, name, counting(name))
+    shared = rsf.range_(20_000).multicast(min_subscribers=2)
+    first, second = Summing(), Summing()
+    shared.subscribe(first)
+    shared.subscribe(second)
+    assert first.total == second.total == sum(range(20_000))
+    assert entries["append"] < 20_000 / 100
+    assert entries["take"] < 2 * 20_000 / 50
+    assert entries["to_be_asked"] < 20_000 / 100
+
+
+@pytest.mark.parametrize("by_bursts", [False, True])
+def test_a_slow_one_for_which_another_waits_is_not_given_its_elements_one_by_one(
+    by_bursts: bool,
+) -> None:
+    buffer: MulticastBuffer[str] = MulticastBuffer(
+        32, gates=True, retention=None, release=lambda _elements: None
+    )
+    demands = DemandCounter(32), DemandCounter()
+    quick, slow = (Cursor(demand, by_bursts=by_bursts) for demand in demands)
+    buffer.join(quick, "quick", 0.0)
+    buffer.join(slow, "slow", 0.0)
+    assert buffer.to_be_asked() == 32
+    buffer.append(list(range(32)), [], 0.0)
+    while taken := buffer.take(quick):
+        quick.pass_all()
+        taken.clear()  # it must have nothing in hand when it comes again
+    demands[0].request(20)
+    assert buffer.to_be_asked() == 0
+    assert buffer.starving
+    demands[1].request(32)
+    slice_ = buffer.take(slow)
+    assert slice_ == list(range(32 if by_bursts else 8))
+    slow.pass_all()
+    assert buffer.to_be_asked() == (20 if by_bursts else 8)
+
+
+class Summing(Recorder):
+    """Keeps no signal."""
+
+    def __init__(self) -> None:
+        super().__init__(request=ALL)
+        self.total = 0
+
+    def on_next(self, element: int, /) -> None:
+        self.total += element
+
+
+def test_one_who_cancels_within_a_burst_gets_nothing_more() -> None:
+    shared = rsf.range_(1000).multicast(min_subscribers=2)
+
+    def leave(recorder: Recorder, element: int) -> None:
+        if element == 500:
+            recorder.subscription.cancel()
+
+    leaves, stays = Recorder(request=ALL, on_next=leave), Recorder(request=ALL)
+    shared.subscribe(leaves)
+    shared.subscribe(stays)
+    assert leaves.elements == list(range(501))
+    assert stays.elements == list(range(1000))
+    assert leaves.terminal is None
+    leaves.check()
+    stays.check()
+
+
+@pytest.mark.parametrize("buffer_size", [1, 2, 7, 64, 1024])
+@pytest.mark.parametrize("slow", ["gate", "drop"])
+def test_none_is_dropped_or_starved_because_elements_come_in_bursts(
+    slow: Any, buffer_size: int
+) -> None:
+    shared = rsf.range_(3000).multicast(min_subscribers=3, buffer_size=buffer_size, slow=slow)
+    bounded = Recorder(request=7, on_next=lambda r, x: x % 7 == 6 and r.subscription.request(7))
+    recorders = [Recorder(request=ALL), bounded, Recorder(request=ALL)]
+    for recorder in recorders:
+        shared.subscribe(recorder)
+    for recorder in recorders:
+        assert recorder.elements == list(range(3000))
+        assert recorder.terminal == ("on_complete",)
+        recorder.check()
+
+
+@pytest.mark.parametrize("buffer_size", [4, 32, 256])
+def test_what_is_held_is_bounded_while_a_burst_is_delivered(buffer_size: int) -> None:
+    alive: weakref.WeakSet[Element] = weakref.WeakSet()
+    most = taken = 0
+
+    def made(_n: int) -> Element:
+        alive.add(element := Element())
+        return element
+
+    def on_next(recorder: Recorder, _element: Element) -> None:
+        nonlocal most, taken
+        most = max(most, len(alive))
+        recorder.signals.clear()
+        taken += 1
+        if taken % 3 == 0:
+            slow.subscription.request(3)  # so it lags, and takes short slices
+
+    slow = Recorder(on_next=lambda recorder, _element: recorder.signals.clear())
+    quick = Recorder(request=ALL, on_next=on_next)
+    shared = rsf.range_(3000).map(made).multicast(min_subscribers=2, buffer_size=buffer_size)
+    shared.subscribe(slow)
+    shared.subscribe(quick)
+    assert taken == 3000
+    assert most <= buffer_size + 2 * (buffer_size // 4 + 1)
+    slow.subscription.request(ALL)
+    gc.collect()
+    assert len(alive) == 0
+
+
+def test_a_blocked_subscriber_does_not_keep_from_others_what_it_has_made_room_for() -> None:
+    """It is in the middle of its slice, and waits there for another that needs the room."""
+    processor = MulticastProcessor[int](buffer_size=64)
+    reached = threading.Event()
+
+    def note(_recorder: Recorder, element: int) -> None:
+        if element == 72:
+            reached.set()
+
+    far = Recorder(request=ALL, on_next=note)
+    near = Recorder(on_next=lambda _r, x: wait_for(reached, "element 72") if x == 10 else None)
+    processor.subscribe(near)
+    processor.subscribe(far)
+    rsf.range_(100).subscribe_on().subscribe(processor)
+    far.wait_elements(64)
+    near.subscription.request(ALL)
+    near.wait_terminal()
+    far.wait_terminal()
+    assert near.elements == far.elements == list(range(100))
 
 
 # -- 2. a late subscriber --------------------------------------------------------------------------
@@ -240,8 +397,8 @@ def test_who_comes_while_the_slow_are_dropped_does_not_lag_as_they_do() -> None:
         processor.subscribe(recorder)
     fast = subscribed(processor, ALL)
     feed(processor, range(3))
-    assert [type(recorder.error) for recorder in slow] == [BufferOverflow] * 2
-    (figures,) = rsf.figures_of(fast.subscription)
+    assert [type(recorder.error) for recorder in slow] == [BufferOverflowError] * 2
+    (figures,) = rsf.metrics_of(fast.subscription)
     assert (figures.held, figures.max_held) == (2, 2)
     for recorder in late:
         recorder.subscription.request(ALL)
@@ -306,7 +463,7 @@ def test_who_subscribes_to_a_shut_down_publisher_is_told_so() -> None:
     subscribed(processor).subscription.cancel()
     late = subscribed(processor, ALL)
     assert [signal[0] for signal in late.signals] == ["on_subscribe", "on_error"]
-    assert isinstance(late.error, ShutDown)
+    assert isinstance(late.error, ShutDownError)
     assert isinstance(late.error, RuntimeError)
 
 
@@ -415,7 +572,7 @@ def test_a_subscriber_that_is_subscribed_twice_is_told_and_has_ended() -> None:
     recorder, other = subscribed(processor, ALL), subscribed(processor, ALL)
     processor.on_next(1)
     processor.subscribe(recorder)
-    assert isinstance(recorder.error, AlreadySubscribed)
+    assert isinstance(recorder.error, AlreadySubscribedError)
     assert "§1.10" in str(recorder.error)
     processor.on_next(2)
     assert recorder.elements == [1]
@@ -461,7 +618,7 @@ def test_equal_subscribers_are_the_same_and_the_second_is_refused() -> None:
     first, second, other = (ByValue(name, request=ALL) for name in ("a", "a", "b"))
     for recorder in (first, second, other):
         processor.subscribe(recorder)
-    assert isinstance(second.error, AlreadySubscribed)
+    assert isinstance(second.error, AlreadySubscribedError)
     assert [signal[0] for signal in second.signals] == ["on_subscribe", "on_error"]
     processor.on_next(1)
     assert first.elements == other.elements == [1]
@@ -567,7 +724,7 @@ def test_equality_that_cannot_be_trusted_counts_for_nothing(kind: type[Recorder]
     processor.on_next(1)
     assert [recorder.elements for recorder in recorders] == [[1], [1], [1]]
     processor.subscribe(recorders[1])  # but identity does
-    assert isinstance(recorders[1].error, AlreadySubscribed)
+    assert isinstance(recorders[1].error, AlreadySubscribedError)
     for recorder in recorders:
         recorder.subscription.cancel()
 
@@ -680,7 +837,7 @@ def test_more_than_was_asked_for_and_fits_ends_it_all(with_subscriber: bool) -> 
     feed(processor, range(10))
     assert publisher.cancels == 1
     recorder = recorder or subscribed(processor)
-    assert isinstance(recorder.error, DemandExceeded)
+    assert isinstance(recorder.error, DemandExceededError)
     assert "§1.1" in str(recorder.error)
     recorder.check()
 
@@ -1080,6 +1237,7 @@ def test_a_source_that_was_forgotten_as_well_is_cancelled(operator: str) -> None
     publisher.__class__ = Forgotten
     del publisher
     gc.collect()
+    wait_until(lambda: cancels, "the cancel")  # by another thread, from the collector
     assert cancels == [1]
 
 
@@ -1237,7 +1395,7 @@ def test_a_multicast_stream_shuts_down_by_default() -> None:
     shared = stream.multicast()
     subscribed(shared).subscription.cancel()
     assert seen == ["subscribe", "cancel"]
-    assert isinstance(subscribed(shared).error, ShutDown)
+    assert isinstance(subscribed(shared).error, ShutDownError)
 
 
 def test_a_multicast_stream_may_be_kept() -> None:
@@ -1282,7 +1440,7 @@ def test_one_is_the_same_subscriber_also_for_the_source_that_was_started_anew() 
     publisher.subscriber.on_complete()
     other = subscribed(shared)  # the first has not had its element yet
     shared.subscribe(recorder)
-    assert isinstance(recorder.error, AlreadySubscribed)
+    assert isinstance(recorder.error, AlreadySubscribedError)
     recorder.check()
     assert other.terminal is None
 
@@ -1345,16 +1503,16 @@ def test_figures_say_what_is_held_and_waited_for() -> None:
     shared = rsf.from_publisher(publisher).multicast(buffer_size=8)
     fast, slow = subscribed(shared, 5), subscribed(shared)
     feed(publisher.subscriber, range(3))
-    (figures,) = rsf.figures_of(fast.subscription)
+    (figures,) = rsf.metrics_of(fast.subscription)
     assert (figures.held, figures.max_held, figures.held_bytes) == (3, 8, None)
     assert figures.demand == 2
     assert figures.waited_for_upstream > 0
-    (figures,) = rsf.figures_of(slow.subscription)
+    (figures,) = rsf.metrics_of(slow.subscription)
     assert figures.demand == 0
     assert figures.waited_for_demand > 0
     assert "multicast" in figures.name
     slow.subscription.cancel()
-    assert rsf.figures_of(slow.subscription) == ()
+    assert rsf.metrics_of(slow.subscription) == ()
 
 
 # -- what comes between two steps ------------------------------------------------------------------
@@ -1363,10 +1521,9 @@ def test_figures_say_what_is_held_and_waited_for() -> None:
 @pytest.mark.parametrize(
     ("entry", "call"),
     [
-        ("_to_be_asked", lambda _hub, fast, _other: fast.subscription.request(1)),
-        ("_held", lambda _hub, fast, _other: rsf.figures_of(fast.subscription)),
-        ("_may_connect", lambda hub, _fast, _other: hub.connect(ManualPublisher(), 1)),
-        ("_forget", lambda _hub, _fast, other: other.subscription.cancel()),
+        ("to_be_asked", lambda fast, _other: fast.subscription.request(1)),
+        ("take", lambda fast, _other: fast.subscription.request(1)),
+        ("leave", lambda _fast, other: other.subscription.cancel()),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -1377,21 +1534,20 @@ def test_who_is_collected_in_the_middle_of_an_entry_gates_no_more(
     fast, other, slow = (subscribed(processor, demand) for demand in (ALL, ALL, ...))
     feed(processor, range(2))
     assert publisher.requested == 2
-    within, entered = getattr(processor, entry), 0
+    within, entered = getattr(MulticastBuffer, entry), 0
     # The last call comes here: the first time that something is forgotten, more comes after it.
-    last = 2 if entry == "_forget" else 1
+    last = 2 if entry == "leave" else 1
 
-    def collecting(*args: Any) -> object:
+    def collecting(*args: Any, **named: Any) -> object:
         nonlocal entered
         entered += 1
-        result: object = within(*args)
+        result: object = within(*args, **named)
         if entered == last:
             slow.subscription.cancel()  # as the finalizer of an iteration does
         return result
 
-    # The slots leave no room for a method of one's own.
-    monkeypatch.setattr(type(processor), entry, lambda _self, *args: collecting(*args))
-    call(processor, fast, other)
+    monkeypatch.setattr(MulticastBuffer, entry, collecting)
+    call(fast, other)
     assert entered >= last
     assert publisher.requested == 4
 
@@ -1404,20 +1560,20 @@ def test_who_has_cancelled_may_come_again_before_that_was_acted_on(
     first = ByValue("a", request=ALL)
     again = first if which == "same" else ByValue("a", request=ALL)
     processor.subscribe(first)
-    stop = HubSubscription._stop
+    stop = MulticastSubscription._stop
     come: list[object] = []
 
     def cancel_and_come_again() -> None:
         first.subscription.cancel()  # which another thread is about to see to
         processor.subscribe(again)
 
-    def interrupted(self: HubSubscription) -> None:
+    def interrupted(self: MulticastSubscription) -> None:
         if not come:
             come.append(self)
             start_thread(cancel_and_come_again).result()
         stop(self)
 
-    monkeypatch.setattr(HubSubscription, "_stop", interrupted)
+    monkeypatch.setattr(MulticastSubscription, "_stop", interrupted)
     first.subscription.cancel()
     assert len(come) == 1
     processor.on_next(1)

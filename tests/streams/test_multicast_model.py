@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rstreams_fast as rsf
-from rstreams_fast.errors import BufferOverflow
+from rstreams_fast.errors import BufferOverflowError
 from tests.rules.probes import ManualPublisher, Recorder
 
 thorough = settings(max_examples=400, deadline=None, derandomize=True)
@@ -160,7 +160,7 @@ def check(model: Model, publisher: ManualPublisher, before: int) -> None:
             assert recorder.elements == list(range(one.start, one.at(model.sent)))
             assert recorder.terminal is None
         elif one.end == "dropped":
-            assert isinstance(recorder.error, BufferOverflow)
+            assert isinstance(recorder.error, BufferOverflowError)
         else:
             assert recorder.terminal is None
         recorder.check()

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.errors import AlreadySubscribed, DemandExceeded
-from rstreams_fast.streams.arrow import to_arrow, to_arrow_async
-from rstreams_fast.streams.numeric import to_numpy, to_numpy_async
-from rstreams_fast.streams.tuning import BURST, TURN_SECONDS
+from rstreams_fast.errors import AlreadySubscribedError, DemandExceededError
+from rstreams_fast.streams.engine.defaults import BURST, TURN_SECONDS
+from rstreams_fast.streams.sinks.arrow import to_arrow, to_arrow_async
+from rstreams_fast.streams.sinks.numpy import to_numpy, to_numpy_async
 from tests.helpers import run_python, start_thread, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder
 
@@ -99,7 +99,7 @@ def test_from_numpy_checks_its_arguments(
 # -- to_numpy -------------------------------------------------------------------------------------
 
 
-def gather(stream: Any, how: str, **options: Any) -> np.ndarray:
+def collect(stream: Any, how: str, **options: Any) -> np.ndarray:
     if how == "blocking":
         return to_numpy(stream, **options)
     return asyncio.run(to_numpy_async(stream, **options))
@@ -114,7 +114,7 @@ both = pytest.mark.parametrize("how", ["blocking", "async"])
 def test_to_numpy_is_the_way_back(how: str, dtype: Any, chunk: int) -> None:
     array = np.zeros(1000, dtype)
     array.view("u1")[::3] = 1
-    back = gather(rsf.from_numpy(array, chunk=chunk), how)
+    back = collect(rsf.from_numpy(array, chunk=chunk), how)
     assert back.dtype == array.dtype
     assert back.tobytes() == array.tobytes()
     assert not np.shares_memory(back, array)
@@ -123,34 +123,34 @@ def test_to_numpy_is_the_way_back(how: str, dtype: Any, chunk: int) -> None:
 @both
 def test_rows_of_several_dimensions(how: str) -> None:
     array = np.arange(60).reshape(10, 2, 3)
-    assert gather(rsf.from_numpy(array, chunk=3), how).tolist() == array.tolist()
+    assert collect(rsf.from_numpy(array, chunk=3), how).tolist() == array.tolist()
 
 
 @both
 def test_numbers_become_rows(how: str) -> None:
-    assert gather(rsf.range_(5000), how).tolist() == list(range(5000))
-    assert gather(rsf.range_(3), how).dtype == np.arange(3).dtype
-    mixed = gather(rsf.from_iterable([True, 2, 2.5, np.float32(4), np.array(5)]), how)
+    assert collect(rsf.range_(5000), how).tolist() == list(range(5000))
+    assert collect(rsf.range_(3), how).dtype == np.arange(3).dtype
+    mixed = collect(rsf.from_iterable([True, 2, 2.5, np.float32(4), np.array(5)]), how)
     assert mixed.tolist() == [1, 2, 2.5, 4, 5]
-    assert gather(rsf.from_iterable(["a", "bcd"]), how).tolist() == ["a", "bcd"]
+    assert collect(rsf.from_iterable(["a", "bcd"]), how).tolist() == ["a", "bcd"]
     parts: list[Any] = [1, 2, np.arange(3), 3.5]
-    assert gather(rsf.from_iterable(parts), how).tolist() == [1, 2, 0, 1, 2, 3.5]
+    assert collect(rsf.from_iterable(parts), how).tolist() == [1, 2, 0, 1, 2, 3.5]
 
 
 @both
 def test_dtypes_are_promoted_or_given(how: str) -> None:
     parts = rsf.from_iterable([np.zeros(2, "i2"), np.ones(2, "i4"), np.full(2, 2.5, "f4")])
-    assert gather(parts, how).dtype == np.result_type("i2", "i4", "f4")
-    assert gather(parts, how).tolist() == [0, 0, 1, 1, 2.5, 2.5]
-    assert gather(parts, how, dtype="f4").dtype == np.dtype("f4")
+    assert collect(parts, how).dtype == np.result_type("i2", "i4", "f4")
+    assert collect(parts, how).tolist() == [0, 0, 1, 1, 2.5, 2.5]
+    assert collect(parts, how, dtype="f4").dtype == np.dtype("f4")
     with pytest.raises(TypeError, match="cannot cast float32"):
-        gather(parts, how, dtype="i8")
+        collect(parts, how, dtype="i8")
     texts = rsf.from_iterable([np.array(["a"]), np.array(["bcd"])])
-    assert gather(texts, how).tolist() == ["a", "bcd"]
+    assert collect(texts, how).tolist() == ["a", "bcd"]
     days = [dt.date(2013, 1, day) for day in (1, 2)]
-    assert gather(rsf.from_iterable(days), how, dtype="M8[D]").tolist() == days
+    assert collect(rsf.from_iterable(days), how, dtype="M8[D]").tolist() == days
     pairs = rsf.from_iterable([(1, 2.5), (3, 4.5)])
-    assert gather(pairs, how, dtype=[("a", "i4"), ("b", "f8")])["b"].tolist() == [2.5, 4.5]
+    assert collect(pairs, how, dtype=[("a", "i4"), ("b", "f8")])["b"].tolist() == [2.5, 4.5]
 
 
 DAY_IN_SECONDS = np.array(["2013-01-01", "NaT"], "M8[s]").tolist()
@@ -181,7 +181,7 @@ DAY_IN_SECONDS = np.array(["2013-01-01", "NaT"], "M8[s]").tolist()
     ],
 )
 def test_what_fits_is_cast(how: str, elements: list[Any], dtype: Any, expected: Any) -> None:
-    result = gather(rsf.from_iterable(elements), how, dtype=dtype)
+    result = collect(rsf.from_iterable(elements), how, dtype=dtype)
     assert result.tolist() == expected
     if dtype is not str:
         assert result.dtype == np.dtype(dtype)
@@ -219,15 +219,15 @@ def test_what_would_lose_more_than_precision_is_refused(
     how: str, elements: list[Any], dtype: Any, raises: type[Exception], words: str
 ) -> None:
     with pytest.raises(raises, match=words):
-        gather(rsf.from_iterable(elements), how, dtype=dtype)
+        collect(rsf.from_iterable(elements), how, dtype=dtype)
 
 
 @both
 def test_no_elements_give_no_rows(how: str) -> None:
-    assert gather(rsf.empty(), how).shape == (0,)
-    assert gather(rsf.empty(), how).dtype == np.dtype("f8")
-    assert gather(rsf.empty(), how, dtype="i2").dtype == np.dtype("i2")
-    assert gather(rsf.from_iterable([np.zeros((0, 3)), np.ones((2, 3))]), how).shape == (2, 3)
+    assert collect(rsf.empty(), how).shape == (0,)
+    assert collect(rsf.empty(), how).dtype == np.dtype("f8")
+    assert collect(rsf.empty(), how, dtype="i2").dtype == np.dtype("i2")
+    assert collect(rsf.from_iterable([np.zeros((0, 3)), np.ones((2, 3))]), how).shape == (2, 3)
 
 
 @both
@@ -246,14 +246,14 @@ def test_what_does_not_fit_is_refused(
     how: str, elements: list[Any], raises: type[Exception], words: str
 ) -> None:
     with pytest.raises(raises, match=words):
-        gather(rsf.from_iterable(elements), how)
+        collect(rsf.from_iterable(elements), how)
 
 
 @both
 def test_the_streams_error_is_raised_as_itself(how: str) -> None:
     problem = Problem()
     with pytest.raises(Problem) as raised:
-        gather(rsf.error(problem), how)
+        collect(rsf.error(problem), how)
     assert raised.value is problem
 
 
@@ -283,9 +283,9 @@ def test_the_result_has_no_room_to_spare_and_grows_by_doubling() -> None:
             grown.append(shape[0])
             return np.empty(shape, dtype)
 
-    from rstreams_fast.streams.numeric import _Gathered
+    from rstreams_fast.streams.sinks.numpy import _Collected
 
-    gathered = _Gathered(Spy(), None)
+    gathered = _Collected(Spy(), None)
     for part in np.split(np.arange(100_000.0), 1000):
         gathered.add(part)
     result = gathered.result()
@@ -396,7 +396,7 @@ def test_a_reader_is_read_as_it_is_asked_for_and_once() -> None:
     assert read == [0, 1]
     assert recorder.elements[1].to_pydict() == {"n": [1]}
     recorder.subscription.cancel()
-    with pytest.raises(AlreadySubscribed, match="RecordBatchReader, which can be read once"):
+    with pytest.raises(AlreadySubscribedError, match="RecordBatchReader, which can be read once"):
         stream.to_list()
     read.clear()
     assert rsf.from_arrow(reader()).take(2).to_arrow()["n"].to_pylist() == [0, 1]
@@ -623,7 +623,7 @@ def test_no_more_is_held_than_the_capacity_and_one_array() -> None:
     assert publisher.requests == [1, 1]
     publisher.subscriber.on_next(np.arange(8, 15))  # two of these fit
     assert publisher.requests == [1, 1]
-    (figures,) = rsf.figures_of(recorder.subscription)
+    (figures,) = rsf.metrics_of(recorder.subscription)
     assert (figures.held, figures.max_held, figures.held_bytes) == (10, 10, 80)
     assert figures.name == stream.describe().split("  | ")[-1].split("\n")[0]
     recorder.subscription.request(1)
@@ -690,7 +690,7 @@ def test_publishers_that_lie_are_found_out() -> None:
     rsf.from_publisher(publisher).publish_records_on("f8", "caller", capacity=2).subscribe(recorder)
     publisher.subscriber.on_next(np.zeros(5))
     publisher.subscriber.on_next(np.zeros(5))  # nobody asked for it
-    assert isinstance(recorder.error, DemandExceeded)
+    assert isinstance(recorder.error, DemandExceededError)
     assert publisher.cancels == 1
     recorder.check()
 
@@ -825,15 +825,15 @@ def test_the_figures_of_unbatch() -> None:
     stream: rsf.Stream[Any] = rsf.from_publisher(publisher)
     stream.unbatch().subscribe(recorder)
     recorder.subscription.request(3)
-    (figures,) = rsf.figures_of(recorder.subscription)
+    (figures,) = rsf.metrics_of(recorder.subscription)
     assert (figures.held, figures.max_held, figures.demand) == (0, 1, 3)
-    (later,) = rsf.figures_of(recorder.subscription)
+    (later,) = rsf.metrics_of(recorder.subscription)
     assert later.waited_for_upstream > figures.waited_for_upstream > 0
     publisher.subscriber.on_next([1, 2, 3, 4])
-    (figures,) = rsf.figures_of(recorder.subscription)
+    (figures,) = rsf.metrics_of(recorder.subscription)
     assert (figures.held, figures.demand) == (1, 0)
     assert figures.name == "unbatch(): at most 1 iterable"
-    (later,) = rsf.figures_of(recorder.subscription)
+    (later,) = rsf.metrics_of(recorder.subscription)
     assert later.waited_for_demand > figures.waited_for_demand
     assert later.waited_for_upstream == figures.waited_for_upstream
 
@@ -855,25 +855,25 @@ def test_the_figures_of_map_async() -> None:
                 while not condition():  # noqa: ASYNC110 - figures tell nobody that they change
                     await asyncio.sleep(0)
 
-        def figures() -> rsf.BoundaryFigures:
-            (mine,) = rsf.figures_of(recorder.subscription)
+        def metrics() -> rsf.BoundaryMetrics:
+            (mine,) = rsf.metrics_of(recorder.subscription)
             return mine
 
-        assert (figures().held, figures().max_held, figures().demand) == (0, 6, 0)
+        assert (metrics().held, metrics().max_held, metrics().demand) == (0, 6, 0)
         recorder.subscription.request(3)
         await until(lambda: publisher.requested == 6)
-        await until(lambda: figures().waited_for_upstream > 0)
+        await until(lambda: metrics().waited_for_upstream > 0)
         for n in range(5):
             publisher.subscriber.on_next(n)
-        await until(lambda: figures().held == 5)
-        assert figures().demand == 3
-        assert "at most 2 calls at once and 6 elements in flight" in figures().name
+        await until(lambda: metrics().held == 5)
+        assert metrics().demand == 3
+        assert "at most 2 calls at once and 6 elements in flight" in metrics().name
         release.set()
         await until(lambda: len(recorder.elements) == 3)
-        await until(lambda: figures().waited_for_demand > 0)
-        assert (figures().held, figures().demand) == (2, 0)
+        await until(lambda: metrics().waited_for_demand > 0)
+        assert (metrics().held, metrics().demand) == (2, 0)
         recorder.subscription.cancel()
-        await until(lambda: rsf.figures_of(recorder.subscription) == ())
+        await until(lambda: rsf.metrics_of(recorder.subscription) == ())
 
     asyncio.run(main())
 
@@ -887,10 +887,10 @@ def test_figures_of_a_whole_stream_come_in_order() -> None:
         .publish_on("caller", prefetch=5)
         .subscribe(recorder)
     )
-    names = [figures.name.split("(")[0] for figures in rsf.figures_of(recorder.subscription)]
+    names = [figures.name.split("(")[0] for figures in rsf.metrics_of(recorder.subscription)]
     assert names == ["publish_on", "unbatch", "publish_records_on"]
     recorder.subscription.request(7)
-    near, middle, far = rsf.figures_of(recorder.subscription)
+    near, middle, far = rsf.metrics_of(recorder.subscription)
     assert 0 < near.held <= near.max_held == 5
     assert (middle.held, middle.max_held) == (1, 1)
     assert 0 < far.held <= far.max_held == 64

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.errors import StageReturnedNone
+from rstreams_fast.errors import StageReturnedNoneError
 from tests.rules.probes import ManualPublisher, Recorder
 
 
@@ -51,6 +51,10 @@ OPERATORS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], list[Any]
     "take more": (lambda s: s.take(10**6), lambda xs: xs),
     "take_while": (lambda s: s.take_while(lambda x: x < 5), lambda xs: xs[:5]),
     "skip": (lambda s: s.skip(3), lambda xs: xs[3:]),
+    "skip_while": (
+        lambda s: s.skip_while(lambda x: x % 4 < 3),
+        lambda xs: list(itertools.dropwhile(lambda x: x % 4 < 3, xs)),
+    ),
     "skip take": (lambda s: s.skip(3).take(2), lambda xs: xs[3:5]),
     "scan": (lambda s: s.scan(operator.add), lambda xs: list(itertools.accumulate(xs))),
     "scan seed": (
@@ -128,8 +132,9 @@ def test_every_operator_on_every_kind_of_source(
 # -- refused at build time -------------------------------------------------------------------------
 
 FUNCTIONS = [
-    "map", "map_not_none", "filter", "take_while", "scan", "reduce", "do_on_next", "do_on_error",
-    "do_on_complete", "do_on_subscribe", "do_on_request", "do_on_cancel", "map_async",
+    "map", "map_not_none", "filter", "take_while", "skip_while", "scan", "reduce", "do_on_next",
+    "do_on_error", "do_on_complete", "do_on_subscribe", "do_on_request", "do_on_cancel",
+    "map_async",
 ]  # fmt: skip
 
 
@@ -153,7 +158,8 @@ def test_an_async_function_is_a_type_error_and_map_async_named_where_it_helps(na
     for fn in (fetch, Fetch(), functools.partial(fetch, 1), elements):
         with pytest.raises(TypeError, match=rf"{name}\(.*must be a plain function") as raised:
             getattr(rsf.range_(3), name)(fn)
-        helps = name in {"map", "map_not_none", "filter", "take_while"} and fn is not elements
+        takes_elements = {"map", "map_not_none", "filter", "take_while", "skip_while"}
+        helps = name in takes_elements and fn is not elements
         assert ("map_async" in str(raised.value)) == helps
         assert ("from_async_iterable" in str(raised.value)) == (fn is elements)
 
@@ -210,7 +216,7 @@ def test_a_stage_function_that_returns_none_is_a_type_error_naming_stage_and_fun
     recorder = Recorder(request=100)
     build(SOURCES[source](5)).subscribe(recorder)
     recorder.wait_terminal()
-    assert isinstance(recorder.error, StageReturnedNone)
+    assert isinstance(recorder.error, StageReturnedNoneError)
     assert isinstance(recorder.error, TypeError)
     assert f"({name})" in str(recorder.error)
     assert "nothing" in str(recorder.error)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import rstreams_fast as rsf
 from rstreams_fast import Overflow
-from rstreams_fast.streams.overflow import OnOverflow, OverflowSubscription
+from rstreams_fast.streams.engine.overflow import OverflowBoundary, OverflowSubscription
 from tests.helpers import run_threads, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder
 
@@ -44,8 +44,8 @@ def connect(
     return source, recorder, drops
 
 
-def figures(recorder: Recorder) -> rsf.BoundaryFigures:
-    return rsf.figures_of(recorder.subscription)[0]
+def metrics(recorder: Recorder) -> rsf.BoundaryMetrics:
+    return rsf.metrics_of(recorder.subscription)[0]
 
 
 # -- each strategy ---------------------------------------------------------------------------------
@@ -85,15 +85,15 @@ def test_a_full_buffer_ends_the_stream_after_what_it_holds() -> None:
     source.send("e")  # it goes on all the same
     assert drops == ["d"]
     assert recorder.terminal is None
-    assert figures(recorder).held == 3
-    assert figures(recorder).dropped == 1
+    assert metrics(recorder).held == 3
+    assert metrics(recorder).dropped == 1
     recorder.subscription.request(2)
     assert recorder.elements == ["a", "b"]
     assert recorder.terminal is None
     recorder.subscription.request(1)
     assert recorder.elements == ["a", "b", "c"]
     error = recorder.error
-    assert isinstance(error, rsf.BufferOverflow)
+    assert isinstance(error, rsf.BufferOverflowError)
     assert "on_overflow(BUFFER): an element came while 3 others waited" in str(error)
     assert "capacity=" in str(error)
     assert source.cancels == 1
@@ -104,7 +104,7 @@ def test_the_capacity_bounds_what_waits_and_not_what_passes() -> None:
     source, recorder, _ = connect(Overflow.BUFFER, 2)
     for n in range(50):
         source.send(2 * n, 2 * n + 1)
-        assert figures(recorder).held == 2
+        assert metrics(recorder).held == 2
         recorder.subscription.request(2)
     assert recorder.elements == list(range(100))
     assert recorder.terminal is None
@@ -127,13 +127,13 @@ def test_what_is_dropped_and_what_stays(
     source, recorder, drops = connect(strategy, capacity)
     source.send(*range(10))
     assert drops == lost
-    assert figures(recorder).dropped == len(lost)
-    assert figures(recorder).held == len(kept)
+    assert metrics(recorder).dropped == len(lost)
+    assert metrics(recorder).held == len(kept)
     source.subscriber.on_complete()
     recorder.subscription.request(100)
     assert recorder.elements == kept
     assert recorder.terminal == ("on_complete",)
-    assert figures(recorder).dropped == len(lost)
+    assert metrics(recorder).dropped == len(lost)
     assert source.cancels == 0
     recorder.check()
 
@@ -147,7 +147,7 @@ def test_what_was_dropped_is_not_owed(strategy: Overflow) -> None:
     source.send(*"abcdefgh")  # 4 were asked for, however many were dropped before
     assert len(recorder.elements) == 4
     assert recorder.elements[before:] == list("abcdefgh")[: 4 - before]
-    assert len(recorder.elements) + len(drops) + figures(recorder).held == 12
+    assert len(recorder.elements) + len(drops) + metrics(recorder).held == 12
 
 
 def test_error_ends_the_stream_by_the_first_element_that_nobody_asked_for() -> None:
@@ -156,12 +156,12 @@ def test_error_ends_the_stream_by_the_first_element_that_nobody_asked_for() -> N
     assert recorder.terminal is None
     source.send("c", "d")
     assert recorder.elements == ["a", "b"]
-    assert isinstance(recorder.error, rsf.BufferOverflow)
+    assert isinstance(recorder.error, rsf.BufferOverflowError)
     assert "nobody had asked for" in str(recorder.error)
     assert "Overflow.LATEST" in str(recorder.error)
     assert drops == ["c"]
     assert source.cancels == 1
-    assert figures(recorder).dropped == 1
+    assert metrics(recorder).dropped == 1
     recorder.check()
 
 
@@ -175,7 +175,7 @@ def test_error_does_not_take_an_element_being_delivered_for_demand() -> None:
     source.send("a")
     assert recorder.elements == ["a"]
     assert drops == ["b"]
-    assert isinstance(recorder.error, rsf.BufferOverflow)
+    assert isinstance(recorder.error, rsf.BufferOverflowError)
     recorder.check()
 
 
@@ -265,8 +265,8 @@ def test_cancel_lets_go_of_all_that_is_held() -> None:
     recorder.subscription.request(5)
     assert recorder.signals == [("on_subscribe",)]
     assert drops == []
-    assert figures(recorder).dropped == 0
-    assert figures(recorder).held == 0
+    assert metrics(recorder).dropped == 0
+    assert metrics(recorder).held == 0
 
 
 def test_cancel_lets_go_of_an_error_that_waits() -> None:
@@ -297,7 +297,7 @@ def test_nothing_counts_after_cancel_though_the_last_element_is_still_being_deli
     source.send(1)
     assert recorder.elements == [1]
     assert drops == []
-    assert figures(recorder).held == 0
+    assert metrics(recorder).held == 0
 
 
 def test_nothing_is_held_that_comes_between_the_end_of_a_drain_and_that_of_cancel() -> None:
@@ -308,10 +308,10 @@ def test_nothing_is_held_that_comes_between_the_end_of_a_drain_and_that_of_cance
             super()._stop()
 
     source, recorder = Source(), Recorder()
-    source.subscribe(Slow(recorder, OnOverflow(Overflow.BUFFER)))
+    source.subscribe(Slow(recorder, OverflowBoundary(Overflow.BUFFER)))
     source.send(1)
     recorder.subscription.cancel()
-    assert figures(recorder).held == 0
+    assert metrics(recorder).held == 0
 
 
 @pytest.mark.parametrize("ending", ["cancel", "on_complete", "on_error", "overflow"])
@@ -353,10 +353,10 @@ def test_a_request_is_looked_at_once() -> None:
             return next(self.answers)
 
     source, recorder, _ = connect(Overflow.ERROR, request=Fickle())
-    assert figures(recorder).demand == 1
+    assert metrics(recorder).demand == 1
     source.send("a", "b")
     assert recorder.elements == ["a"]
-    assert isinstance(recorder.error, rsf.BufferOverflow)
+    assert isinstance(recorder.error, rsf.BufferOverflowError)
 
 
 def test_demand_saturates() -> None:
@@ -461,12 +461,12 @@ def test_any_row_of_signals_is_handled_as_the_model_says(
             model.end(step)
         assert recorder.elements == model.delivered
         assert drops == model.dropped
-        assert figures(recorder).held == len(model.held)
-        assert figures(recorder).dropped == len(model.dropped)
+        assert metrics(recorder).held == len(model.held)
+        assert metrics(recorder).dropped == len(model.dropped)
         terminal = {"": None, "complete": "on_complete"}.get(model.terminal, "on_error")
         assert (recorder.terminal or (None,))[0] == terminal
         if model.terminal == "overflow":
-            assert isinstance(recorder.error, rsf.BufferOverflow)
+            assert isinstance(recorder.error, rsf.BufferOverflowError)
     recorder.check()
 
 
@@ -522,7 +522,7 @@ def test_the_bound_holds_while_another_thread_is_delivering() -> None:
     first = start_thread(lambda: source.send(0))
     wait_for(inside)
     source.send(1, 2, 3, 4)
-    assert figures(recorder).held == 2
+    assert metrics(recorder).held == 2
     assert drops == [3, 4]
     go_on.set()
     first.result()
@@ -580,7 +580,7 @@ def test_every_element_is_delivered_or_dropped_once(strategy: Overflow) -> None:
     recorder.subscription.request(3)
     assert recorder.wait_terminal() == ("on_complete",)
     assert len(recorder.elements) <= EACH + 3
-    assert figures(recorder).dropped == len(drops)
+    assert metrics(recorder).dropped == len(drops)
     assert sorted(recorder.elements + drops) == [
         (sender, n) for sender in range(SENDERS) for n in range(EACH)
     ]
@@ -596,7 +596,7 @@ def test_an_overflow_among_threads_is_told_once(strategy: Overflow) -> None:
             [partial(source.send, *range(20))] * 3 + [partial(recorder.subscription.request, 9)]
         )
         recorder.subscription.request(100)
-        assert isinstance(recorder.wait_terminal()[1], rsf.BufferOverflow)
+        assert isinstance(recorder.wait_terminal()[1], rsf.BufferOverflowError)
         assert len(drops) == 1
         assert len(recorder.elements) <= 14
         assert source.cancels == 1
@@ -615,7 +615,7 @@ def test_cancel_races_with_everything(strategy: Overflow) -> None:
                 recorder.subscription.cancel,
             ]
         )
-        held = figures(recorder).held
+        held = metrics(recorder).held
         assert held == 0
         assert source.cancels == 1
         recorder.check()
@@ -720,7 +720,7 @@ def test_on_drop_keeps_nobody_from_the_elements() -> None:
 def test_drops_are_counted_without_an_observer() -> None:
     recorder = Recorder()
     rsf.range_(100).on_overflow(Overflow.DROP_LATEST, capacity=10).subscribe(recorder)
-    assert figures(recorder).dropped == 90
+    assert metrics(recorder).dropped == 90
     recorder.subscription.request(10)
     assert recorder.terminal == ("on_complete",)
 
@@ -755,21 +755,21 @@ def test_take_ends_a_source_that_goes_on() -> None:
 
 def test_figures_tell_who_waits_for_whom() -> None:
     source, recorder, _ = connect(Overflow.BUFFER, 7)
-    before = figures(recorder)
+    before = metrics(recorder)
     assert (before.held, before.max_held, before.held_bytes, before.demand) == (0, 7, None, 0)
     source.send(1, 2)
-    waiting = figures(recorder)
+    waiting = metrics(recorder)
     assert waiting.held == 2
     assert waiting.waited_for_demand > 0.0
     assert waiting.waited_for_upstream == 0.0
     recorder.subscription.request(3)
-    served = figures(recorder)
+    served = metrics(recorder)
     assert (served.held, served.demand) == (0, 1)
     assert served.waited_for_demand >= waiting.waited_for_demand
-    assert figures(recorder).waited_for_upstream > 0.0
+    assert metrics(recorder).waited_for_upstream > 0.0
     source.subscriber.on_complete()
-    over = figures(recorder)
-    assert over == figures(recorder)
+    over = metrics(recorder)
+    assert over == metrics(recorder)
 
 
 def test_describe_says_what_is_held() -> None:

@@ -131,7 +131,7 @@ def test_a_second_subscriber_is_told_so() -> None:
     first, second = Recorder(request=9), Recorder(request=9)
     made.subscribe(first)
     made.subscribe(second)
-    assert isinstance(second.error, rf.AlreadySubscribed)
+    assert isinstance(second.error, rf.AlreadySubscribedError)
     rf.range_(3).subscribe(made)
     assert first.elements == [0, 1, 4]
     first.check()
@@ -202,7 +202,7 @@ def test_an_element_before_anything_was_asked_for_is_an_error(build: Build) -> N
     downstream = Recorder(request=1)
     made.subscribe(downstream)
     downstream.wait_terminal()
-    assert isinstance(downstream.error, rf.DemandExceeded)
+    assert isinstance(downstream.error, rf.DemandExceededError)
     assert downstream.elements == []
 
 
@@ -419,7 +419,7 @@ def test_a_full_mailbox_is_an_error() -> None:
     held.go.set()
     first.join()
     downstream.wait_terminal()
-    assert isinstance(downstream.error, rf.BufferOverflow)
+    assert isinstance(downstream.error, rf.BufferOverflowError)
     assert serialized.try_next(4) is rf.Emission.TERMINATED
     downstream.check()
 

@@ -17,9 +17,9 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.parking import HAS_GIL
-from rstreams_fast.streams.drain import Upstream
-from rstreams_fast.streams.publish_on import RingSubscription
-from rstreams_fast.streams.tuning import TURN_SECONDS
+from rstreams_fast.streams.engine.async_boundary import AsyncBoundarySubscription
+from rstreams_fast.streams.engine.defaults import TURN_SECONDS
+from rstreams_fast.streams.engine.drain import Upstream
 from tests.helpers import DEADLINE, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, send
 
@@ -63,9 +63,9 @@ class Alive:
 
     def __del__(self) -> None:
         if HAS_GIL:  # else it is freed later, when the thread that made it gets to it
-            self.let_go()
+            self.drop_references()
 
-    def let_go(self) -> None:
+    def drop_references(self) -> None:
         with Alive.lock:
             Alive.now -= 1
 
@@ -103,7 +103,7 @@ def test_the_prefetch_counts_ring_and_burst_so_no_more_elements_are_alive(
     class Forgetting(Recorder):
         def on_next(self, element: Any, /) -> None:
             if not HAS_GIL:
-                element.let_go()
+                element.drop_references()
 
     recorder = Forgetting(request=rsf.UNBOUNDED)
     stream: Any = rsf.range_(500).map(lambda _x: Alive())
@@ -302,9 +302,9 @@ def test_with_delay_error_one_that_comes_when_the_elements_are_enough_is_none(
     def fail(*_args: object) -> None:
         publisher.subscriber.on_error(OSError("late"))
 
-    end = RingSubscription._end
+    end = AsyncBoundarySubscription._end
 
-    def fail_and_end(self: RingSubscription, *args: Any, **kwargs: Any) -> bool:
+    def fail_and_end(self: AsyncBoundarySubscription, *args: Any, **kwargs: Any) -> bool:
         fail()
         return end(self, *args, **kwargs)
 
@@ -312,7 +312,7 @@ def test_with_delay_error_one_that_comes_when_the_elements_are_enough_is_none(
     if when == "in the cancel":
         monkeypatch.setattr(publisher, "cancel", fail)
     else:
-        monkeypatch.setattr(RingSubscription, "_end", fail_and_end)
+        monkeypatch.setattr(AsyncBoundarySubscription, "_end", fail_and_end)
     stream = rsf.from_publisher(publisher).publish_on("caller", delay_error=True)
     stream.take(2).subscribe(recorder)
     send(publisher, 1, 2)

@@ -21,7 +21,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 import rstreams_fast
 from rstreams_fast import errors
 from rstreams_fast.api import UNBOUNDED
-from rstreams_fast.streams import drain, program, publish_on, push, unbatch
+from rstreams_fast.streams.engine import async_boundary, drain, push
+from rstreams_fast.streams.engine import stages as program
+from rstreams_fast.streams.operators import unbatch
 from tests.streams.pipelines import model as m
 from tests.streams.pipelines.bench import BUILD, Resources
 from tests.streams.pipelines.draw import OPERATORS, pipelines
@@ -337,7 +339,7 @@ BOUNDARIES = (m.Filter, m.Take, m.TakeWhile, m.Skip, m.Unbatch, m.PublishOn, m.S
 #: it takes, so that few pipelines are enough.
 MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any], str, tuple[type[m.Op], ...]]] = {
     "take asks for one more": (
-        program.Program, "_without_seed", one_more, "§1.1 upstream", (m.Take, m.Scan, m.Skip),
+        program.Stages, "_without_seed", one_more, "§1.1 upstream", (m.Take, m.Scan, m.Skip),
     ),
     "what a filter drops is not asked for again": (
         push.PushSubscription, "_repay", nothing, STUCK, (m.Filter, m.Map, m.Skip),
@@ -347,12 +349,16 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any], str, tuple[type[m.Op], 
     ),
     # A ring that is full is noticed by who puts an element in: the boundary, or a run above it.
     "publish_on asks for its prefetch twice": (
-        publish_on.RingSubscription, "_first_ask", asking_twice,
-        r"on_error with DemandExceeded|reported, and nobody's: (?s:.*)BufferOverflow: the ring",
+        async_boundary.AsyncBoundarySubscription, "_first_ask", asking_twice,
+        r"on_error with DemandExceededError|reported, and nobody's(?s:.*)BufferOverflowError: the",
         (m.PublishOn, m.Unbatch, m.Skip),
     ),
     "publish_on never asks again": (
-        publish_on.RingSubscription, "_replenish", nothing, STUCK, (m.PublishOn, m.Unbatch, m.Skip),
+        async_boundary.AsyncBoundarySubscription,
+        "_replenish",
+        nothing,
+        STUCK,
+        (m.PublishOn, m.Unbatch, m.Skip),
     ),
     "unbatch keeps its iterable": (
         unbatch._Items, "close", lambda _: lambda self: self.current, "kept: elements",

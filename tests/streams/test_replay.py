@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.errors import BufferOverflow, ShutDown
+from rstreams_fast.errors import BufferOverflowError, ShutDownError
 from rstreams_fast.runtime.timers import ManualTimer
-from rstreams_fast.streams.replay import ReplayProcessor
+from rstreams_fast.streams.operators.replay import ReplayProcessor
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 ALL = rsf.UNBOUNDED
@@ -140,6 +140,17 @@ def test_what_the_weigher_raises_ends_it() -> None:
         "on_next",
         "on_error",
     ]
+
+
+def test_what_came_before_a_bad_weight_in_the_same_burst_is_not_lost() -> None:
+    def weigh(element: int) -> int:
+        return -1 if element == 300 else 1
+
+    stream = rsf.range_(1000).replay(max_bytes=1000, weigher=weigh)
+    recorder = subscribed(stream, ALL)
+    assert recorder.elements == list(range(300))
+    assert isinstance(recorder.error, TypeError)
+    assert late(stream) == list(range(300))
 
 
 # -- late, and live --------------------------------------------------------------------------------
@@ -278,7 +289,7 @@ def test_who_lags_behind_what_is_kept_by_more_than_the_buffer_is_dropped() -> No
     feed(processor, range(5))
     assert slow.terminal is None
     processor.on_next(5)
-    assert isinstance(slow.error, BufferOverflow)
+    assert isinstance(slow.error, BufferOverflowError)
     assert live.elements == list(range(6))
 
 
@@ -290,7 +301,7 @@ def test_one_who_came_late_and_lags_by_more_than_the_buffer_is_dropped_too() -> 
     feed(processor, range(20, 22))
     assert recorder.terminal is None
     processor.on_next(22)
-    assert isinstance(recorder.error, BufferOverflow)
+    assert isinstance(recorder.error, BufferOverflowError)
     assert live.elements == list(range(23))
 
 
@@ -323,7 +334,7 @@ def test_after_a_shut_down_nothing_is_kept() -> None:
     assert gone() is None, gc.get_referrers(gone())
     recorder = subscribed(processor, ALL)
     assert recorder.elements == []
-    assert isinstance(recorder.error, ShutDown)
+    assert isinstance(recorder.error, ShutDownError)
 
 
 @pytest.mark.skipif(
@@ -376,7 +387,7 @@ def test_a_replayed_stream_may_shut_down_or_restart() -> None:
     shut = rsf.from_publisher(publisher).replay(count=4, on_last_cancel="shut_down")
     subscribed(shut, 1).subscription.cancel()
     assert publisher.cancels == 1
-    assert isinstance(subscribed(shut).error, ShutDown)
+    assert isinstance(subscribed(shut).error, ShutDownError)
 
     again = rsf.range_(3).replay(count=1, on_last_cancel="restart")
     for _ in range(2):
@@ -415,8 +426,8 @@ def test_figures_say_what_is_kept() -> None:
     stream = rsf.from_publisher(publisher).replay(count=3, max_bytes=100, weigher=len)
     recorder = subscribed(stream, ALL)
     feed(publisher.subscriber, ["a" * n for n in range(6)])
-    (figures,) = rsf.figures_of(recorder.subscription)
-    assert (figures.held, figures.max_held, figures.held_bytes) == (3, 3 + 256, 3 + 4 + 5)
+    (figures,) = rsf.metrics_of(recorder.subscription)
+    assert (figures.held, figures.max_held, figures.held_bytes) == (3, 3 + 1024, 3 + 4 + 5)
 
 
 # -- arguments -------------------------------------------------------------------------------------

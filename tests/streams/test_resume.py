@@ -165,7 +165,7 @@ def test_the_other_may_break_every_rule() -> None:
     finally:
         rsf.on_dropped_error(previous)
     assert recorder.elements == [0, 1, 2]
-    assert isinstance(recorder.error, rsf.DemandExceeded)
+    assert isinstance(recorder.error, rsf.DemandExceededError)
     assert [type(error) for error in dropped] == [OSError]
     recorder.check()
 

@@ -16,7 +16,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
-from rstreams_fast.streams.switching import Switching
+from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from tests.helpers import Counted, run_threads, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
@@ -480,7 +480,7 @@ def test_a_retry_that_is_due_while_somebody_asks_is_not_lost(
     timer, attempts, subscriptions = ManualTimer(), Attempts(), Counted()
     here, due = threading.get_ident(), threading.Event()
     looked: list[object] = []
-    slot = Switching.__dict__["_publisher"]
+    slot = SubscriptionArbiter.__dict__["_publisher"]
 
     class Watched:
         def __get__(self, owner: Any, _kind: type) -> Any:
@@ -503,7 +503,7 @@ def test_a_retry_that_is_due_while_somebody_asks_is_not_lost(
 
     recorder = subscribed(rsf.from_publisher(Observed()).retry(delay=3, timer=timer))
     attempts.last.on_error(ValueError())
-    monkeypatch.setattr(Switching, "_publisher", Watched())
+    monkeypatch.setattr(SubscriptionArbiter, "_publisher", Watched())
     recorder.subscription.request(1)
     assert looked == [None]
     subscriptions.wait_until(2)
@@ -583,7 +583,7 @@ def test_a_subscriber_need_not_wait_for_a_source_on_another_thread(no_leaked_thr
 def test_the_figures_are_those_of_the_current_attempt() -> None:
     stream = rsf.range_(10).publish_on("caller", prefetch=4).retry()
     recorder = subscribed(stream)
-    assert [figures.max_held for figures in rsf.figures_of(recorder.subscription)] == [4]
+    assert [figures.max_held for figures in rsf.metrics_of(recorder.subscription)] == [4]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.errors import AlreadySubscribed
+from rstreams_fast.errors import AlreadySubscribedError
 from tests.rules.probes import ManualPublisher, Recorder
 
 
@@ -59,7 +59,7 @@ def test_a_one_shot_iterator_subscribed_twice_is_a_runtime_error() -> None:
     assert collected(stream).elements == [0, 1, 2]
     second = collected(stream)
     assert isinstance(second.error, RuntimeError)
-    assert isinstance(second.error, AlreadySubscribed)
+    assert isinstance(second.error, AlreadySubscribedError)
     assert "one-shot" in str(second.error)
     assert second.elements == []
 

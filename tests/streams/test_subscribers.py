@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rf
-from rstreams_fast.streams.subscribers import AsyncSubscriber, SyncSubscriber
+from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber, SyncSubscriber
 from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.rules.probes import ManualPublisher
 
@@ -462,7 +462,7 @@ def test_async_fails_where_more_comes_than_was_asked_for(dropped: list[BaseExcep
         publisher.subscriber.on_next(n)
     publisher.wait_cancelled()
     go.set()
-    with pytest.raises(rf.DemandExceeded):
+    with pytest.raises(rf.DemandExceededError):
         subscriber.run.result(DEADLINE)
     dropped.clear()
 

@@ -14,8 +14,8 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
-from rstreams_fast.streams import timed_batch
-from tests.helpers import run_threads, start_thread, wait_for, wait_gone
+from rstreams_fast.streams.operators import timed_batch
+from tests.helpers import run_threads, start_thread, wait_for, wait_gone, wait_until
 from tests.rules.probes import ManualPublisher, Recorder
 
 
@@ -49,9 +49,8 @@ class Setup:
         """Move the clock, and wait until the worker has handed over a batch and come to rest."""
         self.timer.advance(seconds)
         self.recorder.wait_elements(batches)
-        at_rest = threading.Event()
-        self.recorder.subscription._deadline._worker.execute(at_rest.set, lambda _error: None)
-        wait_for(at_rest, "the worker's rest")
+        deadline = self.recorder.subscription._deadline
+        wait_until(lambda: not deadline._working, "the thread's rest")
 
     @property
     def batches(self) -> list[list[Any]]:
@@ -159,7 +158,7 @@ def test_more_than_was_asked_for_is_an_error() -> None:
     setup = Setup(2, request=1)
     setup.next(1, 2, 3)
     assert setup.batches == [[1, 2]]
-    assert isinstance(setup.recorder.error, rsf.DemandExceeded)
+    assert isinstance(setup.recorder.error, rsf.DemandExceededError)
     setup.recorder.check()
 
 
@@ -617,24 +616,24 @@ def test_an_element_on_its_way_while_everything_is_let_go_of_is_not_kept() -> No
 def test_its_figures_say_what_it_holds_and_waits_for() -> None:
     setup = Setup(4, request=1, max_bytes=90, weigher=weigh)
     setup.next(20)
-    (figures,) = rsf.figures_of(setup.recorder.subscription)
+    (figures,) = rsf.metrics_of(setup.recorder.subscription)
     assert (figures.held, figures.max_held, figures.held_bytes, figures.demand) == (1, 4, 20, 1)
     assert "batch(4, after 10 s): at most 4 elements and 90 bytes" in figures.name
     assert figures.waited_for_upstream > 0
     setup.pass_time(10, 1)
     setup.next(30)
-    (figures,) = rsf.figures_of(setup.recorder.subscription)
+    (figures,) = rsf.metrics_of(setup.recorder.subscription)
     assert (figures.held, figures.held_bytes, figures.demand) == (1, 30, 0)
     assert figures.waited_for_demand > 0
     setup.recorder.subscription.cancel()
-    (over,) = rsf.figures_of(setup.recorder.subscription)
+    (over,) = rsf.metrics_of(setup.recorder.subscription)
     assert (over.held, over.held_bytes, over.demand) == (0, 0, 0)
 
 
 def test_the_figures_of_boundaries_above_follow() -> None:
     recorder = Recorder()
     rsf.range_(9).publish_on("caller", prefetch=7).batch(3, seconds=9).subscribe(recorder)
-    assert [figures.max_held for figures in rsf.figures_of(recorder.subscription)] == [3, 7]
+    assert [figures.max_held for figures in rsf.metrics_of(recorder.subscription)] == [3, 7]
 
 
 # -- built and described ---------------------------------------------------------------------------

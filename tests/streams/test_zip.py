@@ -182,4 +182,4 @@ def test_bad_arguments_are_refused_by_name() -> None:
 
 def test_describe_states_the_bound() -> None:
     stream = rsf.range_(1).zip(rsf.range_(2), rsf.range_(3))
-    assert "zip of 3 publishers: at most 32 elements of each, 96 in all" in stream.describe()
+    assert "zip of 3 publishers: at most 256 elements of each, 768 in all" in stream.describe()

@@ -2,11 +2,10 @@
 
 from typing import Final
 
-from tests.helpers import DEADLINE
-
 #: Seconds without a signal that count as silence, for each of two thousand tests that listen for
 #: it. ``make tck`` gives them more.
 SILENCE: Final = 0.01
-
-#: Settings of the kit, in seconds: all the time that a busy machine may take.
-PATIENT: Final = {"timeout": DEADLINE, "reference_timeout": DEADLINE, "limit": 3 * DEADLINE}
+#: Cold streams keep no list of their subscribers: each subscription is a run of its own.
+NO_REGISTRY: Final = ("beyond_spec110_*",)
+#: What runs side by side comes in any order, another one for each subscriber.
+NO_ORDER: Final = (*NO_REGISTRY, "optional_spec111_multicast_*")

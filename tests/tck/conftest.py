@@ -1,16 +1,16 @@
-"""What is ours gets all the time that a busy machine may take; a test that passes needs none."""
+"""What we ship is judged at every grade, and gets all the time that a busy machine may take."""
 
 from __future__ import annotations
 
 import pytest
 
-from rstreams_fast.tck import PublisherVerification
-from rstreams_fast.tck.verification import Verification
-from tests.tck import PATIENT
+from rstreams_fast.tck import Verification
+from tests.helpers import DEADLINE
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in PATIENT.items():
-        owner = Verification if hasattr(Verification, name) else PublisherVerification
-        monkeypatch.setattr(owner, name, seconds)
+def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that passes does not use this time."""
+    if isinstance(request.instance, Verification):
+        monkeypatch.setattr(Verification, "timeout", DEADLINE)
+        monkeypatch.setattr(Verification, "fail_on", "strict")

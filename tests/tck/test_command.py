@@ -14,7 +14,7 @@ import rstreams_fast as rf
 from rstreams_fast.cli import main
 from rstreams_fast.tck import PublisherVerification
 from tests.broken.processors import CorrectProcessor
-from tests.broken.publishers import IgnoresDemand, with_subscription
+from tests.broken.publishers import IgnoresDemand, takes, with_subscription
 from tests.broken.subscribers import CorrectSubscriber, CorrectWhitebox
 from tests.helpers import run_python
 
@@ -41,6 +41,15 @@ class Broken:
 class CannotRun:
     def create_publisher(self, elements: int) -> Any:
         raise OSError("no connection")
+
+
+class AsksForStrict(Kept):
+    fail_on = "strict"
+
+
+class RaisesForText(Kept):
+    def create_publisher(self, elements: int) -> Any:
+        return with_subscription(takes("1"))(elements)
 
 
 class WrongSetting(Kept):
@@ -166,9 +175,36 @@ def tck(*arguments: str) -> int:
 def test_what_keeps_the_rules_exits_with_0(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert tck(target) == 0
     said = capsys.readouterr().out
-    assert "publisher: 86 tests" in said
-    assert "optional: not met: beyond_optional_spec110" in said
-    assert "broken" not in said.splitlines()[-1]
+    assert "publisher: 77 checks" in said
+    assert "broken at grade strict (told, no failure)" in said
+    assert "check:    beyond_spec110_theSameSubscriberTwiceShouldBeRejected (grade strict)" in said
+    assert said.splitlines()[-1] == "72 kept, 1 broken (strict), 4 not applicable"
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [((), 0), (("--grade", "spec"), 0), (("--grade", "python"), 1), (("--strict",), 1)],
+)
+def test_the_grade_decides_what_is_a_failure(options: tuple[str, ...], status: int) -> None:
+    only = ("--only", "3.9", "--only", "beyond_spec110_*")
+    assert tck(f"{HERE}:RaisesForText", *only, *options) == status
+    assert tck(f"{HERE}:Kept", *only, *options) == (status if "--strict" in options else 0)
+
+
+def test_a_target_may_ask_for_a_grade() -> None:
+    assert tck(f"{HERE}:AsksForStrict", "--only", "1.10") == 1
+    assert tck(f"{HERE}:AsksForStrict", "--only", "1.10", "--grade", "spec") == 0
+
+
+def test_every_broken_rule_is_told_once_in_the_order_to_mend(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert tck(f"{HERE}:Broken") == 1
+    said = capsys.readouterr().out
+    assert "broken at grade spec (a failure), the first to mend first:" in said
+    assert said.count("§1.1 is broken") == 1
+    assert "not judged:" in said
+    assert "needs elements on request; see required_spec101" in said
 
 
 def test_a_module_may_have_the_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,9 +220,11 @@ def test_what_breaks_a_rule_exits_with_1_and_says_how(
 ) -> None:
     assert tck(f"{HERE}:Broken", "--only", SPEC101) == 1
     said = capsys.readouterr().out
-    assert f"broken: {SPEC101}" in said
+    assert f"check:    {SPEC101} (grade spec)" in said
     assert "at most 1 elements, as requested" in said
-    assert "subscriber.on_next(1)" in said
+    assert "subscriber.on_next(1)" not in said
+    assert tck(f"{HERE}:Broken", "--only", SPEC101, "--verbose") == 1
+    assert "subscriber.on_next(1)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -203,8 +241,8 @@ def test_what_breaks_a_rule_exits_with_1_and_says_how(
         ([f"{HERE}:WrongSetting"], "tck: max_elements must be an int >= 0, is '3'"),
         ([f"{HERE}:WrongVerification"], "tck: timeout must be seconds, a finite number > 0, is -1"),
         ([f"{HERE}:Kept", "--only", "processor"], "has no create_identity_processor"),
-        ([f"{HERE}:Kept", "--only", "no_such_test"], "no such test"),
-        ([f"{HERE}:Kept", "--only", "untested_*"], "nothing was verified"),
+        ([f"{HERE}:Kept", "--only", "no_such_test"], "no such check"),
+        ([f"{HERE}:Kept", "--only", "1.4"], "nothing was verified"),
         ([f"{HERE}:Kept", "--only", "3.7", "--json", "/no/such/folder/x.json"], "--json"),
     ],
 )
@@ -214,7 +252,7 @@ def test_what_cannot_run_exits_with_2_and_says_why(
     assert tck(*arguments) == 2
     said = capsys.readouterr()
     assert says in said.err
-    assert ("tests of" in said.out) == ("nothing was verified" in says)  # else before any test
+    assert ("checks of" in said.out) == ("nothing was verified" in says)  # else before any test
 
 
 @pytest.mark.parametrize(
@@ -275,8 +313,8 @@ def test_what_the_terminal_cannot_show_is_escaped() -> None:
 def test_only_takes_kinds_rules_and_patterns(capsys: pytest.CaptureFixture[str]) -> None:
     assert tck(f"{HERE}:AllFour", "--only", "blackbox", "--only", "2.3", "-v") == 0
     said = capsys.readouterr().out
-    assert "blackbox: 2 tests" in said
-    assert said.count("kept: required_spec203_blackbox") == 2
+    assert "blackbox: 2 checks" in said
+    assert said.count("kept: required_spec203_") == 2
     assert "publisher:" not in said
 
 
@@ -287,7 +325,7 @@ def test_json_holds_every_result(tmp_path: Path) -> None:
     assert report["exit_status"] == 0
     assert report["verifications"].keys() == {"publisher", "blackbox", "whitebox", "processor"}
     first = report["verifications"]["blackbox"][0]
-    assert first["name"].startswith("required_spec201_blackbox")
+    assert first["name"].startswith("required_spec201_")
     assert first["rule"] == "2.1"
     assert first["outcome"] == "kept"
     assert sum(report["counts"].values()) == sum(map(len, report["verifications"].values()))

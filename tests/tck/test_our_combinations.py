@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import rstreams_fast as rf
+from tests.tck import NO_ORDER
 from tests.tck.test_our_publishers import FAIL_AT, NoStream, StreamVerification, failing
 from tests.tck.test_our_subscribers import StageVerification
 
@@ -24,6 +25,7 @@ class Merge(StreamVerification):
     """All elements are equal: each subscriber sees those of two sources in an order of its own."""
 
     __test__ = True
+    not_claimed = NO_ORDER
 
     def create_publisher(self, elements: int) -> rf.Stream[Any]:
         return rf.merge(*map(self.source, halves(elements)))
@@ -124,6 +126,7 @@ def one_foreign(n: Any) -> Any:
 
 class FlatMap(StreamVerification):
     __test__ = True
+    not_claimed = NO_ORDER
 
     def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
         return stream.flat_map(one)
@@ -138,6 +141,7 @@ class FlatMapOneAtATime(StreamVerification):
 
 class FlatMapOnThreads(StreamVerification):
     __test__ = True
+    not_claimed = NO_ORDER
 
     def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
         return stream.map(equal).flat_map(one_on_a_thread, concurrency=3)

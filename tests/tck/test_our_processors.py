@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rf
+from rstreams_fast.streams.engine.defaults import TRAMPOLINE_EVERY
 from rstreams_fast.streams.processors import SerializedProcessor, processor
-from rstreams_fast.streams.subscribers import AsyncSubscriber, SyncSubscriber
-from rstreams_fast.streams.tuning import STACK_BREAK_EVERY
+from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber, SyncSubscriber
 from rstreams_fast.tck import (
     IdentityProcessorVerification,
     PublisherVerification,
@@ -23,7 +23,7 @@ from rstreams_fast.tck import (
     WhiteboxProbe,
 )
 from tests.helpers import start_thread
-from tests.tck import SILENCE
+from tests.tck import NO_REGISTRY, SILENCE
 
 
 class Resources:
@@ -58,6 +58,7 @@ class ProcessorVerification(Resources, IdentityProcessorVerification):
 
     __test__ = False
     silence = SILENCE
+    not_claimed = NO_REGISTRY
     max_supported_subscribers = 1
 
     def build(self, stream: rf.Stream[Any], buffer_size: int) -> rf.Stream[Any]:
@@ -86,7 +87,7 @@ class Map(ProcessorVerification):
         return stream.map(lambda x: x).filter(lambda _x: True)
 
 
-class PublishOn(ProcessorVerification):
+class AsyncBoundary(ProcessorVerification):
     __test__ = True
 
     def build(self, stream: rf.Stream[Any], buffer_size: int) -> rf.Stream[Any]:
@@ -110,7 +111,7 @@ class Multicast(ProcessorVerification):
 
     __test__ = True
     max_supported_subscribers = rf.UNBOUNDED
-    coordinated_emission = False
+    not_claimed = ()
 
     def build(self, stream: rf.Stream[Any], buffer_size: int) -> rf.Stream[Any]:
         return stream.map(lambda x: x).multicast(buffer_size=buffer_size)
@@ -119,6 +120,7 @@ class Multicast(ProcessorVerification):
 class Serialized(ProcessorVerification):
     __test__ = True
     max_supported_subscribers = rf.UNBOUNDED
+    not_claimed = ()
 
     def create_identity_processor(self, buffer_size: int) -> Any:
         return SerializedProcessor(rf.MulticastProcessor(buffer_size=buffer_size))
@@ -136,10 +138,11 @@ class LongChain(PublisherVerification):
 
     __test__ = True
     silence = SILENCE
+    not_claimed = NO_REGISTRY
 
     @staticmethod
     def stages(stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        for _ in range(2 * STACK_BREAK_EVERY):
+        for _ in range(2 * TRAMPOLINE_EVERY):
             stream = stream.do_on_complete(lambda: None).map(lambda x: x)
         return stream
 

@@ -16,12 +16,12 @@ from rstreams_fast import Emitter, Overflow
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.tck import PublisherVerification
 from tests.helpers import start_thread
-from tests.tck import SILENCE
+from tests.tck import NO_REGISTRY, SILENCE
 from tests.tck.test_our_publishers import FAIL_AT, StreamVerification
 from tests.tck.test_our_subscribers import StageVerification
 
 #: More than the kit ever asks of one publisher: nothing is to be lost here.
-ENOUGH = 2000
+ENOUGH = 4000
 
 # -- on_overflow, below a source that sends everything at once -------------------------------------
 
@@ -162,6 +162,7 @@ class Interval(PublisherVerification):
     """Ticks of a clock that a thread moves."""
 
     silence = SILENCE
+    not_claimed = NO_REGISTRY
 
     @pytest.fixture(autouse=True)
     def _with_clock(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rf
-from rstreams_fast.streams import ends
+from rstreams_fast.streams.sinks import ends
 from rstreams_fast.tck import (
     SubscriberBlackboxVerification,
     SubscriberWhiteboxVerification,
@@ -23,7 +23,7 @@ from tests.helpers import start_thread, wait_for
 
 
 class Captor:
-    """A publisher that keeps whoever subscribes, for the kit to play to."""
+    """A publisher that keeps its subscriber, for the kit to signal to."""
 
     def __init__(self) -> None:
         self._subscriber: Any = None
@@ -151,7 +151,7 @@ class MapAndFilter(StageVerification):
         return stream.map(lambda x: x).filter(lambda _x: True)
 
 
-class PublishOn(StageVerification):
+class AsyncBoundary(StageVerification):
     __test__ = True
 
     def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:

@@ -25,7 +25,7 @@
 #define MACHINE_rlx 0
 #define MACHINE_acq 1
 #define MACHINE_rel 2
-#define MACHINE_acqrel 3
+#define MACHINE_acq_rel 3
 #define MACHINE_sc 7
 
 /* ------------------------------------------------------------------ what the accessors call */
@@ -80,7 +80,7 @@ bool machine_compare(void *p, size_t size, uint64_t *expected, uint64_t desired,
     MACHINE__RMW(suffix, type, rlx)                                                                \
     MACHINE__RMW(suffix, type, acq)                                                                \
     MACHINE__RMW(suffix, type, rel)                                                                \
-    MACHINE__RMW(suffix, type, acqrel)                                                             \
+    MACHINE__RMW(suffix, type, acq_rel)                                                            \
     MACHINE__RMW(suffix, type, sc)
 
 /* ------------------------------------------------------------------ what the programs call */

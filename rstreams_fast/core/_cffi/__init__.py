@@ -8,35 +8,6 @@ which costs more than most primitives: on CPython this backend is for tests rath
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from rstreams_fast.core._faces import face_of
 
-from rstreams_fast.core._cffi.baton import Baton
-from rstreams_fast.core._cffi.demand import DemandCounter
-from rstreams_fast.core._cffi.records import RecordRing
-from rstreams_fast.core._cffi.ring import SpscRing
-from rstreams_fast.core._cffi.runs import FusedRun
-from rstreams_fast.core._cffi.serial import SignalSerializer
-from rstreams_fast.core._python_bursts import BurstIterator
-
-if TYPE_CHECKING:
-    from rstreams_fast.core._cffi.window import CallWindow
-
-__all__ = [
-    "Baton",
-    "BurstIterator",
-    "CallWindow",
-    "DemandCounter",
-    "FusedRun",
-    "RecordRing",
-    "SignalSerializer",
-    "SpscRing",
-]
-
-
-def __getattr__(name: str) -> Any:
-    # The window alone needs asyncio, which is not loaded before somebody asks for it.
-    if name == "CallWindow":
-        from rstreams_fast.core._cffi.window import CallWindow
-
-        return CallWindow
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = face_of(__name__)

@@ -91,16 +91,6 @@ bool rsf_glue_publish_enter(rsf_serial *, uint64_t index);
 int rsf_glue_next(rsf_serial *, bool error_overtakes, uint64_t *slot);
 bool rsf_glue_release(rsf_serial *);
 
-/* rsf_baton.h */
-typedef struct { ...; } rsf_baton;
-void rsf_baton_init(rsf_baton *);
-bool rsf_baton_announce(rsf_baton *);
-bool rsf_baton_give(rsf_baton *);
-
-/* rsf_spin.h */
-bool rsf_spin_asleep(rsf_baton *, int64_t spin);
-void rsf_spin_take(rsf_baton *, int64_t spin);
-
 /* csrc/tests/race.h */
 typedef struct {
     rsf_serial serial;
@@ -125,7 +115,6 @@ GLUE = """
 #include "rsf_records.h"
 #include "rsf_ring.h"
 #include "rsf_serial.h"
-#include "rsf_spin.h"
 #include "tests/race.h"
 
 #define RSF_GLUE_OVERLAP (-1)

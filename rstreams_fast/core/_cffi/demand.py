@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from rstreams_fast._checks import check_count, safe_repr
 from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.core._cffi._docs import described_by
 from rstreams_fast.core._cffi._raw import ffi, lib
-from rstreams_fast.core._common import (
-    CANCELLED,
-    TERMINATED,
-    check_count,
-    check_request,
-    refuse_pickle,
-)
-from rstreams_fast.errors import DemandExceeded, shown
+from rstreams_fast.core._common import CANCELLED, TERMINATED, refuse_pickle
+from rstreams_fast.core._spec import demand as spec
+from rstreams_fast.errors import DemandExceededError, check_request
 
 
+@described_by(spec.DemandCounter)
 class DemandCounter:
-    """How many elements were requested and not yet delivered. Any thread may call any method."""
-
     __slots__ = ("__weakref__", "_demand")
 
     def __init__(self, initial: int = 0) -> None:
@@ -39,44 +35,34 @@ class DemandCounter:
         return lib.rsf_demand_request(self._demand, n)
 
     def fulfil(self, n: int = 1, /) -> int:
-        """Take ``n`` delivered elements off and return what is left, or the sentinel.
-
-        More than was requested is a ``DemandExceeded`` and changes nothing (§1.1).
-        """
         n = check_count("n", n)
         left = lib.rsf_demand_fulfil(self._demand, min(n, UNBOUNDED))
         if left == lib.RSF_EXCEEDED:
-            raise DemandExceeded(
-                f"§1.1: {shown(n)} elements delivered, only {self.pending} were requested"
+            raise DemandExceededError(
+                f"§1.1: {safe_repr(n)} elements delivered, only {self.pending} were requested"
             )
         return left
 
     def cancel(self) -> bool:
-        """End the demand for good; ``True`` if this call was the one that ended it."""
         return lib.rsf_demand_cancel(self._demand) >= 0
 
     def terminate(self) -> bool:
-        """End the demand because the stream has ended; ``True`` if this call ended it."""
         return lib.rsf_demand_terminate(self._demand) >= 0
 
     @property
     def value(self) -> int:
-        """The demand, or the sentinel ``CANCELLED`` or ``TERMINATED``."""
         return lib.rsf_demand_load(self._demand)
 
     @property
     def pending(self) -> int:
-        """The demand; 0 after ``cancel`` or ``terminate``."""
         return max(self.value, 0)
 
     @property
     def cancelled(self) -> bool:
-        """Whether ``cancel`` came first."""
         return self.value == CANCELLED
 
     @property
     def terminated(self) -> bool:
-        """Whether ``terminate`` came first."""
         return self.value == TERMINATED
 
     def __repr__(self) -> str:

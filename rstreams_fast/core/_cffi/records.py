@@ -9,17 +9,21 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from rstreams_fast._checks import check_count, check_timeout
+from rstreams_fast.core._cffi._docs import described_by
 from rstreams_fast.core._cffi._raw import ffi, lib
 from rstreams_fast.core._cffi.ring import BoundedRing, Putting, Taking
-from rstreams_fast.core._common import check_count, check_timeout
 from rstreams_fast.core._records import (
     ALIGNMENT,
     Records,
+    aput_all,
     beyond_region,
     check_most,
     check_wanted,
+    put_all,
     view_alive,
 )
+from rstreams_fast.core._spec import records as spec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,25 +53,8 @@ class _Views:
         return memoryview(held)
 
 
+@described_by(spec.RecordRing)
 class RecordRing(BoundedRing):
-    """A bounded first-in first-out buffer of fixed-size records: numpy data, in memory of its own.
-
-    ``dtype`` is any numpy dtype without Python objects; ``capacity`` is the bound, in records. All
-    memory is allocated at once, and the records are copied in and out, or worked on in place:
-
-    * ``write`` and ``read`` copy. Large copies are made without the GIL.
-    * ``reserve(n)`` gives a writable view of free room, ``commit(k)`` puts its first ``k`` records
-      in; ``peek(n)`` gives a read-only view of the oldest records, ``release(k)`` takes its first
-      ``k`` out. Neither touches a byte.
-
-    One producer (``write``, ``put``, ``aput``, ``reserve``, ``commit``, ``arm_producer``) and one
-    consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``), as with
-    ``SpscRing``: two calls that overlap on one side raise ``OverlappingCalls``. While a view of the
-    reserved records lives, the producer's calls that put records in raise ``BufferError``, as
-    ``bytearray`` does; so do the consumer's that take records out, while a view of the peeked ones
-    lives. A view keeps the memory alive, beyond the ring.
-    """
-
     def __init__(self, dtype: Any, capacity: int) -> None:
         super().__init__(capacity)
         self._records = Records(dtype, self._capacity)
@@ -87,19 +74,12 @@ class RecordRing(BoundedRing):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What a record is."""
         dtype: np.dtype[Any] = self._records.dtype
         return dtype
 
     # -- producer --------------------------------------------------------------------------------
 
     def write(self, array: np.ndarray[Any, Any], /) -> int:
-        """Copy in as many of the records of ``array`` as fit, and return how many that were.
-
-        ``array`` has the ring's dtype, byte order included, or it is a ``TypeError``, and one
-        dimension, or it is a ``ValueError``; of a sub-array dtype the array has its dimensions,
-        too. An array that is not contiguous is copied twice. ``RingClosed`` when closed.
-        """
         plain = self._records.source(array)
         inside = Putting(self, 0, "write")
         with inside, inside:
@@ -107,13 +87,14 @@ class RecordRing(BoundedRing):
             inside.done = self._put(plain)
         return inside.done
 
-    def put(self, array: np.ndarray[Any, Any], timeout: float | None = None) -> int:
-        """``write`` as many records as fit, waiting until one does.
+    def put(self, array: np.ndarray[Any, Any], timeout: float | None = None) -> None:
+        put_all(self._records, self._put_part, array, timeout)
 
-        ``TimeoutError`` after ``timeout`` seconds, with nothing put in.
-        """
+    async def aput(self, array: np.ndarray[Any, Any]) -> None:
+        await aput_all(self._records, self._aput_part, array)
+
+    def _put_part(self, array: np.ndarray[Any, Any], timeout: float | None) -> int:
         plain = self._records.source(array)
-        timeout = check_timeout(timeout)
         inside = Putting(self, 0, "put")
         with inside, inside:
             self._check_reserved_views("put")
@@ -122,12 +103,7 @@ class RecordRing(BoundedRing):
             inside.done = self._put(plain)
         return inside.done
 
-    async def aput(self, array: np.ndarray[Any, Any]) -> int:
-        """``write`` as many records as fit, awaiting that one does.
-
-        The other side may be in another thread or loop. When the awaiting task is cancelled,
-        nothing has been put in.
-        """
+    async def _aput_part(self, array: np.ndarray[Any, Any]) -> int:
         plain = self._records.source(array)
         inside = Putting(self, 0, "aput")
         with inside, inside:
@@ -149,11 +125,6 @@ class RecordRing(BoundedRing):
         return count
 
     def reserve(self, n: int, /) -> np.ndarray[Any, Any]:
-        """A writable view of free room for at most ``n`` contiguous records; empty when full.
-
-        Reserving changes nothing: it may be repeated, or forgotten. What is in the room before it
-        is written is anything. ``RingClosed`` when closed.
-        """
         wanted = check_count("n", n)
         inside = Putting(self, min(wanted, self._capacity), "reserve")
         with inside, inside:
@@ -162,11 +133,6 @@ class RecordRing(BoundedRing):
             return self._view(self._reserved_views, at, self._reserved)
 
     def commit(self, n: int, /) -> None:
-        """Put in the first ``n`` records of what ``reserve`` gave last; the rest is given up.
-
-        ``BufferError`` while a view of them lives; ``ValueError`` if they are fewer;
-        ``RingClosed`` when closed.
-        """
         count = check_count("n", n)
         inside = Putting(self, 0, "commit")
         with inside, inside:
@@ -183,7 +149,6 @@ class RecordRing(BoundedRing):
     # -- consumer --------------------------------------------------------------------------------
 
     def read(self, max: int | None = None) -> np.ndarray[Any, Any]:
-        """Take up to ``max`` records out (``None``: all), oldest first, as a new array."""
         wanted = check_most(max)
         inside = Taking(self)
         with inside, inside:
@@ -193,10 +158,6 @@ class RecordRing(BoundedRing):
         return taken
 
     def read_into(self, array: np.ndarray[Any, Any], /) -> int:
-        """Take out as many records as there are and ``array`` has room for; return how many.
-
-        ``array`` is as for ``write``, and contiguous and writable, or it is a ``ValueError``.
-        """
         plain = self._records.target(array)
         inside = Taking(self)
         with inside, inside:
@@ -205,11 +166,6 @@ class RecordRing(BoundedRing):
         return inside.done
 
     def get(self, max: int | None = None, timeout: float | None = None) -> np.ndarray[Any, Any]:
-        """``read`` up to ``max`` records, waiting until there is one.
-
-        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
-        ``close``, else ``RingClosed``.
-        """
         wanted = check_wanted(max)
         timeout = check_timeout(timeout)
         inside = Taking(self)
@@ -221,12 +177,6 @@ class RecordRing(BoundedRing):
         return taken
 
     async def aget(self, max: int | None = None) -> np.ndarray[Any, Any]:
-        """``read`` up to ``max`` records, awaiting that there is one. At the end it raises what
-        ``get`` does.
-
-        The other side may be in another thread or loop. When the awaiting task is cancelled,
-        nothing has been taken out.
-        """
         wanted = check_wanted(max)
         inside = Taking(self)
         with inside, inside:
@@ -251,10 +201,6 @@ class RecordRing(BoundedRing):
         return count
 
     def peek(self, n: int, /) -> np.ndarray[Any, Any]:
-        """A read-only view of at most ``n`` contiguous records, the oldest; empty when empty.
-
-        Peeking changes nothing: it may be repeated, or forgotten.
-        """
         wanted = check_count("n", n)
         inside = Taking(self, min(wanted, self._capacity))
         with inside, inside:
@@ -263,10 +209,6 @@ class RecordRing(BoundedRing):
             return self._view(self._peeked_views, at, self._peeked, readonly=True)
 
     def release(self, n: int, /) -> None:
-        """Take out the first ``n`` records of what ``peek`` gave last; the rest stays.
-
-        ``BufferError`` while a view of them lives; ``ValueError`` if they are fewer.
-        """
         count = check_count("n", n)
         inside = Taking(self)
         with inside, inside:

@@ -16,15 +16,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from types import GenericAlias
 from typing import Any, Final, NoReturn
 
+from rstreams_fast._checks import check_capacity, check_count, check_timeout
+from rstreams_fast.core._cffi._docs import described_by
 from rstreams_fast.core._cffi._raw import ffi, lib
 from rstreams_fast.core._common import (
-    check_capacity,
-    check_count,
-    check_element,
     check_same_process,
-    check_timeout,
     check_waker,
     end_error,
     refuse_overlap,
@@ -32,7 +31,8 @@ from rstreams_fast.core._common import (
     sleeps,
     wake_quietly,
 )
-from rstreams_fast.errors import RingClosed
+from rstreams_fast.core._spec import ring as spec
+from rstreams_fast.errors import RingClosed, check_element
 
 _OVERLAP: Final[int] = lib.RSF_GLUE_OVERLAP
 _CLOSED: Final[int] = lib.RSF_GLUE_CLOSED
@@ -127,9 +127,8 @@ class Taking(Putting):
         self._ring._wake_producer()
 
 
+@described_by(spec.BoundedRing)
 class BoundedRing:
-    """What rings have in common: two sides, one call on each at a time; closing; waiting."""
-
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
         self._ring: Any = ffi.new("rsf_ring *")
@@ -152,12 +151,10 @@ class BoundedRing:
 
     @property
     def capacity(self) -> int:
-        """The bound, in elements."""
         return self._capacity
 
     @property
     def closed(self) -> bool:
-        """Whether ``close`` was called. Elements may still be inside."""
         return lib.rsf_ring_is_closed(self._ring)
 
     def __len__(self) -> int:
@@ -166,12 +163,6 @@ class BoundedRing:
     # -- waking ----------------------------------------------------------------------------------
 
     def arm(self, waker: Callable[[], object], /) -> bool:
-        """Have ``waker()`` called, once, by whoever next puts an element in, or closes the ring.
-
-        The consumer's way to wait without a thread. ``False`` if there is an element, or the ring
-        is closed: look again. What the waker raises leaves through the call that put the element
-        in. ``get`` disarms.
-        """
         check_waker(waker)
         check_same_process(self, self._creator)
         inside = Taking(self)
@@ -183,20 +174,11 @@ class BoundedRing:
         return armed
 
     def disarm(self) -> None:
-        """Forget the waker that ``arm`` was given, if any. Another thread may be about to call it
-        all the same.
-        """
         with self._waking:
             if not self._data_awaited:
                 self._waker = None
 
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
-        """Have ``waker()`` called, once, by whoever next takes an element out, or closes the ring.
-
-        The producer's way to wait without a thread. ``False`` if there is room, or the ring is
-        closed: look again. What ``Exception`` the waker raises goes to ``sys.unraisablehook``, for
-        it must not keep elements from who took them out. ``put`` disarms.
-        """
         check_waker(waker)
         check_same_process(self, self._creator)
         inside = Putting(self)
@@ -208,7 +190,6 @@ class BoundedRing:
         return armed
 
     def disarm_producer(self) -> None:
-        """Forget the producer's waker. See ``disarm``."""
         with self._waking:
             if not self._room_awaited:
                 self._producer_waker = None
@@ -353,14 +334,9 @@ class BoundedRing:
         refuse_pickle(self)
 
 
+@described_by(spec.SpscRing)
 class SpscRing(BoundedRing):
-    """A bounded first-in first-out buffer between one producer and one consumer.
-
-    The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput``, ``arm_producer``; the
-    consumer's ``poll``, ``poll_many``, ``get``, ``aget``, ``arm``. Two calls that overlap on one
-    side raise ``OverlappingCalls``; which thread makes them does not matter, and who waits is
-    inside. ``close``, ``closed`` and ``len`` are anybody's.
-    """
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -369,7 +345,6 @@ class SpscRing(BoundedRing):
     # -- producer --------------------------------------------------------------------------------
 
     def offer(self, element: Any, /) -> bool:
-        """Put ``element`` in; ``False`` when full. ``RingClosed`` when closed."""
         inside = Putting(self, 1, "offer")
         with inside, inside:
             check_element(element)
@@ -396,7 +371,6 @@ class SpscRing(BoundedRing):
         return inside.done
 
     def put(self, element: Any, timeout: float | None = None) -> None:
-        """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
         check_element(element)
         timeout = check_timeout(timeout)
         inside = Putting(self, 1, "put")
@@ -405,11 +379,6 @@ class SpscRing(BoundedRing):
             self._put_one(inside, element)
 
     async def aput(self, element: Any) -> None:
-        """Put ``element`` in, awaiting room.
-
-        The other side may be in another thread or loop. When the awaiting task is cancelled, the
-        element has not been put in.
-        """
         check_element(element)
         inside = Putting(self, 1, "aput")
         with inside, inside:
@@ -430,7 +399,6 @@ class SpscRing(BoundedRing):
     # -- consumer --------------------------------------------------------------------------------
 
     def poll(self) -> Any | None:
-        """Take the oldest element out; ``None`` when empty, closed or not."""
         inside = Taking(self, 1)
         element = None
         with inside, inside:
@@ -439,7 +407,6 @@ class SpscRing(BoundedRing):
         return element
 
     def poll_many(self, max: int, /) -> list[Any]:
-        """Take up to ``max`` elements out, oldest first."""
         inside = Taking(self, min(check_count("max", max), self._capacity))
         taken: list[Any] = []
         with inside, inside:
@@ -448,11 +415,6 @@ class SpscRing(BoundedRing):
         return taken
 
     def get(self, timeout: float | None = None) -> Any:
-        """Take the oldest element out, waiting for one.
-
-        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
-        ``close``, else ``RingClosed``.
-        """
         timeout = check_timeout(timeout)
         inside = Taking(self, 1)
         with inside, inside:
@@ -460,11 +422,6 @@ class SpscRing(BoundedRing):
             return self._take_one(inside)
 
     async def aget(self) -> Any:
-        """Take the oldest element out, awaiting one. At the end it raises what ``get`` does.
-
-        The other side may be in another thread or loop. When the awaiting task is cancelled,
-        nothing has been taken out.
-        """
         inside = Taking(self, 1)
         with inside, inside:
             await self._await_data()

@@ -9,20 +9,29 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from types import GenericAlias
 from typing import Any, Final, NoReturn
 
+from rstreams_fast._checks import check_capacity
+from rstreams_fast.core._cffi._docs import described_by
 from rstreams_fast.core._cffi._raw import ffi, lib
 from rstreams_fast.core._common import (
     Emission,
     cancel_quietly,
-    check_capacity,
-    check_element,
-    check_error,
     check_same_process,
     refuse_pickle,
     sleeps,
 )
-from rstreams_fast.errors import BufferOverflow, NoneSignal, OverlappingCalls, report_dropped
+from rstreams_fast.core._spec import serial as spec
+from rstreams_fast.errors import (
+    BufferOverflowError,
+    NoneSignalError,
+    OverlappingCallsError,
+    check_element,
+    check_error,
+    check_subscriber,
+    report_dropped,
+)
 
 _BUSY: Final[int] = lib.RSF_GLUE_BUSY
 _IDLE: Final[int] = lib.RSF_GLUE_IDLE
@@ -38,6 +47,7 @@ _ANSWERS: Final = {
 }
 
 
+@described_by(spec.SignalSerializer)
 class SignalSerializer:
     """Lets any number of threads signal one subscriber, who sees one signal at a time (§1.3).
 
@@ -48,14 +58,16 @@ class SignalSerializer:
     1 (§3.3).
 
     When the mailbox is full, ``on_next`` with ``on_full="error"`` ends the stream with
-    ``BufferOverflow``, and with ``"wait"`` waits (from within the subscriber that would wait for
-    itself, so there it is the error, too). With ``fail_fast`` nothing is queued: while another
-    thread delivers, ``on_next`` raises ``OverlappingCalls`` and ``try_next`` answers ``BUSY``.
+    ``BufferOverflowError``, and with ``"wait"`` waits (from within the subscriber that would wait
+    for itself, so there it is the error, too). With ``fail_fast`` nothing is queued: while another
+    thread delivers, ``on_next`` raises ``OverlappingCallsError`` and ``try_next`` answers ``BUSY``.
 
     It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the
     subscriber raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a
     signaller; only ``KeyboardInterrupt`` and its like leave through the delivering thread.
     """
+
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     def __init__(
         self,
@@ -66,11 +78,7 @@ class SignalSerializer:
         delay_error: bool = False,
         fail_fast: bool = False,
     ) -> None:
-        if subscriber is None:
-            raise NoneSignal("§1.9: subscriber is None")
-        for name in ("on_subscribe", "on_next", "on_error", "on_complete"):
-            if not callable(getattr(subscriber, name, None)):
-                raise TypeError(f"subscriber has no method {name}")
+        check_subscriber(subscriber)
         if on_full not in ("error", "wait"):
             raise ValueError(f"on_full must be 'error' or 'wait', got {on_full!r}")
         self._capacity = check_capacity("capacity", capacity)
@@ -98,9 +106,8 @@ class SignalSerializer:
     # -- signals, any thread ---------------------------------------------------------------------
 
     def on_subscribe(self, subscription: Any, /) -> None:
-        """Pass the subscription on, wrapped; a second one is cancelled (§2.5)."""
         if subscription is None:
-            raise NoneSignal("§2.13: subscription is None")
+            raise NoneSignalError("§2.13: subscription is None")
         with self._subscribing:
             first = (
                 self._subscription is None
@@ -116,43 +123,37 @@ class SignalSerializer:
             self._drain()
 
     def on_next(self, element: Any, /) -> None:
-        """Deliver or queue ``element``."""
         answer = self._next(element, wait=self._wait)
         if answer is Emission.FULL:
             subscription = self._subscription
-            overflow = BufferOverflow(
+            overflow = BufferOverflowError(
                 f"the mailbox of {self._capacity} elements is full, one was dropped"
             )
             # Of several threads that overflow it, and of those that end the stream, one counts.
             if self._terminate(overflow) and subscription is not None:
                 cancel_quietly(subscription)
         elif answer is Emission.BUSY:
-            raise OverlappingCalls("§1.3: another thread is signalling, and fail_fast is set")
+            raise OverlappingCallsError("§1.3: another thread is signalling, and fail_fast is set")
 
     def try_next(self, element: Any, /) -> Emission:
-        """Deliver or queue ``element`` if that needs no waiting, and say how it went."""
         return self._next(element, wait=False)
 
     def on_error(self, error: BaseException, /) -> None:
-        """Deliver ``error`` as the last signal."""
         check_error(error)
         if not self._terminate(error):
             report_dropped(error, "an error after the end of the stream")
 
     def on_complete(self) -> None:
-        """Deliver completion as the last signal."""
         self._terminate(None)
 
     # -- subscription, any thread ----------------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask upstream for ``n`` more elements."""
         subscription = self._subscription
         if subscription is not None:
             subscription.request(n)
 
     def cancel(self) -> None:
-        """Cancel upstream, drop what is queued and forget the subscriber (§3.13)."""
         if self._finished or not lib.rsf_serial_cancel(self._serial):
             return
         with self._subscribing:
@@ -166,14 +167,12 @@ class SignalSerializer:
 
     @property
     def queued(self) -> int:
-        """How many elements wait in the mailbox."""
         if lib.rsf_serial_is_cancelled(self._serial):
             return 0  # what is still there is dropped, not delivered
         return lib.rsf_serial_size(self._serial)
 
     @property
     def capacity(self) -> int:
-        """The mailbox's bound, in elements."""
         return self._capacity
 
     def __reduce__(self) -> NoReturn:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rstreams_fast.core import _python_window
 from rstreams_fast.core._cffi.demand import DemandCounter
 from rstreams_fast.core._cffi.ring import SpscRing
+from rstreams_fast.core._spec import window as spec
 
 __all__ = ["CallWindow"]
 
 
-class CallWindow(_python_window.CallWindow):
-    __doc__ = _python_window.CallWindow.__doc__
+class CallWindow(spec.CallWindow):
+    __doc__ = spec.CallWindow.__doc__
 
     _ring_type = SpscRing
 

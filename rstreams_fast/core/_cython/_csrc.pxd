@@ -55,20 +55,6 @@ cdef extern from "rsf_ring.h" nogil:
     c_bool rsf_ring_take_waiting_producer(rsf_ring *)
 
 
-cdef extern from "rsf_baton.h" nogil:
-    ctypedef struct rsf_baton:
-        pass
-
-    void rsf_baton_init(rsf_baton *)
-    c_bool rsf_baton_announce(rsf_baton *)
-    c_bool rsf_baton_give(rsf_baton *)
-
-
-cdef extern from "rsf_spin.h" nogil:
-    c_bool rsf_spin_asleep(rsf_baton *, int64_t)
-    void rsf_spin_take(rsf_baton *, int64_t)
-
-
 cdef extern from "rsf_records.h" nogil:
     void rsf_records_put(const rsf_ring *, void *, uint64_t, uint64_t, uint64_t, const void *)
     void rsf_records_take(const rsf_ring *, const void *, uint64_t, uint64_t, uint64_t, void *)

@@ -16,8 +16,9 @@ from rstreams_fast.core._cython._csrc cimport (
     rsf_demand_terminate,
 )
 
-from rstreams_fast.core._common import check_count, check_request, refuse_pickle
-from rstreams_fast.errors import DemandExceeded, shown
+from rstreams_fast._checks import check_count, safe_repr
+from rstreams_fast.core._common import refuse_pickle
+from rstreams_fast.errors import DemandExceededError, check_request
 
 
 cdef extern from "Python.h":
@@ -68,15 +69,15 @@ cdef class DemandCounter:
     def fulfil(self, n=1, /):
         """Take ``n`` delivered elements off and return what is left, or the sentinel.
 
-        More than was requested is a ``DemandExceeded`` and changes nothing (§1.1).
+        More than was requested is a ``DemandExceededError`` and changes nothing (§1.1).
         """
         cdef int64_t left
         if not PyLong_CheckExact(n):
             n = check_count("n", n)
         left = rsf_demand_fulfil(&self.demand, _non_negative("n", n))
         if left == RSF_EXCEEDED:
-            raise DemandExceeded(
-                f"§1.1: {shown(n)} elements delivered, only {self.pending} were requested"
+            raise DemandExceededError(
+                f"§1.1: {safe_repr(n)} elements delivered, only {self.pending} were requested"
             )
         return left
 

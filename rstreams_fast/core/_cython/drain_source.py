@@ -18,10 +18,12 @@ import builtins
 import sys
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import groupby
 from types import CodeType, FunctionType
 from typing import Any, Final
 
 from rstreams_fast.core._common import MISSING
+from rstreams_fast.core.stages import STAGES, State, note_comparison
 from rstreams_fast.errors import report_unraisable
 
 __all__ = ["drain_function", "drain_source"]
@@ -30,61 +32,6 @@ _CO_NESTED: Final = 0x10  # as in inspect, which is slow to import
 
 #: Whether code objects live for ever (free-threaded 3.13, which does not specialise them either).
 _CODE_IS_IMMORTAL: Final = "free-threading" in sys.version and sys.version_info < (3, 14)
-
-#: Stages after which an element may be missing from the output.
-_DROPPING: Final = frozenset({"map_not_none", "filter", "take_while", "skip", "reduce", "batch"})
-_COUNTING: Final = frozenset({"take", "skip"})
-_HOLDING: Final = frozenset({"scan", "reduce", "batch"})
-
-#: Of stages that hold something already, which saves the look whether they do.
-_FILLED: Final = {
-    "scan": ["x = f{i}(h{i}, x)", "if x is None:", "    raise gate.none_returned({i})", "h{i} = x"],
-    "reduce": [
-        "h{i} = f{i}(h{i}, x)",
-        "if h{i} is None:",
-        "    raise gate.none_returned({i})",
-        "DROP",
-    ],
-}
-
-#: Source lines of each stage; ``{i}`` is its index. ``DROP`` stands for leaving the element out.
-_STAGES: Final = {
-    "map": ["x = f{i}(x)", "if x is None:", "    raise gate.none_returned({i})"],
-    "map_not_none": ["x = f{i}(x)", "if x is None:", "    DROP"],
-    "filter": ["if not f{i}(x):", "    DROP"],
-    "take_while": ["if not f{i}(x):", "    gate.end({i})", "    DROP"],
-    "take": ["n{i} -= 1", "if not n{i}:", "    gate.end({i})"],
-    "skip": ["if n{i}:", "    n{i} -= 1", "    DROP"],
-    "scan": [
-        "if h{i} is not MISSING:",
-        "    x = f{i}(h{i}, x)",
-        "    if x is None:",
-        "        raise gate.none_returned({i})",
-        "h{i} = x",
-    ],
-    "reduce": [
-        "if h{i} is not MISSING:",
-        "    x = f{i}(h{i}, x)",
-        "    if x is None:",
-        "        raise gate.none_returned({i})",
-        "h{i} = x",
-        "DROP",
-    ],
-    "batch": [
-        "h{i}.append(x)",
-        "if len(h{i}) < f{i}:",
-        "    DROP",
-        "x = h{i}",
-        "h{i} = []",
-    ],
-    "do_on_next": [
-        "try:",
-        "    f{i}(x)",
-        "except Exception as raised:",
-        "    report_unraisable(raised, 'do_on_next', f{i})",
-    ],
-}
-
 
 _DELIVER: Final = {
     "call": ["slot(x)"],
@@ -97,38 +44,44 @@ def _indent(lines: list[str], levels: int) -> list[str]:
     return ["    " * levels + line for line in lines]
 
 
-def drain_source(
-    shape: tuple[str, ...], first: int, to: str, counted: bool, filled: bool = False
-) -> str:
-    """The source of ``drain(gate, f<first>, ..., slot)`` for the opcodes in ``shape[first:]``.
+def _lines_of(name: str, i: int) -> list[str]:
+    """The source of stage ``i``, whose names bear its number."""
+    numbered = {"f": f"f{i}", "n": f"n{i}", "h": f"h{i}", "i": str(i)}
+    words = ("".join(word) for _, word in groupby(STAGES[name].source.strip(), str.isidentifier))
+    return "".join(numbered.get(word, word) for word in words).splitlines()
+
+
+def drain_source(shape: tuple[str, ...], first: int, to: str) -> str:
+    """The source of ``drain(gate, f<first>, ..., slot)`` for the stages named ``shape[first:]``.
 
     ``to`` says what ``slot`` is: a function to ``"call"``, the ``offer`` of a ``"ring"``, whose
-    answer matters, or a ``"list"``. ``counted``: the number of elements left out is wanted.
-    ``filled``: every scan and reduction holds something, a seed or the first element.
+    answer matters, or a ``"list"``.
     """
-    numbered = list(enumerate(shape))[first:]
-    counts = counted and any(op in _DROPPING for _, op in numbered)
-    before: list[str] = ["dropped = 0"] if counts else []
-    after: list[str] = ["gate.dropped += dropped"] if counts else []
+    numbered = [(i, STAGES[name], name) for i, name in enumerate(shape)][first:]
+    delivers = "reduce" not in shape
+    # Of those left out a run that delivers nothing before its end needs no account.
+    drops = delivers and any(kind.drops for _, kind, _ in numbered)
+    before = ["dropped = 0"] if drops else []
+    after = ["gate.dropped += dropped"] if drops else []
     stages: list[str] = []
-    for i, op in numbered:
-        for line in _FILLED.get(op, _STAGES[op]) if filled else _STAGES[op]:
-            text = line.format(i=i)
-            if text.endswith("DROP"):
-                margin = text.removesuffix("DROP")
-                stages += [f"{margin}dropped += 1"] if counts else []
-                stages.append(f"{margin}continue")
+    objects = ["x", "k", "gate", "slot"]
+    for i, kind, name in numbered:
+        objects.append(f"f{i}")
+        for line in _lines_of(name, i):
+            margin = line.removesuffix("DROP")
+            if margin == line:
+                stages.append(line)
             else:
-                stages.append(text)
-        if op in _COUNTING:
+                stages += [f"{margin}dropped += 1", f"{margin}continue"][not drops :]
+        if kind.state.is_count:
             before.append(f"n{i} = gate.count({i})")
             after.append(f"gate.set_count({i}, n{i})")
-        if op in _HOLDING:
+        elif kind.state is not State.NONE:
             before.append(f"h{i} = gate.held({i})")
             after.append(f"gate.set_held({i}, h{i})")
-    functions = [f"f{i}" for i, _ in numbered]
-    held = [f"h{i}" for i, op in numbered if op in _HOLDING]
-    deliver = [] if "reduce" in shape else _DELIVER[to]
+            objects.append(f"h{i}")
+    deliver = _DELIVER[to] if delivers else []
+    functions = [f"f{i}" for i, _, _ in numbered]
     head = [
         f"def drain({', '.join(['gate', *functions, 'slot'])}):",
         *_indent(before, 1),
@@ -136,12 +89,12 @@ def drain_source(
         "        for x in gate:",
     ]
     lines = [*head, *_indent([*stages, *deliver, "continue"], 3)]
+    last = len(head) + len(stages)
     in_stage = [
         number
-        for number, line in enumerate(lines, 1)
-        if len(head) < number <= len(head) + len(stages) and line.lstrip() != "continue"
+        for number, line in enumerate(lines[:last], 1)
+        if number > len(head) and line.lstrip() != "continue"
     ]
-    last = len(head) + len(stages)
     lines += [
         "    except BaseException as raised:",
         "        line = raised.__traceback__.tb_lineno",
@@ -152,25 +105,23 @@ def drain_source(
         "        raise",
         "    finally:",
         *_indent(after, 2),
-        f"        {' = '.join(['x', 'gate', 'slot', *functions, *held])} = None",
+        f"        {' = '.join(objects)} = None",
     ]
     return "\n".join(lines) + "\n"
 
 
 @lru_cache(maxsize=256)
-def code_of(shape: tuple[str, ...], first: int, to: str, counted: bool, filled: bool) -> CodeType:
+def code_of(shape: tuple[str, ...], first: int, to: str) -> CodeType:
     name = f"<rstreams_fast drain: {' '.join(shape[first:]) or 'straight'}>"
     namespace: dict[str, Any] = {}
-    source = drain_source(shape, first, to, counted, filled)
+    source = drain_source(shape, first, to)
     exec(compile(source, name, "exec"), namespace)  # noqa: S102
     code: CodeType = namespace["drain"].__code__
     # Without a GIL, functions that are not nested wait for the collector, or live for ever (3.13).
     return code.replace(co_flags=code.co_flags | _CO_NESTED)
 
 
-def drain_function(
-    shape: tuple[str, ...], first: int, to: str, counted: bool, filled: bool
-) -> Callable[..., None]:
+def drain_function(shape: tuple[str, ...], first: int, to: str) -> Callable[..., None]:
     """A drain of its own for one run: the code is compiled once, its inline caches are not shared.
 
     A shared code object would be specialised by the interpreter for the functions of one run and
@@ -181,7 +132,8 @@ def drain_function(
         "__builtins__": builtins,
         "__name__": __name__,
         "MISSING": MISSING,
+        "note_comparison": note_comparison,
         "report_unraisable": report_unraisable,
     }
-    code = code_of(shape, first, to, counted, filled)
+    code = code_of(shape, first, to)
     return FunctionType(code if _CODE_IS_IMMORTAL else code.replace(), scope, "drain")

@@ -15,7 +15,7 @@ cdef struct Stage:
     int kind
     rsfpy_callee callee  # borrowed from the program
     int64_t argument    # of batch: its size
-    int64_t count       # of take, skip: how many more; of take_while: 1 once it has ended
+    int64_t count       # of take, skip: how many more; of take_while, skip_while: 0 once decided
 
 
 cdef class Gate
@@ -53,11 +53,9 @@ cdef class FusedRun:
     cdef double last_look
     cdef double last_rest
     cdef Gate gate
-    cdef object counted_drain
-    cdef object uncounted_drain
-    cdef bint drains_are_filled
+    cdef object generated     # the drain in Python, once it was needed
+    cdef tuple generated_arguments
     cdef object stopped  # a StopIteration that a stage raised
-    cdef tuple drain_arguments
     cdef readonly object error
     cdef object __weakref__
 
@@ -71,12 +69,13 @@ cdef class FusedRun:
     cdef int64_t _settle(self) except? -4
     cdef int _loop(self) except -1
     cdef int _look_around(self) except -1
-    cdef int _run_generated(self, bint counted) except -1
+    cdef int _run_generated(self) except -1
+    cdef int _generate(self) except -1
     cdef int _deliver(self, PyObject *element) except -1
-    cdef bint _are_filled(self)
     cdef PyObject *_take_processed(self) except? NULL
     cdef PyObject *_process(self, PyObject *x, Py_ssize_t start, Py_ssize_t stop) except? NULL
     cdef PyObject *_hold(self, Stage *stage, PyObject *element) except? NULL
+    cdef bint _differs(self, Py_ssize_t index, object x) except -1
     cdef object _none_returned(self, Stage *stage)
     cdef int _observe(self, object function, object element) except -1
     cdef object _push(self, object element)

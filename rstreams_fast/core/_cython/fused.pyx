@@ -46,22 +46,28 @@ from rstreams_fast.core._cython.ring cimport SpscRing, ring_offer, ring_poll
 
 from time import monotonic
 
+from rstreams_fast._checks import check_count
 from rstreams_fast.core._common import (
     MISSING as _MISSING,
     RunStatus,
-    check_count,
-    check_element,
-    check_program,
     let_others_run,
-    none_returned,
     refuse_pickle,
 )
 from rstreams_fast.core._cython.drain_source import drain_function
+from rstreams_fast.core.stages import (
+    STAGES,
+    Needs,
+    State,
+    check_program,
+    none_returned,
+    note_comparison,
+)
 from rstreams_fast.errors import (
-    BufferOverflow,
-    DemandExceeded,
-    NoneSignal,
-    OverlappingCalls,
+    BufferOverflowError,
+    DemandExceededError,
+    NoneSignalError,
+    OverlappingCallsError,
+    check_element,
     report_unraisable,
 )
 
@@ -112,6 +118,8 @@ cdef enum Kind:
     TAKE
     TAKE_WHILE
     SKIP
+    SKIP_WHILE
+    DISTINCT_UNTIL_CHANGED
     SCAN
     REDUCE
     BATCH
@@ -132,6 +140,8 @@ cdef dict KINDS = {
     "take": TAKE,
     "take_while": TAKE_WHILE,
     "skip": SKIP,
+    "skip_while": SKIP_WHILE,
+    "distinct_until_changed": DISTINCT_UNTIL_CHANGED,
     "scan": SCAN,
     "reduce": REDUCE,
     "batch": BATCH,
@@ -162,6 +172,9 @@ cdef int RING_SLOT = -4
 
 # Entering the generated drain costs as much as this many elements gain in it.
 cdef int64_t FEW = 8
+
+# The most stages of a generated drain: it is compiled in a time that grows with them.
+cdef Py_ssize_t MOST_GENERATED = 256
 # The C loop looks for signals and the clock every so many elements, at most.
 cdef int LONGEST_STRIDE = 32
 # Seconds. After so long without a Python instruction the C loop lets other threads run, as the
@@ -216,13 +229,14 @@ cdef class FusedRun:
     elements come through ``push``. ``program`` is a tuple of stages::
 
         ("map", f) ("map_not_none", f) ("filter", p) ("take", n) ("take_while", p) ("skip", n)
-        ("scan", f, seed) ("reduce", f, seed) ("batch", n) ("do_on_next", f)
+        ("skip_while", p) ("distinct_until_changed", key) ("scan", f, seed)
+        ("reduce", f, seed) ("batch", n) ("do_on_next", f)
 
     ``scan`` emits each new accumulation (the seed itself is not emitted); with ``MISSING`` as the
-    seed the first element passes as it is. ``reduce`` emits one element, at the end. ``slot`` is
-    called with every result (or, if it is an ``SpscRing``, offered it: its capacity must cover the
-    demand). No more than ``demand`` says is delivered (§1.1), and after ``demand.cancel()``, even
-    by the slot itself, no further element.
+    seed the first element passes as it is. ``reduce`` emits one element, at the end. A ``key`` of
+    ``None`` stands for the element itself. ``slot`` is called with every result (or, if it is an
+    ``SpscRing``, offered it: its capacity must cover the demand). No more than ``demand`` says is
+    delivered (§1.1), and after ``demand.cancel()``, even by the slot itself, no further element.
 
     One caller at a time; that is the drain's owner. An ``Exception`` is an answer (``FAILED``,
     ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt`` and its like are raised. ``None`` from a
@@ -234,7 +248,7 @@ cdef class FusedRun:
         cdef Py_ssize_t index
         cdef Stage *stage
         cdef int vote, votes = 0
-        cdef bint has_python = False
+        cdef bint has_python = False  # from here on all stages are in the generated drain
         if isinstance(source, SpscRing):
             self.source = source
             self.source_next = <next_function> _next_in_ring
@@ -264,32 +278,34 @@ cdef class FusedRun:
         for index, op in enumerate(self.program):
             stage = &self.stages[index]
             stage.kind = KINDS[op[0]]
-            held = None
+            kind = STAGES[op[0]]
+            held = kind.first_state(op)
             vote = 0
-            if stage.kind == TAKE or stage.kind == SKIP:
-                vote = COUNTED_STAGE
-                stage.count = _bounded(op[1])
+            if kind.state.is_count:
+                stage.count = _bounded(held)
                 self.has_ended |= stage.kind == TAKE and stage.count == 0
-            elif stage.kind == BATCH:
-                stage.argument = _bounded(op[1])
-                self.run_ratio = _product(self.run_ratio, stage.argument)
-                held = []
-            else:
-                stage.callee = rsfpy_take_apart(<PyObject *> op[1])
-                vote = _vote(op[1])
-                has_python |= vote == PYTHON_CALL or stage.kind == REDUCE
-                if stage.kind == SCAN or stage.kind == REDUCE:
-                    vote += HOLDING_STAGE
-                    held = op[2]
-                if stage.kind == REDUCE:
-                    self.reduces = True
-                    self.run_ratio = RSF_UNBOUNDED
+                held = None
+            elif kind.state is not State.NONE:
+                vote = HOLDING_STAGE
             self.held.append(held)
+            if kind.least is not None:
+                stage.argument = _bounded(op[1])
+                vote = COUNTED_STAGE if kind.state is State.COUNT else 0
+            elif op[1] is not None:
+                stage.callee = rsfpy_take_apart(<PyObject *> op[1])
+                if stage.kind != SKIP_WHILE:  # which soon calls it no more
+                    vote += _vote(op[1])
+                    has_python |= _vote(op[1]) == PYTHON_CALL
+            if kind.needs is Needs.TIMES:
+                self.run_ratio = _product(self.run_ratio, stage.argument)
+            elif kind.needs is Needs.ALL:
+                has_python = self.reduces = True
+                self.run_ratio = RSF_UNBOUNDED
             if has_python:
                 votes += vote
             else:
                 self.c_stages = index + 1
-        self.uses_generated = votes > 0
+        self.uses_generated = votes > 0 and self.stage_count <= MOST_GENERATED
         self.stride = self.until_look = 1
 
     def __dealloc__(self):
@@ -335,7 +351,7 @@ cdef class FusedRun:
         """Process and deliver one element that came from upstream by itself.
 
         ``MORE`` when it was delivered or kept, ``DROPPED`` when it was filtered out. A delivery
-        without demand is ``FAILED`` with ``DemandExceeded`` (§1.1).
+        without demand is ``FAILED`` with ``DemandExceededError`` (§1.1).
         """
         if element is None:
             check_element(element)
@@ -372,7 +388,7 @@ cdef class FusedRun:
         Py_EnterRecursiveCall(" while a run calls its functions")
         if not rsfpy_enter(&self.busy):
             Py_LeaveRecursiveCall()
-            raise OverlappingCalls("two calls overlap on a FusedRun")
+            raise OverlappingCallsError("two calls overlap on a FusedRun")
         return 0
 
     cdef void _leave(self) noexcept:
@@ -386,7 +402,7 @@ cdef class FusedRun:
         # Held until the attributes are empty: dropping it may run any code.
         held = (
             self.source, self.program, self.held, self.slot, self.slot_ring,
-            self.gate, self.counted_drain, self.uncounted_drain, self.drain_arguments, self.error,
+            self.gate, self.generated, self.generated_arguments, self.error,
         )
         self.stage_count = self.c_stages = 0
         self.source_next = rsfpy_iternext_of(NOTHING)
@@ -397,9 +413,8 @@ cdef class FusedRun:
         self.slot_callee = rsfpy_take_apart(<PyObject *> None)
         self.slot_ring = None
         self.gate = None
-        self.counted_drain = None
-        self.uncounted_drain = None
-        self.drain_arguments = None
+        self.generated = None
+        self.generated_arguments = None
         self.error = None
         del held
 
@@ -421,7 +436,7 @@ cdef class FusedRun:
         self.exhausted = False
         try:
             if self.uses_generated and self.budget >= FEW:
-                self._run_generated(demand != RSF_UNBOUNDED and not self.reduces)
+                self._run_generated()
             else:
                 self._loop()
         except Exception as raised:
@@ -450,7 +465,7 @@ cdef class FusedRun:
         self.budget = self.remaining = 0
         left = rsf_demand_fulfil(self.counter, delivered)
         if left == RSF_EXCEEDED:
-            raise DemandExceeded(
+            raise DemandExceededError(
                 f"§1.1: {delivered} elements delivered, only {self.demand.pending} were requested"
             )
         return left
@@ -466,7 +481,7 @@ cdef class FusedRun:
 
     cdef PyObject *_source_has_none(self) except? NULL:
         self.has_none = True
-        raise NoneSignal("§2.13: the source produced None")
+        raise NoneSignalError("§2.13: the source produced None")
 
     cdef void _end(self) noexcept:
         # A stage needs no more: this element is the burst's last.
@@ -474,38 +489,12 @@ cdef class FusedRun:
         self.budget -= self.remaining
         self.remaining = 0
 
-    cdef int _run_generated(self, bint counted) except -1:
-        # Unbounded demand needs no account of what was delivered, nor does who delivers nothing,
-        # which saves some 5 ns.
-        cdef object drain
-        cdef PyObject *appended_to = rsfpy_list_of_append(<PyObject *> self.slot)
-        cdef bint filled = self._are_filled()
-        if filled != self.drains_are_filled:
-            self.drains_are_filled = filled
-            self.counted_drain = self.uncounted_drain = None
-        drain = self.counted_drain if counted else self.uncounted_drain
-        if self.gate is None:
-            if self.c_stages == 0:
-                self.gate = Gate.__new__(Gate)
-            else:
-                self.gate = StagedGate.__new__(StagedGate)
-            if self.slot_ring is not None:
-                slot = self.slot_ring.offer
-            else:
-                slot = self.slot if appended_to == NULL else <object> appended_to
-            python_part = self.program[self.c_stages:]
-            self.drain_arguments = (self.gate, *[op[1] for op in python_part], slot)
-        if drain is None:
-            shape = tuple([op[0] for op in self.program])
-            to = "list" if appended_to != NULL else "call" if self.slot_ring is None else "ring"
-            drain = drain_function(shape, self.c_stages, to, bool(counted), bool(filled))
-            if counted:
-                self.counted_drain = drain
-            else:
-                self.uncounted_drain = drain
+    cdef int _run_generated(self) except -1:
+        if self.generated is None:
+            self._generate()
         self.gate.run = self
         try:
-            drain(*self.drain_arguments)
+            self.generated(*self.generated_arguments)
             if self.stopped is not None:
                 raise self.stopped
         finally:
@@ -513,15 +502,20 @@ cdef class FusedRun:
             self.stopped = None
         return 0
 
-    cdef bint _are_filled(self):
-        # Whether every scan and reduction holds something: its first element, if not a seed.
-        cdef Py_ssize_t index
-        cdef int kind
-        for index in range(self.c_stages, self.stage_count):
-            kind = self.stages[index].kind
-            if (kind == SCAN or kind == REDUCE) and self.held[index] is MISSING:
-                return False
-        return True
+    cdef int _generate(self) except -1:
+        cdef PyObject *appended_to = rsfpy_list_of_append(<PyObject *> self.slot)
+        cdef object slot = self.slot
+        cdef str to = "call"
+        if self.slot_ring is not None:
+            to, slot = "ring", self.slot_ring.offer
+        elif appended_to != NULL:
+            to, slot = "list", <object> appended_to
+        self.gate = (Gate if self.c_stages == 0 else StagedGate)()
+        shape = tuple([op[0] for op in self.program])
+        python_part = self.program[self.c_stages:]
+        self.generated_arguments = (self.gate, *[op[1] for op in python_part], slot)
+        self.generated = drain_function(shape, self.c_stages, to)
+        return 0
 
     cdef PyObject *_take_processed(self) except? NULL:
         # What the stages that are not in the generated drain leave of the source.
@@ -633,17 +627,28 @@ cdef class FusedRun:
                     stage.count -= 1
                     break
             elif stage.kind == TAKE_WHILE:
-                truth = 0 if stage.count != 0 else _is_true(rsfpy_call_one(&stage.callee, x))
+                truth = 0 if stage.count == 0 else _is_true(rsfpy_call_one(&stage.callee, x))
                 if truth < 0:
                     Py_DECREF_ptr(x)
                     return NULL
                 if truth == 0:
-                    stage.count = 1
+                    stage.count = 0
                     self._end()
                     break
+            elif stage.kind == SKIP_WHILE:
+                truth = 0 if stage.count == 0 else _is_true(rsfpy_call_one(&stage.callee, x))
+                if truth < 0:
+                    Py_DECREF_ptr(x)
+                    return NULL
+                if truth != 0:
+                    break
+                stage.count = 0
             else:
                 x = self._hold(stage, x)
                 if x == NULL or x == <PyObject *> ABSORBED_MARK:
+                    return x
+                if x == <PyObject *> DROPPED_MARK:
+                    self.refunded = refund
                     return x
                 if stage.kind == BATCH:
                     refund = _product(refund, stage.argument)
@@ -677,10 +682,28 @@ cdef class FusedRun:
                 return <PyObject *> ABSORBED_MARK
             self.held[index] = []
             x = held
+        elif stage.kind == DISTINCT_UNTIL_CHANGED:
+            if not self._differs(index, x):
+                return <PyObject *> DROPPED_MARK
         else:
             self._observe(self.program[index][1], x)
         Py_INCREF_ptr(<PyObject *> x)
         return <PyObject *> x
+
+    cdef bint _differs(self, Py_ssize_t index, object x) except -1:
+        cdef object key = self.program[index][1]
+        cdef object last = self.held[index]
+        cdef object new = x if key is None else key(x)
+        if new is last:
+            return False
+        try:
+            if last is not MISSING and new == last:
+                return False
+        except Exception as raised:
+            note_comparison(raised)
+            raise
+        self.held[index] = new
+        return True
 
     cdef object _none_returned(self, Stage *stage):
         cdef Py_ssize_t index = stage - self.stages
@@ -763,7 +786,7 @@ cdef class FusedRun:
     cdef int _fulfil_one(self) except -1:
         cdef int64_t left = rsf_demand_fulfil(self.counter, 1)
         if left == RSF_EXCEEDED:
-            self._fail(DemandExceeded("§1.1: 1 elements delivered, only 0 were requested"))
+            self._fail(DemandExceededError("§1.1: 1 elements delivered, only 0 were requested"))
         return left >= 0
 
 
@@ -771,7 +794,7 @@ cdef object NOTHING = iter(())
 
 
 cdef object _overflow():
-    return BufferOverflow("the ring that takes the results is full")
+    return BufferOverflowError("the ring that takes the results is full")
 
 
 cdef inline int _is_true(PyObject *answer) noexcept:
@@ -808,7 +831,7 @@ cdef class Gate:
 
     def end(self, Py_ssize_t index):
         self.run._end()
-        self.run.stages[index].count = self.run.stages[index].kind == TAKE_WHILE
+        self.run.stages[index].count = 0
 
     def none_returned(self, Py_ssize_t index):
         return self.run._none_returned(&self.run.stages[index])
@@ -826,8 +849,7 @@ cdef class Gate:
         return self.run.held[index]
 
     def set_held(self, Py_ssize_t index, held):
-        if held is not None:  # else a function returned that, and the run has failed
-            self.run.held[index] = held
+        self.run.held[index] = held
 
     @property
     def dropped(self):

@@ -40,15 +40,17 @@ from rstreams_fast.core._cython._csrc cimport (
 )
 from rstreams_fast.core._cython.ring cimport BoundedRing, refuse_closed, refuse_overlap
 
-from rstreams_fast.core._common import check_count, check_timeout
+from rstreams_fast._checks import check_count, check_timeout
 from rstreams_fast.core._cython.ring import await_data, await_room
 from rstreams_fast.core._records import (
     ALIGNMENT as _ALIGNMENT,
     COPY_UNDER_GIL as _COPY_UNDER_GIL,
     Records,
+    aput_all,
     beyond_region,
     check_most,
     check_wanted,
+    put_all,
     view_alive,
 )
 
@@ -120,17 +122,19 @@ cdef class RecordRing(BoundedRing):
     ``dtype`` is any numpy dtype without Python objects; ``capacity`` is the bound, in records. All
     memory is allocated at once, and the records are copied in and out, or worked on in place:
 
-    * ``write`` and ``read`` copy. Large copies are made without the GIL.
+    * ``write`` copies in as many as fit, ``put`` all; ``read`` and ``get`` copy out. Large copies
+      are made without the GIL.
     * ``reserve(n)`` gives a writable view of free room, ``commit(k)`` puts its first ``k`` records
       in; ``peek(n)`` gives a read-only view of the oldest records, ``release(k)`` takes its first
       ``k`` out. Neither touches a byte.
 
     One producer (``write``, ``put``, ``aput``, ``reserve``, ``commit``, ``arm_producer``) and one
     consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``), as with
-    ``SpscRing``: two calls that overlap on one side raise ``OverlappingCalls``. While a view of the
-    reserved records lives, the producer's calls that put records in raise ``BufferError``, as
-    ``bytearray`` does; so do the consumer's that take records out, while a view of the peeked ones
-    lives. A view keeps the memory alive, beyond the ring.
+    ``SpscRing``: two calls that overlap on one side raise ``OverlappingCallsError``. While a view
+    of the reserved records lives, the producer's calls that put records in raise ``BufferError``,
+    as ``bytearray`` does; so do the consumer's that take records out, while a view of the peeked
+    ones lives. A view keeps the memory alive, beyond the ring: unless its base is released by hand
+    (``view.base.release()``), which ends both, as numpy has it.
     """
 
     cdef object records
@@ -193,13 +197,24 @@ cdef class RecordRing(BoundedRing):
         return self._committed(count)
 
     def put(self, array, timeout=None):
-        """``write`` as many records as fit, waiting until one does.
+        """Put in all records of ``array``, waiting for room as often as that takes.
 
-        ``TimeoutError`` after ``timeout`` seconds, with nothing put in.
+        ``TimeoutError`` after ``timeout`` seconds in all. An error may come when a part has been
+        put in: then its note says how many records.
         """
+        put_all(self.records, self._put_part, array, timeout)
+
+    async def aput(self, array):
+        """The same, awaiting room.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled, a part
+        may have been put in: a note on the ``CancelledError`` says how many records.
+        """
+        await aput_all(self.records, self._aput_part, array)
+
+    def _put_part(self, array, timeout):
         cdef Py_ssize_t count
         plain = self._source(array)
-        timeout = check_timeout(timeout)
         self._enter_producer("put")
         try:
             if len(plain):
@@ -209,12 +224,7 @@ cdef class RecordRing(BoundedRing):
             rsf_ring_leave_producer(&self.ring)
         return self._committed(count)
 
-    async def aput(self, array):
-        """``write`` as many records as fit, awaiting that one does.
-
-        The other side may be in another thread or loop. When the awaiting task is cancelled,
-        nothing has been put in.
-        """
+    async def _aput_part(self, array):
         cdef Py_ssize_t count
         plain = self._source(array)
         self._enter_producer("aput")

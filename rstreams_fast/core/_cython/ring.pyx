@@ -54,22 +54,20 @@ from rstreams_fast.core._cython._csrc cimport (
 
 from os import getpid
 from time import monotonic
+from types import GenericAlias
 
+from rstreams_fast._checks import check_capacity, check_count, check_timeout
 from rstreams_fast.core._common import (
     FIRST_SLEEP as _FIRST_SLEEP,
     SLEEP_GROWTH as _SLEEP_GROWTH,
-    check_capacity,
-    check_count,
-    check_element,
     check_same_process,
-    check_timeout,
     check_waker,
     end_error,
     refuse_overlap as _refuse_overlap,
     refuse_pickle,
     wake_quietly,
 )
-from rstreams_fast.errors import RingClosed
+from rstreams_fast.errors import RingClosed, check_element
 
 
 cdef extern from "Python.h":
@@ -437,9 +435,13 @@ cdef class SpscRing(BoundedRing):
 
     The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput``, ``arm_producer``; the
     consumer's ``poll``, ``poll_many``, ``get``, ``aget``, ``arm``. Two calls that overlap on one
-    side raise ``OverlappingCalls``; which thread makes them does not matter, and who waits is
+    side raise ``OverlappingCallsError``; which thread makes them does not matter, and who waits is
     inside. ``close``, ``closed`` and ``len`` are anybody's.
     """
+
+    @classmethod
+    def __class_getitem__(cls, element):
+        return GenericAlias(cls, element)
 
     def __cinit__(self, capacity):
         cdef uint64_t count = self.start(capacity)

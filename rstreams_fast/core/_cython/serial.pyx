@@ -56,23 +56,24 @@ from rstreams_fast.core._cython._csrc cimport (
 )
 
 from os import getpid
+from types import GenericAlias
 
+from rstreams_fast._checks import check_capacity
 from rstreams_fast.core._common import (
     FIRST_SLEEP as _FIRST_SLEEP,
     SLEEP_GROWTH as _SLEEP_GROWTH,
     Emission,
     cancel_quietly,
-    check_capacity,
-    check_element,
-    check_error,
     check_same_process,
-    check_subscriber,
     refuse_pickle,
 )
 from rstreams_fast.errors import (
-    BufferOverflow,
-    NoneSignal,
-    OverlappingCalls,
+    BufferOverflowError,
+    NoneSignalError,
+    OverlappingCallsError,
+    check_element,
+    check_error,
+    check_subscriber,
     report_dropped,
 )
 
@@ -144,14 +145,19 @@ cdef class SignalSerializer:
     (§3.3).
 
     When the mailbox is full, ``on_next`` with ``on_full="error"`` ends the stream with
-    ``BufferOverflow``, and with ``"wait"`` waits (from within the subscriber that would wait for
-    itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next`` while
-    another thread delivers raises ``OverlappingCalls``, and ``try_next`` answers ``BUSY``.
+    ``BufferOverflowError``, and with ``"wait"`` waits (from within the subscriber that would wait
+    for itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next``
+    while another thread delivers raises ``OverlappingCallsError``, and ``try_next`` answers
+    ``BUSY``.
 
     It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the
     subscriber raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a
     signaller; only ``KeyboardInterrupt`` and its like leave through the delivering thread.
     """
+
+    @classmethod
+    def __class_getitem__(cls, element):
+        return GenericAlias(cls, element)
 
     def __cinit__(
         self, subscriber, *, capacity=1024, on_full="error", delay_error=False, fail_fast=False
@@ -193,7 +199,7 @@ cdef class SignalSerializer:
         """Pass the subscription on, wrapped; a second one is cancelled (§2.5)."""
         cdef bint first
         if subscription is None:
-            raise NoneSignal("§2.13: subscription is None")
+            raise NoneSignalError("§2.13: subscription is None")
         with cython.critical_section(self):
             first = (
                 self.subscription is None
@@ -214,14 +220,14 @@ cdef class SignalSerializer:
         cdef int answer = self._next(element, self.waits)
         if answer == RSF_SERIAL_FULL:
             subscription = self._upstream()
-            overflow = BufferOverflow(
+            overflow = BufferOverflowError(
                 f"the mailbox of {self.serial.capacity} elements is full, one was dropped"
             )
             # Of several threads that overflow it, and of those that end the stream, one counts.
             if self._terminate(RSF_SERIAL_ERROR, overflow) and subscription is not None:
                 cancel_quietly(subscription)
         elif answer == BUSY:
-            raise OverlappingCalls("§1.3: another thread is signalling, and fail_fast is set")
+            raise OverlappingCallsError("§1.3: another thread is signalling, and fail_fast is set")
 
     def try_next(self, element, /):
         """Deliver or queue ``element`` if that needs no waiting, and say how it went."""

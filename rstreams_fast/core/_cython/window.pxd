@@ -51,8 +51,6 @@ cdef class CallWindow:
     cdef Call spare          # a call, and in it a task, for the next first step
     cdef bint entered        # the spare's task is asyncio's current one, its context is entered
     cdef Py_ssize_t references  # to that task, when nobody keeps it
-    cdef Py_ssize_t context_references  # to that context, when nobody keeps it
-    cdef void *variables     # of that context, when nobody has set one
     cdef readonly object failure
     cdef readonly int64_t max_running
     cdef readonly int64_t max_pending
@@ -74,7 +72,6 @@ cdef class CallWindow:
     ) except -1
     cdef Call _enter_call(self, Call call)
     cdef int _enter_context(self, Call call) except -1
-    cdef int _exit_context(self, Call call) except -1
     cdef int _retire_spare(self) except -1
     cdef int _leave_spare(self) except -1
     cdef int _finish(self, Call call, object result) except -1

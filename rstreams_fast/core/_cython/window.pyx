@@ -2,10 +2,9 @@
 """The window of overlapping calls: eager starts in C, results in the slots of a ring.
 
 A call's first step runs here, inside a task object that asyncio does not know yet (see
-``core/_eager.py``). As long as calls finish without suspending and nobody keeps the task,
-one task object and one ``Call`` serve them all; and one context, as long as nobody changes or keeps
-it. A ``Call`` that was suspended is the coroutine that its task drives, so its end is noticed
-without a callback through the loop.
+``core/_eager.py``). As long as calls finish without suspending and nobody keeps the task, one task
+object and one ``Call`` serve them all, each in a context of its own. A ``Call`` that was suspended
+is the coroutine that its task drives, so its end is noticed without a callback through the loop.
 """
 
 cimport cython
@@ -46,12 +45,8 @@ import sys
 from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Coroutine
 
-from rstreams_fast.core._common import (
-    check_capacity,
-    check_count,
-    describe_callable,
-    refuse_pickle,
-)
+from rstreams_fast._checks import check_capacity, check_count, describe_callable
+from rstreams_fast.core._common import refuse_pickle
 from rstreams_fast.core._eager import (
     EagerTask,
     as_coroutine,
@@ -113,60 +108,6 @@ cdef extern from *:
         Py_DECREF(arguments);
         return result;
     }
-
-    /*
-     * A context's variables are one immutable mapping: copies of the context share it, and setting
-     * a variable replaces it. So who knows where a context has it can tell, at the price of one
-     * look, whether anybody set anything; and nobody says where. This finds the place: the only
-     * pointer that a context has in common with its copy, until the copy is changed. 0: there is no
-     * such place, or more than one. It looks before the weak references only: what comes after may
-     * be less than a pointer, and padding.
-     */
-    static Py_ssize_t
-    rsfpy_find_context_variables(void)
-    {
-        PyObject *token, *variable, *context, *copy = NULL, *changed = NULL;
-        Py_ssize_t offset, found = 0;
-        context = PyContext_New();
-        variable = PyContextVar_New("rstreams_fast", NULL);
-        if (context == NULL || variable == NULL || PyContext_Enter(context) < 0) {
-            goto done;
-        }
-        token = PyContextVar_Set(variable, Py_False);
-        Py_XDECREF(token);
-        if (PyContext_Exit(context) < 0 || token == NULL) {
-            goto done;
-        }
-        copy = PyContext_Copy(context);
-        changed = PyContext_Copy(context);
-        if (copy == NULL || changed == NULL || PyContext_Enter(changed) < 0) {
-            goto done;
-        }
-        token = PyContextVar_Set(variable, Py_True);
-        Py_XDECREF(token);
-        if (PyContext_Exit(changed) < 0 || token == NULL) {
-            goto done;
-        }
-        for (offset = sizeof(PyObject);
-             offset + (Py_ssize_t)sizeof(void *) <= Py_TYPE(context)->tp_weaklistoffset;
-             offset += sizeof(void *)) {
-            void *here = *(void **)((char *)context + offset);
-            void *after = *(void **)((char *)changed + offset);
-            if (here != NULL && after != NULL && here != after &&
-                here == *(void **)((char *)copy + offset)) {
-                found = found == 0 ? offset : -1;
-            }
-        }
-    done:
-        PyErr_Clear();
-        Py_XDECREF(context);
-        Py_XDECREF(copy);
-        Py_XDECREF(changed);
-        Py_XDECREF(variable);
-        return found > 0 ? found : 0;
-    }
-
-    #define rsfpy_context_variables(context, offset) (*(void **)((char *)(context) + (offset)))
     """
     traverseproc rsfpy_traverse_of(PyTypeObject *)
     inquiry rsfpy_clear_of(PyTypeObject *)
@@ -177,11 +118,8 @@ cdef extern from *:
     bint rsfpy_is_coroutine(PyObject *)
     int rsfpy_first_step(PyObject *, PyObject **)  # an exception is left where it is
     PyObject *rsfpy_call_spread(PyObject *, PyObject *) noexcept  # NULL: raised
-    Py_ssize_t rsfpy_find_context_variables() noexcept
-    void *rsfpy_context_variables(PyObject *, Py_ssize_t)
 
 
-cdef Py_ssize_t VARIABLES = rsfpy_find_context_variables()  # 0: a new context for each call
 
 cdef object running_loop = asyncio._get_running_loop
 # Before 3.12 that is a function in Python, which looks into this.
@@ -311,18 +249,13 @@ Coroutine.register(Call)
 # What every call needs, and C compilers put where it is used: methods they would not.
 
 cdef inline Call entered_call(CallWindow self):
-    # The spare call, its task and its context are entered from its first use in a submit_many to
-    # the end of it, and in no reference cycle between.
+    # The spare call and its task are entered from its first use in a submit_many to the end of it,
+    # and in no reference cycle between.
     cdef Call call = self.spare
     if not self.entered:
         return self._enter_call(call)
-    if (
-        Py_REFCNT(<PyObject *> call.context) != self.context_references
-        or VARIABLES == 0
-        or rsfpy_context_variables(<PyObject *> call.context, VARIABLES) != self.variables
-    ):
-        self._exit_context(call)
-        self._enter_context(call)
+    PyContext_Exit(call.context)
+    self._enter_context(call)
     return call
 
 
@@ -741,15 +674,6 @@ cdef class CallWindow:
         context = PyContext_CopyCurrent()
         PyContext_Enter(context)
         call.context = context
-        self.variables = rsfpy_context_variables(<PyObject *> context, VARIABLES)
-        context = None
-        self.context_references = Py_REFCNT(<PyObject *> call.context)
-        return 0
-
-    cdef int _exit_context(self, Call call) except -1:
-        # Of the call alone; for a task it stays what it runs in.
-        cdef object context = call.context
-        PyContext_Exit(context)
         return 0
 
     cdef int _retire_spare(self) except -1:
@@ -758,7 +682,7 @@ cdef class CallWindow:
         self.spare = None
         self.entered = False
         _leave_task(self.loop, call.task)
-        self._exit_context(call)
+        PyContext_Exit(call.context)  # for the task it stays what it runs in
         return 0
 
     cdef int _leave_spare(self) except -1:
@@ -768,7 +692,7 @@ cdef class CallWindow:
             _leave_task(self.loop, call.task)
             call.task.call = None
             call.window = None
-            self._exit_context(call)
+            PyContext_Exit(call.context)
             call.context = None
         return 0
 

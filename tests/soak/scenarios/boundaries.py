@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rstreams_fast as rsf
-from rstreams_fast.errors import AlreadySubscribed
+from rstreams_fast.errors import AlreadySubscribedError
 from tests.soak.chance import Chance
 from tests.soak.consumers import consume
 from tests.soak.ledger import Ledger, Reader
@@ -172,7 +172,7 @@ def failing(chance: Chance, place: Place) -> None:
         consume(stream, reader, chance, place, stops=chance.one_in(3))
     except Meant:
         pass
-    except AlreadySubscribed:
+    except AlreadySubscribedError:
         pass  # what retries, or starts anew, finds the iterator used up
     reader.check()
     ledger.await_closed()

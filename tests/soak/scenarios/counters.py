@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import CANCELLED, TERMINATED, DemandCounter
-from rstreams_fast.errors import DemandExceeded
+from rstreams_fast.errors import DemandExceededError
 from tests.soak.chance import Chance
 from tests.soak.place import Place
 from tests.soak.scenarios.registry import scenario
@@ -30,7 +30,7 @@ def requests_and_fulfils(chance: Chance, place: Place) -> None:
             n = chance.size(20)
             try:
                 left = counter.fulfil(n)
-            except DemandExceeded:
+            except DemandExceededError:
                 continue
             assert left >= 0
             done += n

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import rstreams_fast as rsf
-from rstreams_fast.errors import BufferOverflow
+from rstreams_fast.errors import BufferOverflowError
 from tests.helpers import DEADLINE
 from tests.soak.chance import Chance
 from tests.soak.consumers import Asking, consume
@@ -109,7 +109,7 @@ def overflowing(chance: Chance, place: Place) -> None:
     try:
         if consume(stream, reader, chance, place, stops=chance.one_in(3)):
             reader.check(ledger, besides=len(drops.elements))
-    except BufferOverflow:
+    except BufferOverflowError:
         assert overflow is rsf.Overflow.BUFFER
     reader.check()
     ledger.await_closed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import rstreams_fast as rsf
-from rstreams_fast.errors import BufferOverflow, ShutDown
+from rstreams_fast.errors import BufferOverflowError, ShutDownError
 from tests.soak.chance import Chance
 from tests.soak.consumers import Asking, consume
 from tests.soak.ledger import Ledger, Reader
@@ -26,7 +26,7 @@ def _listen(publisher: Any, late: bool, chance: Chance, place: Place) -> tuple[b
     asking.ask(chance, enough)
     if not asking.ended:
         asking.subscription.cancel()
-    elif isinstance(asking.error, BufferOverflow | ShutDown):
+    elif isinstance(asking.error, BufferOverflowError | ShutDownError):
         return False, reader
     elif asking.error is not None:
         raise asking.error

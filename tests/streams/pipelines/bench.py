@@ -491,6 +491,7 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     m.Filter: lambda b, s, i, op: s.filter(b.function(i, op.fn, in_c=op.in_c)),
     m.Take: lambda b, s, i, op: s.take(op.n),
     m.TakeWhile: lambda b, s, i, op: s.take_while(b.function(i, op.fn)),
+    m.SkipWhile: lambda b, s, i, op: s.skip_while(b.function(i, op.fn)),
     m.Skip: lambda b, s, i, op: s.skip(op.n),
     m.Scan: _scan,
     m.Reduce: _scan,

@@ -48,6 +48,7 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
     m.Take: st.builds(m.Take, n=_small),
     m.TakeWhile: st.builds(m.TakeWhile, limit=st.sampled_from([0, 3, 20, 50])),
     m.Skip: st.builds(m.Skip, n=_small),
+    m.SkipWhile: st.builds(m.SkipWhile, limit=st.sampled_from([0, 3, 20, 50])),
     m.Scan: st.builds(m.Scan, seed=_seeds),
     m.Reduce: st.builds(m.Reduce, seed=_seeds),
     m.Batch: st.builds(m.Batch, n=_positive),

@@ -15,7 +15,7 @@ from unittest import mock
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.errors import on_dropped_error
-from rstreams_fast.streams import drain
+from rstreams_fast.streams.engine import drain
 from tests.helpers import DEADLINE
 from tests.streams.pipelines import model as m
 from tests.streams.pipelines.bench import Bench, Refused, Resources, Watch, plain
@@ -380,7 +380,7 @@ def _check_elements(bench: Bench, record: Record) -> None:
         )
     elif end == "Refused":
         must(refused, "an executor's refusal that was none")
-    elif end in ("InvalidRequest", "InvalidRequestType"):
+    elif end in ("InvalidRequestError", "InvalidRequestTypeError"):
         must(record.bad, "§3.9: an invalid request that was none")
     else:
         must(end == "Boom", f"on_error with {end}")

@@ -221,6 +221,21 @@ class Skip(Fused):
 
 
 @dataclass(frozen=True)
+class SkipWhile(Fused):
+    functions = 1
+    limit: int = 20
+
+    def fn(self, x: Any) -> bool:
+        return digest(x) % 50 < self.limit
+
+    def model(self, items: Items, call: Function) -> Items:
+        return itertools.dropwhile(call(self.fn), items)
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return wanted + len(items)
+
+
+@dataclass(frozen=True)
 class Scan(Fused):
     functions = 1
     seed: int | None = None

@@ -1,0 +1,107 @@
+"""What an argument may be. The checks raise built-in exceptions, which name the argument."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = [
+    "MAX_CAPACITY",
+    "as_int",
+    "check_bool",
+    "check_capacity",
+    "check_count",
+    "check_plain",
+    "check_timeout",
+    "describe_callable",
+    "safe_repr",
+]
+
+MAX_CAPACITY: Final = 2**31
+"""The largest ring or mailbox, in elements."""
+
+
+def safe_repr(value: object) -> str:
+    """``repr(value)``, for a text that must not fail: a number may have too many digits for it."""
+    try:
+        return repr(value)
+    except Exception:
+        if isinstance(value, int):
+            return f"{'-' if value < 0 else ''}<an int of {value.bit_length()} bits>"
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+def describe_callable(fn: Callable[..., Any]) -> str:
+    """Name a user's function for a message."""
+    name = getattr(fn, "__qualname__", None) or type(fn).__qualname__
+    module = getattr(fn, "__module__", None)
+    return f"{module}.{name}" if module and module != "builtins" else str(name)
+
+
+def as_int(value: object) -> int | None:
+    """Return ``value`` as an ``int``; ``None`` when it is a ``bool`` or no integer at all."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def check_count(name: str, value: object, minimum: int = 0) -> int:
+    """Return the integer argument ``name``; ``TypeError`` or ``ValueError`` names it."""
+    count = as_int(value)
+    if count is None:
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    if count < minimum:
+        raise ValueError(f"{name} must be >= {minimum}, got {safe_repr(count)}")
+    return count
+
+
+def check_bool(name: str, value: object) -> bool:
+    """Return the argument ``name``, a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, got {type(value).__name__}")
+    return value
+
+
+def check_capacity(name: str, value: object) -> int:
+    """Return the capacity argument ``name``, 1 to 2**31 elements."""
+    capacity = check_count(name, value, 1)
+    if capacity > MAX_CAPACITY:
+        raise ValueError(f"{name} must be <= 2**31, got {safe_repr(capacity)}")
+    return capacity
+
+
+def check_timeout(timeout: object) -> float | None:
+    """Return a time-out in seconds; ``None`` waits for ever."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout must be a number of seconds, got {type(timeout).__name__}")
+    if not timeout >= 0:
+        raise ValueError(f"timeout must be >= 0 seconds, got {safe_repr(timeout)}")
+    # What the system cannot wait for is as good as for ever.
+    return float(timeout) if timeout <= threading.TIMEOUT_MAX else None
+
+
+def check_plain(what: str, fn: object, hint: str = "") -> None:
+    """Refuse what cannot be called, and async functions: nobody would await what they return.
+
+    ``hint`` says what a coroutine function is welcome to.
+    """
+    if not callable(fn):
+        raise TypeError(f"{what} must be callable, got {type(fn).__name__}")
+    for call in (fn, type(fn).__call__):
+        if inspect.iscoroutinefunction(call):
+            raise TypeError(f"{what} must be a plain function, not a coroutine function{hint}")
+        if inspect.isasyncgenfunction(call):
+            raise TypeError(
+                f"{what} must be a plain function, not an async generator function, of which "
+                "from_async_iterable makes a stream"
+            )

@@ -1,0 +1,12 @@
+"""The executable specification of the core: plain, obvious Python, one lock per object.
+
+Every test of the core passes on this package, and the compiled backends are compared with it. It is
+also a backend of its own (``RSTREAMS_FAST_BACKEND=python``), for where nothing can be compiled.
+Read it to learn what a primitive does; the compiled ones do the same, faster.
+"""
+
+from __future__ import annotations
+
+from rstreams_fast.core._faces import face_of
+
+__getattr__ = face_of(__name__)

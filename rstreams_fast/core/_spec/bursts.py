@@ -1,0 +1,79 @@
+"""Iterating, in pure Python, over elements that come in bursts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, Generic, Literal, NoReturn, Self, TypeVar
+
+from rstreams_fast.core._common import MISSING, Missing, refuse_pickle
+
+T = TypeVar("T")
+
+
+class BurstIterator(Generic[T]):
+    """Gives out a burst one by one, to ``for`` and ``async for``; a subclass fetches the next one.
+
+    A subclass has ``_refill()``, which returns the next element or raises, and a coroutine function
+    ``_refill_async()`` that does the same. They are called when the burst is used up, and mostly
+    return what ``_first_of`` does. What ``anext`` returns takes its element when it is awaited, not
+    before. Any thread may call anything: none gets an element twice.
+    """
+
+    __slots__ = ("_burst",)
+
+    _burst: list[T]  # newest first
+
+    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
+        self = super().__new__(cls)
+        self._burst = []
+        return self
+
+    def _refill(self) -> T:
+        raise NotImplementedError
+
+    async def _refill_async(self) -> T:
+        raise NotImplementedError
+
+    def _first_of(self, burst: list[T]) -> T:
+        """Return the first element of ``burst``, whose others come next; it is used up."""
+        burst.reverse()
+        element = burst.pop()
+        self._burst.extend(burst)
+        return element
+
+    def _next_of_burst(self) -> T | Literal[Missing.MISSING]:
+        """The next element of the burst; ``MISSING`` if it is used up."""
+        try:
+            return self._burst.pop()
+        except IndexError:
+            return MISSING
+
+    def _forget_burst(self) -> None:
+        """Drop what is left of the burst."""
+        self._burst.clear()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return self._burst.pop()
+        except IndexError:
+            pass  # not in here: what is raised below has nothing to do with it
+        return self._refill()
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def _anext(self) -> T:
+        try:
+            return self._burst.pop()
+        except IndexError:
+            pass
+        return await self._refill_async()
+
+    def __anext__(self) -> Coroutine[Any, Any, T]:
+        return self._anext()
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle(self)

@@ -1,0 +1,98 @@
+"""How many elements were asked for and not yet delivered."""
+
+from __future__ import annotations
+
+import threading
+from typing import NoReturn
+
+from rstreams_fast._checks import check_count, safe_repr
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.core._common import CANCELLED, TERMINATED, refuse_pickle
+from rstreams_fast.errors import DemandExceededError, check_request
+
+__all__ = ["DemandCounter"]
+
+
+class DemandCounter:
+    """How many elements were requested and not yet delivered. Any thread may call any method."""
+
+    __slots__ = ("__weakref__", "_lock", "_value")
+
+    def __init__(self, initial: int = 0) -> None:
+        # Reentrant, for the collector and signal handlers may run anything anywhere, and so use the
+        # counter. Between a look at the value and its change no call is made: none comes in there.
+        self._lock = threading.RLock()
+        self._value = min(check_count("initial", initial), UNBOUNDED)
+
+    def request(self, n: int, /) -> int:
+        """Add ``n``; return the demand before it, or the sentinel: then this was a NOP (§3.6).
+
+        Saturates at ``UNBOUNDED``, and stays there (§3.17). ``n <= 0`` is a ``ValueError``, a
+        non-int a ``TypeError``; both change nothing (§3.9).
+        """
+        if self._value < 0:
+            return self._value
+        n = check_request(n)  # before the lock is taken: __index__ may use this counter, too
+        with self._lock:
+            before = self._value
+            if before >= 0:
+                self._value = before + n if n < UNBOUNDED - before else UNBOUNDED
+            return before
+
+    def fulfil(self, n: int = 1, /) -> int:
+        """Take ``n`` delivered elements off and return what is left, or the sentinel.
+
+        More than was requested is a ``DemandExceededError`` and changes nothing (§1.1).
+        """
+        n = check_count("n", n)
+        with self._lock:
+            if self._value < 0 or self._value == UNBOUNDED:
+                return self._value
+            if n > self._value:
+                raise DemandExceededError(
+                    f"§1.1: {safe_repr(n)} elements delivered, only {self._value} were requested"
+                )
+            self._value -= n
+            return self._value
+
+    def cancel(self) -> bool:
+        """End the demand for good; ``True`` if this call was the one that ended it."""
+        return self._end(CANCELLED)
+
+    def terminate(self) -> bool:
+        """End the demand because the stream has ended; ``True`` if this call ended it."""
+        return self._end(TERMINATED)
+
+    def _end(self, sentinel: int) -> bool:
+        with self._lock:
+            if self._value < 0:
+                return False
+            self._value = sentinel
+            return True
+
+    @property
+    def value(self) -> int:
+        """The demand, or the sentinel ``CANCELLED`` or ``TERMINATED``."""
+        return self._value
+
+    @property
+    def pending(self) -> int:
+        """The demand; 0 after ``cancel`` or ``terminate``."""
+        return max(self._value, 0)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether ``cancel`` came first."""
+        return self._value == CANCELLED
+
+    @property
+    def terminated(self) -> bool:
+        """Whether ``terminate`` came first."""
+        return self._value == TERMINATED
+
+    def __repr__(self) -> str:
+        words = {CANCELLED: "cancelled", TERMINATED: "terminated", UNBOUNDED: "unbounded"}
+        return f"<DemandCounter {words.get(self._value, self._value)}>"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle(self)

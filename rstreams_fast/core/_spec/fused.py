@@ -1,0 +1,424 @@
+"""A run of stages as one loop over its source."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+from rstreams_fast._checks import check_count
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.core._common import MISSING, RunStatus, refuse_pickle
+from rstreams_fast.core._spec.demand import DemandCounter
+from rstreams_fast.core._spec.ring import SpscRing
+from rstreams_fast.core.stages import (
+    STAGES,
+    Needs,
+    State,
+    check_program,
+    none_returned,
+    note_comparison,
+)
+from rstreams_fast.errors import (
+    BufferOverflowError,
+    DemandExceededError,
+    NoneSignalError,
+    OverlappingCallsError,
+    check_element,
+    report_unraisable,
+)
+
+__all__ = ["FusedRun"]
+
+
+class _StageFailed(Exception):
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _SlotFailed(Exception):
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+_ABSORBED: Final = object()
+_DROPPED: Final = object()
+
+
+class FusedRun:
+    """A run of stages without a boundary, executed as one loop over its source.
+
+    ``source`` is an iterator, an ``SpscRing`` (whose emptiness is not its end), or ``None`` when
+    elements come through ``push``. ``program`` is a tuple of stages::
+
+        ("map", f) ("map_not_none", f) ("filter", p) ("take", n) ("take_while", p) ("skip", n)
+        ("skip_while", p) ("distinct_until_changed", key) ("scan", f, seed)
+        ("reduce", f, seed) ("batch", n) ("do_on_next", f)
+
+    ``scan`` emits each new accumulation (the seed itself is not emitted); with ``MISSING`` as the
+    seed the first element passes as it is. ``reduce`` emits one element, at the end. A ``key`` of
+    ``None`` stands for the element itself. ``slot`` is called with every result (or, if it is an
+    ``SpscRing``, offered it: its capacity must cover the demand). No more than ``demand`` says is
+    delivered (§1.1), and after ``demand.cancel()``, even by the slot itself, no further element.
+
+    One caller at a time; that is the drain's owner. An ``Exception`` is an answer (``FAILED``,
+    ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt`` and its like are raised. ``None`` from a
+    source or a ``map`` is ``FAILED`` with a ``TypeError`` that names the stage; ``do_on_next``
+    errors go to ``sys.unraisablehook``.
+    """
+
+    #: What sources and slots, and the demand, may be.
+    _ring_type: type[Any] = SpscRing
+    _demand_type: type[Any] = DemandCounter
+
+    def __init__(
+        self,
+        source: Any,
+        program: tuple[tuple[Any, ...], ...],
+        slot: Callable[[Any], Any] | SpscRing,
+        demand: DemandCounter,
+    ) -> None:
+        self._busy = threading.Lock()
+        self._clear_later = False
+        self._pull = self._puller(source)
+        self._program = check_program(program)
+        self._slot: Any = slot
+        self._to_ring = isinstance(slot, self._ring_type)
+        if isinstance(slot, self._ring_type):
+            self._slot = slot.offer
+        elif not callable(slot):
+            raise TypeError(f"slot must be callable or an SpscRing, got {type(slot).__name__}")
+        if not isinstance(demand, self._demand_type):
+            raise TypeError(f"demand must be a DemandCounter, got {type(demand).__name__}")
+        self._demand: DemandCounter = demand
+        self._state = [STAGES[op[0]].first_state(op) for op in self._program]
+        # How many source elements one result takes at least: what demand allows to be pulled.
+        self._ratio = 1
+        for op in self._program:
+            needs = STAGES[op[0]].needs
+            if needs is Needs.TIMES:
+                self._ratio = min(self._ratio * op[1], UNBOUNDED)
+            elif needs is Needs.ALL:
+                self._ratio = UNBOUNDED
+        self._ended = any(op[0] == "take" and op[1] == 0 for op in self._program)
+        self.error: Exception | None = None
+        """What the source, a stage or the slot raised."""
+        self.refund = 0
+        """After ``DROPPED``: how many elements may be asked upstream in place of that one."""
+        self.pulled = 0
+        """How many elements have been taken from the source or pushed."""
+
+    def _puller(self, source: Any) -> Callable[[], Any]:
+        """Return a function for the next element; StopIteration means "no more now"."""
+        if isinstance(source, self._ring_type):
+
+            def from_ring() -> Any:
+                element = source.poll()
+                if element is None:
+                    raise StopIteration
+                return element
+
+            return from_ring
+        iterator = iter(()) if source is None else iter(source)
+        pull: Callable[[], Any] = iterator.__next__
+        return pull
+
+    @property
+    def execution(self) -> str:
+        """How this run executes: here, ``"interpreted"``."""
+        return "interpreted"
+
+    @property
+    def ratio(self) -> int:
+        """How many source elements one result takes at least (the product of batch sizes)."""
+        return self._ratio
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle(self)
+
+    def drain(self, limit: int, /) -> RunStatus:
+        """Pull, process and deliver one burst of at most ``limit`` source elements."""
+        limit = check_count("limit", limit, 1)
+        with self._owned():
+            return self._drain(limit)
+
+    def _drain(self, limit: int) -> RunStatus:
+        demand = self._demand.value
+        if demand < 0:
+            return RunStatus.CANCELLED
+        if self._ended:
+            return RunStatus.ENDED
+        if demand == 0:
+            return RunStatus.IDLE
+        delivered = 0
+        exhausted = False
+        try:
+            for _ in range(min(limit, demand * self._ratio)):
+                try:
+                    element = self._pull()
+                except StopIteration:
+                    exhausted = True
+                    break
+                except Exception as raised:
+                    raise _StageFailed(raised) from None
+                self.pulled += 1
+                if element is None:
+                    raise _StageFailed(NoneSignalError("§2.13: the source produced None"))
+                result = self._process(element, 0)
+                if result is not _ABSORBED and result is not _DROPPED:
+                    delivered += 1
+                    self._deliver(result)
+                if self._ended or self._demand.value < 0:
+                    break
+        except (_StageFailed, _SlotFailed) as failed:
+            return self._fail(failed)
+        finally:
+            left = self._demand.fulfil(delivered)
+        if left < 0:
+            return RunStatus.CANCELLED
+        if self._ended:
+            return RunStatus.ENDED
+        if exhausted:
+            return RunStatus.EXHAUSTED
+        return RunStatus.MORE if left else RunStatus.IDLE
+
+    def push(self, element: Any, /) -> RunStatus:
+        """Process and deliver one element that came from upstream by itself.
+
+        ``MORE`` when it was delivered or kept, ``DROPPED`` when it was filtered out. A delivery
+        without demand is ``FAILED`` with ``DemandExceededError`` (§1.1).
+        """
+        check_element(element)
+        with self._owned():
+            return self._push(element)
+
+    def _push(self, element: Any) -> RunStatus:
+        if self._demand.value < 0:
+            return RunStatus.CANCELLED
+        if self._ended:
+            return RunStatus.ENDED
+        self.pulled += 1
+        try:
+            result = self._process(element, 0)
+            if result is _DROPPED:
+                return RunStatus.ENDED if self._ended else RunStatus.DROPPED
+            if result is not _ABSORBED:
+                if not self._fulfil_one():
+                    return RunStatus.FAILED if self.error else RunStatus.CANCELLED
+                self._deliver(result)
+        except (_StageFailed, _SlotFailed) as failed:
+            return self._fail(failed)
+        if self._demand.value < 0:
+            return RunStatus.CANCELLED
+        return RunStatus.ENDED if self._ended else RunStatus.MORE
+
+    def finish(self) -> RunStatus:
+        """Deliver what batches and reductions still hold; the source has ended.
+
+        ``IDLE`` when that needs demand: call again after the next request. ``DONE`` at the end.
+        """
+        with self._owned():
+            return self._finish()
+
+    def _finish(self) -> RunStatus:
+        try:
+            for index, op in enumerate(self._program):
+                if self._demand.value < 0:
+                    return RunStatus.CANCELLED
+                held = self._state[index]
+                kind = STAGES[op[0]]
+                is_batch = kind.state is State.BATCH
+                if kind.flushes and (held if is_batch else held is not MISSING):
+                    if self._demand.value == 0:
+                        return RunStatus.IDLE
+                    self._state[index] = [] if is_batch else MISSING
+                    result = self._process(held, index + 1)
+                    if result is not _ABSORBED and result is not _DROPPED:
+                        if not self._fulfil_one():
+                            return RunStatus.FAILED if self.error else RunStatus.CANCELLED
+                        self._deliver(result)
+        except (_StageFailed, _SlotFailed) as failed:
+            return self._fail(failed)
+        return RunStatus.CANCELLED if self._demand.value < 0 else RunStatus.DONE
+
+    def clear(self) -> None:
+        """Let go of source, program and slot (§3.13). Nothing else may be called afterwards.
+
+        During another call, from within the slot for instance, it takes effect when that ends.
+        """
+        self._clear_later = True
+        if self._busy.acquire(blocking=False):
+            self._leave()
+
+    @contextmanager
+    def _owned(self) -> Iterator[None]:
+        if not self._busy.acquire(blocking=False):
+            raise OverlappingCallsError("two calls overlap on a FusedRun")
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._clear_later:
+            self._clear_later = False
+            self._let_go()
+        self._busy.release()
+
+    def _let_go(self) -> None:
+        self._pull = iter(()).__next__
+        self._program = ()
+        self._state = []
+        self._slot = None
+        self.error = None
+
+    def _fail(self, failed: _StageFailed | _SlotFailed) -> RunStatus:
+        self.error = failed.error
+        slot = isinstance(failed, _SlotFailed)
+        return RunStatus.SLOT_FAILED if slot else RunStatus.FAILED
+
+    def _fulfil_one(self) -> bool:
+        try:
+            return self._demand.fulfil(1) >= 0
+        except DemandExceededError as exceeded:
+            self.error = exceeded
+            return False
+
+    def _deliver(self, element: Any) -> None:
+        try:
+            accepted = self._slot(element)
+        except Exception as raised:
+            raise _SlotFailed(raised) from None
+        if self._to_ring and not accepted:
+            raise _SlotFailed(BufferOverflowError("the ring that takes the results is full"))
+
+    def _process(self, element: Any, start: int) -> Any:
+        """Pass ``element`` through the stages from ``start`` on."""
+        refund = 1
+        for index in range(start, len(self._program)):
+            op = self._program[index]
+            try:
+                element = _STEPS[op[0]](self, index, op[1], element)
+            except Exception as raised:
+                raise _StageFailed(raised) from None
+            if element is _ABSORBED:
+                return _ABSORBED
+            if element is _DROPPED:
+                self.refund = refund
+                return _DROPPED
+            if op[0] == "batch":
+                refund *= op[1]
+        return element
+
+
+# -- one stage each, of a run, by its number: its argument, the element ----------------------------
+
+
+def _map(_run: FusedRun, index: int, fn: Any, element: Any) -> Any:
+    result = fn(element)
+    if result is None:
+        raise none_returned(index, "map", fn)
+    return result
+
+
+def _map_not_none(_run: FusedRun, _index: int, fn: Any, element: Any) -> Any:
+    result = fn(element)
+    return _DROPPED if result is None else result
+
+
+def _filter(_run: FusedRun, _index: int, predicate: Any, element: Any) -> Any:
+    return element if predicate(element) else _DROPPED
+
+
+def _take(run: FusedRun, index: int, _n: int, element: Any) -> Any:
+    if run._state[index] == 0:
+        return _DROPPED
+    run._state[index] -= 1
+    if run._state[index] == 0:
+        run._ended = True
+    return element
+
+
+def _take_while(run: FusedRun, index: int, predicate: Any, element: Any) -> Any:
+    if run._state[index] and predicate(element):
+        return element
+    run._state[index] = 0
+    run._ended = True
+    return _DROPPED
+
+
+def _skip(run: FusedRun, index: int, _n: int, element: Any) -> Any:
+    if run._state[index] == 0:
+        return element
+    run._state[index] -= 1
+    return _DROPPED
+
+
+def _skip_while(run: FusedRun, index: int, predicate: Any, element: Any) -> Any:
+    if run._state[index] and predicate(element):
+        return _DROPPED
+    run._state[index] = 0
+    return element
+
+
+def _distinct_until_changed(run: FusedRun, index: int, key: Any, element: Any) -> Any:
+    last = run._state[index]
+    new = element if key is None else key(element)
+    if new is last:
+        return _DROPPED
+    try:
+        if last is not MISSING and new == last:
+            return _DROPPED
+    except Exception as raised:
+        note_comparison(raised)
+        raise
+    run._state[index] = new
+    return element
+
+
+def _scan(run: FusedRun, index: int, fn: Any, element: Any) -> Any:
+    held = run._state[index]
+    result = element if held is MISSING else fn(held, element)
+    if result is None:
+        raise none_returned(index, run._program[index][0], fn)
+    run._state[index] = result
+    return result
+
+
+def _reduce(run: FusedRun, index: int, fn: Any, element: Any) -> Any:
+    _scan(run, index, fn, element)
+    return _ABSORBED
+
+
+def _batch(run: FusedRun, index: int, n: int, element: Any) -> Any:
+    batch = run._state[index]
+    batch.append(element)
+    if len(batch) < n:
+        return _ABSORBED
+    run._state[index] = []
+    return batch
+
+
+def _do_on_next(_run: FusedRun, _index: int, fn: Any, element: Any) -> Any:
+    try:
+        fn(element)
+    except Exception as raised:
+        report_unraisable(raised, "do_on_next", fn)
+    return element
+
+
+_STEPS: Final[dict[str, Callable[[FusedRun, int, Any, Any], Any]]] = {
+    "map": _map,
+    "map_not_none": _map_not_none,
+    "filter": _filter,
+    "take": _take,
+    "take_while": _take_while,
+    "skip": _skip,
+    "skip_while": _skip_while,
+    "distinct_until_changed": _distinct_until_changed,
+    "scan": _scan,
+    "reduce": _reduce,
+    "batch": _batch,
+    "do_on_next": _do_on_next,
+}

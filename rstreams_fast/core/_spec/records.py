@@ -1,0 +1,317 @@
+"""The executable specification of ``RecordRing``."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from rstreams_fast._checks import check_capacity, check_count, check_timeout
+from rstreams_fast.core._records import (
+    ALIGNMENT,
+    Records,
+    aput_all,
+    beyond_region,
+    check_most,
+    check_wanted,
+    put_all,
+    view_alive,
+)
+from rstreams_fast.core._spec.ring import BoundedRing, Putting, Taking
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["RecordRing"]
+
+
+class _Views:
+    """The views of one side: whether one lives is known by what they all hold."""
+
+    def __init__(self, storage: bytearray) -> None:
+        self._storage = storage
+        self._held: weakref.ref[Any] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._held is not None and self._held() is not None
+
+    def memory(self) -> memoryview:
+        held = None if self._held is None else self._held()
+        if held is None:
+            held = (ctypes.c_ubyte * len(self._storage)).from_buffer(self._storage)
+            self._held = weakref.ref(held)
+        return memoryview(held).cast("B")
+
+
+class RecordRing(BoundedRing):
+    """A bounded first-in first-out buffer of fixed-size records: numpy data, in memory of its own.
+
+    ``dtype`` is any numpy dtype without Python objects; ``capacity`` is the bound, in records. All
+    memory is allocated at once, and the records are copied in and out, or worked on in place:
+
+    * ``write`` copies in as many as fit, ``put`` all; ``read`` and ``get`` copy out. Large copies
+      are made without the GIL.
+    * ``reserve(n)`` gives a writable view of free room, ``commit(k)`` puts its first ``k`` records
+      in; ``peek(n)`` gives a read-only view of the oldest records, ``release(k)`` takes its first
+      ``k`` out. Neither touches a byte.
+
+    One producer (``write``, ``put``, ``aput``, ``reserve``, ``commit``, ``arm_producer``) and one
+    consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``), as with
+    ``SpscRing``: two calls that overlap on one side raise ``OverlappingCallsError``. While a view
+    of the reserved records lives, the producer's calls that put records in raise ``BufferError``,
+    as ``bytearray`` does; so do the consumer's that take records out, while a view of the peeked
+    ones lives. A view keeps the memory alive, beyond the ring: unless its base is released by hand
+    (``view.base.release()``), which ends both, as numpy has it.
+    """
+
+    def __init__(self, dtype: Any, capacity: int) -> None:
+        super().__init__()
+        self._capacity = check_capacity("capacity", capacity)
+        self._records = Records(dtype, self._capacity)
+        self._slots = 1 << (self._capacity - 1).bit_length()
+        self._itemsize = self._records.itemsize
+        size = self._slots * self._itemsize
+        try:
+            storage = bytearray(size + ALIGNMENT)
+        except (MemoryError, OverflowError):
+            raise MemoryError(f"no memory for a ring of {capacity} records") from None
+        self._start = -ctypes.addressof(ctypes.c_ubyte.from_buffer(storage)) % ALIGNMENT
+        np = self._records.numpy
+        self._bytes = np.frombuffer(storage, np.uint8)[self._start : self._start + size]
+        self._head = 0  # free-running indices
+        self._tail = 0
+        self._reserved = 0
+        self._peeked = 0
+        self._reserved_views = _Views(storage)
+        self._peeked_views = _Views(storage)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """What a record is."""
+        dtype: np.dtype[Any] = self._records.dtype
+        return dtype
+
+    def __len__(self) -> int:
+        head = self._head  # first: it may move on meanwhile, but never past a tail read later
+        return min(self._tail - head, self._capacity)
+
+    # -- producer --------------------------------------------------------------------------------
+
+    def write(self, array: np.ndarray[Any, Any], /) -> int:
+        """Copy in as many of the records of ``array`` as fit, and return how many that were.
+
+        ``array`` has the ring's dtype, byte order included, or it is a ``TypeError``, and one
+        dimension, or it is a ``ValueError``; of a sub-array dtype the array has its dimensions,
+        too. An array that is not contiguous is copied twice. ``RingClosed`` when closed.
+        """
+        plain = self._records.source(array)
+        inside = Putting(self)
+        with inside, inside, self._lock:
+            self._check_open("write")
+            return self._put(inside, plain, "write")
+
+    def put(self, array: np.ndarray[Any, Any], timeout: float | None = None) -> None:
+        """Put in all records of ``array``, waiting for room as often as that takes.
+
+        ``TimeoutError`` after ``timeout`` seconds in all. An error may come when a part has been
+        put in: then its note says how many records.
+        """
+        put_all(self._records, self._put_part, array, timeout)
+
+    async def aput(self, array: np.ndarray[Any, Any]) -> None:
+        """The same, awaiting room.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled, a part
+        may have been put in: a note on the ``CancelledError`` says how many records.
+        """
+        await aput_all(self._records, self._aput_part, array)
+
+    def _put_part(self, array: np.ndarray[Any, Any], timeout: float | None) -> int:
+        plain = self._records.source(array)
+        inside = Putting(self)
+        with inside, inside, self._lock:
+            self._check_open("put")
+            self._check_reserved_views("put")
+            if len(plain):
+                self._wait_for_room("put", timeout)
+            return self._put(inside, plain, "put")
+
+    async def _aput_part(self, array: np.ndarray[Any, Any]) -> int:
+        plain = self._records.source(array)
+        inside = Putting(self)
+        with inside, inside:
+            self._check_open("aput")
+            self._check_reserved_views("aput")
+            if len(plain):
+                await self._await_room("aput")
+            with self._lock:
+                self._check_open("aput")
+                return self._put(inside, plain, "aput")
+
+    def _put(self, inside: Putting, plain: np.ndarray[Any, Any], call: str) -> int:
+        self._check_reserved_views(call)
+        # numpy refuses to resize an array that has a weak reference, asked not to look or not.
+        guard = weakref.ref(plain)
+        given = plain.reshape(-1).view(self._records.numpy.uint8)
+        count = min(len(given) // self._itemsize, self._capacity - len(self))
+        piece = min(count, self._slots - self._tail % self._slots) * self._itemsize
+        at, end = self._tail % self._slots * self._itemsize, count * self._itemsize
+        self._bytes[at : at + piece] = given[:piece]
+        self._bytes[: end - piece] = given[piece:end]
+        del guard
+        self._commit(inside, count)
+        return count
+
+    def reserve(self, n: int, /) -> np.ndarray[Any, Any]:
+        """A writable view of free room for at most ``n`` contiguous records; empty when full.
+
+        Reserving changes nothing: it may be repeated, or forgotten. What is in the room before it
+        is written is anything. ``RingClosed`` when closed.
+        """
+        wanted = check_count("n", n)
+        inside = Putting(self)
+        with inside, inside, self._lock:
+            self._check_open("reserve")
+            at = self._tail % self._slots
+            self._reserved = min(wanted, self._capacity - len(self), self._slots - at)
+            return self._view(self._reserved_views, at, self._reserved)
+
+    def commit(self, n: int, /) -> None:
+        """Put in the first ``n`` records of what ``reserve`` gave last; the rest is given up.
+
+        ``BufferError`` while a view of them lives; ``ValueError`` if they are fewer;
+        ``RingClosed`` when closed.
+        """
+        count = check_count("n", n)
+        inside = Putting(self)
+        with inside, inside, self._lock:
+            self._check_open("commit")
+            self._check_reserved_views("commit")
+            if count > self._reserved:
+                raise beyond_region("commit", count, "reserved", self._reserved)
+            self._commit(inside, count)
+
+    def _commit(self, inside: Putting, count: int) -> None:
+        self._changed.notify_all()
+        self._reserved = 0
+        inside.done = count
+        self._tail += count
+
+    def _check_reserved_views(self, call: str) -> None:
+        if self._reserved_views.alive:
+            raise view_alive(call, "reserved")
+
+    # -- consumer --------------------------------------------------------------------------------
+
+    def read(self, max: int | None = None) -> np.ndarray[Any, Any]:
+        """Take up to ``max`` records out (``None``: all), oldest first, as a new array."""
+        wanted = check_most(max)
+        inside = Taking(self)
+        with inside, inside, self._lock:
+            return self._take(inside, wanted, "read")
+
+    def read_into(self, array: np.ndarray[Any, Any], /) -> int:
+        """Take out as many records as there are and ``array`` has room for; return how many.
+
+        ``array`` is as for ``write``, and contiguous and writable, or it is a ``ValueError``.
+        """
+        plain = self._records.target(array)
+        inside = Taking(self)
+        with inside, inside, self._lock:
+            return self._take_into(inside, plain, "read_into")
+
+    def get(self, max: int | None = None, timeout: float | None = None) -> np.ndarray[Any, Any]:
+        """``read`` up to ``max`` records, waiting until there is one.
+
+        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
+        ``close``, else ``RingClosed``.
+        """
+        wanted = check_wanted(max)
+        timeout = check_timeout(timeout)
+        inside = Taking(self)
+        with inside, inside, self._lock:
+            self._check_peeked_views("get")
+            self._wait_for_data(timeout)
+            return self._take(inside, wanted, "get")
+
+    async def aget(self, max: int | None = None) -> np.ndarray[Any, Any]:
+        """``read`` up to ``max`` records, awaiting that there is one. At the end it raises what
+        ``get`` does.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled,
+        nothing has been taken out.
+        """
+        wanted = check_wanted(max)
+        inside = Taking(self)
+        with inside, inside:
+            self._check_peeked_views("aget")
+            await self._await_data()
+            with self._lock:
+                return self._take(inside, wanted, "aget")
+
+    def _take(self, inside: Putting, wanted: int | None, call: str) -> np.ndarray[Any, Any]:
+        self._check_peeked_views(call)
+        taken = self._records.empty(len(self) if wanted is None else min(wanted, len(self)))
+        self._take_into(inside, taken, call)
+        return taken
+
+    def _take_into(self, inside: Putting, plain: np.ndarray[Any, Any], call: str) -> int:
+        self._check_peeked_views(call)
+        guard = weakref.ref(plain)
+        taken = plain.reshape(-1).view(self._records.numpy.uint8)
+        count = min(len(taken) // self._itemsize, len(self))
+        piece = min(count, self._slots - self._head % self._slots) * self._itemsize
+        at, end = self._head % self._slots * self._itemsize, count * self._itemsize
+        taken[:piece] = self._bytes[at : at + piece]
+        taken[piece:end] = self._bytes[: end - piece]
+        del guard
+        self._release(inside, count)
+        return count
+
+    def peek(self, n: int, /) -> np.ndarray[Any, Any]:
+        """A read-only view of at most ``n`` contiguous records, the oldest; empty when empty.
+
+        Peeking changes nothing: it may be repeated, or forgotten.
+        """
+        wanted = check_count("n", n)
+        inside = Taking(self)
+        with inside, inside, self._lock:
+            at = self._head % self._slots
+            self._peeked = min(wanted, len(self), self._slots - at)
+            return self._view(self._peeked_views, at, self._peeked, readonly=True)
+
+    def release(self, n: int, /) -> None:
+        """Take out the first ``n`` records of what ``peek`` gave last; the rest stays.
+
+        ``BufferError`` while a view of them lives; ``ValueError`` if they are fewer.
+        """
+        count = check_count("n", n)
+        inside = Taking(self)
+        with inside, inside, self._lock:
+            self._check_peeked_views("release")
+            if count > self._peeked:
+                raise beyond_region("release", count, "peeked", self._peeked)
+            self._release(inside, count)
+
+    def _release(self, inside: Putting, count: int) -> None:
+        self._changed.notify_all()
+        self._peeked = 0
+        inside.done = count
+        self._head += count
+
+    def _check_peeked_views(self, call: str) -> None:
+        if self._peeked_views.alive:
+            raise view_alive(call, "peeked")
+
+    def _view(
+        self, views: _Views, at: int, count: int, readonly: bool = False
+    ) -> np.ndarray[Any, Any]:
+        if count == 0:
+            return self._records.nothing(readonly)
+        begin = self._start + at * self._itemsize
+        memory = views.memory()[begin : begin + count * self._itemsize]
+        return self._records.view(memory.toreadonly() if readonly else memory)
+
+    def __repr__(self) -> str:
+        return self._records.describe(super().__repr__())

@@ -1,0 +1,386 @@
+"""The two sides of a ring, how it is closed, and waiting for it; and the ring of objects."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
+
+from rstreams_fast._checks import check_capacity, check_count, check_timeout
+from rstreams_fast.core._common import (
+    check_same_process,
+    check_waker,
+    end_error,
+    refuse_overlap,
+    refuse_pickle,
+    sleeps,
+    wake_quietly,
+)
+from rstreams_fast.errors import RingClosed, check_element
+
+__all__ = ["BoundedRing", "Putting", "SpscRing", "Taking"]
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # the checkers have it
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class Putting:
+    """One call in the producer's side of a ring, for a ``with inside, inside``.
+
+    ``done`` is to say how many were put in; so that who waits for them is woken, on the way out.
+    An interrupt may come before the first step of an ``__exit__``. The side is left by the inner
+    one, and by the outer one what the inner one did not come to.
+    """
+
+    __slots__ = ("_leaving", "_left", "_ring", "_surrounded", "done")
+
+    side = "producer"
+
+    def __init__(self, ring: BoundedRing) -> None:
+        self._ring = ring
+        self._surrounded = self._leaving = self._left = False
+        self.done = 0
+
+    def __enter__(self) -> None:
+        if self._surrounded and self._ring._inside.setdefault(self.side, self) is not self:
+            refuse_overlap(self._ring, self.side)
+        self._surrounded = True
+
+    def __exit__(self, *raised: object) -> None:
+        if self._left:
+            return
+        self._leaving = self._leaving or self._ring._inside.get(self.side) is self
+        if self._leaving:
+            if self._ring._inside.get(self.side) is self:
+                del self._ring._inside[self.side]
+            if self.done:
+                self._wake()
+        self._left = True
+
+    def _wake(self) -> None:
+        self._ring._wake_consumer()
+
+
+class Taking(Putting):
+    """The same in the consumer's side."""
+
+    __slots__ = ()
+
+    side = "consumer"
+
+    def _wake(self) -> None:
+        self._ring._wake_producer()
+
+
+class BoundedRing:
+    """What rings have in common: two sides, one call on each at a time; closing; waiting."""
+
+    _capacity: int
+
+    def __init__(self) -> None:
+        # Reentrant, for the collector may run anything anywhere, and so disarm. To be entered as
+        # it is: an interrupt may come within the condition's own __enter__.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._inside: dict[str, Putting] = {}  # by side
+        self._closed = False
+        self._error: BaseException | None = None
+        self._waker: Callable[[], object] | None = None
+        self._producer_waker: Callable[[], object] | None = None
+        self._data_awaited = False  # by a coroutine, whose waker is nobody else's to forget
+        self._room_awaited = False
+        self._creator = os.getpid()
+
+    @property
+    def capacity(self) -> int:
+        """The bound, in elements."""
+        return self._capacity
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called. Elements may still be inside."""
+        return self._closed
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    # -- sides -----------------------------------------------------------------------------------
+
+    def _check_open(self, call: str) -> None:
+        if self._closed:
+            raise RingClosed(f"{call} on a closed ring")
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def arm(self, waker: Callable[[], object], /) -> bool:
+        """Have ``waker()`` called, once, by whoever next puts an element in, or closes the ring.
+
+        The consumer's way to wait without a thread. ``False`` if there is an element, or the ring
+        is closed: look again. What the waker raises leaves through the call that put the element
+        in. ``get`` disarms.
+        """
+        check_waker(waker)
+        check_same_process(self, self._creator)
+        inside = Taking(self)
+        with inside, inside, self._lock:
+            self._waker = None if self._has_data() else waker
+            return self._waker is not None
+
+    def disarm(self) -> None:
+        """Forget the waker that ``arm`` was given, if any. Another thread may be about to call it
+        all the same.
+        """
+        with self._lock:
+            if not self._data_awaited:
+                self._waker = None
+
+    def arm_producer(self, waker: Callable[[], object], /) -> bool:
+        """Have ``waker()`` called, once, by whoever next takes an element out, or closes the ring.
+
+        The producer's way to wait without a thread. ``False`` if there is room, or the ring is
+        closed: look again. What ``Exception`` the waker raises goes to ``sys.unraisablehook``, for
+        it must not keep elements from who took them out. ``put`` disarms.
+        """
+        check_waker(waker)
+        check_same_process(self, self._creator)
+        inside = Putting(self)
+        with inside, inside, self._lock:
+            self._producer_waker = None if self._has_room() else waker
+            return self._producer_waker is not None
+
+    def disarm_producer(self) -> None:
+        """Forget the producer's waker. See ``disarm``."""
+        with self._lock:
+            if not self._room_awaited:
+                self._producer_waker = None
+
+    def _has_data(self) -> bool:
+        return len(self) > 0 or self._closed
+
+    def _has_room(self) -> bool:
+        return len(self) < self._capacity or self._closed
+
+    def _wait_for_data(self, timeout: float | None) -> None:
+        """Wait, inside the consumer's side and with the lock, for an element; raise at the end."""
+        self._waker = None
+        if not self._wait_for(self._has_data, timeout):
+            raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
+        self._check_data()
+
+    def _wait_for_room(self, call: str, timeout: float | None) -> None:
+        """Wait, inside the producer's side and with the lock, for room."""
+        self._producer_waker = None
+        if not self._wait_for(self._has_room, timeout):
+            raise TimeoutError(f"the ring stayed full for {timeout} seconds")
+        self._check_open(call)
+
+    def _check_data(self) -> None:
+        if len(self) == 0:
+            raise end_error(self._error)
+
+    async def _await_data(self) -> None:
+        """The same as ``_wait_for_data``, without the lock, in a coroutine."""
+        # asyncio is there already where somebody awaits.
+        from rstreams_fast.core._awaiting import new_bell
+
+        self._waker = None
+        while True:
+            future, bell = new_bell()
+            with self._lock:
+                if self._has_data():
+                    self._check_data()
+                    return
+                check_same_process(self, self._creator)
+                self._waker, self._data_awaited = bell, True
+            try:
+                await future
+            finally:
+                self._waker, self._data_awaited = None, False
+
+    async def _await_room(self, call: str) -> None:
+        from rstreams_fast.core._awaiting import new_bell
+
+        self._producer_waker = None
+        while True:
+            future, bell = new_bell()
+            with self._lock:
+                if self._has_room():
+                    self._check_open(call)
+                    return
+                check_same_process(self, self._creator)
+                self._producer_waker, self._room_awaited = bell, True
+            try:
+                await future
+            finally:
+                self._producer_waker, self._room_awaited = None, False
+
+    def _wait_for(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        if condition():
+            return True
+        check_same_process(self, self._creator)
+        return any(self._changed.wait_for(condition, sleep) for sleep in sleeps(timeout))
+
+    def _wake_consumer(self) -> None:
+        """Without the lock, after elements were put in."""
+        with self._lock:  # or a waker that came between the look and the clearing would be lost
+            waker, self._waker = self._waker, None
+        if waker is not None:
+            waker()
+
+    def _wake_producer(self) -> None:
+        """Without the lock, after elements were taken out."""
+        with self._lock:
+            waker, self._producer_waker = self._producer_waker, None
+        if waker is not None:
+            wake_quietly(waker)
+
+    # -- anybody ---------------------------------------------------------------------------------
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Let nothing more in. The first call counts; ``get`` raises ``error`` at the end."""
+        if error is not None and not isinstance(error, BaseException):
+            raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
+        with self._lock:
+            if self._closed:
+                return
+            self._closed, self._error = True, error
+            self._changed.notify_all()
+        try:
+            self._wake_consumer()
+        finally:
+            self._wake_producer()
+
+    def __repr__(self) -> str:
+        state = " closed" if self._closed else ""
+        return f"<{type(self).__name__} {len(self)}/{self._capacity}{state}>"
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle(self)
+
+
+class SpscRing(BoundedRing, Generic[T]):
+    """A bounded first-in first-out buffer between one producer and one consumer.
+
+    The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput``, ``arm_producer``; the
+    consumer's ``poll``, ``poll_many``, ``get``, ``aget``, ``arm``. Two calls that overlap on one
+    side raise ``OverlappingCallsError``; which thread makes them does not matter, and who waits is
+    inside. ``close``, ``closed`` and ``len`` are anybody's.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self._capacity = check_capacity("capacity", capacity)
+        self._items: deque[T] = deque()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def offer(self, element: T, /) -> bool:
+        """Put ``element`` in; ``False`` when full. ``RingClosed`` when closed."""
+        return self._offer([element]) == 1
+
+    def offer_many(self, elements: list[T] | tuple[T, ...], start: int = 0) -> int:
+        """Put in as many of ``elements[start:]`` as fit and return how many that were.
+
+        An element that is ``None`` among those that would fit is a ``TypeError`` and nothing is put
+        in.
+        """
+        if not isinstance(elements, list | tuple):
+            raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
+        return self._offer(elements[check_count("start", start) :])
+
+    def _offer(self, elements: list[T] | tuple[T, ...]) -> int:
+        inside = Putting(self)
+        with inside, inside, self._lock:
+            self._check_open("offer")
+            fitting = elements[: self._capacity - len(self._items)]
+            if not fitting:
+                check_element(elements[0] if elements else ...)
+            for element in fitting:
+                check_element(element)
+            self._changed.notify_all()
+            inside.done = len(fitting)
+            self._items.extend(fitting)
+        return len(fitting)
+
+    def put(self, element: T, timeout: float | None = None) -> None:
+        """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
+        check_element(element)
+        timeout = check_timeout(timeout)
+        inside = Putting(self)
+        with inside, inside, self._lock:
+            self._check_open("put")
+            self._wait_for_room("put", timeout)
+            self._put_one(inside, element)
+
+    async def aput(self, element: T) -> None:
+        """Put ``element`` in, awaiting room.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled, the
+        element has not been put in.
+        """
+        check_element(element)
+        inside = Putting(self)
+        with inside, inside:
+            await self._await_room("aput")
+            with self._lock:
+                self._check_open("aput")
+                self._put_one(inside, element)
+
+    def _put_one(self, inside: Putting, element: T) -> None:
+        self._changed.notify_all()
+        inside.done = 1
+        self._items.append(element)
+
+    def poll(self) -> T | None:
+        """Take the oldest element out; ``None`` when empty, closed or not."""
+        taken = self.poll_many(1)
+        return taken[0] if taken else None
+
+    def poll_many(self, max: int, /) -> list[T]:
+        """Take up to ``max`` elements out, oldest first."""
+        count = check_count("max", max)
+        inside = Taking(self)
+        taken: list[T] = []
+        with inside, inside, self._lock:
+            self._changed.notify_all()
+            inside.done = min(count, len(self._items))
+            taken += [self._items.popleft() for _ in range(inside.done)]
+        return taken
+
+    def get(self, timeout: float | None = None) -> T:
+        """Take the oldest element out, waiting for one.
+
+        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
+        ``close``, else ``RingClosed``.
+        """
+        timeout = check_timeout(timeout)
+        inside = Taking(self)
+        with inside, inside, self._lock:
+            self._wait_for_data(timeout)
+            return self._take_one(inside)
+
+    async def aget(self) -> T:
+        """Take the oldest element out, awaiting one. At the end it raises what ``get`` does.
+
+        The other side may be in another thread or loop. When the awaiting task is cancelled,
+        nothing has been taken out.
+        """
+        inside = Taking(self)
+        with inside, inside:
+            await self._await_data()
+            with self._lock:
+                return self._take_one(inside)
+
+    def _take_one(self, inside: Putting) -> T:
+        self._changed.notify_all()
+        inside.done = 1
+        return self._items.popleft()

@@ -1,0 +1,261 @@
+"""Signals of many threads, made one after the other."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
+
+from rstreams_fast._checks import check_capacity
+from rstreams_fast.api import Subscriber
+from rstreams_fast.core._common import (
+    Emission,
+    cancel_quietly,
+    check_same_process,
+    refuse_pickle,
+    sleeps,
+)
+from rstreams_fast.errors import (
+    BufferOverflowError,
+    NoneSignalError,
+    OverlappingCallsError,
+    check_element,
+    check_error,
+    check_subscriber,
+    report_dropped,
+)
+
+__all__ = ["SignalSerializer"]
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # the checkers have it
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class SignalSerializer(Generic[T]):
+    """Lets any number of threads signal one subscriber, who sees one signal at a time (§1.3).
+
+    The thread that finds nobody at work delivers; the others leave their element in a mailbox of
+    ``capacity`` elements and go. Each thread's elements stay in order. The first terminal signal
+    counts and comes last (§1.7): ``on_complete`` after everything queued; ``on_error`` before it,
+    unless ``delay_error``. A signal from within ``on_next`` is queued, so recursion has depth 1
+    (§3.3).
+
+    When the mailbox is full, ``on_next`` with ``on_full="error"`` ends the stream with
+    ``BufferOverflowError``, and with ``"wait"`` waits (from within the subscriber that would wait
+    for itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next``
+    while another thread delivers raises ``OverlappingCallsError``, and ``try_next`` answers
+    ``BUSY``.
+
+    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the
+    subscriber raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a
+    signaller; only ``KeyboardInterrupt`` and its like leave through the delivering thread.
+    """
+
+    def __init__(
+        self,
+        subscriber: Subscriber[T],
+        *,
+        capacity: int = 1024,
+        on_full: str = "error",
+        delay_error: bool = False,
+        fail_fast: bool = False,
+    ) -> None:
+        check_subscriber(subscriber)
+        if on_full not in ("error", "wait"):
+            raise ValueError(f"on_full must be 'error' or 'wait', got {on_full!r}")
+        self._capacity = check_capacity("capacity", capacity)
+        self._wait = on_full == "wait"
+        self._delay_error = delay_error
+        self._fail_fast = fail_fast
+        self._subscriber: Any = subscriber
+        self._subscription: Any = None
+        self._announce = False  # on_subscribe is the next signal to deliver
+        self._mailbox: deque[Any] = deque()
+        self._changed = threading.Condition()  # reentrant, as the lock of a DemandCounter
+        self._creator = os.getpid()
+        self._owner: int | None = None  # the thread that delivers
+        self._terminal: BaseException | bool | None = None  # an error, or True for completion
+        self._finished = False
+        self._cancelled = False
+
+    # -- signals, any thread ---------------------------------------------------------------------
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        """Pass the subscription on, wrapped; a second one is cancelled (§2.5)."""
+        if subscription is None:
+            raise NoneSignalError("§2.13: subscription is None")
+        with self._changed:
+            first = self._subscription is None and not self._cancelled and not self._finished
+            if first:
+                self._subscription = subscription
+                self._announce = True
+                if not self._acquire():
+                    return
+        if first:
+            self._drain()
+        else:
+            cancel_quietly(subscription)
+
+    def on_next(self, element: T, /) -> None:
+        """Deliver or queue ``element``."""
+        answer = self._next(element, wait=self._wait)
+        if answer is Emission.FULL:
+            subscription = self._subscription
+            overflow = BufferOverflowError(
+                f"the mailbox of {self._capacity} elements is full, one was dropped"
+            )
+            # Of several threads that overflow it, and of those that end the stream, one counts.
+            if self._terminate(overflow) and subscription is not None:
+                cancel_quietly(subscription)
+        elif answer is Emission.BUSY:
+            raise OverlappingCallsError("§1.3: another thread is signalling, and fail_fast is set")
+
+    def try_next(self, element: T, /) -> Emission:
+        """Deliver or queue ``element`` if that needs no waiting, and say how it went."""
+        return self._next(element, wait=False)
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Deliver ``error`` as the last signal."""
+        check_error(error)
+        if not self._terminate(error):
+            report_dropped(error, "an error after the end of the stream")
+
+    def on_complete(self) -> None:
+        """Deliver completion as the last signal."""
+        self._terminate(True)
+
+    # -- subscription, any thread ----------------------------------------------------------------
+
+    def request(self, n: int, /) -> None:
+        """Ask upstream for ``n`` more elements."""
+        subscription = self._subscription
+        if subscription is not None:
+            subscription.request(n)
+
+    def cancel(self) -> None:
+        """Cancel upstream, drop what is queued and forget the subscriber (§3.13)."""
+        with self._changed:
+            if self._cancelled or self._finished:
+                return
+            self._cancelled = True
+            subscription, self._subscription = self._subscription, None
+            self._mailbox.clear()
+            if self._owner is None:
+                self._subscriber = None
+            self._changed.notify_all()
+        if subscription is not None:
+            cancel_quietly(subscription)
+
+    @property
+    def queued(self) -> int:
+        """How many elements wait in the mailbox."""
+        return len(self._mailbox)
+
+    @property
+    def capacity(self) -> int:
+        """The mailbox's bound, in elements."""
+        return self._capacity
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle(self)
+
+    # -- delivery --------------------------------------------------------------------------------
+
+    def _state(self) -> Emission:
+        if self._cancelled:
+            return Emission.CANCELLED
+        return Emission.OK if self._terminal is None else Emission.TERMINATED
+
+    def _acquire(self) -> bool:
+        if self._owner is not None:
+            return False
+        self._owner = threading.get_ident()
+        return True
+
+    def _next(self, element: Any, *, wait: bool) -> Emission:
+        check_element(element)
+        with self._changed:
+            if wait and self._owner != threading.get_ident():
+                check_same_process(self, self._creator)
+                for sleep in sleeps(None):
+                    if self._changed.wait_for(
+                        lambda: self._state() or len(self._mailbox) < self._capacity, sleep
+                    ):
+                        break
+            state = self._state()
+            if state is not Emission.OK:
+                return state
+            if self._fail_fast and self._owner is not None:
+                return Emission.BUSY
+            if len(self._mailbox) >= self._capacity:
+                return Emission.FULL
+            self._mailbox.append(element)
+            if not self._acquire():
+                return Emission.OK
+        self._drain()
+        return Emission.OK
+
+    def _terminate(self, terminal: BaseException | bool) -> bool:
+        with self._changed:
+            if self._state() is not Emission.OK:
+                return False
+            self._terminal = terminal
+            self._changed.notify_all()
+            if not self._acquire():
+                return True
+        self._drain()
+        return True
+
+    def _pick(self) -> Callable[[Any], None] | None:
+        """The next signal to deliver; ``None`` gives the drain up. Called with the lock held."""
+        if not self._cancelled and not self._finished:
+            if self._announce:
+                self._announce = False
+                return lambda subscriber: subscriber.on_subscribe(self)
+            terminal = self._terminal
+            if isinstance(terminal, BaseException) and not self._delay_error:
+                self._mailbox.clear()
+            if self._mailbox:
+                element = self._mailbox.popleft()
+                return lambda subscriber: subscriber.on_next(element)
+            if terminal is not None:
+                self._finished = True
+                self._subscription = None
+                if isinstance(terminal, BaseException):
+                    return lambda subscriber: subscriber.on_error(terminal)
+                return lambda subscriber: subscriber.on_complete()
+        if self._cancelled or self._finished:
+            self._mailbox.clear()
+            self._subscriber = self._subscription = None
+        self._owner = None
+        return None
+
+    def _drain(self) -> None:
+        while True:
+            with self._changed:
+                signal = self._pick()
+                self._changed.notify_all()
+                if signal is None:
+                    return
+                subscriber = self._subscriber
+            try:
+                signal(subscriber)
+            except BaseException as raised:
+                del signal, subscriber
+                self.cancel()
+                if isinstance(raised, Exception):
+                    report_dropped(raised, "§2.13: a subscriber raised")
+                else:
+                    with self._changed:
+                        self._pick()
+                    raise
+            else:
+                del signal, subscriber

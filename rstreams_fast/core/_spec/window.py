@@ -1,0 +1,297 @@
+"""The window of overlapping calls: the rest of the executable specification, on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Generator
+from itertools import islice
+from typing import Any, NoReturn
+
+from rstreams_fast._checks import check_capacity, check_count, describe_callable
+from rstreams_fast.core import _eager
+from rstreams_fast.core._common import refuse_pickle
+from rstreams_fast.core._spec.demand import DemandCounter
+from rstreams_fast.core._spec.ring import SpscRing
+
+__all__ = ["CallWindow"]
+
+
+class _Call:
+    """One place in a window: the call's result, or that it is still awaited."""
+
+    __slots__ = ("done", "followers", "item", "leads", "result")
+
+    def __init__(self, item: Any) -> None:
+        self.item = item
+        self.done = False
+        self.result: Any = None
+        self.followers: list[_Call] = []
+        self.leads = False  # it is in the window's dictionary of calls in flight
+
+
+class CallWindow:
+    """Overlapping calls of an async function: ``concurrency`` at once, ``capacity`` in all.
+
+    ``submit_many`` starts calls, each at once and without a task; only one that has to wait becomes
+    a task of ``loop``. ``take`` gives results back, in the order of submission if ``ordered``, else
+    as they come. A place in the window is held from submission until its result is taken. With
+    ``spread`` an item is a tuple of positional arguments. With ``dedupe``, equal hashable items in
+    flight share one call and its outcome; the followers take a place, but no part of
+    ``concurrency``.
+
+    After a suspended call has finished, ``on_ready`` is called by the loop, once for all that
+    finish in one turn of it: results may be taken, and calls submitted. The first failure is kept
+    in ``failure``, and nothing more is started.
+
+    For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a
+    copy of the context that ``submit_many`` runs in.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        on_ready: Callable[[], object],
+        concurrency: int,
+        capacity: int,
+        ordered: bool = True,
+        spread: bool = False,
+        dedupe: bool = False,
+    ) -> None:
+        if not callable(fn):
+            raise TypeError(f"fn must be callable, got {type(fn).__name__}")
+        self._fn = fn
+        self._loop = loop
+        self._on_ready = on_ready
+        self._concurrency = check_count("concurrency", concurrency, 1)
+        self._capacity = check_capacity("capacity", capacity)
+        self._permits = DemandCounter(self._concurrency)
+        self._ordered = ordered
+        self._spread = spread
+        self._in_flight: dict[Any, _Call] | None = {} if dedupe else None
+        self._places: deque[_Call] = deque()  # in order of submission, or of completion
+        self._pending = 0
+        self._tasks: dict[asyncio.Task[Any], _Call] = {}
+        self._notified = False
+        self._cancelled = False
+        self._submitting = False
+        self.failure: tuple[Any, BaseException] | None = None
+        """The item whose call failed first, and its exception."""
+        self.max_running = 0
+        """The most calls that ran at once."""
+        self.max_pending = 0
+        """The most places held at once."""
+        self.started = 0
+        """How many calls were started."""
+
+    #: What `submit_from` and `take_into` take.
+    _ring_type: type[Any] = SpscRing
+
+    def _check_ring(self, ring: object) -> None:
+        if not isinstance(ring, self._ring_type):
+            raise TypeError(f"ring must be an SpscRing, got {type(ring).__name__}")
+
+    @property
+    def concurrency(self) -> int:
+        """The bound on running calls."""
+        return self._concurrency
+
+    @property
+    def capacity(self) -> int:
+        """The bound on places."""
+        return self._capacity
+
+    @property
+    def permits(self) -> DemandCounter:
+        """How many more calls may run, as a demand counter."""
+        return self._permits
+
+    @property
+    def running(self) -> int:
+        """How many calls have started and not finished."""
+        return len(self._tasks)
+
+    @property
+    def pending(self) -> int:
+        """How many places are held: running, following or finished and not yet taken."""
+        return self._pending
+
+    def __reduce__(self) -> NoReturn:
+        refuse_pickle(self)
+
+    @property
+    def ready(self) -> int:
+        """How many results ``take`` would give now."""
+        if not self._ordered:
+            return len(self._places)
+        count = 0
+        for call in self._places:
+            if not call.done:
+                break
+            count += 1
+        return count
+
+    def submit_many(self, items: list[Any] | tuple[Any, ...], start: int = 0) -> int:
+        """Start calls for ``items[start:]`` while there is room; return how many it took."""
+        if not isinstance(items, list | tuple):
+            raise TypeError(f"items must be a list or tuple, got {type(items).__name__}")
+        index = start = check_count("start", start)
+        with self._submitting_by("submit_many"):
+            while index < len(items) and self._has_room() and self._submit(items[index]):
+                index += 1
+        return max(index - start, 0)
+
+    def submit_from(self, ring: Any, max: int, /) -> int:
+        """Start calls for up to ``max`` elements of ``ring``, which leave it one by one, while
+        there is room; return how many.
+        """
+        wanted = check_count("max", max)
+        self._check_ring(ring)
+        count = 0
+        with self._submitting_by("submit_from"):
+            while count < wanted and self._has_room() and self._permits.pending > 0:
+                item = ring.poll()
+                if item is None:
+                    break
+                count += 1
+                if self._cancelled:  # by whoever waited for room in the ring
+                    break
+                self._submit(item)
+        return count
+
+    def take_into(self, ring: Any, max: int, /) -> int:
+        """Move up to ``max`` results into ``ring``, as many as fit, and none from a ``None`` on;
+        return how many.
+        """
+        wanted = check_count("max", max)
+        self._check_ring(ring)
+        ring.offer_many(())  # refuses, if it is closed
+        results = []
+        for call in islice(self._places, min(wanted, ring.capacity - len(ring))):
+            if not call.done or call.result is None:
+                break
+            results.append(call.result)
+        for _ in results:
+            self._places.popleft()
+        self._pending -= len(results)
+        ring.offer_many(results)
+        return len(results)
+
+    def take(self, max: int, /) -> list[Any]:
+        """Take up to ``max`` results out."""
+        count = min(self.ready, check_count("max", max))
+        self._pending -= count
+        return [self._places.popleft().result for _ in range(count)]
+
+    def cancel(self) -> None:
+        """Start nothing more, drop all results and cancel the running calls.
+
+        They end in their own time: ``on_ready`` is called, and ``running`` is 0 at last.
+        """
+        self._cancelled = True
+        self._pending = 0
+        self._places.clear()
+        if self._in_flight is not None:
+            self._in_flight.clear()
+        for task in list(self._tasks):
+            task.cancel()
+
+    @contextlib.contextmanager
+    def _submitting_by(self, call: str) -> Generator[None, None, None]:
+        if asyncio._get_running_loop() is not self._loop:
+            raise RuntimeError(f"{call} must be called by the thread of the running loop")
+        if self._submitting or asyncio.current_task(self._loop) is not None:
+            raise RuntimeError(f"{call} must be called outside of tasks and of calls")
+        self._submitting = True
+        try:
+            yield
+        finally:
+            self._submitting = False
+
+    def _has_room(self) -> bool:
+        return self.failure is None and not self._cancelled and self._pending < self._capacity
+
+    def _submit(self, item: Any) -> bool:
+        call = _Call(item)
+        key: Any = None
+        if self._in_flight is not None:
+            try:
+                leader = self._in_flight.get(item)
+                key = item
+            except Exception:  # not hashable, or not comparable: it has no equals
+                leader = None
+            if leader is not None:
+                leader.followers.append(call)
+                self._hold(call)
+                return True
+        if self._permits.pending == 0:
+            return False
+        self.started += 1
+        self.max_running = max(self.max_running, len(self._tasks) + 1)
+        self._hold(call)
+        try:
+            arguments = tuple(item) if self._spread else (item,)
+            result, task = _eager.start(self._fn, arguments, self._loop)
+        except (Exception, asyncio.CancelledError) as raised:
+            self._fail(call, raised)
+            return True
+        if task is None:
+            self._finish(call, result)
+            return True
+        self._permits.fulfil(1)
+        self._tasks[task] = call
+        task.add_done_callback(self._task_done)
+        if self._cancelled:  # by the call itself
+            task.cancel()
+        elif key is not None and self._in_flight is not None:
+            self._in_flight[key] = call
+            call.leads = True
+        return True
+
+    def _hold(self, call: _Call) -> None:
+        self._pending += 1
+        self.max_pending = max(self.max_pending, self._pending)
+        if self._ordered:
+            self._places.append(call)
+
+    def _finish(self, call: _Call, result: Any) -> None:
+        if self._cancelled:
+            return
+        for done in (call, *call.followers):
+            done.done = True
+            done.result = result
+            if not self._ordered:
+                self._places.append(done)
+        call.followers = []
+
+    def _fail(self, call: _Call, error: BaseException) -> None:
+        if self.failure is None and not self._cancelled:
+            self.failure = (call.item, error)
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        call = self._tasks.pop(task)
+        if call.leads and self._in_flight is not None:
+            try:
+                self._in_flight.pop(call.item, None)
+            except Exception:  # its comparison has begun to raise: find it by identity
+                try:
+                    self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
+                except Exception:  # the others', too: nobody can be found among them any more
+                    self._in_flight = {}
+        self._permits.request(1)
+        if task.cancelled():
+            self._fail(call, asyncio.CancelledError(f"{describe_callable(self._fn)} was cancelled"))
+        elif (error := task.exception()) is not None:
+            self._fail(call, error)
+        else:
+            self._finish(call, task.result())
+        if not self._notified:
+            self._notified = True
+            self._loop.call_soon(self._notify)
+
+    def _notify(self) -> None:
+        self._notified = False
+        self._on_ready()

@@ -1,0 +1,212 @@
+"""The stages that one fused run can be made of: the one table, which everything else reads.
+
+A program is a tuple of stages, a stage a tuple of its name and its argument, and of ``scan`` and
+``reduce`` the seed besides. To add a stage: a row here, a step in ``_spec/fused.py``, the same step
+in ``_cython/fused.pyx``, and a method of the façade.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rstreams_fast._checks import check_count, describe_callable
+from rstreams_fast.core._common import MISSING
+from rstreams_fast.errors import StageReturnedNoneError
+
+__all__ = [
+    "STAGES",
+    "Needs",
+    "StageKind",
+    "State",
+    "check_program",
+    "none_returned",
+    "note_comparison",
+]
+
+
+class Needs(enum.Enum):
+    """How many elements a stage needs to give ``n``."""
+
+    SAME = "n"
+    AT_MOST = "n, and in all no more than its argument"
+    PLUS = "its argument more than n, once"
+    TIMES = "its argument times n"
+    UNKNOWN = "n or more: it may drop any"
+    ALL = "all there are"
+
+
+class State(enum.Enum):
+    """What a stage remembers from one element to the next, and what that is at first."""
+
+    NONE = "nothing"
+    COUNT = "a count, from its argument down to 0"
+    UNDECIDED = "a count that is 1, and 0 once its predicate has decided"
+    ACCUMULATION = "an object: the seed, then what the function returned"
+    BATCH = "an object: the list of those that wait for more"
+    LAST = "an object: MISSING, then the element or key before this one"
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it is a number; else it is an object."""
+        return self in {State.COUNT, State.UNDECIDED}
+
+
+@dataclass(frozen=True, slots=True)
+class StageKind:
+    """What is to be known of a stage, but for its argument."""
+
+    source: str
+    """What the stage does, in Python: ``x`` is the element, ``f`` the argument, ``n`` the count and
+    ``h`` the object it remembers, ``i`` its number. ``DROP`` is to leave the element out."""
+    needs: Needs = Needs.SAME
+    state: State = State.NONE
+    least: int | None = None
+    """Of an argument that is a number, the smallest; otherwise the argument is a function."""
+    optional: bool = False
+    """Whether ``None`` may stand for the function."""
+    flushes: bool = False
+    """Whether it delivers at the end what it remembers, if anything."""
+
+    @property
+    def seeded(self) -> bool:
+        """Whether a seed, or ``MISSING``, follows the argument."""
+        return self.state is State.ACCUMULATION
+
+    @property
+    def drops(self) -> bool:
+        """Whether an element may leave nothing, or nothing yet."""
+        return "DROP" in self.source
+
+    def first_state(self, stage: tuple[Any, ...]) -> Any:
+        """What ``stage`` remembers before its first element."""
+        match self.state:
+            case State.COUNT:
+                return stage[1]
+            case State.UNDECIDED:
+                return 1
+            case State.ACCUMULATION:
+                return stage[2]
+            case State.BATCH:
+                return []
+            case State.LAST:
+                return MISSING
+        return None
+
+
+STAGES: Final = {
+    "map": StageKind("""
+x = f(x)
+if x is None:
+    raise gate.none_returned(i)
+"""),
+    "map_not_none": StageKind("""
+x = f(x)
+if x is None:
+    DROP
+""", Needs.UNKNOWN),
+    "filter": StageKind("""
+if not f(x):
+    DROP
+""", Needs.UNKNOWN),
+    "take": StageKind("""
+n -= 1
+if not n:
+    gate.end(i)
+""", Needs.AT_MOST, State.COUNT, least=0),
+    "take_while": StageKind("""
+if not f(x):
+    gate.end(i)
+    DROP
+""", state=State.UNDECIDED),
+    "skip": StageKind("""
+if n:
+    n -= 1
+    DROP
+""", Needs.PLUS, State.COUNT, least=0),
+    "skip_while": StageKind("""
+if n:
+    if f(x):
+        DROP
+    n = 0
+""", Needs.UNKNOWN, State.UNDECIDED),
+    "distinct_until_changed": StageKind("""
+k = x if f is None else f(x)
+if k is h:
+    DROP
+try:
+    if h is not MISSING and k == h:
+        DROP
+except Exception as raised:
+    note_comparison(raised)
+    raise
+h = k
+""", Needs.UNKNOWN, State.LAST, optional=True),
+    "scan": StageKind("""
+if h is not MISSING:
+    x = f(h, x)
+    if x is None:
+        raise gate.none_returned(i)
+h = x
+""", state=State.ACCUMULATION),
+    "reduce": StageKind("""
+if h is not MISSING:
+    x = f(h, x)
+    if x is None:
+        raise gate.none_returned(i)
+h = x
+DROP
+""", Needs.ALL, State.ACCUMULATION, flushes=True),
+    "batch": StageKind("""
+h.append(x)
+if len(h) < f:
+    DROP
+x = h
+h = []
+""", Needs.TIMES, State.BATCH, least=1, flushes=True),
+    "do_on_next": StageKind("""
+try:
+    f(x)
+except Exception as raised:
+    report_unraisable(raised, 'do_on_next', f)
+"""),
+}  # fmt: skip
+
+
+def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
+    """Return a program whose stages are tuples, or name what is wrong with it.
+
+    Its numbers are plain ints: others may overflow, or have no arithmetic at all.
+    """
+    checked = [tuple(stage) for stage in program]  # type: ignore[attr-defined]
+    for index, stage in enumerate(checked):
+        kind = STAGES.get(stage[0]) if stage and isinstance(stage[0], str) else None
+        if kind is None:
+            raise ValueError(f"stage {index + 1}: unknown stage {stage[:1]!r}")
+        name = stage[0]
+        if len(stage) != 2 + kind.seeded:
+            takes = "a function and a seed (or MISSING)" if kind.seeded else "one argument"
+            raise ValueError(f"stage {index + 1}: {name} needs {takes}")
+        if kind.least is not None:
+            checked[index] = (name, check_count(f"{name}(n): n", stage[1], kind.least))
+        elif not callable(stage[1]) and not (kind.optional and stage[1] is None):
+            raise TypeError(f"{name} needs a callable, got {type(stage[1]).__name__}")
+    return tuple(checked)
+
+
+def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturnedNoneError:
+    """Build the error of a stage whose function returned ``None``; ``index`` counts from 0."""
+    hint = "; use map_not_none to drop such elements" if name == "map" else ""
+    return StageReturnedNoneError(
+        f"§2.13: {describe_callable(fn)}, the function of stage {index + 1} ({name}), "
+        f"returned None, which is not an element{hint}"
+    )
+
+
+def note_comparison(error: Exception) -> None:
+    """Note on ``error`` which comparison has raised it."""
+    error.add_note(
+        "distinct_until_changed compares each element, or its key, with the one before it by =="
+    )

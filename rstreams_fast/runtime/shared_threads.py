@@ -1,0 +1,70 @@
+"""Threads for work that comes by the clock: as many as there is work at once, not one a subscriber.
+
+A piece of work may be slow, as it calls a subscriber, and keeps nobody else's from running: where
+all threads are at work, another one is started. One that finds nothing to do stays for a moment.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from rstreams_fast.runtime.executors import WhenDropped, Work, process_id
+
+__all__ = ["SharedThreads", "shared_threads"]
+
+#: Seconds that a thread stays when nothing is to be done, so that ticks find it there.
+LINGER: Final = 0.1
+
+_numbers = itertools.count(1)
+
+
+class SharedThreads:
+    """A resource (see ``executors``) that belongs to the process; ``close`` has no effect."""
+
+    def __init__(self) -> None:
+        self._works: SimpleQueue[Work] = SimpleQueue()
+        self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
+        self._idle = 0  # threads that wait, less the works that are left for them
+        self.pid = process_id()
+
+    def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
+        """Run ``work`` soon. ``RuntimeError`` if a thread is needed and none is to be had."""
+        with self._lock:
+            if self._idle == 0:
+                name = f"rstreams-fast-shared-{next(_numbers)}"
+                threading.Thread(target=self._work_off, name=name, daemon=False).start()
+            else:
+                self._idle -= 1
+            self._works.put(work)
+
+    def close(self) -> None:
+        """Nothing: the threads end when there is nothing to do."""
+
+    def _work_off(self) -> None:
+        while True:
+            try:
+                work = self._works.get(timeout=LINGER)
+            except Empty:
+                with self._lock:
+                    if self._idle == 0:  # a work is being left for this thread
+                        continue
+                    self._idle -= 1
+                    return
+            work()
+            del work
+            with self._lock:
+                self._idle += 1
+
+
+_shared = SharedThreads()
+
+
+def shared_threads() -> SharedThreads:
+    """Return the threads of this process; those of a parent stayed there."""
+    global _shared  # noqa: PLW0603
+    if _shared.pid != process_id():
+        _shared = SharedThreads()
+    return _shared

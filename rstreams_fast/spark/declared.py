@@ -1,0 +1,180 @@
+"""What a user declares: Spark and Arrow types of DDL strings, Spark types and Arrow types.
+
+The conversions are our own: those of PySpark are not public, and differ between its versions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast.spark.versions import parse_ddl, spark_version
+from rstreams_fast.spark.worker.conversions import shorten
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["resolve_schema", "resolve_type"]
+
+
+def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
+    """Return the Spark and the Arrow type of a DDL string, a Spark type or an Arrow type."""
+    import pyarrow as pa
+    from pyspark.sql.types import DataType
+
+    spark_version()  # refuses what is not supported
+    if isinstance(declared, pa.DataType):
+        declared = _spark_type(declared, what)
+    elif isinstance(declared, str):
+        declared = _parsed(declared, what)
+    if not isinstance(declared, DataType):
+        raise TypeError(
+            f"{what} must be a DDL string, a pyspark.sql.types.DataType or a pyarrow.DataType, "
+            f"got {type(declared).__name__}"
+        )
+    return declared, _arrow_type(declared, what)
+
+
+def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
+    """Return the Spark and the Arrow schema of a DDL string, ``StructType`` or Arrow schema."""
+    import pyarrow as pa
+    from pyspark.sql.types import StructField, StructType
+
+    spark_version()  # refuses what is not supported
+
+    def column(name: str) -> str:
+        return f"{what}: the column {name!r}"
+
+    if isinstance(declared, pa.Schema):
+        declared = StructType(
+            [StructField(f.name, _spark_type(f.type, column(f.name)), f.nullable) for f in declared]
+        )
+    elif isinstance(declared, str):
+        declared = _parsed(declared, what)
+    if not isinstance(declared, StructType):
+        raise TypeError(
+            f"{what} must name its columns: a DDL string such as 'temp double, wind double', "
+            f"a StructType or a pyarrow.Schema, got {shorten(declared)}"
+        )
+    if not declared.fields:
+        raise ValueError(f"{what} has no columns")
+    names = [name.lower() for name in declared.names]
+    for name in declared.names:
+        if names.count(name.lower()) > 1:
+            raise ValueError(f"{what} names the column {name!r} twice")
+    fields = [
+        pa.field(f.name, _arrow_type(f.dataType, column(f.name)), f.nullable)
+        for f in declared.fields
+    ]
+    return declared, pa.schema(fields)
+
+
+def _parsed(ddl: str, what: str) -> DataType:
+    try:
+        found: DataType | None = parse_ddl(ddl)
+    except ValueError as refused:
+        raise ValueError(f"{what}={ddl!r} is no valid DDL: {refused}") from refused
+    if found is None:
+        raise RuntimeError(
+            f"{what}={ddl!r} is a DDL string, and only a running SparkSession can read it; "
+            "start one first, or give a pyspark.sql.types.DataType or a pyarrow type"
+        )
+    return found
+
+
+_PLAIN: Final = {
+    "BooleanType": "bool",
+    "ByteType": "int8",
+    "ShortType": "int16",
+    "IntegerType": "int32",
+    "LongType": "int64",
+    "FloatType": "float32",
+    "DoubleType": "float64",
+    "StringType": "string",
+    "BinaryType": "binary",
+    "DateType": "date32[day]",
+    "NullType": "null",
+    "DayTimeIntervalType": "duration[us]",
+    "TimeType": "time64[ns]",
+    "TimestampNTZType": "timestamp[us]",
+}
+"""Names of Spark types, some of which an older Spark does not have, and of Arrow types."""
+
+
+def _arrow_type(declared: DataType, what: str) -> pa.DataType:
+    import pyarrow as pa
+    from pyspark.sql import types as t
+
+    if isinstance(declared, t.UserDefinedType):
+        return _arrow_type(declared.sqlType(), what)
+    name = type(declared).__name__
+    if name in _PLAIN:
+        return pa.type_for_alias(_PLAIN[name])
+    if isinstance(declared, t.TimestampType):
+        return pa.timestamp("us", tz="UTC")
+    if isinstance(declared, t.DecimalType):
+        return pa.decimal128(declared.precision, declared.scale)
+    if isinstance(declared, t.ArrayType):
+        element = _arrow_type(declared.elementType, what)
+        return pa.list_(pa.field("element", element, declared.containsNull))
+    if isinstance(declared, t.MapType):
+        return pa.map_(
+            pa.field("key", _arrow_type(declared.keyType, what), nullable=False),
+            pa.field("value", _arrow_type(declared.valueType, what), declared.valueContainsNull),
+        )
+    if isinstance(declared, t.StructType):
+        return pa.struct(
+            [pa.field(f.name, _arrow_type(f.dataType, what), f.nullable) for f in declared.fields]
+        )
+    if name == "VariantType":
+        tag = {b"variant": b"true"}  # by which Spark knows the struct
+        return pa.struct(
+            [
+                pa.field("value", pa.binary(), nullable=False),
+                pa.field("metadata", pa.binary(), nullable=False, metadata=tag),
+            ]
+        )
+    raise _unshared(what, declared)
+
+
+def _spark_type(declared: pa.DataType, what: str) -> DataType:
+    import pyarrow as pa
+    from pyspark.sql import types as t
+
+    is_ = pa.types
+    if is_.is_dictionary(declared):
+        return _spark_type(declared.value_type, what)
+    if is_.is_decimal(declared):
+        return t.DecimalType(declared.precision, declared.scale)
+    if is_.is_timestamp(declared):
+        return t.TimestampNTZType() if declared.tz is None else t.TimestampType()
+    if is_.is_map(declared):
+        return t.MapType(
+            _spark_type(declared.key_type, what),
+            _spark_type(declared.item_type, what),
+            declared.item_field.nullable,
+        )
+    if is_.is_struct(declared):
+        fields = [declared.field(index) for index in range(declared.num_fields)]
+        return t.StructType(
+            [t.StructField(f.name, _spark_type(f.type, what), f.nullable) for f in fields]
+        )
+    if is_.is_list(declared) or is_.is_large_list(declared) or is_.is_fixed_size_list(declared):
+        element = _spark_type(declared.value_type, what)
+        return t.ArrayType(element, declared.value_field.nullable)
+    widest = declared
+    if is_.is_large_string(declared):
+        widest = pa.string()
+    elif is_.is_large_binary(declared) or is_.is_fixed_size_binary(declared):
+        widest = pa.binary()
+    elif is_.is_duration(declared):
+        widest = pa.duration("us")
+    for name, alias in _PLAIN.items():
+        if hasattr(t, name) and pa.type_for_alias(alias) == widest:
+            found: DataType = getattr(t, name)()
+            return found
+    raise _unshared(what, declared)
+
+
+def _unshared(what: str, declared: object) -> TypeError:
+    return TypeError(f"{what} has a type that Spark does not share with Arrow: {declared}")

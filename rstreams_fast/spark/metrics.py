@@ -1,0 +1,209 @@
+"""Live metrics of stages, through a directory of small files.
+
+Accumulators say nothing about a task that was stopped early; a file does. Each partition of a
+stage writes its own, a few times a second and at its end, always as a whole (written aside, then
+renamed).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final, Self
+
+__all__ = ["FILE_SUFFIX", "Metrics", "StageMetrics"]
+
+FILE_SUFFIX: Final = ".metrics.json"
+_ASIDE: Final = "*.metrics.*.tmp"
+
+
+@dataclass
+class StageMetrics:
+    """What one stage did in one partition, or the sum of several (``Metrics.totals``).
+
+    Rows, calls and bytes are counts; ``waiting_*`` and ``seconds`` are seconds; ``max_*`` are
+    high-water marks, counted at every change, and bounds. A sum adds up counts and seconds of the
+    partitions; of marks and bounds, which hold for each partition, it gives the largest.
+    """
+
+    stage: str = ""
+    """The name of the user's function."""
+    key: str = ""
+    """Tells two stages with the same function apart."""
+    spark_stage: int = -1
+    partition: int = -1
+    attempt: int = -1
+    task: int = -1
+    """Spark's own number of the attempt: of two, the later one has the larger."""
+    state: str = "running"
+    """``running``, ``done``, ``stopped`` (nobody wanted the rest) or ``failed``; of a sum of
+    nothing ``unknown``.
+    """
+    partitions: int = 1
+    """How many partitions are summed up here: those that the stage ran over, also where one task
+    had several (``coalesce``).
+    """
+    rows_in: int = 0
+    rows_out: int = 0
+    batches_in: int = 0
+    batches_out: int = 0
+    calls: int = 0
+    running: int = 0
+    max_running: int = 0
+    pending: int = 0
+    max_pending: int = 0
+    skipped: int = 0
+    """Rows without a call, because a key was null."""
+    nulls: int = 0
+    """Rows whose call gave ``None``."""
+    retries: int = 0
+    timeouts: int = 0
+    failures: int = 0
+    """Calls that failed and were turned into null by ``on_failure="null"``."""
+    buffered_rows: int = 0
+    max_buffered_rows: int = 0
+    buffered_bytes: int = 0
+    max_buffered_bytes: int = 0
+    buffered_batches: int = 0
+    max_buffered_batches: int = 0
+    concurrency: int = 0
+    max_pending_rows: int = 0
+    max_buffer_bytes: int = 0
+    waiting_upstream: float = 0.0
+    """Seconds in which calls could have been made, but there was no input."""
+    waiting_function: float = 0.0
+    """Seconds in which there was nothing to do but calls, and work on their results."""
+    waiting_downstream: float = 0.0
+    """Seconds in which results were ready and nobody took them."""
+    seconds: float = 0.0
+    started: float = 0.0
+    """Seconds since the epoch."""
+    updated: float = 0.0
+    """Seconds since the epoch; old, with ``state="running"``: a task that was killed."""
+
+
+_IDENTITY: Final = frozenset(
+    {"stage", "key", "spark_stage", "partition", "attempt", "task", "state", "started", "updated"}
+)
+
+_PER_PARTITION: Final = frozenset(
+    {"concurrency"} | {f.name for f in fields(StageMetrics) if f.name.startswith("max_")}
+)
+
+
+class Metrics:
+    """Where stages leave their metrics: ``metrics=rs.Metrics()`` in any stage.
+
+    Makes a temporary directory on the driver; on a cluster, give the ``path`` of a directory that
+    the driver and the executors share. ``cleanup`` (or leaving a ``with`` block) removes the
+    files, and the directory if it was made here and holds nothing else. May be pickled.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._made = True
+        if path is None:
+            path = tempfile.mkdtemp(prefix="rstreams-metrics-")
+        elif not isinstance(path, str | os.PathLike):
+            raise TypeError(f"path must be a directory's path, got {type(path).__name__}")
+        elif not os.fspath(path):
+            raise ValueError("path is empty; it must be a directory's path")
+        else:
+            try:
+                Path(path).mkdir(parents=True)
+            except FileExistsError:
+                if not Path(path).is_dir():
+                    raise
+                self._made = False
+        self.path = str(Path(path).absolute())
+
+    def read(self) -> list[StageMetrics]:
+        """Return the metrics of every partition and attempt so far, in order of their start."""
+        found = []
+        for file in Path(self.path).glob(f"*{FILE_SUFFIX}"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append(StageMetrics(**json.loads(file.read_text(encoding="utf-8"))))
+        return sorted(found, key=lambda metrics: (metrics.started, metrics.partition))
+
+    def totals(self, stage: str | None = None) -> StageMetrics:
+        """Sum up one attempt of every partition, of one ``stage`` (its name) or of all: the one
+        that is done, else the latest.
+
+        Summed up are the ``partitions`` that have begun so far, of every action: a second action
+        on the same frame adds its own. ``state`` is ``failed`` if one of them failed, else
+        ``running`` if one does, else ``stopped`` if one was, else ``done``; ``unknown`` if there
+        are none, of a stage that has not begun or that nobody has. With another value than
+        ``done`` the sum is a partial one; with ``done`` it lacks what has not begun.
+        """
+        found = self.read()
+        if stage is not None:
+            found = [metrics for metrics in found if metrics.stage == stage]
+        total = _sum(_chosen(found))
+        total.stage = stage or ", ".join(dict.fromkeys(metrics.stage for metrics in found))
+        return total
+
+    def by_stage(self) -> dict[str, StageMetrics]:
+        """Return the totals of every stage seen so far, by name, in order of their first start."""
+        found: dict[str, list[StageMetrics]] = {}
+        for metrics in self.read():
+            found.setdefault(metrics.stage, []).append(metrics)
+        totals = {stage: _sum(_chosen(parts)) for stage, parts in found.items()}
+        for stage, total in totals.items():
+            total.stage = stage
+        return totals
+
+    def stages(self) -> list[str]:
+        """Return the names of the stages seen so far, in order of their first start."""
+        return list(dict.fromkeys(metrics.stage for metrics in self.read()))
+
+    def cleanup(self) -> None:
+        """Remove the files of metrics, and the directory if it was made here and is empty then."""
+        for pattern in (f"*{FILE_SUFFIX}", _ASIDE):
+            for file in Path(self.path).glob(pattern):
+                with contextlib.suppress(OSError):
+                    file.unlink()
+        if self._made:
+            with contextlib.suppress(OSError):
+                Path(self.path).rmdir()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.cleanup()
+
+    def __repr__(self) -> str:
+        return f"Metrics({self.path!r})"
+
+
+def _chosen(found: list[StageMetrics]) -> list[StageMetrics]:
+    """Return, of each partition, the runs of the attempt that counts: a task may have several."""
+    places: dict[tuple[str, int, int], dict[tuple[int, int], list[StageMetrics]]] = {}
+    for run in found:
+        attempts = places.setdefault((run.key, run.spark_stage, run.partition), {})
+        attempts.setdefault((run.task, run.attempt), []).append(run)
+
+    def weight(attempt: tuple[tuple[int, int], list[StageMetrics]]) -> tuple[bool, tuple[int, int]]:
+        # Of a speculative copy and its original one is done; the other, killed, stays "running".
+        number, runs = attempt
+        return all(run.state == "done" for run in runs), number
+
+    return [run for attempts in places.values() for run in max(attempts.items(), key=weight)[1]]
+
+
+def _sum(parts: list[StageMetrics]) -> StageMetrics:
+    total = StageMetrics(state="unknown", partitions=len(parts))
+    if not parts:
+        return total
+    for name in (f.name for f in fields(StageMetrics) if f.name not in _IDENTITY):
+        if name != "partitions":
+            together = max if name in _PER_PARTITION else sum
+            setattr(total, name, together(getattr(part, name) for part in parts))
+    states = {part.state for part in parts}
+    total.state = next(s for s in ("failed", "running", "stopped", "done") if s in states)
+    total.started = min(part.started for part in parts)
+    total.updated = max(part.updated for part in parts)
+    return total

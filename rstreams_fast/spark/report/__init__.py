@@ -1,0 +1,32 @@
+"""What a person sees of a job: a bar while it runs, then tables, a picture, a page.
+
+Needs ``rich`` and ``matplotlib``: ``pip install 'rstreams_fast[report]'``.
+"""
+
+from rstreams_fast.spark.report.live import Display, make_console, watch
+from rstreams_fast.spark.report.page import write_page
+from rstreams_fast.spark.report.picture import draw
+from rstreams_fast.spark.report.samples import Sample, Stall, Watch
+from rstreams_fast.spark.report.tables import (
+    bounds_table,
+    human_bytes,
+    print_table,
+    print_tables,
+    work_table,
+)
+
+__all__ = [
+    "Display",
+    "Sample",
+    "Stall",
+    "Watch",
+    "bounds_table",
+    "draw",
+    "human_bytes",
+    "make_console",
+    "print_table",
+    "print_tables",
+    "watch",
+    "work_table",
+    "write_page",
+]

@@ -1,0 +1,172 @@
+"""A running job on a terminal: a bar for the rows, lines for phases and stalls."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final, Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from rstreams_fast.spark.metrics import Metrics
+from rstreams_fast.spark.report.samples import Stall, Watch
+from rstreams_fast.spark.report.tables import human_bytes, print_tables
+
+__all__ = ["Display", "make_console", "watch"]
+
+LOOK_SECONDS: Final = 0.25
+"""How often ``watch`` looks."""
+
+LINE_SECONDS: Final = 10.0
+"""How often a line is printed where there is no bar."""
+
+PLAIN_WIDTH: Final = 120
+"""Columns where there is no terminal to ask."""
+
+
+def make_console() -> Console:
+    """Return the console for standard output; where it is no terminal, lines may be long."""
+    return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
+
+
+@contextlib.contextmanager
+def watch(
+    metrics: Metrics,
+    *,
+    rows: int | None = None,
+    stages: Sequence[str] = (),
+    console: Console | None = None,
+) -> Iterator[Watch]:
+    """Show a bar while the block runs an action, and tables at its end.
+
+    ``metrics``: what the stages were given. ``rows``: how many there will be, if that is known.
+    ``stages``: their names, in the order in which a row passes them; default: of their start. The
+    value is the ``Watch``, whose samples ``report.draw`` and ``report.write_page`` take. A thread
+    looks four times a second; it ends with the block.
+    """
+    looking = Watch(metrics, stages)
+    ended = threading.Event()
+    begin = time.monotonic()
+    with Display(console or make_console()) as display:
+        display.show_phases([("Running", begin)])
+
+        def look() -> None:
+            while not ended.wait(LOOK_SECONDS):
+                display.show_rows(looking, rows)
+
+        thread = threading.Thread(target=look, name="rstreams-watch", daemon=True)
+        thread.start()
+        failed = True
+        try:
+            yield looking
+            failed = False
+        finally:
+            ended.set()
+            thread.join()
+            looking.look()
+            display.finish(failed=failed)
+    print_tables(display.console, metrics.by_stage(), time.monotonic() - begin)
+
+
+class Display:
+    """Shows one run: a line for each phase, a bar for the rows, a line for each stall.
+
+    For one thread at a time, which calls it a few times a second.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=28),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._phases: list[tuple[str, float]] = []
+        self._next_line = 0.0
+        self._stalls: dict[str, Stall] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._progress.stop()
+
+    def say(self, line: str) -> None:
+        """Print a line above the bar."""
+        self.console.print(line, highlight=False)
+
+    def show_phases(self, phases: Sequence[tuple[str, float]]) -> None:
+        """Show what has begun so far: names and moments (``time.monotonic``)."""
+        for name, begin in list(phases)[len(self._phases) :]:
+            if self._phases:
+                self._tick(begin)
+            if self._task is not None:
+                self._progress.remove_task(self._task)
+            self._task = self._progress.add_task(name, total=None, counts="")
+            self._next_line = time.monotonic() + LINE_SECONDS
+            self._phases.append((name, begin))
+
+    def show_rows(self, watch: Watch, rows: int | None) -> None:
+        """Look, and show how many of the ``rows`` have left the last stage."""
+        sample = watch.look()
+        of = f" of {rows:,}" if rows else ""
+        counts = (
+            f"{sample.rows:,}{of} rows, {watch.rate():,.0f} rows/s, "
+            f"{sum(sample.running.values()):,} in flight, "
+            f"{human_bytes(sum(sample.buffered.values()))} buffered"
+        )
+        self._show_stalls(watch.stalls)
+        if self._stalls:
+            longest = max(stall.seconds for stall in self._stalls.values())
+            counts += f" [bold red]no answer for {longest:.0f} s[/]"
+        if self._task is not None:
+            self._progress.update(
+                self._task, completed=sample.rows, total=rows or None, counts=counts
+            )
+        now = time.monotonic()
+        if not self.console.is_terminal and now >= self._next_line:
+            self._next_line = now + LINE_SECONDS
+            self.say(f"  {counts}")
+
+    def finish(self, *, failed: bool) -> None:
+        """Show how long the last phase took, and how it ended."""
+        if self._phases:
+            self._tick(time.monotonic(), failed=failed)
+
+    def _tick(self, end: float, *, failed: bool = False) -> None:
+        name, begin = self._phases[-1]
+        mark = "[bold red]✗[/]" if failed else "[green]✓[/]"
+        self.say(f"{mark} {name} [dim]{end - begin:.1f} s[/]")
+
+    def _show_stalls(self, stalls: Sequence[Stall]) -> None:
+        stalled = {stall.stage: stall for stall in stalls}
+        for name, stall in stalled.items():
+            if name not in self._stalls:
+                self.say(
+                    f"[bold red]stalled:[/] {name} has had no answer for {stall.seconds:.0f} s; "
+                    f"{stall.running} calls are waiting"
+                )
+        for name, stall in self._stalls.items():
+            if name not in stalled:
+                self.say(f"[green]resumed:[/] {name} after more than {stall.seconds:.0f} s")
+        self._stalls = stalled

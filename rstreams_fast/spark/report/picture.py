@@ -1,0 +1,101 @@
+"""A picture of a run: throughput, calls in flight and bytes held, over time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rstreams_fast.spark.report.samples import Sample
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw"]
+
+_COLOURS: Final = ("#1f77b4", "#e07b39", "#7b5ea7", "#b03a5b", "#5a7d2b")
+_ROWS_COLOUR: Final = "#2a9d8f"
+_MIB: Final = 1 << 20
+
+
+def draw(
+    samples: Sequence[Sample],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "",
+    names: Mapping[str, str] | None = None,
+    most_running: int | None = None,
+    most_bytes: int | None = None,
+) -> Path:
+    """Draw the ``samples`` of a ``Watch`` to ``path`` (PNG, SVG or PDF by its ending).
+
+    ``names``: of stages, as they are to be shown. ``most_running`` and ``most_bytes``: bounds of
+    each stage, over all tasks, drawn as lines.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    stages = list(names or (samples[-1].calls if samples else ()))
+    shown = dict(zip(stages, stages, strict=True)) if names is None else dict(names)
+    colours = {stage: _COLOURS[i % len(_COLOURS)] for i, stage in enumerate(stages)}
+    times = [sample.seconds for sample in samples]
+
+    def bound(axis: Axes, value: float | None, label: str) -> None:
+        if value is not None:
+            axis.axhline(value, color="#555555", linestyle="--", linewidth=1)
+            axis.plot([], [], color="#555555", linestyle="--", label=f"bound of each\n({label})")
+
+    with plt.rc_context({"font.family": "DejaVu Sans", "font.size": 10, "axes.grid": True}):
+        figure, (rates, running, held) = plt.subplots(
+            3, 1, figsize=(10, 9), sharex=True, height_ratios=(1.25, 1, 1), layout="constrained"
+        )
+        figure.suptitle(title, fontsize=14, fontweight="bold")
+
+        rates.set_title("Throughput", loc="left")
+        rates.set_ylabel("per second")
+        at, per_second = _rates(samples, [sample.rows for sample in samples])
+        rates.fill_between(at, per_second, color=_ROWS_COLOUR, alpha=0.18, linewidth=0)
+        rates.plot(at, per_second, color=_ROWS_COLOUR, linewidth=1.8, label="rows out")
+        running.set_title("Calls in flight", loc="left")
+        running.set_ylabel("calls")
+        held.set_title("Input held by the stages", loc="left")
+        held.set_ylabel("MiB")
+        for stage, colour in colours.items():
+            at, per_second = _rates(samples, [sample.calls.get(stage, 0) for sample in samples])
+            rates.plot(at, per_second, color=colour, linewidth=1.1, label=f"{shown[stage]} calls")
+            flying = [sample.running.get(stage, 0) for sample in samples]
+            running.plot(times, flying, color=colour, linewidth=1.3, label=shown[stage])
+            mib = [sample.buffered.get(stage, 0) / _MIB for sample in samples]
+            held.fill_between(times, mib, color=colour, alpha=0.15, linewidth=0)
+            held.plot(times, mib, color=colour, linewidth=1.3, label=shown[stage])
+        bound(running, most_running, f"{most_running}")
+        if most_bytes is not None:
+            bound(held, most_bytes / _MIB, f"{most_bytes / _MIB:g} MiB")
+        held.set_xlabel("seconds since the job began")
+        for axis in (rates, running, held):
+            axis.set_ylim(bottom=0)
+            axis.margins(x=0)
+            axis.grid(color="#e6e6e6", linewidth=0.8)
+            axis.set_axisbelow(True)
+            axis.spines[["top", "right"]].set_visible(False)
+            axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+        figure.savefig(path, dpi=130)
+        plt.close(figure)
+    return Path(path)
+
+
+def _rates(samples: Sequence[Sample], counts: Sequence[int]) -> tuple[list[float], list[float]]:
+    """Per-second rates, each over the samples of about a second before it."""
+    times, rates = [], []
+    first = 0
+    for index, sample in enumerate(samples):
+        while first < index - 1 and sample.seconds - samples[first].seconds > 1:
+            first += 1
+        elapsed = sample.seconds - samples[first].seconds
+        if elapsed > 0:
+            times.append(sample.seconds)
+            rates.append((counts[index] - counts[first]) / elapsed)
+    return times, rates

@@ -1,0 +1,87 @@
+"""Tables of what stages did, what they waited for, and how far they went towards their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from rstreams_fast.spark.metrics import StageMetrics
+
+__all__ = ["bounds_table", "human_bytes", "print_table", "print_tables", "work_table"]
+
+_KIB: Final = 1024
+
+
+_WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
+    "rows": lambda s: f"{s.rows_out:,}",
+    "calls made": lambda s: f"{s.calls:,}",
+    "shared one in flight": lambda s: f"{max(0, s.rows_in - s.skipped - s.calls):,}",
+    "no key, no call": lambda s: f"{s.skipped:,}",
+    "nulls (rows)": lambda s: f"{s.nulls:,}",
+    "retries, time-outs, failures": lambda s: f"{s.retries:,}, {s.timeouts:,}, {s.failures:,}",
+    "task seconds": lambda s: f"{s.seconds:.1f}",
+    "  waiting on upstream": lambda s: f"{s.waiting_upstream:.1f}",
+    "  waiting on calls": lambda s: f"{s.waiting_function:.1f}",
+    "  waiting on downstream": lambda s: f"{s.waiting_downstream:.1f}",
+}
+
+
+def human_bytes(count: float) -> str:
+    """Write a number of bytes as people read it: ``3.1 MiB``."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < _KIB:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= _KIB
+    return f"{count:.1f} GiB"
+
+
+def print_table(console: Console, title: str, table: Table) -> None:
+    """Print a table under its title."""
+    console.print()
+    console.print(title, style="bold", highlight=False)
+    console.print(table)
+
+
+def print_tables(console: Console, stages: Mapping[str, StageMetrics], seconds: float) -> None:
+    """Print both tables of the ``stages``, by the names to show; the action took ``seconds``."""
+    rows = list(stages.values())[-1].rows_out if stages else 0
+    print_table(
+        console,
+        f"{rows:,} rows in {seconds:.1f} s ({rows / max(seconds, 1e-9):,.0f} rows/s)",
+        work_table(stages),
+    )
+    print_table(console, "High-water marks and bounds, per task and stage", bounds_table(stages))
+
+
+def work_table(stages: Mapping[str, StageMetrics]) -> Table:
+    """Return what each stage did, and what it waited for."""
+    table = Table()
+    table.add_column("", no_wrap=True)
+    for name in stages:
+        table.add_column(name, justify="right")
+    for label, text in _WORK.items():
+        table.add_row(label, *(text(stage) for stage in stages.values()))
+    return table
+
+
+def bounds_table(stages: Mapping[str, StageMetrics]) -> Table:
+    """Return the most that each stage had at once in one task, beside its bounds."""
+    table = Table()
+    table.add_column("", no_wrap=True)
+    table.add_column("most", justify="right")
+    table.add_column("bound", justify="right")
+    for name, s in stages.items():
+        table.add_row(f"{name}: calls in flight", f"{s.max_running:,}", f"{s.concurrency:,}")
+        if s.max_pending_rows:
+            table.add_row(
+                f"{name}: rows in the window", f"{s.max_pending:,}", f"{s.max_pending_rows:,}"
+            )
+        table.add_row(
+            f"{name}: bytes of input held",
+            human_bytes(s.max_buffered_bytes),
+            human_bytes(s.max_buffer_bytes),
+        )
+    return table

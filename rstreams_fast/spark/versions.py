@@ -1,0 +1,133 @@
+"""What differs between the versions of PySpark, 3.5 to 4.3, classic and Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast.spark.worker.pandas_series import run_on_series
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+__all__ = ["column_of", "parse_ddl", "spark_version"]
+
+OLDEST: Final = (3, 5)
+NEWEST: Final = (4, 3)
+
+_DDL_IN_PYTHON: Final = (4, 0)
+_ARROW_UDF: Final = (4, 1)
+
+
+def spark_version() -> tuple[int, int]:
+    """Return PySpark's version; one that is not supported is a ``RuntimeError``."""
+    import pyspark
+
+    major, minor = (int(part) for part in pyspark.__version__.split(".")[:2])
+    if not OLDEST <= (major, minor) <= NEWEST:
+        raise RuntimeError(
+            f"rstreams_fast.spark works with PySpark {OLDEST[0]}.{OLDEST[1]} to "
+            f"{NEWEST[0]}.{NEWEST[1]}, and this is PySpark {pyspark.__version__}"
+        )
+    return major, minor
+
+
+def parse_ddl(ddl: str) -> Any:
+    """Return the type of a DDL string; ``None`` without a session, ``ValueError`` if it is none."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
+
+    try:
+        if spark_version() >= _DDL_IN_PYTHON:
+            return DataType.fromDDL(ddl)
+        session = SparkSession.active()
+    except PySparkException as refused:
+        if _condition_of(refused) in _NO_SESSION:
+            return None
+        raise ValueError(str(refused)) from refused
+    try:
+        # A type by itself, else the columns of a table.
+        return _schema_of(session, f"value {ddl}")["value"].dataType
+    except (PySparkException, ValueError):
+        try:
+            return _schema_of(session, ddl)
+        except (PySparkException, ValueError) as refused:
+            raise ValueError(str(refused)) from refused
+
+
+_NO_SESSION: Final = (
+    "NO_ACTIVE_OR_DEFAULT_SESSION",
+    "NO_ACTIVE_SESSION",
+    "SESSION_OR_CONTEXT_NOT_EXISTS",
+)
+
+
+def _condition_of(refused: Any) -> str | None:
+    condition: str | None = getattr(refused, "getCondition", refused.getErrorClass)()
+    return condition
+
+
+def _schema_of(session: Any, ddl: str) -> Any:
+    return session.createDataFrame([], ddl).schema
+
+
+ColumnFunction = Callable[[Iterator[Any]], Iterator[Any]]
+"""Of Arrow arrays, or tuples of them, to Arrow arrays."""
+
+
+def column_of(
+    run: ColumnFunction, declared: DataType, label: str, keys: tuple[str | Column, ...]
+) -> Column:
+    """Return the column that ``run`` gives for the ``keys``, by a non-deterministic function."""
+    function = _arrow_function if spark_version() >= _ARROW_UDF else _pandas_function
+    return function(run, declared, label.replace(".", "_").strip("<>"), keys)
+
+
+def _arrow_function(
+    run: ColumnFunction, declared: DataType, name: str, keys: tuple[str | Column, ...]
+) -> Column:
+    import pyarrow as pa
+    import pyspark.sql.functions
+
+    def call(arrays):  # type: ignore[no-untyped-def]  # annotated below, for Spark to read
+        return run(arrays)
+
+    kind = Iterator[pa.Array] if len(keys) == 1 else Iterator[tuple[pa.Array, ...]]
+    call.__annotations__ = {"arrays": kind, "return": Iterator[pa.Array]}
+    call.__name__ = call.__qualname__ = name
+    functions: Any = pyspark.sql.functions  # whose types do not tell of arrow_udf
+    column: Column = functions.arrow_udf(call, declared).asNondeterministic()(*keys)
+    return column
+
+
+def _pandas_function(
+    run: ColumnFunction, declared: DataType, name: str, keys: tuple[str | Column, ...]
+) -> Column:
+    """The same where Spark has no Arrow UDFs, through pandas.
+
+    pandas turns integers beside a null into floats, and a null struct into one of nulls. So every
+    key, and every result, travels in an array of one element, or of none for null. A last column
+    says what the keys are, and in which time zone: pandas drops that.
+    """
+    import pandas as pd
+    import pyspark.sql.functions
+    from pyspark.sql.types import ArrayType
+
+    f: Any = pyspark.sql.functions
+
+    def call(series):  # type: ignore[no-untyped-def]
+        return run_on_series(run, series)
+
+    call.__annotations__ = {
+        "series": Iterator[tuple[pd.Series, ...]],
+        "return": Iterator[pd.Series],
+    }
+    call.__name__ = call.__qualname__ = name
+    columns = [f.col(key) if isinstance(key, str) else key for key in keys]
+    kinds = f.concat_ws("|", f.current_timezone(), *map(f.typeof, columns))
+    function = f.pandas_udf(call, ArrayType(declared)).asNondeterministic()
+    found = function(*(f.array_compact(f.array(c)) for c in columns), kinds)
+    column: Column = f.get(found, f.lit(0))
+    return column

@@ -1,0 +1,294 @@
+"""``map_batches`` in one partition: a function of whole batches, on a few threads or on a loop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast.core import SpscRing
+from rstreams_fast.errors import RingClosed
+from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.calls import noted
+from rstreams_fast.spark.worker.conversions import conform
+from rstreams_fast.spark.worker.partition import Partition
+from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump, Output
+from rstreams_fast.spark.worker.read_ahead import ByteLease
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["OUTPUTS_AHEAD", "run_batches"]
+
+OUTPUTS_AHEAD: Final = 2
+"""Output batches that a call may be ahead of its turn to leave."""
+
+
+def run_batches(
+    options: CallOptions, schema: pa.Schema, partition: Partition, held: list[Any]
+) -> Iterator[Any]:
+    """Return what the function makes of the batches, in their order; ``held`` is the first one."""
+    if options.is_async:
+        calls = _BatchCalls(options, schema, partition)
+        return CallPump(partition, options, calls, calls, wrap=calls.wrap).outputs(held)
+    return _BatchesOnThreads(options, schema, partition).outputs(held)
+
+
+def _pieces(result: Any, schema: pa.Schema, label: str) -> Iterator[Any]:
+    """Return the batches that a call gave, as declared; empty ones say nothing."""
+    import pyarrow as pa
+
+    if isinstance(result, pa.RecordBatch):
+        result = (result,)
+    elif isinstance(result, pa.Table):
+        result = result.to_batches()
+    elif (
+        not isinstance(result, Iterable)
+        or isinstance(result, str | bytes | Mapping)
+        or hasattr(result, "columns")  # a DataFrame, which iterates over their names
+    ):
+        raise TypeError(
+            f"{label} must return a RecordBatch, a Table or an iterable of RecordBatch, "
+            f"got {type(result).__name__}"
+        )
+    for batch in result:
+        piece = conform(batch, schema, label)
+        if piece.num_rows:
+            yield piece
+
+
+def _name_of(first_row: int, rows: int) -> str:
+    return f"the batch of rows {first_row} to {first_row + rows - 1} of the partition"
+
+
+# -- a sync function: threads ----------------------------------------------------------------------
+
+
+class _Job:
+    """A batch in work. Its outputs come through a ring of its own, read when it is its turn."""
+
+    def __init__(self, batch: Any, lease: ByteLease, first_row: int) -> None:
+        self.batch = batch
+        self.lease = lease
+        self.first_row = first_row
+        self.out = SpscRing(OUTPUTS_AHEAD)
+        self.failure: BaseException | None = None
+        """Why ``out`` was closed. Not raised by ``out`` itself: it may be a ``TimeoutError``."""
+
+
+class _BatchesOnThreads:
+    """The threads take turns to get a batch and announce its job: so jobs are in order."""
+
+    def __init__(
+        self,
+        options: CallOptions,
+        schema: pa.Schema,
+        partition: Partition,
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._partition = partition
+        self._read_ahead = partition.read_ahead
+        self._counters = partition.counters
+        self._counters.concurrency = options.concurrency
+        self._writer = partition.writer
+        self._turn = threading.Lock()
+        self._jobs = SpscRing(options.concurrency)
+        self._next_row = 0
+        self._workers = 0
+        self._most_workers = options.concurrency
+        self._lock = threading.Lock()
+        self._in_work: set[_Job] = set()
+        self._closed = False
+        self._failure: BaseException | None = None
+
+    def outputs(self, first: list[Any]) -> Iterator[Any]:
+        """Run the stage; ``first`` holds the first batch. For the main thread."""
+        counters = self._counters
+        with self._partition.at_work(first, self._close):
+            self._add_worker()
+            while (job := self._get(self._jobs)) is not None:
+                while (piece := self._get(job.out)) is not None:
+                    counters.emit(piece.num_rows)
+                    begin = time.monotonic()
+                    yield piece
+                    piece = None
+                    counters.waiting_downstream += time.monotonic() - begin
+                    self._writer.write_if_due()
+                if job.failure is not None:
+                    raise job.failure
+                self._partition.budget.release(job.lease)
+            if (failure := self._failure or self._read_ahead.error) is not None:
+                raise failure
+
+    def _get(self, ring: SpscRing) -> Any:
+        """Return the next of ``ring``; ``None`` at its end."""
+        wait = None if not self._writer.wanted else REPORT_SECONDS
+        begin = time.monotonic()
+        try:
+            while True:
+                try:
+                    return ring.get(wait)
+                except TimeoutError:
+                    self._account(begin)
+                    begin = time.monotonic()
+                    self._writer.write_if_due()
+        except RingClosed:
+            return None
+        finally:
+            self._account(begin)
+
+    def _account(self, begin: float) -> None:
+        counters = self._counters
+        waited = time.monotonic() - begin
+        if counters.running:
+            counters.waiting_function += waited
+        else:
+            counters.waiting_upstream += waited
+
+    def _close(self) -> None:
+        self._jobs.close()
+        with self._lock:
+            self._closed = True
+            jobs = list(self._in_work)
+        for job in jobs:
+            job.out.close()
+
+    def _add_worker(self) -> None:
+        try:
+            self._partition.threads.start(self._work, f"batches-{self._workers + 1}")
+        except RuntimeError:  # no more threads to be had: those that run will do
+            if not self._workers:
+                raise
+            self._most_workers = self._workers
+        else:
+            self._workers += 1
+
+    def _work(self) -> None:
+        try:
+            while (job := self._next_job()) is not None:
+                self._do(job)
+                del job
+        except RingClosed:
+            pass  # the stage was closed
+        except BaseException as raised:  # no memory for a job, say, and its batch is taken already
+            self._failure = raised
+            self._jobs.close()
+
+    def _next_job(self) -> _Job | None:
+        """Take the turn, get a batch, announce its job; ``None`` at the end."""
+        with self._turn:
+            try:
+                batch, lease = self._read_ahead.ring.get()
+            except RingClosed:
+                self._jobs.close()
+                return None
+            job = _Job(batch, lease, self._next_row)
+            self._next_row += batch.num_rows
+            counters = self._counters
+            with self._lock:
+                if self._closed:
+                    return None
+                self._in_work.add(job)
+                counters.calls += 1
+                counters.running += 1
+                counters.max_running = max(counters.max_running, counters.running)
+            if self._workers < self._most_workers:
+                self._add_worker()
+            self._jobs.put(job)
+            return job
+
+    def _do(self, job: _Job) -> None:
+        options, batch = self._options, job.batch
+        job.batch = None
+        rows = batch.num_rows
+        failure: BaseException | None = None
+        try:
+            result = options.fn(batch)
+            del batch
+            for piece in _pieces(result, self._schema, options.label):
+                job.out.put(piece)
+        except RingClosed as closed:
+            if not self._closed:
+                failure = closed
+        except StopIteration as stopped:  # which would end the main thread's generator
+            failure = RuntimeError(f"{options.label} raised StopIteration")
+            failure.__cause__ = stopped
+        except BaseException as raised:
+            failure = raised
+        if failure is not None:
+            where = _name_of(job.first_row, rows)
+            job.failure = noted(failure, f"raised by {options.label} for {where}")
+        with self._lock:
+            self._counters.running -= 1
+            self._in_work.discard(job)
+        job.out.close()
+
+
+# -- an async function: the pump -------------------------------------------------------------------
+
+
+class _Item:
+    """A batch to make a call for."""
+
+    __slots__ = ("batch", "first_row", "lease")
+
+    def __init__(self, batch: Any, lease: ByteLease, first_row: int) -> None:
+        self.batch = batch
+        self.first_row = first_row
+        self.lease = lease
+
+
+class _BatchCalls:
+    """Source and sink of a pump whose items are batches. A call may give any number of rows."""
+
+    waiting = False
+    """Nothing is kept back."""
+
+    def __init__(self, options: CallOptions, schema: pa.Schema, partition: Partition) -> None:
+        self.outputs: deque[Output] = deque()
+        self.most_pending = options.concurrency
+        self._label = options.label
+        self._schema = schema
+        self._read_ahead = partition.read_ahead
+        self._budget = partition.budget
+        self._next_row = 0
+
+    @property
+    def ended(self) -> bool:
+        return self._read_ahead.ended
+
+    def next_items(self) -> list[Any] | None:
+        found = self._read_ahead.poll()
+        if found is None:
+            return None
+        item = _Item(found.batch, found.lease, self._next_row)
+        self._next_row += found.batch.num_rows
+        return [item]
+
+    def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def call(item: _Item) -> tuple[list[Any], ByteLease]:
+            batch, item.batch = item.batch, None
+            result = await fn(batch)
+            return list(_pieces(result, self._schema, self._label)), item.lease
+
+        return call
+
+    def name_of(self, item: _Item) -> str:
+        return _name_of(item.first_row, item.lease.rows)
+
+    def put(self, results: list[Any]) -> None:
+        for pieces, lease in results:
+            if not pieces:
+                self._budget.release(lease)
+            last = len(pieces) - 1
+            for index, piece in enumerate(pieces):
+                self.outputs.append(Output(piece, piece.num_rows, lease if index == last else None))
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def check_end(self) -> None:
+        """All is well: nothing says how many rows there should be."""

@@ -1,0 +1,292 @@
+"""How one call of a user's function is made: time-out, retry, failure, and threads for a sync one.
+
+Everything here runs on the stage's loop, except the user's sync function itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+import types
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AsyncExitStack
+from typing import Any, cast
+
+from rstreams_fast.spark.options import CallOptions, label_of
+from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.threads import ThreadGroup
+
+__all__ = ["Client", "Deadlines", "ThreadedCalls", "guarded", "noted"]
+
+
+def noted(error: BaseException, text: str) -> BaseException:
+    """Return ``error`` with the note ``text``.
+
+    One that takes no note, such as a frozen dataclass, is the cause of one that says so much.
+    """
+    text = f"rstreams_fast: {text}"
+    try:
+        error.add_note(text)
+    except Exception:
+        wrapper = RuntimeError(f"{text}: {type(error).__name__}")
+        wrapper.__cause__ = error
+        return wrapper
+    return error
+
+
+class Deadlines:
+    """The time-outs of a stage's calls, armed only for a call that has to wait.
+
+    All are equally long, so they fall due in the order in which they were armed: a queue and one
+    timer do for all. A call that answers at once costs no timer at all.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, counters: Counters) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._counters = counters
+        self._armed: OrderedDict[_Deadline, None] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @types.coroutine
+    def wait(self, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
+        """Await ``awaitable``; ``TimeoutError`` when it takes too long."""
+        coro = awaitable if asyncio.iscoroutine(awaitable) else _awaited(awaitable)
+        try:
+            waits_for = coro.send(None)
+        except StopIteration as stop:
+            return stop.value
+        task = asyncio.current_task(self._loop)
+        deadline = _Deadline(task, self._loop.time() + self._seconds)
+        self._armed[deadline] = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline.when, self._expire)
+        try:
+            return (yield from _driven(coro, waits_for))
+        except asyncio.CancelledError:
+            if deadline.take_back():  # cancelled by us, and by nobody else
+                self._counters.timeouts += 1
+                raise TimeoutError(f"no answer within {self._seconds} s") from None
+            raise
+        finally:
+            self._armed.pop(deadline, None)
+            deadline.take_back()  # the call may have made something else of it; there may be others
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        while self._armed:
+            deadline = next(iter(self._armed))
+            if deadline.when > now:
+                self._timer = self._loop.call_at(deadline.when, self._expire)
+                return
+            del self._armed[deadline]
+            deadline.expire()
+
+
+class _Deadline:
+    __slots__ = ("_expired", "_task", "when")
+
+    def __init__(self, task: asyncio.Task[Any] | None, when: float) -> None:
+        self._task = cast(asyncio.Task[Any], task)  # a call is always driven by one
+        self.when = when
+        self._expired = False
+
+    def expire(self) -> None:
+        self._expired = True
+        self._task.cancel()
+
+    def take_back(self) -> bool:
+        """Withdraw the cancellation, once, if there was one; whether nobody else asked for one."""
+        if not self._expired:
+            return False
+        self._expired = False
+        return self._task.uncancel() <= 0
+
+
+@types.coroutine
+def _driven(coro: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    # Drives on a coroutine that was suspended and yielded waits_for.
+    while True:
+        try:
+            argument = yield waits_for
+        except BaseException as raised:
+            step: Callable[[Any], Any] = coro.throw
+            argument = raised
+        else:
+            step = coro.send
+        try:
+            waits_for = step(argument)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            del argument
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def guarded(
+    fn: Callable[..., Awaitable[Any]],
+    options: CallOptions,
+    loop: asyncio.AbstractEventLoop,
+    counters: Counters,
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` with what ``options`` say about time-outs, retries and failures."""
+    deadlines = None
+    if options.timeout is not None:
+        deadlines = Deadlines(loop, options.timeout, counters)
+    retry, to_null = options.retry, options.on_failure == "null"
+    if deadlines is None and retry is None and not to_null:
+        return fn
+    attempts = 1 if retry is None else 1 + retry.times
+
+    async def call(*args: Any) -> Any:
+        attempt = 1
+        while True:
+            try:
+                awaitable = fn(*args)
+                return await (awaitable if deadlines is None else deadlines.wait(awaitable))
+            except Exception as error:
+                if retry is None or attempt >= attempts or not isinstance(error, retry.on):
+                    if to_null:
+                        counters.failures += 1
+                        return None
+                    if attempt > 1:
+                        told = noted(error, f"this was attempt {attempt} of {attempts}")
+                        if told is not error:
+                            raise told from error
+                    raise
+            counters.retries += 1
+            await asyncio.sleep(retry.delay(attempt))
+            attempt += 1
+
+    return call
+
+
+class ThreadedCalls:
+    """Makes calls of a sync function awaitable, on up to ``size`` threads, started as needed."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        size: int,
+        loop: asyncio.AbstractEventLoop,
+        group: ThreadGroup,
+    ) -> None:
+        self._fn = fn
+        self._size = size
+        self._loop = loop
+        self._group = group
+        self._label = label_of(fn)
+        self._work: queue.SimpleQueue[tuple[asyncio.Future[Any], tuple[Any, ...]] | None]
+        self._work = queue.SimpleQueue()  # bounded by the window in front of it
+        self._outcomes: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._notified = False
+        self._threads = 0
+        self._open = 0
+        self._closed = False
+
+    def __call__(self, *args: Any) -> asyncio.Future[Any]:
+        """Start a call; the loop's thread only."""
+        future = self._loop.create_future()
+        self._open += 1
+        if self._open > self._threads and self._threads < self._size:
+            self._add_thread()
+        self._work.put((future, args))
+        return future
+
+    def _add_thread(self) -> None:
+        try:
+            self._group.start(self._run, f"call-{self._threads + 1}")
+        except RuntimeError:  # no more threads to be had: those that run will do
+            if not self._threads:
+                raise
+            self._size = self._threads
+        else:
+            self._threads += 1
+
+    def close(self) -> None:
+        """Start nothing more; the threads end. A call under way ends in its own time."""
+        self._closed = True
+        for _ in range(self._threads):
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (job := self._work.get()) is not None and not self._closed:
+            future, args = job
+            result: Any = None
+            failure: BaseException | None = None
+            try:
+                result = self._fn(*args)
+                if inspect.iscoroutine(result):
+                    result.close()
+                    raise TypeError(
+                        f"{self._label} returned a coroutine; make it 'async def' itself, "
+                        "so that it is run on the loop"
+                    )
+            except Exception as raised:
+                failure = raised
+            except BaseException as raised:  # SystemExit and its like would end the loop
+                failure = _wrapped(self._label, raised)
+            if isinstance(failure, StopIteration):  # which no future can carry
+                failure = _wrapped(self._label, failure)
+            self._outcomes.append((future, result, failure))
+            del job, future, args, result, failure
+            if not self._notified:
+                self._notified = True
+                try:
+                    self._loop.call_soon_threadsafe(self._deliver)
+                except RuntimeError:  # the loop is closed: nobody waits any more
+                    return
+
+    def _deliver(self) -> None:
+        self._notified = False
+        while self._outcomes:
+            future, result, failure = self._outcomes.popleft()
+            self._open -= 1
+            if future.done():
+                continue
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(result)
+
+
+def _wrapped(label: str, cause: BaseException) -> RuntimeError:
+    wrapper = RuntimeError(f"{label} raised {type(cause).__name__}")
+    wrapper.__cause__ = cause
+    return wrapper
+
+
+class Client:
+    """What the ``using`` factory gives: entered once per partition, on the loop, and left there."""
+
+    def __init__(self, factory: Callable[[], Any] | None) -> None:
+        self._factory = factory
+        self._stack = AsyncExitStack()
+
+    async def open(self) -> tuple[Any, ...]:
+        """Enter the context manager and return what it gives; nothing, if there is no factory."""
+        factory = self._factory
+        if factory is None:
+            return ()
+        manager = factory()
+        kind = type(manager)
+        if hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__"):
+            return (await self._stack.enter_async_context(manager),)
+        if hasattr(kind, "__enter__") and hasattr(kind, "__exit__"):
+            return (self._stack.enter_context(manager),)
+        raise TypeError(
+            f"using: {label_of(factory)} gave {kind.__name__}, which is no (async) context manager"
+        )
+
+    async def close(self, failure: BaseException | None) -> None:
+        """Leave it, if it was entered; it is told of ``failure`` and cannot swallow it."""
+        if failure is None:
+            await self._stack.aclose()
+        else:
+            await self._stack.__aexit__(type(failure), failure, failure.__traceback__)

@@ -1,0 +1,97 @@
+"""What a partition at work counts, and how it becomes a file that the driver reads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+import uuid
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Final
+
+from rstreams_fast.spark.metrics import FILE_SUFFIX, Metrics, StageMetrics
+
+__all__ = ["Counters", "MetricsWriter", "task_context"]
+
+WRITE_SECONDS: Final = 0.2
+"""How long a file may be behind."""
+
+
+def task_context() -> Any:
+    """Return Spark's ``TaskContext``; ``None`` where no Spark task runs."""
+    # Only a worker has one, and there pyspark is imported already.
+    module = sys.modules.get("pyspark.taskcontext")
+    return None if module is None else module.TaskContext.get()
+
+
+class Counters(StageMetrics):
+    """The metrics of the partition at work. Each count has one thread that writes it."""
+
+    def __init__(self, stage: str, key: str) -> None:
+        super().__init__(stage=stage, key=key)
+        self.started = time.time()
+        self._begin = time.monotonic()
+        if (context := task_context()) is not None:
+            self.spark_stage = context.stageId()
+            self.partition = context.partitionId()
+            self.attempt = context.attemptNumber()
+            self.task = context.taskAttemptId()
+
+    def hold(self, batches: int, rows: int, size: int) -> None:
+        """Count what was read, or, with negative numbers, what was released."""
+        if batches > 0:
+            self.batches_in += batches
+            self.rows_in += rows
+        self.buffered_batches += batches
+        self.buffered_rows += rows
+        self.buffered_bytes += size
+        self.max_buffered_batches = max(self.max_buffered_batches, self.buffered_batches)
+        self.max_buffered_rows = max(self.max_buffered_rows, self.buffered_rows)
+        self.max_buffered_bytes = max(self.max_buffered_bytes, self.buffered_bytes)
+
+    def emit(self, rows: int) -> None:
+        """Count a batch that leaves."""
+        self.rows_out += rows
+        self.batches_out += 1
+
+    def snapshot(self) -> StageMetrics:
+        """Return a copy as of now."""
+        self.updated = time.time()
+        self.seconds = time.monotonic() - self._begin
+        return StageMetrics(**{f.name: getattr(self, f.name) for f in fields(StageMetrics)})
+
+
+class MetricsWriter:
+    """Writes a partition's counters to its file; nothing when no metrics were asked for."""
+
+    def __init__(self, metrics: Metrics | None, counters: Counters) -> None:
+        self.counters = counters
+        self._file: Path | None = None
+        self._due = 0.0
+        if metrics is not None:
+            # Nothing else tells two runs in one task apart: coalesce gives it several partitions,
+            # and a plan may have the same stage twice.
+            self._file = Path(metrics.path) / f"{counters.key}-{uuid.uuid4().hex}{FILE_SUFFIX}"
+
+    @property
+    def wanted(self) -> bool:
+        """Whether metrics were asked for."""
+        return self._file is not None
+
+    def write_if_due(self) -> None:
+        """Write if the file is behind by more than ``WRITE_SECONDS``."""
+        if self._file is not None and time.monotonic() >= self._due:
+            self.write()
+
+    def write(self) -> None:
+        """Write now. A directory that is gone is no error: metrics never fail a job."""
+        if self._file is None:
+            return
+        self._due = time.monotonic() + WRITE_SECONDS
+        aside = self._file.with_suffix(f".{os.getpid()}.tmp")
+        with contextlib.suppress(OSError):
+            aside.write_text(json.dumps(asdict(self.counters.snapshot())), encoding="utf-8")
+            aside.replace(self._file)

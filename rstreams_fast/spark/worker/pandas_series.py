@@ -1,0 +1,75 @@
+"""Keys and results as pandas Series, where Spark has no Arrow UDFs (before 4.1).
+
+A key is an array of one element, or of none for null; so is a result.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import zoneinfo
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rstreams_fast.spark.worker.conversions import PythonColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["run_on_series"]
+
+
+def run_on_series(
+    run: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[tuple[pd.Series, ...]]
+) -> Iterator[pd.Series]:
+    """Yield a Series for each array of ``run``; the last of the inputs says what the keys are."""
+    import pandas as pd
+
+    outputs = run(map(_keys_of, batches))
+    try:
+        for array in outputs:
+            values = array.to_pylist(maps_as_pydicts="strict")
+            yield pd.Series([[] if value is None else [value] for value in values], dtype=object)
+    finally:
+        outputs.close()  # type: ignore[attr-defined]
+
+
+def _keys_of(series: tuple[pd.Series, ...]) -> Any:
+    *keys, kinds = series
+    zone, *types = kinds.iloc[0].split("|") if len(kinds) else ("UTC", *("" for _ in keys))
+    columns = []
+    for key, kind in zip(keys, types, strict=True):
+        own_zone = _zone(zone) if kind == "timestamp" else None
+        columns.append(
+            PythonColumn([_plain(one[0], own_zone) if len(one) else None for one in key])
+        )
+    return columns[0] if len(columns) == 1 else tuple(columns)
+
+
+def _zone(name: str) -> dt.tzinfo:
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):  # "+01:00"
+        sign, hours, minutes = name[-6], int(name[-5:-3]), int(name[-2:])
+        offset = dt.timedelta(hours=hours, minutes=minutes)
+        return dt.timezone(-offset if sign == "-" else offset)
+
+
+def _plain(value: Any, zone: dt.tzinfo | None = None) -> Any:
+    """Return what Arrow would have given: no numpy, no pandas."""
+    import numpy as np
+    import pandas as pd
+
+    if isinstance(value, np.datetime64):
+        value = pd.Timestamp(value)
+    elif isinstance(value, np.timedelta64):
+        value = pd.Timedelta(value)
+    if isinstance(value, pd.Timestamp):
+        moment = value.to_pydatetime(warn=False)
+        return moment if zone is None else moment.replace(tzinfo=zone)
+    if isinstance(value, pd.Timedelta):
+        return value.to_pytimedelta()
+    if isinstance(value, np.ndarray | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {_plain(key): _plain(one) for key, one in value.items()}
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,458 @@
+"""The pump of calls: a loop on a thread of its own, between a source of items and a sink.
+
+Three threads and two rings serve one partition::
+
+    Spark's iterator -> read-ahead -> [ring, byte budget] -> pump: CallWindow -> [ring] -> main
+
+No thread waits while it holds what another one needs: the loop never blocks, the other two park on
+their ring. The main thread alone yields to Spark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from rstreams_fast.core import CallWindow, SpscRing
+from rstreams_fast.errors import RingClosed
+from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded, noted
+from rstreams_fast.spark.worker.partition import Partition
+from rstreams_fast.spark.worker.read_ahead import ByteLease
+from rstreams_fast.spark.worker.threads import CLOSE_SECONDS
+
+__all__ = ["OUTPUT_BATCHES", "REPORT_SECONDS", "CallPump", "Output", "Sink", "Source"]
+
+OUTPUT_BATCHES: Final = 4
+"""Output batches between the pump and the main thread."""
+
+RESULTS_PER_TAKE: Final = 1024
+"""Results taken from the window at once."""
+
+WORK_PER_TURN: Final = 4096
+"""Calls and results handled before the loop looks after its sockets and timers again."""
+
+FLUSH_SECONDS: Final = 0.1
+"""How long a result may wait for others to leave with."""
+
+REPORT_SECONDS: Final = 0.2
+"""How often the metrics are brought up to date."""
+
+STOP_SECONDS: Final = CLOSE_SECONDS * 0.75
+"""How long cancelled calls and the ``using`` manager have to end when the pump is stopped."""
+
+LAST_SECONDS: Final = 0.1
+"""How long what is still there after that has to end."""
+
+
+class Output(NamedTuple):
+    """What leaves for Spark, and the lease to release when it has left."""
+
+    batch: Any
+    rows: int
+    lease: ByteLease | None
+
+
+class Source(Protocol):
+    """What the pump makes calls for. The loop's thread calls it."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether there are no items any more."""
+
+    def next_items(self) -> list[Any] | None:
+        """Return the items of the next calls; ``None``: there are none now, or ever.
+
+        An empty list: nothing to call, but something moved, and there may be more.
+        """
+
+    def name_of(self, item: Any) -> str:
+        """Say what a call was made for, in words for a failure's note."""
+
+
+class Sink(Protocol):
+    """What becomes of the results. The loop's thread calls it."""
+
+    @property
+    def outputs(self) -> deque[Output]:
+        """What is ready to leave; while there is anything, no results are put."""
+
+    @property
+    def most_pending(self) -> int:
+        """How many results may be waited for at once."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are results that ``flush`` would let leave."""
+
+    def put(self, results: list[Any]) -> None:
+        """Take results from the window; append to ``outputs`` what is ready."""
+
+    def flush(self) -> None:
+        """Append to ``outputs`` what would otherwise wait for more results."""
+
+    def check_end(self) -> None:
+        """Raise if input and output do not agree now that all is done: nothing is lost silently."""
+
+
+class CallPump:
+    """Makes the calls of one partition: items of the source in, results to the sink.
+
+    All but ``outputs`` and ``stop`` belongs to the loop's thread.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        options: CallOptions,
+        source: Source,
+        sink: Sink,
+        *,
+        wrap: Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
+        | None = None,
+        **window: bool,
+    ) -> None:
+        """``wrap`` is put around the function; ``window`` are further words for its window."""
+        self._partition = partition
+        self._read_ahead = partition.read_ahead
+        self._counters = partition.counters
+        self._writer = partition.writer
+        self._options = options
+        self._source = source
+        self._sink = sink
+        self._wrap = wrap
+        self._window_words = window
+        self._loop = asyncio.new_event_loop()
+        self._executor = ThreadPoolExecutor(
+            initializer=partition.threads.adopt, thread_name_prefix="rstreams-executor"
+        )
+        self._client = Client(options.using)
+        self._pool: ThreadedCalls | None = None
+        self._window: CallWindow | None = None
+        self._items: list[Any] = []
+        self._next_item = 0
+        self._out = SpscRing(OUTPUT_BATCHES)
+        self._out_waiting = False
+        """The loop waits for room in ``_out``: the main thread wakes it."""
+        self._failure: BaseException | None = None
+        """What the main thread has to raise."""
+        self._finishing = False
+        self._stopping = False
+        self._stopped_at = 0.0
+        self._ended = False
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._state = "waiting_upstream"
+        self._since = time.monotonic()
+        self._counters.concurrency = options.concurrency
+        self._read_ahead.on_batch = self._wake
+
+    # -- the main thread's side --------------------------------------------------------------------
+
+    def outputs(self, first: list[Any]) -> Iterator[Any]:
+        """Run the pump and yield what comes out; ``first`` holds the first batch."""
+        with self._partition.at_work(first, self.stop):
+            self._partition.threads.start(self._run, "loop")
+            while self._failure is None:
+                try:
+                    output: Output = self._out.get()
+                except RingClosed:
+                    break
+                if self._out_waiting:
+                    self._out_waiting = False
+                    self._wake()
+                self._counters.emit(output.rows)
+                lease = output.lease
+                yield output.batch
+                del output
+                if lease is not None:
+                    self._partition.budget.release(lease)
+            if self._failure is not None:
+                raise self._failure
+
+    def stop(self) -> None:
+        """Cancel everything and end; a NOP once the loop has ended. Any thread may call."""
+        self._call_soon(self._stop)
+
+    def _wake(self) -> None:
+        self._call_soon(self._pump)
+
+    def _call_soon(self, what: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # closed: nothing left to do
+            self._loop.call_soon_threadsafe(what)
+
+    # -- the loop's life ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Body of the loop's thread."""
+        try:
+            self._loop.set_default_executor(self._executor)
+            self._loop.call_soon(self._open)
+            self._run_until_ended()
+            self._tidy_up()
+        except BaseException as raised:
+            self._set_failure(raised)
+        finally:
+            self._loop.close()
+            self._out.close()
+
+    def _run_until_ended(self) -> None:
+        while not self._ended:
+            try:
+                self._loop.run_forever()
+            except BaseException as raised:  # SystemExit and its like leave through the loop
+                self._fail(raised)
+            else:
+                if not self._ended:
+                    label = self._counters.stage
+                    self._fail(RuntimeError(f"{label} stopped the loop, which is the stage's"))
+
+    def _end(self) -> None:
+        self._ended = True
+        self._loop.stop()
+
+    def _open(self) -> None:
+        if self._writer.wanted:
+            self._report()
+        opening = self._loop.create_task(self._client.open())
+        opening.add_done_callback(self._opened)
+
+    def _opened(self, opening: asyncio.Task[tuple[Any, ...]]) -> None:
+        if opening.cancelled():
+            self._fail(RuntimeError("using: the context manager was cancelled while it opened"))
+        elif (failure := opening.exception()) is not None:
+            self._fail(noted(failure, "raised by the context manager given by 'using'"))
+        elif not self._stopping:
+            try:
+                self._window = self._make_window(opening.result())
+            except Exception as raised:
+                self._fail(raised)
+            else:
+                self._pump()
+
+    def _make_window(self, opened: tuple[Any, ...]) -> CallWindow:
+        options = self._options
+        fn: Callable[..., Awaitable[Any]] = options.fn
+        if not options.is_async:
+            threads = self._partition.threads
+            fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
+        fn = guarded(fn, options, self._loop, self._counters)
+        if opened:
+            fn = partial(fn, *opened)
+        return CallWindow(
+            fn if self._wrap is None else self._wrap(fn),
+            loop=self._loop,
+            on_ready=self._pump,
+            concurrency=options.concurrency,
+            capacity=options.window_rows,
+            **self._window_words,
+        )
+
+    def _fail(self, failure: BaseException) -> None:
+        self._set_failure(failure)
+        self._stop()
+
+    def _set_failure(self, failure: BaseException) -> None:
+        if self._failure is None:
+            self._failure = failure
+            self._out.close()
+
+    def _stop(self) -> None:
+        """Cancel the calls; when they have ended, leave ``using``; then end the loop."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._stopped_at = self._loop.time()
+        self._read_ahead.cancel()
+        if self._window is not None:
+            self._window.cancel()
+        self._close_pool()
+        self._loop.call_later(STOP_SECONDS, self._end)
+        self._check_stopped()
+
+    def _check_stopped(self) -> None:
+        if self._window is not None:
+            self._window.take(0)  # so that on_ready is called again
+            if self._window.running:
+                return
+        self._finish()
+
+    def _finish(self) -> None:
+        """All is done, or stopped: leave ``using``, then end the loop."""
+        if self._finishing:
+            return
+        self._finishing = True
+        self._close_pool()
+        closing = self._loop.create_task(self._client.close(self._failure))
+        closing.add_done_callback(self._closed)
+
+    def _closed(self, closing: asyncio.Task[None]) -> None:
+        if closing.cancelled():
+            if not self._stopping:
+                self._set_failure(
+                    RuntimeError("using: the context manager was cancelled while it closed")
+                )
+        elif (failure := closing.exception()) is not None:
+            self._set_failure(noted(failure, "raised by the context manager given by 'using'"))
+        self._end()
+
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+    def _tidy_up(self) -> None:
+        """End what the user's clients left on the loop, as far as it wants to end."""
+        self._close_pool()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        since = self._stopped_at if self._stopping else self._loop.time()
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        self._wait_for(left, since)
+        self._wait_for({self._loop.create_task(self._loop.shutdown_asyncgens())}, since)
+        for task in asyncio.all_tasks(self._loop):
+            # It refused to end, and never runs again; no need for asyncio to say so on stderr.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    def _wait_for(self, tasks: set[asyncio.Task[Any]], since: float) -> None:
+        if tasks:
+            patience = max(LAST_SECONDS, since + STOP_SECONDS - self._loop.time())
+            self._loop.run_until_complete(asyncio.wait(tasks, timeout=patience))
+
+    # -- results out, items in, until neither moves ------------------------------------------------
+
+    def _pump(self) -> None:
+        try:
+            if self._stopping:
+                self._check_stopped()
+            elif self._window is not None and not self._finishing:
+                self._step(self._window)
+        except BaseException as raised:
+            self._fail(raised)
+            if not isinstance(raised, Exception):
+                raise
+
+    def _step(self, window: CallWindow) -> None:
+        done = 0
+        while True:
+            taken = 0
+            if self._hand_over():
+                results = window.take(RESULTS_PER_TAKE)
+                taken = len(results)
+                self._sink.put(results)
+                self._hand_over()
+            if window.failure is not None:
+                self._account(window)
+                self._fail(self._call_failed(*window.failure))
+                return
+            submitted = self._submit(window)
+            done += taken + submitted
+            if not taken and not submitted and window.failure is None:
+                break
+            if done >= WORK_PER_TURN:
+                self._loop.call_soon(self._pump)
+                break
+        self._account(window)
+        self._look_ahead(window)
+
+    def _submit(self, window: CallWindow) -> int:
+        """Make calls while there are room and items; return how many, or that anything moved."""
+        limit = self._sink.most_pending
+        if self._next_item == len(self._items):
+            if window.pending >= limit:
+                return 0
+            items = self._source.next_items()
+            if items is None:
+                return 0
+            self._items, self._next_item = items, 0
+            if not items:
+                return 1
+        items, start = self._items, self._next_item
+        if limit < window.capacity:
+            room = max(limit - window.pending, 0 if window.pending else 1)
+            taken = window.submit_many(items[start : start + room])
+        else:
+            taken = window.submit_many(items, start)
+        self._next_item += taken
+        if self._next_item == len(items):
+            self._items, self._next_item = [], 0  # they are not kept any longer
+        return taken
+
+    def _call_failed(self, item: Any, error: BaseException) -> BaseException:
+        label = self._counters.stage
+        if isinstance(error, asyncio.CancelledError):  # which would look like our own
+            cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
+            cancelled.__cause__ = error
+            error = cancelled
+        return noted(error, f"raised by {label} for {self._source.name_of(item)}")
+
+    def _look_ahead(self, window: CallWindow) -> None:
+        """After a step: flush what would wait for nothing; see the end."""
+        sink = self._sink
+        if window.pending == 0 and not self._items:
+            if sink.waiting and not sink.outputs:
+                sink.flush()
+                self._hand_over()
+            if self._source.ended and not sink.outputs and not sink.waiting:
+                if self._read_ahead.error is not None:
+                    self._fail(self._read_ahead.error)
+                else:
+                    sink.check_end()
+                    self._finish()
+                return
+        if self._flush_timer is None and sink.waiting:
+            self._flush_timer = self._loop.call_later(FLUSH_SECONDS, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_timer = None
+        if self._stopping or self._finishing:
+            return
+        try:
+            if not self._sink.outputs:
+                self._sink.flush()
+        except Exception as raised:
+            self._fail(raised)
+        else:
+            self._pump()
+
+    def _hand_over(self) -> bool:
+        """Put what is ready into the ring; ``False`` when it is full."""
+        outputs = self._sink.outputs
+        while outputs:
+            if not self._out.offer(outputs[0]):
+                self._out_waiting = True
+                if not self._out.offer(outputs[0]):  # room made before it could be seen
+                    return False
+                self._out_waiting = False
+            outputs.popleft()
+        return True
+
+    # -- metrics -----------------------------------------------------------------------------------
+
+    def _account(self, window: CallWindow) -> None:
+        counters = self._counters
+        counters.calls = window.started
+        counters.running = window.running
+        counters.max_running = window.max_running
+        counters.pending = window.pending
+        counters.max_pending = window.max_pending
+        if self._sink.outputs:
+            state = "waiting_downstream"
+        elif not self._source.ended and not self._items:
+            state = "waiting_upstream"
+        else:
+            state = "waiting_function"
+        now = time.monotonic()
+        setattr(counters, self._state, getattr(counters, self._state) + now - self._since)
+        self._state, self._since = state, now
+
+    def _report(self) -> None:
+        if self._window is not None and not (self._stopping or self._finishing):
+            self._account(self._window)
+        self._writer.write_if_due()
+        self._loop.call_later(REPORT_SECONDS, self._report)

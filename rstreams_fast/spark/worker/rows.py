@@ -1,0 +1,497 @@
+"""A stage of calls, row by row: where ``lookup`` and ``enrich`` get keys and put results."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.conversions import Columns, keys_of, shorten
+from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.partition import Partition, first_of
+from rstreams_fast.spark.worker.pump import CallPump, Output
+from rstreams_fast.spark.worker.read_ahead import ByteLease
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["SUB_BATCH_ROWS", "Layout", "run_rows"]
+
+SUB_BATCH_ROWS: Final = 1024
+"""Rows whose results leave together, at most."""
+
+RESULTS_SHARE: Final = 8
+"""Sub-batches shrink when the results of one would take more than this part of the byte budget."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How keys are found in an input, and what becomes of the results.
+
+    With ``on`` the inputs are record batches: the keys are the columns named there (all, if
+    empty), and the results are appended. Without, they are arrays or tuples of arrays, which are
+    the keys, and outputs are arrays.
+    """
+
+    on: tuple[str, ...] | None
+    names: tuple[str, ...]
+    types: tuple[pa.DataType, ...]
+    argument: str = "output"
+    """Where the names were declared."""
+
+    def count(self, batch: Any) -> int:
+        """Return the rows of an input."""
+        if isinstance(batch, tuple):
+            return len(batch[0])
+        return len(batch) if self.on is None else int(batch.num_rows)
+
+    def keys(self, batch: Any) -> Sequence[pa.Array]:
+        """Return the key columns of an input."""
+        if self.on is None:
+            return batch if isinstance(batch, tuple) else (batch,)
+        names = batch.schema.names
+        if taken := [name for name in self.names if name in names]:
+            raise ValueError(
+                f"{self.argument}: there is a column {', '.join(taken)} already; "
+                f"there are {', '.join(names)}"
+            )
+        if missing := [name for name in self.on if name not in names]:
+            raise ValueError(f"on: no column {', '.join(missing)}; there are {', '.join(names)}")
+        return [batch.column(name) for name in self.on] if self.on else list(batch.columns)
+
+    def key_name(self, batch: Any, index: int) -> str:
+        """Name a key column of an input for a message."""
+        if self.on is None:
+            return f"number {index + 1}"  # more is not told
+        return repr(self.on[index] if self.on else batch.schema.names[index])
+
+    def output(self, rows: Any, arrays: list[pa.Array]) -> Any:
+        """Return the output for the input ``rows`` and the result columns."""
+        import pyarrow as pa
+
+        if self.on is None:
+            return arrays[0]
+        return pa.RecordBatch.from_arrays(
+            [*rows.columns, *arrays], names=[*rows.schema.names, *self.names]
+        )
+
+    def key_text(self, key: Any) -> str:
+        """Name a key for a message."""
+        if self.on and len(self.on) == 1:
+            return f"the key {self.on[0]}={shorten(key)}"
+        if self.on and isinstance(key, tuple) and len(key) == len(self.on):
+            pairs = zip(self.on, key, strict=True)
+            return f"the key {', '.join(f'{name}={shorten(value)}' for name, value in pairs)}"
+        return f"the key {shorten(key)}"
+
+
+class _Batch:
+    """An input whose rows have not all left yet."""
+
+    __slots__ = ("keys", "lease", "left", "rows", "total")
+
+    def __init__(self, rows: Any, keys: Sequence[Any], total: int, lease: ByteLease) -> None:
+        self.rows: Any = rows
+        self.keys = keys
+        self.total = total
+        self.left = total
+        self.lease = lease
+
+
+class _Chunk:
+    """Rows ``start`` to ``start + rows`` of a batch: what is converted at once.
+
+    ``keys`` are those of its calls. ``valid``, if some rows have no call, says which have one.
+    """
+
+    __slots__ = ("batch", "keys", "keys_out", "positions", "results", "rows", "rows_out", "start")
+
+    def __init__(
+        self, batch: _Batch, start: int, rows: int, keys: list[Any], valid: pa.Array | None
+    ) -> None:
+        self.batch = batch
+        self.start = start
+        self.rows = rows
+        self.keys = keys
+        self.positions: Any = None
+        """For every row the place of its key among the keys, or null; ``None``: the same."""
+        if valid is not None:
+            import pyarrow.compute as pc
+
+            numbered = pc.subtract(pc.cumulative_sum(valid.cast("int64")), 1)
+            self.positions = pc.if_else(valid, numbered, None)
+        # What an ordered sink knows of it.
+        self.results: list[Any] = []
+        self.keys_out = 0
+        self.rows_out = 0
+
+    @property
+    def missing(self) -> int:
+        """How many results are waited for."""
+        return len(self.keys) - self.keys_out - len(self.results)
+
+
+# -- from batches to keys --------------------------------------------------------------------------
+
+
+class KeySource:
+    """The items of calls, converted from the inputs chunk by chunk; each chunk goes to the sink."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        options: CallOptions,
+        layout: Layout,
+        sink: _RowSink,
+        spread: bool,
+    ) -> None:
+        self._read_ahead = partition.read_ahead
+        self._budget = partition.budget
+        self._counters = partition.counters
+        self._skip_nulls = options.on_null == "skip"
+        self._layout = layout
+        self._columns = sink.columns
+        self._sink = sink
+        self._spread = spread
+        self._most_rows = options.window_rows + SUB_BATCH_ROWS
+        self._batch: _Batch | None = None  # the one whose keys are being converted
+        self._next_row = 0
+
+    @property
+    def ended(self) -> bool:
+        return self._read_ahead.ended
+
+    def next_items(self) -> list[Any] | None:
+        if self._columns.rows_in_work >= self._most_rows:
+            return None
+        batch = self._next_batch()
+        if batch is None:
+            return None
+        chunk = self._next_chunk(batch)
+        self._columns.rows_in_work += chunk.rows
+        return self._sink.expect(chunk)
+
+    def name_of(self, item: Any) -> str:
+        return self._layout.key_text(self._sink.key_of(item))
+
+    def _next_batch(self) -> _Batch | None:
+        while self._batch is None or self._next_row == self._batch.total:
+            self._batch = None
+            self._next_row = 0
+            found = self._read_ahead.poll()
+            if found is None:
+                return None
+            rows, lease = found
+            total = self._layout.count(rows)
+            if total:
+                self._batch = _Batch(rows, self._layout.keys(rows), total, lease)
+            else:
+                self._budget.release(lease)
+        return self._batch
+
+    def _next_chunk(self, batch: _Batch) -> _Chunk:
+        """Convert the keys of the next rows."""
+        import pyarrow.compute as pc
+
+        start = self._next_row
+        rows = min(self._columns.chunk_rows, batch.total - start)
+        self._next_row = start + rows
+        arrays = [array.slice(start, rows) for array in batch.keys]
+        valid = None
+        if self._skip_nulls:
+            for array in arrays:
+                if array.null_count:
+                    mask = array.is_valid()
+                    valid = mask if valid is None else pc.and_(valid, mask)
+        if valid is not None:
+            arrays = [array.filter(valid) for array in arrays]
+            self._counters.skipped += rows - len(arrays[0])
+        lists = [
+            keys_of(array, self._layout.key_name(batch.rows, index))
+            for index, array in enumerate(arrays)
+        ]
+        keys = list(zip(*lists, strict=True)) if self._spread else lists[0]
+        if self._next_row == batch.total:
+            batch.keys = ()
+            if self._layout.on is None:
+                # Only the keys came, and they are converted: nothing of the input is held any more.
+                batch.rows = None
+                self._budget.release(batch.lease)
+        return _Chunk(batch, start, rows, keys, valid)
+
+
+# -- from results to batches -----------------------------------------------------------------------
+
+
+class ResultColumns:
+    """Turns results into columns, and lets them leave with their rows; bounds them by bytes."""
+
+    def __init__(self, options: CallOptions, layout: Layout, counters: Counters) -> None:
+        self._options = options
+        self.layout = layout
+        self._columns = Columns(layout.names, layout.types)
+        self._counters = counters
+        self.outputs: deque[Output] = deque()
+        self.rows_in_work = 0  # converted, and not yet among the outputs
+        self.chunk_rows = SUB_BATCH_ROWS
+        self.most_pending = options.window_rows
+
+    def arrays(self, results: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
+        """Return the result columns; ``key_at`` gives the key of a result for a message."""
+        layout = self.layout
+        arrays = self._columns.arrays(results, lambda index: layout.key_text(key_at(index)))
+        if results:
+            nulls = arrays[0].null_count if len(arrays) == 1 else results.count(None)
+            self._counters.nulls += nulls
+            self._learn(sum(array.nbytes for array in arrays) / len(results))
+        return arrays
+
+    def _learn(self, bytes_per_row: float) -> None:
+        """Keep few results when they are large: as many as the byte budget would hold."""
+        options = self._options
+        self.most_pending = options.window_rows
+        self.chunk_rows = SUB_BATCH_ROWS
+        fitting = int(options.max_buffer_bytes / max(bytes_per_row, 1))
+        if fitting < self.most_pending:
+            self.most_pending = max(options.concurrency, fitting)
+            self.chunk_rows = max(1, min(SUB_BATCH_ROWS, fitting // RESULTS_SHARE))
+
+    def emit(self, batch: _Batch, rows: Any, count: int, arrays: list[pa.Array]) -> None:
+        """Let ``rows`` of a batch leave with their result columns."""
+        batch.left -= count
+        self.rows_in_work -= count
+        lease = None
+        if batch.left == 0 and self.layout.on is not None:
+            lease = batch.lease  # released when the main thread has handed these rows on
+        self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
+
+    def check_end(self) -> None:
+        """Raise if rows are missing."""
+        if self.rows_in_work:
+            raise RuntimeError(f"{self.rows_in_work} rows were not handed on; this is a bug")
+
+
+class _RowSink(Protocol):
+    columns: ResultColumns
+
+    def expect(self, chunk: _Chunk) -> list[Any]:
+        """Return the items of the calls for a chunk, whose results will come."""
+
+    def key_of(self, item: Any) -> Any:
+        """Return the key that an item stands for."""
+
+
+class _Sink:
+    """What the two sinks share: the pump's view of the columns."""
+
+    def __init__(self, columns: ResultColumns) -> None:
+        self.columns = columns
+        self.outputs = columns.outputs
+        self.check_end = columns.check_end
+
+    @property
+    def most_pending(self) -> int:
+        return self.columns.most_pending
+
+
+class OrderedSink(_Sink):
+    """Results leave in the order of the rows."""
+
+    def __init__(self, columns: ResultColumns) -> None:
+        super().__init__(columns)
+        self._expected: deque[_Chunk] = deque()
+
+    def expect(self, chunk: _Chunk) -> list[Any]:
+        self._expected.append(chunk)
+        return chunk.keys
+
+    def key_of(self, item: Any) -> Any:
+        return item
+
+    def put(self, results: list[Any]) -> None:
+        position = 0
+        while self._expected:
+            head = self._expected[0]
+            if missing := head.missing:
+                part = results[position : position + missing] if position else results[:missing]
+                position += len(part)
+                if head.results:
+                    head.results.extend(part)
+                else:
+                    head.results = part
+                if head.missing:
+                    return
+            self._expected.popleft()
+            self._emit_until(head, head.rows)
+
+    @property
+    def waiting(self) -> bool:
+        head = self._expected[0] if self._expected else None
+        return head is not None and (bool(head.results) or not head.missing)
+
+    def flush(self) -> None:
+        """Let the rows leave that need no result beyond those that are there."""
+        import pyarrow.compute as pc
+
+        self.put([])
+        if self.waiting:
+            head = self._expected[0]
+            end = head.keys_out + len(head.results)
+            if head.positions is not None:
+                end = pc.index(head.positions, end).as_py()
+            self._emit_until(head, end)
+
+    def _emit_until(self, chunk: _Chunk, end: int) -> None:
+        """Let the rows up to ``end`` of the chunk leave with its results so far."""
+        import pyarrow.compute as pc
+
+        columns, results, first, start = self.columns, chunk.results, chunk.keys_out, chunk.rows_out
+        arrays = columns.arrays(results, lambda index: chunk.keys[first + index])
+        count = end - start
+        if chunk.positions is not None:
+            own = pc.subtract(chunk.positions.slice(start, count), first)
+            arrays = [array.take(own) for array in arrays]
+        chunk.results = []
+        chunk.keys_out += len(results)
+        chunk.rows_out = end
+        rows = None
+        if columns.layout.on is not None:
+            rows = chunk.batch.rows.slice(chunk.start + start, count)
+        columns.emit(chunk.batch, rows, count, arrays)
+
+
+_Place = tuple[_Batch, int]  # a row of a batch
+_Completed = tuple[_Batch, int, Any, Any]  # batch, row, key, value
+
+
+class UnorderedSink(_Sink):
+    """Results leave as their calls finish. Every call carries the places of its rows along.
+
+    With ``dedupe`` the sharing is done here: the window could not say which row a shared result is
+    for. An item is ``(places, *key)``.
+    """
+
+    def __init__(self, columns: ResultColumns, spread: bool, dedupe: bool) -> None:
+        super().__init__(columns)
+        self._spread = spread
+        self._dedupe = dedupe
+        self._completed: list[_Completed] = []
+        self._sharing: dict[Any, list[_Place]] = {}
+
+    def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return ``fn`` for items: it takes the places, and gives them back with the result."""
+        sharing = self._sharing
+
+        async def call(
+            places: list[_Place], *key: Any
+        ) -> tuple[list[_Place], tuple[Any, ...], Any]:
+            try:
+                return places, key, await fn(*key)
+            finally:
+                if sharing:
+                    with contextlib.suppress(TypeError):
+                        del sharing[key]
+
+        return call
+
+    def expect(self, chunk: _Chunk) -> list[Any]:
+        import pyarrow.compute as pc
+
+        batch, start = chunk.batch, chunk.start
+        rows: Sequence[int] = range(chunk.rows)
+        if chunk.positions is not None:
+            rows = pc.indices_nonzero(chunk.positions.is_valid()).to_pylist()
+            for row in pc.indices_nonzero(chunk.positions.is_null()).to_pylist():
+                self._completed.append((batch, start + row, None, None))
+        keys = chunk.keys if self._spread else [(key,) for key in chunk.keys]
+        places = ((batch, start + row) for row in rows)
+        if not self._dedupe:
+            return [([place], *key) for place, key in zip(places, keys, strict=True)]
+        items = []
+        for place, key in zip(places, keys, strict=True):
+            try:
+                shared = self._sharing.get(key)
+                if shared is not None:
+                    shared.append(place)
+                    continue
+                own = self._sharing[key] = [place]
+            except TypeError:  # not hashable: it has no equals
+                own = [place]
+            items.append((own, *key))
+        return items
+
+    def key_of(self, item: Any) -> Any:
+        return self._key(item[1:])
+
+    def _key(self, key: tuple[Any, ...]) -> Any:
+        return key if self._spread else key[0]
+
+    def put(self, results: list[Any]) -> None:
+        completed = self._completed
+        for places, key, value in results:
+            completed.extend((batch, row, key, value) for batch, row in places)
+        if len(completed) >= self.columns.chunk_rows:
+            self.flush()
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._completed)
+
+    def flush(self) -> None:
+        import pyarrow as pa
+
+        completed, self._completed = self._completed, []
+        by_batch: dict[int, list[_Completed]] = {}
+        for entry in completed:
+            by_batch.setdefault(id(entry[0]), []).append(entry)
+        for entries in by_batch.values():
+            batch = entries[0][0]
+
+            def key_at(index: int, entries: list[_Completed] = entries) -> Any:
+                return self._key(entries[index][2])
+
+            arrays = self.columns.arrays([entry[3] for entry in entries], key_at)
+            places = pa.array([entry[1] for entry in entries], pa.int64())
+            self.columns.emit(batch, batch.rows.take(places), len(entries), arrays)
+
+
+def run_rows(
+    options: CallOptions, layout: Layout, key: str, upstream: Iterator[Any]
+) -> Iterator[Any]:
+    """Run a stage over one partition: a generator for the main thread."""
+    first = first_of(upstream, f"{options.label}: a key column")
+    if first is None:
+        return  # an empty partition starts no thread and opens nothing
+    partition = Partition(
+        upstream,
+        layout.count,
+        label=options.label,
+        key=key,
+        max_buffer_bytes=options.max_buffer_bytes,
+        metrics=options.metrics,
+    )
+    partition.counters.max_pending_rows = options.window_rows
+    spread = len(layout.keys(first)) > 1  # several keys: they are a tuple
+    columns = ResultColumns(options, layout, partition.counters)
+    if options.ordered:
+        ordered = OrderedSink(columns)
+        source = KeySource(partition, options, layout, ordered, spread)
+        pump = CallPump(partition, options, source, ordered, spread=spread, dedupe=options.dedupe)
+    else:
+        unordered = UnorderedSink(columns, spread, options.dedupe)
+        source = KeySource(partition, options, layout, unordered, spread)
+        pump = CallPump(
+            partition,
+            options,
+            source,
+            unordered,
+            wrap=unordered.wrap,
+            ordered=False,
+            spread=True,
+        )
+    held = [first]
+    del first, upstream
+    yield from pump.outputs(held)

@@ -1,0 +1,152 @@
+"""``stage`` in one partition: the stream of its batches, and what the user's stream gives."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast import Stream, from_publisher
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.errors import AlreadySubscribedError, RingClosed
+from rstreams_fast.spark.worker.conversions import conform
+from rstreams_fast.spark.worker.partition import Partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rstreams_fast.api import Subscriber
+
+__all__ = ["BATCHES_AHEAD", "built_stream", "run_stream"]
+
+BATCHES_AHEAD: Final = 2
+"""Output batches asked for before the last one has left."""
+
+PATIENCE_SECONDS: Final = 1.0
+"""How long a stream that keeps all it was given waits for more than the byte budget."""
+
+Build = Callable[[Stream[Any]], Stream[Any]]
+
+
+def run_stream(
+    build: Build, label: str, schema: pa.Schema, partition: Partition, held: list[Any]
+) -> Iterator[Any]:
+    """Yield what the stream that ``build`` makes gives; ``held`` is the first batch."""
+    counters = partition.counters
+    partition.read_ahead.patience = PATIENCE_SECONDS
+    source = _BatchPublisher(partition)
+    before = threading.enumerate()
+
+    def stop() -> None:
+        source.cancel()
+        # The stream was cancelled, which does not wait for what its threads are about.
+        partition.threads.adopt_streams(before)
+
+    with partition.at_work(held, stop):
+        stream = built_stream(build, from_publisher(source), label)
+        with stream.iterate(prefetch=BATCHES_AHEAD) as batches:
+            begin = time.monotonic()
+            for batch in batches:
+                piece = conform(batch, schema, label)
+                del batch
+                now = time.monotonic()
+                counters.waiting_function += max(0.0, now - begin - source.take_waited())
+                counters.emit(piece.num_rows)
+                partition.writer.write_if_due()
+                if piece.num_rows:
+                    yield piece
+                del piece
+                begin = time.monotonic()
+                counters.waiting_downstream += begin - now
+
+
+def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
+    """Return what ``build`` makes of ``batches``, checked."""
+    built = build(batches)
+    if not isinstance(built, Stream):
+        raise TypeError(f"build: {label} must return a Stream, got {type(built).__name__}")
+    return built
+
+
+class _BatchPublisher:
+    """The publisher of the batches that were read; its subscriber is served by one thread.
+
+    It pushes: a source that a stream pulls would block in the middle of a burst while upstream
+    says nothing, and keep back what the burst has given already. A batch is released when
+    nothing refers to it any more.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._demand = DemandCounter()
+        self._changed = threading.Condition()
+        self._subscribed = False
+        self._refused: Exception | None = None
+        self._waited = 0.0
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Serve ``subscriber``, the only one there is."""
+        if self._subscribed:
+            raise AlreadySubscribedError("the batches of a partition can be read once")
+        self._subscribed = True
+        subscriber.on_subscribe(self)
+        self._partition.threads.start(lambda: self._serve(subscriber), "source")
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more batches (§3.9)."""
+        with self._changed:
+            try:
+                self._demand.request(n)
+            except (TypeError, ValueError) as refused:
+                self._refused = refused
+            self._changed.notify()
+
+    def cancel(self) -> None:
+        """Ask for none any more; never blocks."""
+        self._partition.read_ahead.cancel()
+        with self._changed:
+            self._demand.cancel()
+            self._changed.notify()
+
+    def take_waited(self) -> float:
+        """Return the seconds spent waiting for upstream since the last time that was asked."""
+        with self._changed:
+            waited, self._waited = self._waited, 0.0
+        return waited
+
+    def _serve(self, subscriber: Subscriber[Any]) -> None:
+        try:
+            while self._may_deliver():
+                subscriber.on_next(self._take())
+        except RingClosed:
+            pass
+        if self._demand.cancelled:
+            return
+        failure = self._refused or self._partition.read_ahead.error
+        self._demand.terminate()
+        if failure is not None:
+            subscriber.on_error(failure)
+        else:
+            subscriber.on_complete()
+
+    def _may_deliver(self) -> bool:
+        """Wait for demand, and take one off; ``False`` when there is nothing to wait for."""
+        with self._changed:
+            while not self._demand.value and self._refused is None:
+                self._changed.wait()
+            if self._refused is not None or self._demand.value < 0:
+                return False
+            self._demand.fulfil(1)
+            return True
+
+    def _take(self) -> Any:
+        begin = time.monotonic()
+        batch, lease = self._partition.read_ahead.ring.get()
+        with self._changed:
+            waited = time.monotonic() - begin
+            self._waited += waited
+            self._partition.counters.waiting_upstream += waited
+        weakref.finalize(batch, self._partition.budget.release, lease).atexit = False
+        return batch

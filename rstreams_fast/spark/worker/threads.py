@@ -1,0 +1,82 @@
+"""The threads of a stage: few, with small stacks, and none that outlives its task."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Final
+
+__all__ = ["CLOSE_SECONDS", "ThreadGroup", "small_stack_thread"]
+
+CLOSE_SECONDS: Final = 2.0
+"""How long closing waits for the stage's threads."""
+
+STACK_BYTES: Final = 1 << 20
+"""Stack of a stage's thread: enough for Python code and C libraries, an eighth of the default."""
+
+_OF_STREAMS: Final = "rstreams-fast-"
+"""What the names of the threads that streams start begin with."""
+
+_TIMER: Final = "rstreams-fast-timer"
+"""The one of them that is no stream's own; it ends by itself."""
+
+_stack_size_lock = threading.Lock()
+
+
+def small_stack_thread(target: Callable[[], object], name: str) -> threading.Thread:
+    """Start a daemon thread with a small stack, in a copy of the caller's context.
+
+    Where the memory of a worker is limited (``spark.executor.pyspark.memory``), reserved stacks
+    count.
+    """
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(target,), name=name, daemon=True)
+    with _stack_size_lock:
+        before = threading.stack_size(STACK_BYTES)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(before)
+    return thread
+
+
+class ThreadGroup:
+    """Starts the threads of one partition, and waits for their end. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+
+    def start(self, target: Callable[[], object], name: str) -> None:
+        """Start a thread of the group."""
+        thread = small_stack_thread(target, f"rstreams-{name}")
+        with self._lock:
+            self._threads.append(thread)
+
+    def adopt(self) -> None:
+        """Count the calling thread in: the initializer of somebody else's executor."""
+        with self._lock:
+            self._threads.append(threading.current_thread())
+
+    def adopt_streams(self, before: Collection[threading.Thread]) -> None:
+        """Count in the threads that streams have started, other than those of ``before``."""
+        with self._lock:
+            self._threads.extend(
+                thread
+                for thread in threading.enumerate()
+                if thread.name.startswith(_OF_STREAMS)
+                and thread.name != _TIMER
+                and thread not in before
+            )
+
+    def join(self, seconds: float) -> list[str]:
+        """Wait for the threads to end, at most about ``seconds``; return the names of the rest."""
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return [thread.name for thread in threads if thread.is_alive()]

@@ -1,0 +1,1 @@
+"""What carries a subscription, and knows no operator."""

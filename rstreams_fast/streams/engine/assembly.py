@@ -1,0 +1,137 @@
+"""From the description of a stream to the publishers that carry it out.
+
+Stages without a boundary between them become one run. Reading the parts from below tells how many
+elements each part can make use of; reading them from above joins them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rstreams_fast.api import Publisher
+from rstreams_fast.core import MISSING
+from rstreams_fast.streams.engine.boundary import Boundary, StagesBoundary
+from rstreams_fast.streams.engine.pull import PullSegment
+from rstreams_fast.streams.engine.pull_source import PullSource
+from rstreams_fast.streams.engine.push import PushSegment
+from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
+
+__all__ = ["Foreign", "Part", "Run", "Source", "Stage", "assemble", "needs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage of a fused run, as ``FusedRun`` takes it."""
+
+    op: tuple[Any, ...]
+
+
+Part = Stage | Boundary
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A publisher as a source. ``trusted``: it is ours, and needs no guard against broken rules.
+    ``inside``: what it combines, for ``describe``.
+    """
+
+    publisher: Publisher[Any]
+    name: str
+    trusted: bool
+    inside: tuple[Publisher[Any], ...] = ()
+
+    def describe(self) -> str:
+        """Name the source in one line."""
+        return self.name
+
+
+Source = PullSource | Foreign
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of stages, for ``describe``: what it stands below, what it is made of, where it
+    works.
+    """
+
+    above: str
+    program: Stages | None
+    where: str
+
+
+def needs(parts: tuple[Part, ...]) -> list[Need]:
+    """For each part: how many elements what is below it can make use of."""
+    below: list[Need] = []
+    need = EVERYTHING
+    for part in reversed(parts):
+        below.append(need)
+        if isinstance(part, Stage):
+            need = need.before(part.op)
+        elif not part.one_to_one:
+            need = EVERYTHING
+    below.reverse()
+    return below
+
+
+class _Joint:
+    """What a run under construction stands on."""
+
+    def __init__(self, source: Source) -> None:
+        self.source: Source = source
+        self.executor: Any = ...
+        self.boundary: StagesBoundary | None = None
+        self.need = EVERYTHING
+        self.above = source.describe()
+        self.stages: list[tuple[Any, ...]] = []
+        self.seed: Any = MISSING
+
+    @property
+    def pulled(self) -> bool:
+        return not isinstance(self.source, Foreign)
+
+    def close(self, runs: list[Run], *, guarded: bool = False) -> Publisher[Any]:
+        """Make the publisher of the run. ``guarded``: what follows bears a publisher that breaks
+        the rules.
+        """
+        stages = Stages(tuple(self.stages), self.seed)
+        source = self.source
+        if not isinstance(source, Foreign):
+            segment: Any = PullSegment(source, stages, self.executor)
+        elif self.boundary is not None:
+            segment = self.boundary.attach_stages(source.publisher, stages, self.need)
+        elif (source.trusted or guarded) and not stages.stages:
+            runs.append(Run(self.above, None, ""))
+            return source.publisher
+        else:
+            segment = PushSegment(source.publisher, stages)
+        runs.append(Run(self.above, stages, segment.where))
+        return segment  # type: ignore[no-any-return]
+
+
+def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], list[Run]]:
+    """Return the publisher for ``parts`` above ``source``, and the runs it is made of."""
+    runs: list[Run] = []
+    joint = _Joint(source)
+    for part, need in zip(parts, needs(parts), strict=True):
+        if isinstance(part, Stage):
+            op = part.op
+            if op[0] == "scan" and op[2] is not MISSING:
+                # The seed comes out first: it goes in before all elements, to an unseeded scan.
+                if joint.stages or joint.boundary is not None or joint.seed is not MISSING:
+                    upstream = joint.close(runs)
+                    joint = _Joint(Foreign(upstream, "the run above", trusted=True))
+                joint.seed = op[2]
+                op = ("scan", op[1], MISSING)
+            joint.stages.append(op)
+        elif joint.pulled and joint.executor is ... and part.resource_above() is not ...:
+            joint.executor = part.resource_above()
+        else:
+            upstream = joint.close(runs, guarded=part.guards)
+            if isinstance(part, StagesBoundary):
+                joint = _Joint(Foreign(upstream, part.describe_within(need), trusted=True))
+                joint.boundary = part
+                joint.need = need
+            else:
+                joint = _Joint(Foreign(part.attach(upstream), part.describe(), trusted=True))
+    return joint.close(runs), runs

@@ -1,0 +1,119 @@
+"""What stands between two runs of stages: the face of a boundary, and the hand-over by bursts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.core import SpscRing
+from rstreams_fast.errors import BufferOverflowError
+from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
+
+__all__ = ["Boundary", "ListSubscriber", "RingSubscriber", "StagesBoundary", "burst_slot"]
+
+
+class Boundary:
+    """A part of a stream that is no stage of a fused run.
+
+    It subscribes to what is above it, asks it for elements as it sees fit, and publishes to what
+    is below.
+    """
+
+    #: Whether each element that leaves is one that has come: then what is below bounds the demand.
+    one_to_one: ClassVar[bool] = False
+    #: Whether it bears a publisher that breaks the rules.
+    guards: ClassVar[bool] = False
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher that subscribes to ``upstream`` anew for each of its subscribers."""
+        raise NotImplementedError
+
+    def resource_above(self) -> Any:
+        """The executor on which a source directly above is pulled; ``...`` if that stays as it
+        is, and this is attached to it.
+        """
+        return ...
+
+    def describe(self) -> str:
+        """Say in one line what this is and how many elements (and bytes) it may hold."""
+        raise NotImplementedError
+
+
+class StagesBoundary(Boundary):
+    """A boundary whose own drain carries out the stages directly below it."""
+
+    guards = True
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return the boundary alone, without stages below it."""
+        publisher: Publisher[Any] = self.attach_stages(upstream, Stages(), EVERYTHING)
+        return publisher
+
+    def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:
+        """Return a publisher of what ``stages`` make of the elements of ``upstream``.
+
+        It has an attribute ``where``: the threads that it works on, in words.
+        """
+        raise NotImplementedError
+
+    def describe_within(self, need: Need) -> str:  # noqa: ARG002 - by default it changes nothing
+        """Say the same as ``describe``, where what is below can make use of ``need`` only."""
+        return self.describe()
+
+
+class RingSubscriber:
+    """A subscriber that a run of ours may bypass ``on_next`` of: it offers to ``ring`` directly.
+
+    After each burst of offers, and before any terminal signal, it calls ``on_burst``. The ring
+    takes everything that was requested, so an offer never fails. ``ring`` is ``None`` while
+    elements must come one by one.
+    """
+
+    __slots__ = ()
+
+    ring: SpscRing | None
+
+    def on_burst(self) -> None:
+        """Notice that elements were put in the ring."""
+        raise NotImplementedError
+
+
+class ListSubscriber:
+    """The same where there is no bound: a run of ours appends to ``burst``.
+
+    Its bursts are short, as on a resource: what the subscriber makes of slow elements is not late.
+    """
+
+    __slots__ = ()
+
+    #: Whether no element may be held back by a source that waits for the next one.
+    prompt: ClassVar[bool] = False
+
+    burst: list[Any]
+
+    def on_burst(self) -> None:
+        """Notice that elements were appended, and take them out."""
+        raise NotImplementedError
+
+
+def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | None:
+    """What takes a burst that is asked for at one go; ``None`` if elements must come one by one."""
+    # One look at the ring: the subscriber may drop it at any time.
+    if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
+        return partial(_offer_all, ring, subscriber.on_burst)
+    if isinstance(subscriber, ListSubscriber):
+        return partial(_append_all, subscriber.burst, subscriber.on_burst)
+    return None
+
+
+def _offer_all(ring: SpscRing, on_burst: Callable[[], None], burst: list[Any]) -> None:
+    if ring.offer_many(burst) < len(burst):
+        raise BufferOverflowError("the ring that takes the results is full")
+    on_burst()
+
+
+def _append_all(taken: list[Any], on_burst: Callable[[], None], burst: list[Any]) -> None:
+    taken += burst
+    on_burst()

@@ -1,0 +1,133 @@
+"""A moment by which something must have happened, or something else is done about it.
+
+The moment may move as often as it likes: one alarm at most is pending, it is not set anew when the
+moment moves to later, but looks when it goes off, and the shared timer's thread does nothing but
+look. What is to be done is done on a thread that deadlines share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context, copy_context
+
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.runtime.executors import WhenDropped, Work, process_id
+from rstreams_fast.runtime.shared_threads import shared_threads
+from rstreams_fast.runtime.timers import Alarm, Timer, default_timer
+from rstreams_fast.streams.engine.drain import NotPicklable, forked
+
+__all__ = ["Deadline"]
+
+
+class Deadline(NotPicklable):
+    """Does ``work()`` on a shared thread when the moment that ``due()`` names, if any, has come.
+
+    ``due`` is called from any thread, one at a time, and must be quick. It answers in the timer's
+    seconds, or ``None`` while there is no deadline; when there is one again, or an earlier one,
+    ``look()`` must be called. ``work`` looks for itself whether there is still something to do.
+    ``close`` drops both. ``when_dropped`` is told by a timer that stops, or where no thread is to
+    be had.
+    """
+
+    __slots__ = (
+        "_alarm",
+        "_closed",
+        "_context",
+        "_due",
+        "_looking",
+        "_pid",
+        "_rang",
+        "_timer",
+        "_when_dropped",
+        "_work",
+        "_working",
+        "now",
+    )
+
+    def __init__(
+        self,
+        timer: Timer | None,
+        due: Callable[[], float | None],
+        work: Work,
+        when_dropped: WhenDropped,
+    ) -> None:
+        self._timer = default_timer() if timer is None else timer
+        self.now = self._timer.now
+        self._due: Callable[[], float | None] | None = due
+        self._work: Work | None = work
+        self._when_dropped: WhenDropped | None = when_dropped
+        self._pid = process_id()
+        self._context: Context | None = copy_context()
+        self._looking = DemandCounter()  # WIP of looking
+        self._alarm: Alarm | None = None
+        self._rang = False
+        self._working = False
+        self._closed = False
+
+    def look(self) -> None:
+        """See to it that the work is done in time. Any thread."""
+        looking = self._looking
+        if looking.request(1) == 0:
+            while True:
+                missed = looking.value
+                self._set()
+                if looking.fulfil(missed) == 0:
+                    return
+
+    def close(self) -> None:
+        """Do without it: any thread, any number of times."""
+        self._closed = True
+        self.look()
+
+    def _set(self) -> None:
+        if self._rang:
+            self._rang = False
+            self._alarm = None
+        if self._closed:
+            self._end()
+            return
+        due = self._due
+        if self._working or self._alarm is not None or due is None:
+            return
+        moment = due()
+        if moment is None:
+            return
+        try:
+            left = moment - self.now()
+            if left > 0:
+                self._alarm = self._timer.call_later(left, self._ring, self._refused)
+            else:
+                self._hand_over()
+        except Exception as refused:
+            self._refused(refused)
+
+    def _hand_over(self) -> None:
+        if process_id() != self._pid:
+            raise forked()
+        self._working = True
+        shared_threads().execute(self._do, self._refused)
+
+    def _ring(self) -> None:
+        self._rang = True
+        self.look()
+
+    def _do(self) -> None:
+        work, context = self._work, self._context
+        try:
+            if work is not None and context is not None:
+                context.run(work)
+        finally:
+            del work, context
+            self._working = False
+            self.look()
+
+    def _refused(self, error: BaseException) -> None:
+        when_dropped = self._when_dropped
+        if when_dropped is not None:
+            when_dropped(error)
+
+    def _end(self) -> None:
+        alarm, self._alarm = self._alarm, None
+        if alarm is not None:
+            alarm.cancel()
+        self._due = self._work = self._when_dropped = self._context = None

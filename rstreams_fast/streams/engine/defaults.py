@@ -1,0 +1,80 @@
+"""The numbers that streams are tuned by, in one home."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "ARRAYS_PREFETCH",
+    "BURST",
+    "CALLER_BURST",
+    "DELAYED_ERRORS",
+    "FLAT_MAP_CONCURRENCY",
+    "FLAT_MAP_PREFETCH",
+    "INNER_PREFETCH",
+    "ITERATE_PREFETCH",
+    "MULTICAST_BUFFER",
+    "OVERFLOW_CAPACITY",
+    "PREFETCH",
+    "ROWS",
+    "TRAMPOLINE_EVERY",
+    "TRAMPOLINE_PREFETCH",
+    "TURN_SECONDS",
+    "replenish_at",
+]
+
+PREFETCH: Final = 1024
+"""Elements that ``publish_on`` asks for ahead: bursts of that size make a hand-over cheap."""
+
+ITERATE_PREFETCH: Final = 256
+"""Elements that ``for`` and ``async for`` ask for ahead."""
+
+INNER_PREFETCH: Final = 256
+"""Elements that ``merge`` and ``zip_`` ask each of their publishers for ahead, and ``concat_map``
+the one above it. Bursts of 32 cost three times as much an element; beyond 256 ``zip_`` gains
+nothing more, ``merge`` half, for four times the memory."""
+
+FLAT_MAP_CONCURRENCY: Final = 256
+"""Publishers that ``flat_map`` is subscribed to at once."""
+
+FLAT_MAP_PREFETCH: Final = 32
+"""Elements that ``flat_map`` asks each of them for ahead: they are many, and mostly short."""
+
+DELAYED_ERRORS: Final = 64
+"""The most errors that are kept until the others are over: any number of publishers may fail."""
+
+OVERFLOW_CAPACITY: Final = 1024
+"""Elements held of a source that does not wait to be asked."""
+
+MULTICAST_BUFFER: Final = 1024
+"""Elements by which one subscriber of a multicast may be ahead of another. Each element costs more
+in a smaller buffer, and hardly less in a larger one."""
+
+ROWS: Final = 1 << 16
+"""Rows of an array, or records, that are handed on as one element, or held by a boundary."""
+
+ARRAYS_PREFETCH: Final = 8
+"""Arrays that an asynchronous end asks for ahead: each may be large."""
+
+BURST: Final = 256
+"""The most source elements that a drain processes before it looks up."""
+
+CALLER_BURST: Final = 4096
+"""The same on the thread of whoever asks, where nobody waits for a turn."""
+
+TURN_SECONDS: Final = 0.001
+"""How long a drain keeps a resource before it goes to the back of the queue, bursts permitting."""
+
+DESCRIBED_DEPTH: Final = 8
+"""Combinations within combinations that ``describe`` looks into."""
+
+TRAMPOLINE_EVERY: Final = 16
+"""Boundaries whose calls may nest: each takes some ten frames, and the stack has 1000 of them."""
+
+TRAMPOLINE_PREFETCH: Final = 64
+"""The most elements held where calls stop nesting."""
+
+
+def replenish_at(prefetch: int) -> int:
+    """How many elements are consumed before as many are asked for again: three quarters."""
+    return max(1, prefetch - (prefetch >> 2))

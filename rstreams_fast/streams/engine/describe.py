@@ -1,0 +1,61 @@
+"""What a stream will do, in words: sources, runs and how they execute, boundaries and what they
+hold.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from rstreams_fast._checks import safe_repr
+from rstreams_fast.core import MISSING, DemandCounter, FusedRun, backend
+from rstreams_fast.streams.engine.assembly import Foreign, Part, Run, Source, assemble
+from rstreams_fast.streams.engine.defaults import DESCRIBED_DEPTH
+from rstreams_fast.streams.engine.pipeline import as_pipeline
+from rstreams_fast.streams.engine.stages import describe_stage
+
+__all__ = ["describe"]
+
+
+def _ignore(_element: object) -> None:
+    """Stand in for the subscriber."""
+
+
+def _describe_run(run: Run) -> list[str]:
+    program = run.program
+    if program is None:  # the publisher itself
+        return [f"  | {run.above}"]
+    stages = [describe_stage(stage) for stage in program.stages]
+    if program.seed is not MISSING:
+        stages.insert(0, f"seed {safe_repr(program.seed)}")
+    execution = FusedRun(None, program.stages, _ignore, DemandCounter()).execution
+    return [
+        f"  | {run.above}",
+        f"    {' -> '.join(stages) or 'as it is'}",
+        f"      one run, {execution} ({backend}), on {run.where}",
+    ]
+
+
+def _describe_inside(source: Source, depth: int) -> list[str]:
+    """The publishers that ``source`` combines; those in a row that are alike, once."""
+    if not isinstance(source, Foreign) or depth == 0:
+        return []
+    pipelines = map(as_pipeline, source.inside)
+    described = (describe(one.source, one.parts, depth - 1) for one in pipelines)
+    lines = []
+    for text, alike in groupby(described):
+        count = sum(1 for _ in alike)
+        lines += (text if count == 1 else f"{count} times: {text}").splitlines()
+    return [f"    {line}" for line in lines]
+
+
+def describe(source: Source, parts: tuple[Part, ...], depth: int = DESCRIBED_DEPTH) -> str:
+    """One line for each source or boundary, with its bounds, and two for each run below it.
+
+    What a source combines follows it, indented, down to ``depth``.
+    """
+    _, runs = assemble(source, parts)
+    lines = ["Stream"]
+    for run in runs:
+        lines += _describe_run(run)
+    lines[2:2] = _describe_inside(source, depth)
+    return "\n".join(lines)

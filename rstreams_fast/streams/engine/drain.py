@@ -1,0 +1,544 @@
+"""The drain: all of a subscription's work, done by one thread at a time, on the caller or
+elsewhere.
+
+Whoever brings news (a request, a cancel, an element, a terminal signal) leaves it where the drain
+looks, and *enters*: work in progress (WIP) goes up by one. Only who takes it from 0 to 1 drains;
+the others leave at once, as the drain looks again until it has seen all that entered. So signals
+never overlap (§1.3), a request from within ``on_next`` never nests (§3.3), and nobody waits.
+
+A ``RecursionError`` of the calls from one subscriber to the next leaves as ``KeyboardInterrupt``
+does, through the call it happened in: where the stack is full nobody can be told.
+
+How a stream ends is decided by its demand counter: the one call of ``cancel()`` or ``terminate()``
+that returns true says it. Whoever wins by an error leaves it in ``_failure`` and enters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from threading import get_ident
+from time import perf_counter
+from typing import Any, ClassVar, NoReturn
+
+from rstreams_fast.api import Subscriber, Subscription
+from rstreams_fast.core import CANCELLED, DemandCounter, FusedRun, RunStatus
+from rstreams_fast.errors import (
+    InvalidRequestError,
+    InvalidRequestTypeError,
+    NoneSignalError,
+    report_dropped,
+)
+from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedError, process_id
+from rstreams_fast.streams.engine.boundary import ListSubscriber, RingSubscriber
+from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, TURN_SECONDS
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above, metrics_further_up
+
+__all__ = [
+    "Drain",
+    "Nested",
+    "NotPicklable",
+    "Upstream",
+    "cancel_silently",
+    "forked",
+    "refuse",
+    "silent",
+]
+
+
+class NotPicklable:
+    """Something that is going on in this process, and can be nowhere else."""
+
+    __slots__ = ("__weakref__",)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} is live and cannot be pickled: it belongs to the process and "
+            "the threads that run it; pickle the Stream, and subscribe to it where it is to run"
+        )
+
+
+class Nested(NotPicklable):
+    """A subscriber of the package, which knows on how many others it stands: calls nest in theirs.
+
+    ``depth`` counts from the last one that stops the nesting by ``trampoline``, or from the ground.
+    """
+
+    __slots__ = ("depth", "trampoline")
+
+    def stand_on(self, below: object) -> None:
+        """Count from the subscriber below; one that is not of the package is the ground."""
+        self.depth: int = 1
+        self.trampoline: Trampoline | None = None
+        if isinstance(below, Nested):
+            self.depth += below.depth
+            self.trampoline = below.trampoline
+
+
+def forked() -> WorkDroppedError:
+    """What a stream ends with in the child of a fork, where its threads are missing."""
+    return WorkDroppedError("the process was forked: its streams live on in the parent only")
+
+
+def silent(call: Callable[..., object], *args: Any) -> None:
+    """Make a call that must return normally (§2.13, §3.15), and make known when it does not.
+
+    ``RecursionError`` is nobody's fault, and leaves: there is no room here to tell anybody.
+    """
+    try:
+        call(*args)
+    except RecursionError:
+        raise
+    except Exception as raised:
+        report_dropped(raised, f"{getattr(call, '__qualname__', call)!s} must return normally")
+
+
+def cancel_silently(subscription: Subscription) -> None:
+    """The same for ``cancel()`` of what may not even have it: what came as a subscription."""
+    silent(_cancel, subscription)
+
+
+def _cancel(subscription: Subscription) -> None:
+    subscription.cancel()
+
+
+class _Refused(NotPicklable):
+    """The subscription of a subscriber that gets nothing but a terminal signal."""
+
+    __slots__ = ()
+
+    def request(self, n: int, /) -> None:
+        """Nothing: the stream ends on its own."""
+
+    def cancel(self) -> None:
+        """Nothing: the stream ends on its own."""
+
+
+def refuse(subscriber: Subscriber[Any], error: BaseException) -> None:
+    """Signal ``on_subscribe`` and ``on_error``: the only way to say no (§1.9)."""
+    try:
+        subscriber.on_subscribe(_Refused())
+    except Exception as raised:
+        report_dropped(raised, "§2.13: on_subscribe raised")
+        return
+    silent(subscriber.on_error, error)
+
+
+class Upstream(NotPicklable):
+    """The subscription that a subscriber of ours holds: one only, cancelled at most once.
+
+    ``attach`` and ``cancel`` are for any thread, ``request`` for one at a time (§2.7). A cancel
+    while another thread is in ``request`` of a subscription that is none of ours is left to that
+    thread: when it comes back, or when it brings an element that nobody wants (``unwanted``).
+    """
+
+    __slots__ = ("_asker", "_attached", "_calls", "_latch", "_met", "_subscription")
+
+    def __init__(self) -> None:
+        self._attached = DemandCounter()  # terminated by the first who attaches
+        self._latch = (
+            DemandCounter()
+        )  # cancelled by us or terminated by upstream, whichever is first
+        self._met = DemandCounter()  # the second of attach and cancel does the cancelling
+        # WIP of calls on a subscription that is none of ours, which may not bear two at once.
+        self._calls: DemandCounter | None = None
+        self._asker = 0  # the thread that is in its request
+        self._subscription: Subscription | None = None
+
+    def attach(self, subscription: Subscription) -> bool:
+        """Keep the first subscription, unless this is over already; cancel any other (§2.5).
+
+        Whether it was the first.
+        """
+        if subscription is None:
+            raise NoneSignalError("§2.13: subscription is None")
+        first = self._attached.terminate()
+        if first:
+            if not isinstance(subscription, NotPicklable):
+                self._calls = DemandCounter()
+            self._subscription = subscription
+            if self._met.request(1) == 0:
+                return True
+            self._subscription = None
+        cancel_silently(subscription)
+        return first
+
+    def request(self, n: int) -> None:
+        """Ask for more (§2.1), unless it is over."""
+        subscription = self._subscription
+        if subscription is None or self._latch.value < 0:
+            return
+        calls = self._calls
+        if calls is None or self._asker == get_ident():
+            subscription.request(n)
+        elif calls.request(1) == 0:  # else it is being cancelled
+            self._asker = get_ident()
+            try:
+                subscription.request(n)
+            finally:
+                self._asker = 0
+                if calls.fulfil(1) != 0:
+                    self._cancel_attached()
+
+    def cancel(self) -> None:
+        """Cancel, unless that was done or upstream ended by itself (§2.4)."""
+        if self._latch.cancel() and self._met.request(1) > 0:
+            calls = self._calls
+            if calls is None or calls.request(1) == 0 or self._asker == get_ident():
+                self._cancel_attached()
+
+    def unwanted(self) -> None:
+        """Note an element that came after the end: its thread may be the one left to cancel."""
+        if self._asker == get_ident() and self._latch.value < 0:
+            self._cancel_attached()
+
+    def _cancel_attached(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            cancel_silently(subscription)
+
+    def ended(self) -> bool:
+        """Note a terminal signal, and call nothing (§2.3); ``False`` if it was over (§1.7)."""
+        first = self._latch.terminate()
+        self._subscription = None
+        return first
+
+    def never_attached(self) -> bool:
+        """Whether no subscription has come, nor may any more: true once at most."""
+        return self._attached.terminate()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """The metrics of the boundaries above; of a foreign publisher there are none."""
+        return metrics_above(self._subscription)
+
+    def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
+        """The same, where a long chain is to be looked through piece by piece."""
+        return metrics_further_up(self._subscription)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will, or may, come."""
+        return self._latch.value < 0
+
+
+class Drain(Nested):
+    """A subscription handed to a downstream subscriber, and the work behind it.
+
+    Subclasses fill in ``_work``, ``_stop`` and ``_drop_references``. ``resource=None``: the
+    thread that enters does the work.
+    """
+
+    __slots__ = (
+        "_burst",
+        "_context",
+        "_demand",
+        "_failure",
+        "_grows",
+        "_on_burst",
+        "_pid",
+        "_resource",
+        "_run",
+        "_subscriber",
+        "_wip",
+    )
+
+    #: Whether the caller, where there is no resource, is downstream: then what leaves through the
+    #: call tells it.
+    _asked_from_below: ClassVar[bool] = True
+
+    def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
+        self.stand_on(subscriber)
+        self._subscriber: Subscriber[Any] | None = subscriber
+        self._demand = DemandCounter()
+        # Held from the start: nothing is signalled until on_subscribe has returned, which may
+        # request already (§3.2).
+        self._wip = DemandCounter(1)
+        self._run: FusedRun | None = None
+        self._failure: BaseException | None = None
+        self._resource = resource
+        self._context: Context | None = None if resource is None else copy_context()
+        self._pid = process_id()
+        # Elements may be slow: on a resource, that others share, bursts grow from one.
+        self._grows = resource is not None
+        self._burst = 1 if self._grows else BURST
+        self._on_burst: Callable[[], None] | None = None
+
+    # -- the subscription's face, any thread -----------------------------------------------------
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements (§3.8)."""
+        # Else somebody is about to see it anyway (§3.3), and nobody waits (§3.4).
+        if self._add_demand(n) == 0:
+            self._enter()
+
+    def _add_demand(self, n: int) -> int:
+        """Return the demand before ``request(n)``; negative if nothing is to be done about it."""
+        if self._pid != process_id():
+            # The threads that would serve it, or are at work on it, live in the parent only.
+            if self._demand.value >= 0:
+                self._fail(forked())
+            return CANCELLED
+        try:
+            return self._demand.request(n)
+        except Exception as refused:
+            self._bad_request(refused)
+            return CANCELLED
+
+    def cancel(self) -> None:
+        """Stop (§1.8, §3.12), and forget the subscriber (§3.13)."""
+        if self._demand.cancel():
+            self._stop()
+            self._enter()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """What the boundaries from here upwards hold and wait for, the nearest first."""
+        return ()
+
+    # -- entering --------------------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        if self._wip.request(1) == 0:
+            self._go()
+        elif self._resource is not None and process_id() != self._pid:
+            self._refused(forked())  # who holds the drain was left behind in the parent
+
+    def _go(self) -> None:
+        """Drain, or have it done: for the holder of the drain only."""
+        if self._resource is None:
+            self._drain()
+        else:
+            self._schedule(self._resource)
+
+    def _schedule(self, resource: Resource) -> None:
+        try:
+            if process_id() != self._pid:
+                raise forked()
+            resource.execute(self._turn, self._refused)
+        except Exception as refused:
+            self._refused(refused)
+
+    def _turn(self) -> None:
+        """The drain on a resource: at most so long, then to the back of the queue."""
+        wip, context, resource = self._wip, self._context, self._resource
+        if context is None or resource is None:
+            return
+        try:
+            while True:
+                missed = wip.value
+                # The context is left before the drain is: the next to drain may be another thread.
+                if context.run(self._work_for_a_turn):
+                    break
+                if wip.fulfil(missed) == 0:
+                    return
+        except BaseException as leaving:
+            self._abandon(leaving)
+            raise
+        self._schedule(resource)
+
+    def _work_for_a_turn(self) -> bool:
+        """Work until there is nothing to do, or until others should have a turn, which is true."""
+        until = perf_counter() + TURN_SECONDS
+        while self._work():
+            if perf_counter() >= until:
+                return True
+        return False
+
+    def _refused(self, error: BaseException) -> None:
+        """The resource does not work: the drain, which is ours, ends here."""
+        if self._demand.terminate():
+            self._stop()
+            self._failure = error
+        self._wind_up()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """The drain on the caller."""
+        wip = self._wip
+        try:
+            while True:
+                missed = wip.value
+                while self._work():
+                    pass
+                if wip.fulfil(missed) == 0:
+                    return
+        except BaseException as leaving:
+            self._abandon(leaving)
+            raise
+
+    def _work(self) -> bool:
+        """Do some work; true if there is more to do at once."""
+        raise NotImplementedError
+
+    def _burst_on(self, run: FusedRun) -> RunStatus:
+        """Drain one burst. Where somebody waits for its end, slow elements make it smaller."""
+        started = perf_counter() if self._grows else 0.0
+        status = run.drain(self._burst)
+        if self._on_burst is not None:
+            self._on_burst()
+        if not self._grows:
+            return status
+        took = perf_counter() - started
+        if took > TURN_SECONDS:
+            self._burst = max(1, self._burst // 2)
+        elif self._burst < BURST and took < TURN_SECONDS / 4:
+            self._burst *= 2
+        return status
+
+    def _flush(self, run: FusedRun) -> RunStatus:
+        """Deliver what stages hold at the end."""
+        status = run.finish()
+        if self._on_burst is not None:
+            self._on_burst()
+        return status
+
+    def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
+        """The slot for a run: the ring or the list of a subscriber of ours, else ``on_next``.
+
+        ``waits``: the run's source may wait in the middle of a burst.
+        """
+        # One look at the ring: the subscriber may let go of it at any time.
+        if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
+            self._on_burst = subscriber.on_burst
+            return ring
+        if isinstance(subscriber, ListSubscriber) and not (waits and subscriber.prompt):
+            self._on_burst = subscriber.on_burst
+            self._grows = True
+            self._burst = 1
+            return subscriber.burst.append
+        if self._resource is None:
+            self._burst = CALLER_BURST
+        return subscriber.on_next
+
+    def _abandon(self, leaving: BaseException) -> None:
+        """KeyboardInterrupt and its like pass through: cancel upstream, and end for good."""
+        if self._resource is None and self._asked_from_below:
+            ended = self._demand.cancel()
+        else:
+            # They leave through a thread where nobody waits for them, or to upstream, so downstream
+            # is told as well.
+            ended = self._demand.terminate()
+            if ended:
+                self._failure = leaving
+        if ended:
+            self._stop()
+        self._wind_up()
+        if not ended and self._resource is not None and isinstance(leaving, RecursionError):
+            # Nobody can be told any more, and an executor may keep what leaves to itself.
+            report_dropped(leaving, "§2.13: a subscriber filled the stack")
+
+    def _wind_up(self) -> None:
+        """Leave a drain that can do nothing but let go."""
+        wip = self._wip
+        while True:
+            missed = wip.value
+            self._settle()
+            if wip.fulfil(missed) == 0:
+                return
+
+    # -- endings, for the holder of the drain ----------------------------------------------------
+
+    def _answer(self, status: RunStatus, run: FusedRun) -> bool:
+        """Act on a run that ended one way or the other; false, as there is nothing more to do."""
+        if status is RunStatus.FAILED:
+            error = run.error
+            if error is not None:
+                self._fail(error)
+        elif status is RunStatus.SLOT_FAILED:
+            error = run.error
+            if isinstance(error, RecursionError):
+                raise error
+            self._give_up(error)
+            return False
+        elif status is RunStatus.DONE:
+            return self._complete()
+        return self._settle()
+
+    def _complete(self) -> bool:
+        """Signal ``on_complete``, unless it is over; false, as there is nothing more to do."""
+        if not self._demand.terminate():
+            return self._settle()
+        self._stop()
+        subscriber = self._release()
+        if subscriber is not None:
+            silent(subscriber.on_complete)  # §1.5
+        return False
+
+    def _give_up(self, raised: BaseException | None) -> None:
+        """Act on an ``on_next`` that raised, as if the subscriber had cancelled (§2.13)."""
+        if self._demand.cancel():
+            self._stop()
+        self._settle()
+        if raised is not None:
+            report_dropped(raised, "§2.13: on_next raised")
+
+    def _bad_request(self, refused: Exception) -> None:
+        """End with what is wrong with a request (§3.9), or what a number raised that was asked what
+        it is.
+        """
+        # Without the traceback, which would keep the caller's frame and so the subscriber.
+        self._fail(refused.with_traceback(None))
+
+    def _fail(self, error: BaseException) -> None:
+        """End with ``error``. Any thread; the drain signals it."""
+        if self._demand.terminate():
+            self._stop()
+            self._failure = error
+            self._enter()
+        elif not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):  # §3.6
+            report_dropped(error, "an error after the end of the stream")
+
+    def _settle(self) -> bool:
+        """After a cancel or a terminal decision: let go of everything, signal ``on_error`` if that
+        is it.
+        """
+        failure = self._failure
+        if failure is not None:  # else nothing is written: it may be left at this very moment
+            self._failure = None
+            subscriber = self._release()
+            if subscriber is not None:
+                silent(subscriber.on_error, failure)  # §1.4
+        elif self._demand.cancelled:
+            self._release()
+        # else: whoever terminated has not left the error yet, and enters when it has.
+        return False
+
+    def _release(self) -> Subscriber[Any] | None:
+        """Let go of everything (§3.13); return the subscriber for its last signal, once."""
+        subscriber, self._subscriber = self._subscriber, None
+        self._on_burst = None
+        run, self._run = self._run, None
+        if run is not None:
+            run.clear()
+        if subscriber is not None:
+            self._drop_references()
+            if self._resource is not None:
+                self._resource.close()
+        return subscriber
+
+    def _stop(self) -> None:
+        """Cancel upstream: called once, by the thread whose ``cancel()`` or ``terminate()``
+        counted.
+        """
+
+    def _drop_references(self) -> None:
+        """Drop, or close, what the subclass holds."""
+
+    def _introduce(self) -> bool:
+        """Signal ``on_subscribe``, once (§2.12); false if the subscriber raised and so cancelled
+        itself (§2.13).
+        """
+        subscriber = self._subscriber
+        if subscriber is None:
+            return False
+        try:
+            subscriber.on_subscribe(self)
+        except BaseException as raised:
+            if self._demand.cancel():
+                self._stop()
+            self._release()
+            if isinstance(raised, RecursionError) or not isinstance(raised, Exception):
+                raise
+            report_dropped(raised, "§2.13: on_subscribe raised")
+            return False
+        return True

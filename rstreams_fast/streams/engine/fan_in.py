@@ -1,0 +1,269 @@
+"""Several publishers above, one subscriber below: what all operators that combine streams share.
+
+There are two kinds of work, each done by one thread at a time:
+
+* *downward*, the drain: signalling the subscriber;
+* *upward*: calling the user's function, subscribing to publishers, asking them for elements.
+
+Who is called upward may answer before the call returns. So no such call is made within the drain,
+and whatever an answer calls for upward waits until the call before has returned: nothing nests,
+however many synchronous publishers there are (§3.3), and the elements of a slow one come out as
+they come in. What is to be asked for is noted in the drain; the thread that leaves it, or comes
+while it is held, does the asking.
+
+Elements come in bursts, which are mailed to the drain and delivered under one entry.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.errors import report_dropped
+from rstreams_fast.streams.engine.boundary import burst_slot
+from rstreams_fast.streams.engine.defaults import replenish_at
+from rstreams_fast.streams.engine.drain import Drain
+from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+
+__all__ = ["Ended", "FanIn", "QueueingFanIn"]
+
+
+class Ended:
+    """The last letter of an inner."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+COMPLETED = Ended(None)
+
+
+class FanIn(Drain):
+    """A subscription below several publishers. Subclasses fill in ``_work``, for the drain,
+    ``_upward``, and what inners report to.
+    """
+
+    __slots__ = ("_inners", "_mail", "_on_next", "_open", "_take_burst", "_up")
+
+    _asked_from_below = False
+
+    def __init__(self, subscriber: Subscriber[Any]) -> None:
+        super().__init__(subscriber, None)
+        self._on_next: Callable[[Any], object] | None = subscriber.on_next
+        self._take_burst: Callable[[list[Any]], None] | None = None
+        self._inners: set[Inner] = set()  # those that must be cancelled when the stream ends
+        self._mail: deque[tuple[Inner, list[Any] | Ended]] = deque()
+        self._open = True  # whether elements are delivered
+        self._up = DemandCounter(1)  # WIP of upward work: held until on_subscribe has returned
+
+    def start(self) -> None:
+        """Introduce ourselves, and begin with the upward work."""
+        if self._introduce():
+            subscriber = self._subscriber
+            if subscriber is not None:
+                self._take_burst = burst_slot(subscriber)
+            self._go()
+            self._go_up()
+
+    # -- upward ----------------------------------------------------------------------------------
+
+    def _upward(self) -> bool:
+        """Make one call upward; false if there is none to be made."""
+        raise NotImplementedError
+
+    def _call_up(self) -> None:
+        """Have the upward work done. Not within the drain."""
+        if self._up.request(1) == 0:
+            self._go_up()
+
+    def _go_up(self) -> None:
+        up = self._up
+        try:
+            while True:
+                missed = up.value
+                while self._demand.value >= 0 and self._upward():
+                    pass
+                if up.fulfil(missed) == 0:
+                    return
+        except BaseException as leaving:
+            # KeyboardInterrupt and its like pass through, perhaps to a publisher above, so the
+            # subscriber is told as well.
+            if self._demand.value >= 0:
+                self._fail(leaving)
+            raise
+
+    def _subscribe_to(self, publisher: Publisher[Any]) -> Inner:
+        """Subscribe to ``publisher``, unless the stream has ended."""
+        inner = new_inner(self, publisher)
+        if self._add(inner):
+            inner.subscribe()
+        return inner
+
+    def _add(self, inner: Inner) -> bool:
+        """Have ``inner`` cancelled when the stream ends; false if it has ended already."""
+        self._inners.add(inner)
+        if self._demand.value >= 0:
+            return True
+        self._inners.discard(inner)  # who ended it may have looked before
+        return False
+
+    # -- from inners, any thread -----------------------------------------------------------------
+
+    def _inner_attached(self, inner: Inner, /) -> None:
+        raise NotImplementedError
+
+    def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
+        self._mail.append((inner, burst))
+        if over:
+            self._mail.append((inner, COMPLETED))
+        del burst  # a traceback keeps this frame (§3.13)
+        self._enter()
+
+    def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
+        self._mail.append((inner, COMPLETED if error is None else Ended(error)))
+        self._enter()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _deliver(self, burst: list[Any]) -> None:
+        """Hand elements on, which all are asked for, and empty their list."""
+        count = len(burst)
+        take_burst = self._take_burst
+        on_next = self._on_next
+        if on_next is None or not self._open:
+            return
+        try:
+            if take_burst is not None:
+                take_burst(burst)
+            else:
+                for element in burst:
+                    on_next(element)
+                    if not self._open:
+                        return
+        except RecursionError:
+            raise
+        except Exception as raised:
+            self.cancel()
+            report_dropped(raised, "§2.13: on_next raised")
+        finally:
+            burst.clear()  # a traceback keeps this frame, and those that called it (§3.13)
+            on_next = take_burst = element = None
+        self._demand.fulfil(count)
+
+    def _settle(self) -> bool:
+        self._mail.clear()  # what was on its way when the stream ended is kept nowhere
+        return super()._settle()
+
+    def _stop(self) -> None:
+        self._open = False
+        for inner in self._inners.copy():
+            inner.cancel()
+
+    def _drop_references(self) -> None:
+        self._open = False
+        self._on_next = self._take_burst = None
+        self._mail = deque()
+        for inner in self._inners.copy():
+            inner.cancel()  # the thread that ends this may not have arrived at it yet
+            inner.forget()
+        self._inners.clear()
+
+
+class QueueingFanIn(FanIn):
+    """Publishers that are all asked ahead, for ``prefetch`` elements each, which wait here for
+    demand.
+    """
+
+    __slots__ = ("_asks", "_begun", "_max_held", "_name", "_prefetch", "_replenish_at", "_waits")
+
+    def __init__(
+        self, subscriber: Subscriber[Any], prefetch: int, name: str, max_held: int
+    ) -> None:
+        super().__init__(subscriber)
+        self._prefetch = prefetch
+        self._replenish_at = replenish_at(prefetch)
+        self._name = name
+        self._max_held = max_held
+        self._asks: deque[tuple[Inner, int]] = deque()
+        self._waits: Waits | None = None  # kept from the first look at the metrics on
+        self._begun = False  # nobody is asked before the subscriber has asked
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements (§3.8)."""
+        super().request(n)
+        if not self._begun and self._demand.value > 0:
+            self._begun = True
+            self._call_up()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """What is held here and waited for, then the boundaries above, inner by inner.
+
+        Waiting is counted from the first look on.
+        """
+        waits = self._waits
+        if waits is None:
+            self._waits = waits = Waits()
+        inners = self._inners.copy()
+        mine = waits.metrics(
+            self._demand,
+            name=self._name,
+            held=sum(len(what) for _, what in self._mail.copy() if isinstance(what, list))
+            + sum(len(inner.queue or ()) for inner in inners),
+            max_held=self._max_held,
+        )
+        return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
+
+    def _upward(self) -> bool:
+        asks = self._asks  # replaced, not emptied, by who drops all references
+        if asks and self._begun:
+            inner, n = asks.popleft()
+            inner.ask(n)
+            return True
+        return False
+
+    def _to_ask(self) -> bool:
+        """Whether the drain has left something to be asked for."""
+        return bool(self._asks)
+
+    def _enter(self) -> None:
+        super()._enter()
+        if self._to_ask():  # it was left by the drain, whose holder may be busy for long
+            self._call_up()
+
+    def _inner_attached(self, inner: Inner, /) -> None:
+        self._asks.append((inner, self._prefetch))
+        self._call_up()
+
+    def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
+        if error is not None and not self._delays(error):
+            self._fail(error)  # at once: it overtakes what waits for demand
+        else:
+            super()._inner_ended(inner, error)
+
+    def _work(self) -> bool:
+        waits = self._waits
+        if waits is None:
+            return self._step()
+        waits.end()
+        more = self._step()
+        if not more:
+            waits.begin(for_demand=self._demand.value == 0)
+        return more
+
+    def _step(self) -> bool:
+        """Do some work; true if there is more to do at once."""
+        raise NotImplementedError
+
+    def _delays(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Whether the error of an inner comes after all elements."""
+        return False
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._asks = deque()

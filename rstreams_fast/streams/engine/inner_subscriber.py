@@ -1,0 +1,353 @@
+"""One of several publishers above a subscription.
+
+An owner (a fan-in, or a subscription arbiter) sees the same face whether there is a subscription
+behind it, or a sequence of ours that needs none. Elements come to it in bursts.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from time import perf_counter
+from typing import Any, Protocol
+
+from rstreams_fast.api import Publisher, Subscription
+from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
+from rstreams_fast.errors import DemandExceededError, NoneSignalError, report_dropped
+from rstreams_fast.streams.engine.boundary import ListSubscriber
+from rstreams_fast.streams.engine.defaults import BURST, TURN_SECONDS
+from rstreams_fast.streams.engine.drain import Nested, Upstream
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.pipeline import sequence_of
+from rstreams_fast.streams.engine.pull_source import PullSource, at_end
+from rstreams_fast.streams.engine.stages import Stages
+from rstreams_fast.streams.engine.subscribing import subscribe_to
+
+__all__ = ["Inner", "InnerOwner", "InnerSubscriber", "new_inner"]
+
+
+class InnerOwner(Protocol):
+    """What an inner reports to, on the threads that its publisher signals on."""
+
+    def _inner_attached(self, inner: Any, /) -> None:
+        """It can be asked now; once at most."""
+
+    def _inner_burst(self, inner: Any, burst: list[Any], over: bool = False, /) -> None:
+        """Elements have come that were asked for. ``over``: they are the last."""
+
+    def _inner_ended(self, inner: Any, error: BaseException | None, /) -> None:
+        """Nothing more will come: it has completed, or failed with ``error``."""
+
+
+class Inner(Nested):
+    """One publisher of an owner that has others, too."""
+
+    __slots__ = ("asked", "came", "consumed", "done", "owner", "queue")
+
+    def __init__(self, owner: InnerOwner) -> None:
+        self.owner: InnerOwner | None = owner
+        # Each is counted by one thread at a time: who asks, and who signals.
+        self.asked = self.came = 0
+        # For the holder of the owner's drain:
+        self.queue: list[Any] | None = None  # what has come and waits
+        self.consumed = 0  # elements delivered for which others have not been asked yet
+        self.done = False  # nothing more will come
+
+    def subscribe(self) -> None:
+        """Begin: ``_inner_attached`` or ``_inner_ended`` follows."""
+        raise NotImplementedError
+
+    def ask(self, n: int) -> None:
+        """Ask for ``n`` more elements; one thread at a time (§2.7)."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """Cancel, unless it is over, and forget the owner (§3.13). Any thread."""
+        self.owner = None
+
+    def forget(self) -> None:
+        """Drop the references to the owner, which has no more use for this, and to what waits."""
+        self.owner = None
+        self.queue = None
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """The metrics of the boundaries above."""
+        return ()
+
+
+def new_inner(owner: InnerOwner, publisher: Publisher[Any]) -> Inner:
+    """Return what ``publisher`` is taken by, before it is subscribed to."""
+    sequence = sequence_of(publisher)
+    if sequence is not None:
+        return _InnerSequence(owner, *sequence)
+    return InnerSubscriber(owner, publisher)
+
+
+class InnerSubscriber(Inner, ListSubscriber):
+    """A subscriber to one publisher, which it does not trust.
+
+    What the publisher does against the rules, it does to itself only: ``None``, elements that were
+    not asked for, signals after the end or from several threads, a second subscription, calls that
+    raise. The owner gets elements that it asked for and at most one end.
+    """
+
+    __slots__ = ("_publisher", "_upstream", "burst")
+
+    prompt = True
+
+    def __init__(self, owner: InnerOwner, publisher: Publisher[Any]) -> None:
+        super().__init__(owner)
+        self.stand_on(owner)
+        self._publisher: Publisher[Any] | None = publisher
+        self._upstream = Upstream()
+        self.burst: list[Any] = []
+
+    # -- for the owner ---------------------------------------------------------------------------
+
+    def subscribe(self) -> None:
+        """Subscribe to the publisher, which may raise instead of signalling (§1.9)."""
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            subscribe_to(publisher, self)
+
+    def ask(self, n: int) -> None:
+        """Ask for ``n`` more elements; one thread at a time (§2.7)."""
+        self.asked += n
+        try:
+            self._upstream.request(n)
+        except RecursionError:  # to where the stack has room again
+            raise
+        except Exception as raised:  # §3.16
+            self._break(raised)
+
+    def cancel(self) -> None:
+        """Cancel, unless it is over, and forget the owner (§3.13). Any thread."""
+        self.owner = None
+        self._publisher = None  # perhaps it is not subscribed to yet
+        self._upstream.cancel()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """The metrics of the boundaries above."""
+        return self._upstream.metrics()
+
+    # -- signals from the publisher --------------------------------------------------------------
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, cancel any other (§2.5)."""
+        if self._upstream.attach(subscription):
+            owner = self.owner
+            if owner is not None:
+                owner._inner_attached(self)
+
+    def on_next(self, element: Any, /) -> None:
+        """Hand on an element that was asked for."""
+        if element is None:
+            error = NoneSignalError("§2.13: the publisher signalled on_next(None)")
+            self._break(error)
+            raise error
+        owner = self.owner
+        if owner is None or self._upstream.over:  # §2.8
+            self._upstream.unwanted()
+        elif self.came >= self.asked:
+            self._break(DemandExceededError("§1.1: more elements came than had been asked for"))
+        else:
+            self.came += 1
+            burst = [element]
+            del element  # a traceback keeps this frame (§3.13)
+            owner._inner_burst(self, burst)
+
+    def on_burst(self) -> None:
+        """Hand on what a run of ours has appended, which bears the rules in mind."""
+        burst = self.burst[:]
+        self.burst.clear()  # it stays the one that the run appends to
+        owner = self.owner
+        if burst and owner is not None:
+            self.came += len(burst)
+            owner._inner_burst(self, burst)
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Hand on the first end."""
+        if not isinstance(error, BaseException):
+            wrong = NoneSignalError(
+                "§2.13: on_error needs an exception instance, the publisher signalled "
+                f"on_error({error!r})"
+            )
+            self.on_error(wrong)
+            raise wrong
+        if not self._end(error):
+            report_dropped(error, "an error after the end of the stream")
+
+    def on_complete(self) -> None:
+        """Hand on the first end."""
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> bool:
+        if not self._upstream.ended():
+            return False
+        self._upstream.never_attached()  # one that comes now is cancelled
+        owner = self.owner
+        if owner is not None:
+            owner._inner_ended(self, error)
+        return True
+
+    def _break(self, error: BaseException) -> None:
+        """End with ``error``, which the publisher cannot know of."""
+        owner, over = self.owner, self._upstream.over
+        self.cancel()
+        if owner is not None and not over:
+            owner._inner_ended(self, error)
+
+
+class _InnerSequence(Inner):
+    """A sequence and stages below it, run by ``ask`` itself: what a subscription would do, without
+    one. Such a source never waits and needs no closing, so there is nothing to cancel but a loop.
+    """
+
+    __slots__ = (
+        "_burst",
+        "_demand",
+        "_ended",
+        "_iterator",
+        "_results",
+        "_run",
+        "_source",
+        "_stages",
+    )
+
+    def __init__(self, owner: InnerOwner, source: PullSource, stages: Stages) -> None:
+        super().__init__(owner)
+        self._source: PullSource | None = source
+        self._stages: Stages | None = stages
+        self._iterator: Any = None
+        self._run: FusedRun | None = None
+        self._demand: DemandCounter | None = None
+        self._burst = 1
+        self._ended = False
+
+    def subscribe(self) -> None:
+        """Open the source."""
+        owner, source, stages = self.owner, self._source, self._stages
+        self._source = self._stages = None
+        if owner is None or source is None or stages is None:
+            return
+        try:
+            self._iterator = iterator = iter(()) if stages.takes_nothing else source.open()
+            self._ended = at_end(iterator)
+        except Exception as raised:
+            self._end(raised)
+            return
+        if stages.stages:
+            self._demand = DemandCounter()
+            self._results: list[Any] = []
+            self._run = FusedRun(iterator, stages.stages, self._results.append, self._demand)
+        if not (self._ended and self._finish()):
+            owner._inner_attached(self)
+
+    def ask(self, n: int) -> None:
+        """Take ``n`` more elements, or as many as there are."""
+        if self.owner is None or self._iterator is None:  # the owner may ask for more than there is
+            return
+        self.asked += n
+        demand = self._demand
+        if demand is None:
+            self._take(n)
+        elif demand.request(n) >= 0:
+            self._run_stages()
+
+    def cancel(self) -> None:
+        """End the loop, and forget the owner (§3.13). Any thread."""
+        self.owner = None
+        self._source = self._stages = None  # perhaps it is not opened yet
+        if self._demand is not None:
+            self._demand.cancel()
+
+    def _take(self, n: int) -> None:
+        iterator = self._iterator
+        while n > 0 and (owner := self.owner) is not None:
+            burst: list[Any] = []
+            try:
+                # Where an element fails, those before it are kept.
+                burst.extend(islice(iterator, min(n, BURST)))
+                self._ended = at_end(iterator)
+            except Exception as raised:
+                self._give(owner, burst)
+                self._end(raised)
+                return
+            if [None for element in burst if element is None]:
+                places = [place for place, element in enumerate(burst) if element is None]
+                self._give(owner, burst[: places[0]])
+                self._end(NoneSignalError("§2.13: the source produced None"))
+                return
+            n -= len(burst)
+            if self._ended or not burst:
+                self._close()
+                self.came += len(burst)
+                owner._inner_burst(self, burst, True)
+                return
+            self._give(owner, burst)
+
+    def _give(self, owner: InnerOwner, burst: list[Any]) -> None:
+        if burst:
+            self.came += len(burst)
+            owner._inner_burst(self, burst)
+
+    def _run_stages(self) -> None:
+        """The same, through stages: bursts grow from one, as their functions may be slow."""
+        while not self._ended:
+            run = self._run
+            if run is None:
+                return
+            started = perf_counter()
+            status = run.drain(self._burst)
+            self._hand_over()
+            took = perf_counter() - started
+            if took > TURN_SECONDS:
+                self._burst = max(1, self._burst // 2)
+            elif self._burst < BURST and took < TURN_SECONDS / 4:
+                self._burst *= 2
+            if status is RunStatus.EXHAUSTED or status is RunStatus.ENDED:
+                self._ended = True
+            elif status is RunStatus.IDLE:
+                try:
+                    self._ended = at_end(self._iterator)
+                except Exception as raised:
+                    self._end(raised)
+                    return
+                if not self._ended:
+                    return
+            elif status is not RunStatus.MORE:
+                self._end(run.error)
+                return
+        self._finish()
+
+    def _finish(self) -> bool:
+        """Hand on what stages hold at the end; whether it is over."""
+        run = self._run
+        if run is not None:
+            status = run.finish()
+            self._hand_over()
+            if status is RunStatus.IDLE:
+                return False
+            self._end(None if status is RunStatus.DONE else run.error)
+        else:
+            self._end(None)
+        return True
+
+    def _hand_over(self) -> None:
+        results, owner = self._results, self.owner
+        if results:
+            burst = results[:]
+            results.clear()
+            if owner is not None:
+                self._give(owner, burst)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._close()
+        owner = self.owner
+        if owner is not None:
+            owner._inner_ended(self, error)
+
+    def _close(self) -> None:
+        self._iterator = None
+        run, self._run = self._run, None
+        if run is not None:
+            run.clear()

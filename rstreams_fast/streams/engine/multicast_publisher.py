@@ -1,0 +1,556 @@
+"""One subscription to upstream, shared by any number of subscribers through one buffer.
+
+Each subscriber has a drain of its own, entered by the thread that brings it news: upstream with
+elements, the subscriber with a request. Elements travel by bursts: a lock is taken once for what
+upstream brings and once for what a subscriber takes, never while user code runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.errors import (
+    AlreadySubscribedError,
+    BufferOverflowError,
+    DemandExceededError,
+    NoneSignalError,
+    ShutDownError,
+    check_subscriber,
+    report_dropped,
+)
+from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.streams.engine.boundary import ListSubscriber, burst_slot
+from rstreams_fast.streams.engine.deferred import DeferredWork
+from rstreams_fast.streams.engine.drain import Drain, Nested, Upstream, refuse
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+from rstreams_fast.streams.engine.multicast_buffer import Cursor, MulticastBuffer, Retention
+from rstreams_fast.streams.engine.registry import Entry, Registry
+from rstreams_fast.streams.engine.subscribing import subscribe_to
+
+__all__ = ["MulticastPublisher", "MulticastSubscription"]
+
+T = TypeVar("T")
+
+
+class _SharedUpstream(Upstream):
+    """Everybody may forget a publisher before its source is over, which is then cancelled."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        if not self.over:
+            call_from_finalizer(self.cancel)
+
+
+class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
+    """A subscriber to one upstream and a publisher of the same elements to many.
+
+    It trusts nobody: upstream may signal from several threads at once, nest, overfeed, go on after
+    its end or never begin.
+    """
+
+    prompt: ClassVar[bool] = True
+
+    __slots__ = (
+        "_asking",
+        "_connected",
+        "_deferred",
+        "_delay_error",
+        "_gates",
+        "_keeps",
+        "_name",
+        "_registry",
+        "_retention",
+        "_upstream",
+        "buffer",
+        "burst",
+    )
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        buffer_size: int,
+        gates: bool,
+        delay_error: bool,
+        keeps: bool,
+        retention: Retention | None = None,
+        registry: Registry[MulticastSubscription] | None = None,
+        connected: bool = True,
+    ) -> None:
+        self.stand_on(None)
+        self._name = name
+        self._gates = gates  # the slowest does; else it is dropped
+        self._delay_error = delay_error
+        self._keeps = keeps  # whether it outlives its last subscriber
+        self._connected = connected  # whether it is subscribed to upstream, or others see to that
+        self._retention = retention
+        self._registry: Registry[MulticastSubscription] = (
+            Registry() if registry is None else registry
+        )
+        self._upstream = _SharedUpstream()
+        self._deferred = DeferredWork()
+        #: To be changed with the lock only.
+        self.buffer: MulticastBuffer[MulticastSubscription] = MulticastBuffer(
+            buffer_size,
+            gates=gates,
+            retention=retention,
+            release=self._deferred.release,
+        )
+        # WIP of asking, held until upstream has given us a subscription.
+        self._asking = DemandCounter(1)
+        self.burst: list[Any] = []
+
+    # -- the publisher's side --------------------------------------------------------------------
+
+    def subscribe(self, subscriber: Subscriber[T], /) -> None:
+        """Signal ``subscriber`` from the oldest element still available on (§1.9, §1.11)."""
+        check_subscriber(subscriber)
+        if not self.defer(self.subscribe, subscriber):
+            self.admit(subscriber)
+
+    def defer(self, call: Callable[..., object], *args: Any) -> bool:
+        """Whether this thread is in the middle of an entry; then ``call(*args)`` comes after it."""
+        return self._deferred.defer(call, *args)
+
+    def admit(self, subscriber: Subscriber[T], *, unless_ended: bool = False) -> bool:
+        """Subscribe; or return false, if that is wanted, where the end is all there is to tell."""
+        subscription = MulticastSubscription(self, subscriber)
+        same = self._registry.claim(subscriber, subscription)
+        if same is not None and same.subscription.is_cancelled:
+            # The thread that cancelled it is still to release it here, and would leave a subscriber
+            # that another thread subscribes again without any signal.
+            self._registry.release(same.subscription.identity, same.subscription)
+            same = self._registry.claim(subscriber, subscription)
+        if same is not None:
+            self._reject(subscriber, same)
+            return True
+        retention = self._retention
+        try:
+            now = retention.now() if retention is not None else 0.0
+        except BaseException as raised:  # §1.9
+            self._registry.release(subscription.identity, subscription)
+            if _leaves(raised):
+                raise
+            refuse(subscriber, raised)
+            return True
+        entered = self._deferred.enter(self._join, subscription, now, unless_ended)
+        if entered:
+            subscription.introduce()
+        else:
+            self._registry.release(subscription.identity, subscription)
+        return entered
+
+    def _join(self, subscription: MulticastSubscription, now: float, unless_ended: bool) -> bool:
+        """Give the subscription its place. With the lock."""
+        if unless_ended and self.buffer.ended:
+            return False
+        self.buffer.join(subscription.cursor, subscription, now)
+        return True
+
+    def _reject(self, subscriber: Subscriber[T], same: Entry[MulticastSubscription]) -> None:
+        error = AlreadySubscribedError(
+            "§1.10: this subscriber is subscribed already; subscribe another one, or cancel first"
+        )
+        if same.subscriber is subscriber:
+            # It has had its on_subscribe, which must not come twice (§2.12), so it can only be told
+            # by the end of the subscription it has.
+            same.subscription.end_with(error)
+        else:
+            refuse(subscriber, error)
+
+    def connect(self, upstream: Publisher[T], min_subscribers: int, below: object = None) -> None:
+        """Subscribe to ``upstream``, once, when there are so many subscribers; ``below`` is one."""
+        if self._deferred.enter(self._may_connect, min_subscribers):
+            self.stand_on(below)
+            try:
+                subscribe_to(upstream, self)
+            except BaseException as raised:  # §1.9; what leaves was told to nobody else
+                self._end(raised, at_once=True, cancel=True)
+                if _leaves(raised):
+                    raise
+
+    def _may_connect(self, min_subscribers: int) -> bool:
+        """Whether it is time to, for the one that asks first. With the lock."""
+        buffer = self.buffer
+        if self._connected or buffer.ended or len(buffer.readers) < min_subscribers:
+            return False
+        self._connected = True
+        return True
+
+    # -- the subscriber's side -------------------------------------------------------------------
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, cancel any other (§2.5); ask it for what was asked of us."""
+        if self._upstream.attach(subscription):
+            self._ask_now()
+
+    def on_next(self, element: T, /) -> None:
+        """Hand ``element`` to all subscribers.
+
+        One that nobody asked for is buffered, if there is room. After the end: no effect (§2.8).
+        """
+        if element is None:
+            self._break_off(NoneSignalError("§2.13: the publisher signalled on_next(None)"))
+        self._add([element])
+
+    def on_burst(self) -> None:
+        """Hand what was put in ``burst`` to all subscribers."""
+        elements = self.burst[:]
+        self.burst.clear()  # it stays the one that upstream appends to
+        if self._gates:
+            self._add(elements)
+            return
+        # None is to be dropped because all that was asked for comes at once.
+        portion = -(-self.buffer.size // 4)
+        for start in range(0, len(elements), portion):
+            self._add(elements[start : start + portion])
+
+    def _add(self, elements: list[T]) -> None:
+        if self.buffer.ended:
+            self._upstream.unwanted()
+            return
+        if self._deferred.defer(self._add, elements):
+            return
+        weights: list[int] = []
+        now, failure = 0.0, None
+        if self._retention is not None:
+            try:
+                now = self._retention.now()
+                self._retention.weigh(elements, weights)
+            except Exception as raised:
+                failure = raised
+                del elements[len(weights) :]
+        lagging, ready = self._deferred.enter(self._append, elements, weights, now)
+        elements.clear()  # a caller has it, too
+        if lagging is None:
+            failure = DemandExceededError(
+                "§1.1: more elements came than had been asked for, and the buffer of "
+                f"{self.buffer.size} is full"
+            )
+        for slow in lagging or ():
+            slow.end_with(
+                BufferOverflowError(
+                    f"the subscriber was dropped: it lagged by more than buffer_size="
+                    f"{self.buffer.size} elements"
+                )
+            )
+        if lagging is not None:
+            self._spread(ready)
+        if failure is not None:
+            self._end(failure, at_once=True, cancel=True)
+
+    def _append(
+        self, elements: list[T], weights: list[int], now: float
+    ) -> tuple[list[MulticastSubscription] | None, list[MulticastSubscription]]:
+        """Return which are to be dropped, and which, with something in hand, are to be drained by
+        this thread. With the lock.
+        """
+        buffer = self.buffer
+        lagging = buffer.append(elements, weights, now)
+        ready: list[MulticastSubscription] = []
+        if lagging is not None:
+            for cursor, one in buffer.readers.items():
+                if cursor.start + cursor.demand.value > cursor.stop and one.enter():
+                    buffer.hand_out(cursor)
+                    ready.append(one)
+        return lagging, ready
+
+    def _spread(self, ready: list[MulticastSubscription]) -> None:
+        """Deliver what subscribers have in hand; ask once, afterwards, for what follows."""
+        asking = self._asking
+        mine = asking.request(1) == 0
+        self._tell(ready, _drain)
+        if self._deferred.enter(self.buffer.trim):
+            asking.request(1)
+        if mine and (asking.value > 1 or asking.fulfil(1) > 0):
+            self._ask_now()
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Pass ``error`` on, at once unless ``delay_error`` (§4.2)."""
+        if not isinstance(error, BaseException):
+            self._break_off(
+                NoneSignalError(
+                    "§2.13: on_error needs an exception instance, the publisher signalled "
+                    f"on_error({error!r})"
+                )
+            )
+        if self._upstream_ended() and not self.buffer.ended:
+            self._end(error, at_once=not self._delay_error)
+        else:
+            report_dropped(error, "an error after the end of the stream")
+
+    def on_complete(self) -> None:
+        """Complete each subscriber when it has had what is in the buffer."""
+        if self._upstream_ended():
+            self._end(None, at_once=False)
+
+    def _upstream_ended(self) -> bool:
+        first = self._upstream.ended()
+        self._upstream.never_attached()  # one that comes now is cancelled
+        return first
+
+    def _break_off(self, error: NoneSignalError) -> None:
+        """Upstream broke §2.13: tell it, and everybody else."""
+        self._end(error, at_once=True, cancel=True)
+        raise error
+
+    def _end(self, error: BaseException | None, *, at_once: bool, cancel: bool = False) -> None:
+        """Add nothing any more; subscribers learn of it after what they have not had, or now."""
+        if self.defer(lambda: self._end(error, at_once=at_once, cancel=cancel)):
+            return
+        everybody = self._deferred.enter(self._close, error, at_once)
+        if everybody is None:
+            return
+        if cancel:
+            self._upstream.cancel()
+        if error is not None and at_once:
+            self._tell(everybody, lambda one: one.end_with(error))
+        else:
+            self._tell(everybody, _enter)
+
+    def _close(
+        self, error: BaseException | None, at_once: bool
+    ) -> list[MulticastSubscription] | None:
+        """Return who is to be told; ``None`` if it had ended before. With the lock."""
+        if not self.buffer.close(error, at_once=at_once):
+            return None
+        return list(self.buffer.readers.values())
+
+    def _tell(
+        self,
+        everybody: list[MulticastSubscription],
+        tell: Callable[[MulticastSubscription], object],
+    ) -> None:
+        """Call ``tell`` with each; KeyboardInterrupt and its like end the stream and leave."""
+        left: BaseException | None = None
+        for one in everybody:
+            try:
+                tell(one)
+            except BaseException as leaving:
+                left = leaving
+                if not self.buffer.ended:
+                    self._end(leaving, at_once=True, cancel=True)
+        if left is not None:
+            try:
+                raise left
+            finally:
+                del left
+
+    # -- asking upstream -------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Look at what there is to be asked of upstream: any thread, one at a time (§2.7)."""
+        if not self.defer(self.ask) and self._asking.request(1) == 0:
+            self._ask_now()
+
+    def _ask_now(self) -> None:
+        asking = self._asking
+        while True:
+            missed = asking.value
+            n = self._deferred.enter(self.buffer.to_be_asked)
+            if n > 0:
+                try:
+                    self._upstream.request(n)
+                except BaseException as raised:  # §3.16; what leaves was told to nobody else
+                    self._end(raised, at_once=True, cancel=True)
+                    if _leaves(raised):
+                        raise
+            if asking.fulfil(missed) == 0:
+                return
+
+    # -- for subscriptions -----------------------------------------------------------------------
+
+    def take(self, cursor: Cursor) -> list[Any] | None:
+        """Return what comes next at ``cursor``; ``None`` at the end."""
+        return self._deferred.enter(self.buffer.take, cursor)
+
+    def leave(self, subscription: MulticastSubscription) -> None:
+        """Forget a subscription that has ended, in whatever way; any number of times."""
+        if self.defer(self.leave, subscription):
+            return
+        moved, shut = self._deferred.enter(self._forget, subscription.cursor)
+        subscription.cursor.in_hand.clear()
+        if moved is None:
+            return
+        self._registry.release(subscription.identity, subscription)
+        if shut:
+            self._upstream.cancel()
+        elif moved and not self.buffer.ended:
+            self.ask()
+
+    def _forget(self, cursor: Cursor) -> tuple[bool | None, bool]:
+        """Whether there may be more room now, ``None`` if it was forgotten before; and whether that
+        is the publisher's end. With the lock.
+        """
+        buffer = self.buffer
+        keeps = self._keeps or not self._connected
+        overtaken = buffer.error is not None and not self._delay_error
+        moved = buffer.leave(cursor, leaves_rest=keeps and not overtaken)
+        if moved is None or buffer.readers or keeps or buffer.ended:
+            return moved, False
+        buffer.clear()
+        shut_down = ShutDownError(
+            "§3.14: the publisher shut down when its last subscriber cancelled"
+        )
+        return moved, buffer.close(shut_down, at_once=True)
+
+    def metrics_for(
+        self, demand: int, waited_for_upstream: float, waited_for_demand: float
+    ) -> tuple[BoundaryMetrics, ...]:
+        """What the buffer holds, seen from one subscription, then the boundaries above."""
+        max_held, held_bytes = self.buffer.size, None
+        if self._retention is not None:
+            max_held = min(max_held + self._retention.max_kept, UNBOUNDED)
+            held_bytes = self._retention.held_bytes
+        mine = BoundaryMetrics(
+            name=self._name,
+            held=self.buffer.held,
+            max_held=max_held,
+            held_bytes=held_bytes,
+            demand=demand,
+            waited_for_upstream=waited_for_upstream,
+            waited_for_demand=waited_for_demand,
+        )
+        return (mine, *self._upstream.metrics())
+
+
+def _leaves(raised: BaseException) -> bool:
+    """Whether it goes on to the caller, as ``KeyboardInterrupt`` does."""
+    return isinstance(raised, RecursionError) or not isinstance(raised, Exception)
+
+
+class MulticastSubscription(Drain):
+    """One subscriber's drain of the buffer: it takes a slice, and delivers it."""
+
+    __slots__ = ("_hand_over", "_on_next", "_publisher", "_waits", "cursor", "identity")
+
+    _asked_from_below = False
+
+    def __init__(self, publisher: MulticastPublisher[Any], subscriber: Subscriber[Any]) -> None:
+        super().__init__(subscriber, None)
+        self._publisher: MulticastPublisher[Any] | None = publisher
+        self._on_next: Callable[[Any], object] | None = subscriber.on_next
+        self._hand_over = burst_slot(subscriber)
+        self.identity = id(subscriber)
+        self.cursor = Cursor(self._demand, by_bursts=self._hand_over is not None)
+        self._waits = Waits()
+
+    def introduce(self) -> None:
+        """Signal ``on_subscribe``, then what there is."""
+        if self._introduce():
+            self._go()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the subscriber has cancelled, and so hears nothing more."""
+        return self._demand.cancelled
+
+    # -- the subscription's face -----------------------------------------------------------------
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements (§3.8), and upstream for what is not in the buffer."""
+        if self._add_demand(n) < 0:
+            return
+        publisher = self._publisher
+        if publisher is not None and self.cursor.limit > publisher.buffer.asked:
+            publisher.ask()
+        self._enter()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """What the buffer holds, and what this subscription waits for; then the boundaries
+        above.
+        """
+        publisher, cursor = self._publisher, self.cursor
+        if publisher is None:
+            return ()
+        demand = min(max(0, cursor.limit - cursor.at), UNBOUNDED)
+        return publisher.metrics_for(demand, *self._waits.seconds(going_on=True))
+
+    # -- news ------------------------------------------------------------------------------------
+
+    def enter(self) -> bool:
+        """Whether the drain is the caller's now; else its holder looks again."""
+        return self._wip.request(1) == 0
+
+    def end_with(self, error: BaseException) -> None:
+        """End with ``error``, overtaking the buffer, unless it is over."""
+        if self._demand.terminate():
+            self._stop()
+            self._failure = error
+            self._enter()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _go(self) -> None:
+        publisher = self._publisher
+        if publisher is None or not publisher.defer(self._go):
+            self._drain()
+
+    def _work(self) -> bool:
+        publisher, cursor = self._publisher, self.cursor
+        if publisher is None or self._demand.value < 0:
+            return self._settle()
+        self._waits.end()
+        handed_out = bool(cursor.in_hand)  # by the thread that brought it, which trims afterwards
+        burst = cursor.in_hand if handed_out else publisher.take(cursor)
+        if burst is None:
+            return self._finish(publisher.buffer.error)
+        if burst:
+            try:
+                if self._hand_over is not None:
+                    cursor.pass_all()
+                    self._hand_over(burst)
+                elif self._on_next is not None:
+                    self._deliver(self._on_next, publisher)
+            except RecursionError:
+                raise
+            except Exception as raised:
+                self._give_up(raised)
+                return False
+            burst.clear()  # no element is kept here after the subscriber has had it
+            buffer, stop = publisher.buffer, cursor.stop
+            if not handed_out:
+                if cursor.taken_at < buffer.ask_at <= stop or stop >= buffer.asked:
+                    publisher.ask()
+                return True
+            if stop < buffer.end or buffer.ended:
+                return True
+        if self._demand.value < 0:
+            return self._settle()
+        self._waits.begin(for_demand=cursor.stop >= cursor.limit)
+        return False
+
+    def _deliver(
+        self, on_next: Callable[[Any], object], publisher: MulticastPublisher[Any]
+    ) -> None:
+        """Signal what is in hand: nothing any more when the subscription is cancelled."""
+        buffer = publisher.buffer
+        for element in self.cursor.left:
+            on_next(element)
+            if buffer.starving:
+                publisher.ask()  # what upstream answers before that returns is next here
+
+    def _finish(self, error: BaseException | None) -> bool:
+        if error is not None:
+            self.end_with(error)
+            return self._settle()
+        return self._complete()
+
+    def _stop(self) -> None:
+        publisher = self._publisher
+        if publisher is not None:
+            publisher.leave(self)
+
+    def _drop_references(self) -> None:
+        self._stop()
+        self._publisher = None
+        self._on_next = None
+        self._hand_over = None
+
+
+_drain: Final = MulticastSubscription._drain
+_enter: Final = MulticastSubscription._enter

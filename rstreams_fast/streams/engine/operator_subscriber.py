@@ -1,0 +1,111 @@
+"""A drain below a publisher: subscriber to upstream, publisher to downstream in one (§4.1).
+
+It trusts nobody. What upstream does against the rules ends the stream with an error, or has no
+effect; a subscriber never sees it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from rstreams_fast.api import Subscriber, Subscription
+from rstreams_fast.errors import NoneSignalError
+from rstreams_fast.runtime.executors import Resource
+from rstreams_fast.streams.engine.drain import Drain, Upstream
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+
+__all__ = ["OperatorSubscriber"]
+
+A = TypeVar("A")
+
+
+class OperatorSubscriber(Drain):
+    """The subscriber's half of a drain. Subclasses add ``on_next``."""
+
+    __slots__ = ("_completed", "_upstream")
+
+    _asked_from_below = False
+
+    def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
+        super().__init__(subscriber, resource)
+        self._upstream = Upstream()
+        self._completed = False  # upstream has ended; what it sent before still counts
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, cancel any other (§2.5), and introduce ourselves."""
+        if self._upstream.attach(subscription):
+            self._begin()
+
+    def on_next(self, element: Any, /) -> None:
+        """Take an element."""
+        raise NotImplementedError
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Pass the error on at once (§4.2), asked for or not (§2.10)."""
+        self._check_error(error)
+        self._upstream.ended()
+        self._fail(error)
+
+    def on_complete(self) -> None:
+        """Complete after what has come before, asked for or not (§2.9)."""
+        if self._upstream.ended():
+            self._completed = True
+            self._enter()
+            self._introduce_late()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """What the boundaries from here upwards hold and wait for, the nearest first."""
+        return self._upstream.metrics()
+
+    def _begin(self) -> None:
+        if self._introduce():
+            self._go()
+
+    def _fail(self, error: BaseException) -> None:
+        super()._fail(error)
+        self._introduce_late()
+
+    def _introduce_late(self) -> None:
+        """A publisher that ends, or breaks a rule, without ``on_subscribe``: signal that first
+        (§1.9).
+        """
+        if self._upstream.never_attached():
+            self._begin()
+
+    def _check_element(self, element: Any) -> None:
+        """``None`` is a ``TypeError`` to the publisher (§2.13), and the subscriber learns of it."""
+        if element is None:
+            error = NoneSignalError("§2.13: the publisher signalled on_next(None)")
+            self._fail(error)
+            raise error
+
+    def _takes(self, element: Any) -> bool:
+        """Whether ``element``, which is checked, comes before the end; after it none does
+        (§2.8).
+        """
+        self._check_element(element)
+        takes = not self._completed and self._demand.value >= 0
+        if not takes:
+            self._upstream.unwanted()
+        return takes
+
+    def _check_error(self, error: Any) -> None:
+        if not isinstance(error, BaseException):
+            wrong = NoneSignalError(
+                "§2.13: on_error needs an exception instance, the publisher signalled "
+                f"on_error({error!r})"
+            )
+            self.on_error(wrong)
+            raise wrong
+
+    def _request(self, n: int) -> None:
+        """Ask upstream for more; one thread at a time (§2.7)."""
+        try:
+            self._upstream.request(n)
+        except RecursionError:
+            raise
+        except Exception as raised:
+            self._fail(raised)  # §3.16
+
+    def _stop(self) -> None:
+        self._upstream.cancel()

@@ -1,0 +1,325 @@
+"""Sources that do not wait to be asked: what becomes of elements that nobody has asked for yet.
+
+Upstream is asked for everything at once, and signals when it likes, from any thread. What has come
+is held, at most so many elements, and delivered as downstream asks. What finds no room is dropped,
+or drops another, or ends the stream, as the strategy says. Every end, an overflow too, comes after
+what is held.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rstreams_fast._checks import check_capacity, check_count, check_plain
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
+from rstreams_fast.errors import (
+    BufferOverflowError,
+    check_request,
+    report_dropped,
+    report_unraisable,
+)
+from rstreams_fast.runtime.executors import Resource
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.defaults import OVERFLOW_CAPACITY
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.streams.engine.subscribing import Below
+
+__all__ = ["Overflow", "OverflowBoundary", "OverflowSubscription"]
+
+
+class Overflow(enum.Enum):
+    """What becomes of elements that come faster than they are asked for.
+
+    ``capacity`` is always the most elements that are held. Each element that is not delivered, but
+    for those that are held when the subscriber cancels, is counted, in ``metrics_of(...)``, and
+    safe_repr to ``on_drop``.
+    """
+
+    BUFFER = "buffer"
+    """Hold up to ``capacity`` (1024). One more ends the stream: ``BufferOverflowError``, after what
+    is held was delivered."""
+    DROP_OLDEST = "drop_oldest"
+    """Hold up to ``capacity`` (1024). One more takes the place of the one held longest."""
+    DROP_LATEST = "drop_latest"
+    """Hold up to ``capacity`` (1024). One more is dropped."""
+    LATEST = "latest"
+    """Hold the newest only: ``capacity`` is 1."""
+    ERROR = "error"
+    """Hold what is asked for only, as long as its delivery takes, and of that up to ``capacity``
+    (1024). One that was not asked for ends the stream: ``BufferOverflowError``."""
+
+
+_REPLACING = (Overflow.DROP_OLDEST, Overflow.LATEST)
+_ENDING = (Overflow.BUFFER, Overflow.ERROR)
+
+
+class OverflowBoundary(Boundary):
+    """The boundary of ``Stream.on_overflow``, and what is common to sources with a strategy."""
+
+    #: It takes signals as they come, so what is above it need not be guarded.
+    guards = True
+
+    def __init__(
+        self,
+        strategy: Overflow,
+        capacity: int | None = None,
+        on_drop: Callable[[Any], object] | None = None,
+        *,
+        name: str = "on_overflow",
+        argument: str = "strategy",
+    ) -> None:
+        if not isinstance(strategy, Overflow):
+            raise TypeError(
+                f"{argument.rstrip('=')} must be a member of Overflow, got {strategy!r}"
+            )
+        if on_drop is not None:
+            check_plain("on_drop", on_drop)
+        if strategy is Overflow.LATEST:
+            if capacity is not None and check_count("capacity", capacity) != 1:
+                raise ValueError(
+                    f"Overflow.LATEST holds one element: capacity is 1, not {capacity}"
+                )
+            capacity = 1
+        elif capacity is None:
+            capacity = OVERFLOW_CAPACITY
+        self.strategy = strategy
+        self.capacity = check_capacity("capacity", capacity)
+        self.on_drop = on_drop
+        self.name = f"{name}({strategy.name})"
+        self._argument = argument
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher that holds what ``upstream`` sends too early."""
+        return Below(upstream, OverflowSubscription, self)
+
+    def describe(self) -> str:
+        """Say what may be held."""
+        plural = "" if self.capacity == 1 else "s"
+        return f"{self.name}: at most {self.capacity} element{plural}"
+
+    def error(self, unasked: bool) -> BufferOverflowError:
+        """Say what found no room, and what to do."""
+        if unasked:
+            what = "an element came that nobody had asked for"
+        else:
+            what = f"an element came while {self.capacity} others waited to be delivered"
+        return BufferOverflowError(
+            f"{self.name}: {what}; ask for more sooner, give a greater capacity=, or another "
+            f"{self._argument}, such as Overflow.DROP_OLDEST or Overflow.LATEST"
+        )
+
+
+class _Held(Iterator[Any]):
+    """The elements that wait; "stops" when there is none at the moment."""
+
+    __slots__ = ("elements",)
+
+    def __init__(self) -> None:
+        self.elements: deque[Any] = deque()
+
+    def __next__(self) -> Any:
+        try:
+            return self.elements.popleft()
+        except IndexError:
+            raise StopIteration from None
+
+
+class OverflowSubscription(OperatorSubscriber):
+    """Between a source that does not wait and a subscriber that does.
+
+    ``offer`` and ``finish`` are for any thread. With a resource the subscriber is signalled there;
+    without, on whoever offers or requests.
+    """
+
+    __slots__ = (
+        "_dropped",
+        "_held",
+        "_kept",
+        "_late_error",
+        "_lock",
+        "_open",
+        "_options",
+        "_requested",
+        "_waits",
+    )
+
+    def __init__(
+        self,
+        subscriber: Subscriber[Any],
+        options: OverflowBoundary,
+        resource: Resource | None = None,
+    ) -> None:
+        super().__init__(subscriber, resource)
+        self._options = options
+        # Among those who offer; the drain takes without it. Reentrant, for the collector may run
+        # anything anywhere. Nobody's code is called under it.
+        self._lock = threading.RLock()
+        self._open = True  # whether an offer counts
+        self._held = _Held()
+        self._kept = 0  # elements delivered or held
+        self._dropped = 0
+        self._requested = DemandCounter()  # in all
+        self._late_error: BaseException | None = None
+        self._waits = Waits()
+        slot = self._slot_by_bursts(subscriber)
+        self._run = FusedRun(self._held, (), slot, self._demand)
+
+    # -- the source's side, any thread -----------------------------------------------------------
+
+    def offer(self, element: Any) -> bool:
+        """Take an element, or do with it what the strategy says; ``False`` if all is over."""
+        options = self._options
+        victim: Any = None
+        overflow: BufferOverflowError | None = None
+        with self._lock:
+            if not self._open:
+                return False
+            elements = self._held.elements
+            unasked = options.strategy is Overflow.ERROR and self.uncovered == 0
+            if len(elements) < options.capacity and not unasked:
+                elements.append(element)
+                self._kept += 1
+            elif options.strategy in _REPLACING:
+                try:
+                    victim = elements.popleft()
+                except IndexError:  # the drain has just taken it
+                    self._kept += 1
+                elements.append(element)
+            else:
+                victim = element
+                if options.strategy in _ENDING:
+                    self._open = False
+                    overflow = options.error(unasked)
+            if victim is not None:
+                self._dropped += 1
+        if overflow is not None:
+            self._upstream.cancel()
+            self._end_with(overflow)
+        elif victim is None or self._demand.pending:
+            # For a victim, who brought it does, or did; but while its place was empty the drain may
+            # have looked, and gone.
+            self._enter()
+        if victim is not None:
+            self._tell(victim)
+        return overflow is None
+
+    def finish(self, error: BaseException | None) -> bool:
+        """End, after what is held; ``False`` if that was decided before."""
+        if not (self._upstream.ended() and self._close()):
+            return False
+        self._end_with(error)
+        return True
+
+    @property
+    def uncovered(self) -> int:
+        """How many elements have been asked for that have not been sent yet."""
+        requested = self._requested.value
+        return UNBOUNDED if requested == UNBOUNDED else max(0, requested - self._kept)
+
+    def _close(self) -> bool:
+        with self._lock:
+            was_open, self._open = self._open, False
+        return was_open
+
+    def _end_with(self, error: BaseException | None) -> None:
+        self._late_error = error
+        self._completed = True
+        self._enter()
+
+    def _tell(self, victim: Any) -> None:
+        on_drop = self._options.on_drop
+        if on_drop is not None:
+            try:
+                on_drop(victim)
+            except Exception as raised:
+                report_unraisable(raised, "on_drop", on_drop)
+            except BaseException as leaving:  # to whoever sent, so the subscriber is told as well
+                if self._demand.value >= 0:
+                    self._fail(leaving)
+                raise
+
+    # -- signals from upstream -------------------------------------------------------------------
+
+    def on_next(self, element: Any, /) -> None:
+        """Take an element, or do with it what the strategy says."""
+        self._check_element(element)
+        if not self.offer(element):
+            self._upstream.unwanted()
+            self._introduce_late()
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Pass the error on after what is held."""
+        self._check_error(error)
+        if not self.finish(error):
+            report_dropped(error, "an error after the end of the stream")
+        self._introduce_late()
+
+    def on_complete(self) -> None:
+        """Complete after what is held."""
+        self.finish(None)
+        self._introduce_late()
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._request(UNBOUNDED)
+
+    # -- the subscription's face -----------------------------------------------------------------
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements (§3.8)."""
+        try:
+            n = check_request(n)  # one look at it: __index__ may answer differently next time
+        except Exception as refused:
+            self._bad_request(refused)
+            return
+        self._requested.request(n)
+        super().request(n)
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """What this boundary holds, has dropped and waits for, then those above."""
+        mine = self._waits.metrics(
+            self._demand,
+            name=self._options.describe(),
+            held=len(self._held.elements),
+            max_held=self._options.capacity,
+            dropped=self._dropped,
+        )
+        return (mine, *super().metrics())
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        if self._demand.value < 0:
+            return self._settle()
+        run = self._run
+        if run is None:
+            return False
+        self._waits.end()
+        status = self._burst_on(run)
+        if status is RunStatus.MORE:
+            return True
+        if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
+            return self._answer(status, run)
+        if self._completed and not self._held.elements:
+            late, self._late_error = self._late_error, None
+            if late is None:
+                return self._answer(self._flush(run), run)
+            self._fail(late)
+            return self._settle()
+        self._waits.begin(for_demand=status is RunStatus.IDLE)
+        return False
+
+    def _stop(self) -> None:
+        self._close()
+        super()._stop()
+
+    def _drop_references(self) -> None:
+        self._close()  # who cancels may not have come to it yet
+        self._late_error = None
+        self._held = _Held()

@@ -1,0 +1,100 @@
+"""A source and the parts below it: a publisher that is a description until it is subscribed to."""
+
+from __future__ import annotations
+
+from typing import Any, Self, TypeVar, cast
+
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.core import MISSING
+from rstreams_fast.errors import check_subscriber
+from rstreams_fast.streams.engine.assembly import Foreign, Part, Source, Stage, assemble
+from rstreams_fast.streams.engine.pull import PullSegment
+from rstreams_fast.streams.engine.pull_source import PullSource
+from rstreams_fast.streams.engine.stages import Stages
+
+__all__ = ["Pipeline", "as_pipeline", "sequence_of"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+#: Each part beside those before it: an operator on a long stream copies none of them.
+_Parts = tuple[()] | tuple["_Parts", Part]
+
+
+class Pipeline(Publisher[T_co]):
+    """Keeps every rule, so nobody who subscribes to it needs a guard. Immutable."""
+
+    __slots__ = ("_assembled", "_parts", "source")
+
+    def __init__(self, source: Source, parts: tuple[Part, ...] = ()) -> None:
+        self.source = source
+        self._parts: _Parts = ()
+        for part in parts:
+            self._parts = (self._parts, part)
+        self._assembled: Publisher[Any] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self.parts)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What stands below the source, from above."""
+        parts: list[Part] = []
+        left = self._parts
+        while left:
+            left, part = left
+            parts.append(part)
+        return tuple(reversed(parts))
+
+    def with_part(self, part: Part) -> Self:
+        """The same with ``part`` at the end, which shares what it has in common with this."""
+        longer = type(self)(self.source)
+        longer._parts = (self._parts, part)
+        return longer
+
+    def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
+        """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
+
+        Any object with the four methods will do. ``TypeError`` for ``None``, or for an object
+        without them; every other failure is an ``on_error`` after ``on_subscribe``.
+        """
+        check_subscriber(subscriber)
+        publisher = self._assembled
+        if publisher is None:
+            self._assembled = publisher = assemble(self.source, self.parts)[0]
+        publisher.subscribe(subscriber)
+
+    def publisher_itself(self) -> Publisher[Any] | None:
+        """The publisher that this is, without parts below it, if it needs no guard."""
+        source = self.source
+        if self._parts or not isinstance(source, Foreign) or not source.trusted:
+            return None
+        return source.publisher
+
+
+def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
+    """The source and the stages of ``publisher``, if it is a sequence with nothing but stages below
+    it: who subscribes may as well run them itself. Else ``None``.
+    """
+    if isinstance(publisher, PullSegment):
+        return publisher.sequence()
+    # Not isinstance, which looks long at what a protocol is among the bases of.
+    if getattr(type(publisher), "subscribe", None) is not Pipeline.subscribe:
+        return None
+    pipeline = cast("Pipeline[Any]", publisher)
+    source = pipeline.source
+    if isinstance(source, Foreign) or not source.is_sequence:
+        return None
+    stages = []
+    for part in pipeline.parts:
+        if not isinstance(part, Stage) or (part.op[0] == "scan" and part.op[2] is not MISSING):
+            return None
+        stages.append(part.op)
+    return source, Stages(tuple(stages))
+
+
+def as_pipeline(publisher: Publisher[Any]) -> Pipeline[Any]:
+    """``publisher``, behind a guard unless it is a pipeline: then its signals keep the rules."""
+    if isinstance(publisher, Pipeline):
+        return publisher
+    name = f"from_publisher({type(publisher).__name__})"
+    return Pipeline(Foreign(publisher, name, trusted=False))

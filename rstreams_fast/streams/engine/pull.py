@@ -1,0 +1,146 @@
+"""A run of stages over an iterator: pulls as much as is asked for, and not more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from rstreams_fast.api import Subscriber
+from rstreams_fast.core import MISSING, FusedRun, RunStatus
+from rstreams_fast.errors import check_subscriber
+from rstreams_fast.runtime.executors import describe_executor, resource
+from rstreams_fast.streams.engine.drain import Drain, silent
+from rstreams_fast.streams.engine.pull_source import PullSource, at_end, close_source
+from rstreams_fast.streams.engine.stages import Stages
+
+__all__ = ["PullSegment"]
+
+
+class PullSegment:
+    """Publishes what ``program`` makes of the elements of ``origin``.
+
+    ``executor`` is ``...`` for a synchronous publisher, which works on whoever calls ``request`` or
+    ``subscribe`` (§3.10, §3.11); else all work is done there.
+    """
+
+    def __init__(self, origin: PullSource, program: Stages, executor: Any = ...) -> None:
+        self._origin = origin
+        self._program = program
+        self._executor = executor
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Open the origin for ``subscriber``."""
+        check_subscriber(subscriber)
+        _PullSubscription(subscriber, self._origin, self._program, self._executor).start()
+
+    def sequence(self) -> tuple[PullSource, Stages] | None:
+        """What it is made of, if its subscriber may as well run that itself."""
+        ours = self._executor is ... and self._origin.is_sequence
+        return (self._origin, self._program) if ours and self._program.seed is MISSING else None
+
+    @property
+    def where(self) -> str:
+        """On which resource the work is done."""
+        if self._executor is ...:
+            return "the caller of request and subscribe"
+        return describe_executor(self._executor)
+
+
+class _PullSubscription(Drain):
+    __slots__ = ("_ended", "_of_sequence", "_origin", "_program", "_seed", "_source")
+
+    def __init__(
+        self, subscriber: Subscriber[Any], origin: PullSource, program: Stages, executor: Any
+    ) -> None:
+        super().__init__(subscriber, None if executor is ... else resource(executor))
+        self._origin: PullSource | None = origin
+        self._program = program
+        self._source: Iterator[Any] | None = None
+        self._ended = False
+        self._seed = program.seed is not MISSING
+        self._of_sequence = origin.is_sequence
+
+    def start(self) -> None:
+        if self._introduce():
+            self._go()
+
+    def _open(self, origin: PullSource) -> bool:
+        """Open the origin, once; false if that failed."""
+        if self._program.takes_nothing:
+            self._source = iter(())
+            return True
+        try:
+            self._source = origin.open()
+        except Exception as raised:
+            self._fail(raised)
+            return False
+        return True
+
+    def _make_run(self) -> FusedRun | None:
+        subscriber, source = self._subscriber, self._source
+        if subscriber is None or source is None:
+            return None
+        program = self._program
+        slot = self._slot_by_bursts(subscriber, waits=not self._of_sequence)
+        if self._seed:
+            source = chain((program.seed,), source)
+        self._run = run = FusedRun(source, program.stages, slot, self._demand)
+        return run
+
+    def _work(self) -> bool:
+        demand = self._demand.value
+        if demand < 0:
+            return self._settle()
+        run = self._run
+        if run is None:
+            origin, self._origin = self._origin, None
+            if origin is not None and not self._open(origin):
+                return self._settle()
+            if demand == 0 and not self._is_over():
+                return False  # the run is made when there is something to do: many only wait
+            run = self._make_run()
+            if run is None:
+                return self._settle()
+        if self._ended:
+            return self._finish(run)
+        status = self._burst_on(run)
+        if status is RunStatus.MORE:
+            return True
+        if status is RunStatus.IDLE:
+            return self._is_over() and self._finish(run)
+        if status is RunStatus.EXHAUSTED or status is RunStatus.ENDED:
+            self._ended = True
+            self._close()
+            return self._finish(run)
+        return self._answer(status, run)
+
+    def _is_over(self) -> bool:
+        """Whether nothing can follow, though nobody asked, or for less than was asked (§1.2):
+        completion comes at the earliest moment.
+        """
+        source, run = self._source, self._run
+        if source is None:
+            return False
+        if self._seed and not self._program.takes_nothing and (run is None or run.pulled == 0):
+            return False  # the seed is to follow
+        try:
+            self._ended = at_end(source)
+        except Exception as raised:
+            self._fail(raised)
+            return self._settle()
+        return self._ended
+
+    def _finish(self, run: FusedRun) -> bool:
+        status = self._flush(run)
+        return False if status is RunStatus.IDLE else self._answer(status, run)
+
+    def _close(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            silent(close_source, source)
+
+    def _drop_references(self) -> None:
+        self._origin = None
+        self._program = Stages()
+        self._close()

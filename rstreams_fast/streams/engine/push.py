@@ -1,0 +1,278 @@
+"""A run of stages below a publisher: what it signals is processed as it comes.
+
+It trusts nobody. Upstream may signal from several threads at once, nest ``on_next`` in
+``request``, send ``None`` or too much, go on after its end, or subscribe twice: downstream sees a
+correct publisher.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus
+from rstreams_fast.errors import check_request, report_dropped
+from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.streams.engine.stages import Stages
+from rstreams_fast.streams.engine.subscribing import Below
+
+__all__ = ["PushSegment", "PushSubscription"]
+
+
+class PushSegment(Below[Stages]):
+    """Publishes what ``program`` makes of the elements of ``upstream``, on the threads these come
+    on.
+    """
+
+    where = "the threads that upstream signals on"
+
+    def __init__(self, upstream: Publisher[Any], program: Stages) -> None:
+        super().__init__(upstream, PushSubscription, program)
+
+
+class PushSubscription(OperatorSubscriber):
+    """Between upstream and the subscriber. Two kinds of work, each done by one thread at a time:
+
+    signalling downstream (the drain), and asking upstream (``_asking``), which must not hold
+    the drain, because upstream may answer with ``on_next`` before ``request`` returns.
+    """
+
+    __slots__ = (
+        "_asking",
+        "_backlog",
+        "_budget",
+        "_counted",
+        "_direct",
+        "_ended",
+        "_late_error",
+        "_most",
+        "_open",
+        "_owed",
+        "_pending",
+        "_ratio",
+        "_seed",
+        "_unasked",
+        "_unbounded",
+    )
+
+    def __init__(self, subscriber: Subscriber[Any], program: Stages) -> None:
+        super().__init__(subscriber, None)
+        run = FusedRun(None, program.stages, subscriber.on_next, self._demand)
+        self._run = run
+        self._ratio = run.ratio
+        self._seed = program.seed
+        self._unasked = 0 if program.seed is MISSING else 1  # demand that the seed will meet
+        self._budget = DemandCounter(program.budget())
+        self._most = program.most()  # to be asked for, now and later, whatever is dropped
+        self._counted: DemandCounter | None = DemandCounter() if program.drops else None
+        self._owed = 0
+        self._pending = DemandCounter()  # to be asked of upstream
+        self._asking = DemandCounter(1)  # WIP of asking: held until on_subscribe has returned
+        self._unbounded = False
+        self._backlog: deque[Any] = deque()
+        self._open = True  # whether on_next counts
+        self._ended = program.takes_nothing
+        # Whether an element need not wait for a turn of the drain's: for what comes before it.
+        self._direct = program.seed is MISSING and not program.takes_nothing
+        self._late_error: BaseException | None = None  # to come after the backlog
+
+    # -- the subscription's face -----------------------------------------------------------------
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements, and upstream for what they take."""
+        try:
+            n = check_request(n)  # one look at it: __index__ may answer differently next time
+        except Exception as refused:
+            self._bad_request(refused)
+            return
+        before = self._add_demand(n)
+        if before < 0:
+            return
+        if before == 0 and (self._completed or self._ended or self._seed is not MISSING):
+            self._enter()  # what is held back waits for demand
+        self._ask(min(n * self._ratio, UNBOUNDED))
+
+    # -- signals from upstream -------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self._introduce():
+            self._go()
+            self._ask_now()
+
+    def on_next(self, element: Any, /) -> None:
+        """Process an element; while somebody else does, leave it to them, in its order (§2.11)."""
+        self._check_element(element)
+        if not self._open:
+            self._upstream.unwanted()
+            return
+        wip = self._wip
+        if wip.request(1) != 0:
+            # Nested in a request of ours, or from a second thread: to be processed in its turn.
+            self._backlog.append(element)
+            self._enter()
+            return
+        run = self._run
+        if run is None or self._backlog or not self._direct:
+            self._backlog.append(element)
+        else:
+            try:
+                status = run.push(element)
+                if self._counted is not None:
+                    self._count(self._counted, status, run)
+                goes_on = status is RunStatus.MORE or status is RunStatus.DROPPED
+                if not goes_on:
+                    self._act_on(status, run)
+            except BaseException as leaving:
+                self._abandon(leaving)
+                raise
+            if goes_on:
+                owing = self._owed and self._repay()
+                if wip.fulfil(1) == 0:
+                    if owing:
+                        self._enter_asking()
+                    return
+        del element
+        self._drain()  # for what came meanwhile
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Pass the error on, after what came before it and waits for no demand."""
+        self._check_error(error)
+        self._open = False
+        if self._upstream.ended():
+            self._late_error = error
+            self._enter()
+        else:
+            report_dropped(error, "an error after the end of the stream")
+        self._introduce_late()
+
+    def on_complete(self) -> None:
+        """Complete, after what stages hold has been asked for."""
+        self._open = False
+        super().on_complete()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        super()._drain()
+        if self._counted is not None and self._pending.value and not self._unbounded:
+            self._enter_asking()
+
+    def _work(self) -> bool:
+        if self._demand.value < 0:
+            return self._settle()
+        run = self._run
+        if run is None:
+            return False
+        if self._seed is not MISSING and self._demand.value > 0:
+            seed, self._seed = self._seed, MISSING
+            self._direct = not self._ended
+            status = run.push(seed)
+            if status is RunStatus.DROPPED:
+                self._owed += run.refund
+            elif status is not RunStatus.MORE:
+                return self._act_on(status, run)
+        # Read before the elements that came before them.
+        completed, error = self._completed, self._late_error
+        while self._backlog and not self._ended:
+            status = run.push(self._backlog.popleft())
+            if self._counted is not None:
+                self._count(self._counted, status, run)
+            if status is not RunStatus.MORE and status is not RunStatus.DROPPED:
+                return self._act_on(status, run)
+        if self._ended:
+            return self._act_on(RunStatus.ENDED, run)
+        if error is not None:
+            self._late_error = None
+            self._fail(error)
+            return self._settle()
+        if completed and self._seed is MISSING:
+            return self._act_on(RunStatus.ENDED, run)
+        if self._owed:
+            self._repay()
+        return False
+
+    def _act_on(self, status: RunStatus, run: FusedRun) -> bool:
+        if status is RunStatus.ENDED:
+            self._ended = True
+            self._open = self._direct = False
+            self._backlog.clear()
+            self._upstream.cancel()
+            status = run.finish()
+            if status is RunStatus.IDLE:
+                return False
+        return self._answer(status, run)
+
+    def _stop(self) -> None:
+        self._open = False
+        super()._stop()
+
+    def _settle(self) -> bool:
+        super()._settle()
+        self._forget()  # what was on its way when all was let go of is kept nowhere
+        return False
+
+    def _drop_references(self) -> None:
+        self._open = False
+        self._seed = MISSING
+        self._forget()
+
+    def _forget(self) -> None:
+        self._backlog.clear()
+        error = self._late_error
+        if error is not None:  # else nothing is written: it may come at this very moment
+            self._late_error = None
+            report_dropped(error, "an error after the end of the stream")
+
+    # -- asking upstream -------------------------------------------------------------------------
+
+    def _count(self, counted: DemandCounter, status: RunStatus, run: FusedRun) -> None:
+        """Keep account of what upstream still owes us, and we it for elements that were dropped."""
+        if counted.value > 0:
+            counted.fulfil(1)
+        if status is RunStatus.DROPPED and not self._unbounded:
+            self._owed += run.refund
+
+    def _repay(self) -> bool:
+        """Note what is to be asked for in place of what was dropped: not one by one, but before
+        upstream runs dry. For the holder of the drain, who has it asked when it has left it.
+        """
+        counted = self._counted
+        if counted is not None and self._owed < counted.value:
+            return False
+        owed, self._owed = self._owed, 0
+        self._budget.request(owed)
+        self._pending.request(owed)
+        return True
+
+    def _ask(self, n: int) -> None:
+        self._pending.request(n)
+        self._enter_asking()
+
+    def _enter_asking(self) -> None:
+        if self._asking.request(1) == 0:
+            self._ask_now()
+
+    def _ask_now(self) -> None:
+        asking, pending = self._asking, self._pending
+        while True:
+            missed = asking.value
+            n = pending.value
+            budget = self._budget.value
+            if n == UNBOUNDED:
+                if budget == UNBOUNDED:
+                    n = 0 if self._unbounded else UNBOUNDED
+                    self._unbounded = True
+            elif n:
+                pending.fulfil(n)
+                n, self._unasked = n - self._unasked, 0
+            n = min(n, budget, self._most)
+            if n > 0 and not self._upstream.over:
+                self._budget.fulfil(n)
+                if self._most != UNBOUNDED:
+                    self._most -= n
+                if self._counted is not None:
+                    self._counted.request(n)
+                self._request(n)
+            if asking.fulfil(missed) == 0:
+                return

@@ -1,0 +1,97 @@
+"""An inlet that puts what comes in a ring, for a drain below it to take out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rstreams_fast.api import Subscriber
+from rstreams_fast.core import SpscRing
+from rstreams_fast.errors import DemandExceededError, OverlappingCallsError, report_dropped
+from rstreams_fast.runtime.executors import Resource
+from rstreams_fast.streams.engine.boundary import RingSubscriber
+from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+
+__all__ = ["QueuedSubscriber"]
+
+
+class _Gone:
+    """Stands where a ring was let go of. An upstream that looked just before may still offer: what
+    comes is forgotten (§2.8), as nobody takes it out any more.
+    """
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 0
+
+    def offer(self, _element: Any, /) -> bool:
+        return True
+
+
+_GONE = _Gone()
+
+
+class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
+    """The upper half of a boundary with a ring. Subclasses set ``_queue``, and ``ring`` if a run
+    above may offer to it directly; upstream is asked for no more than it has places.
+
+    ``delay_error``: an error is left in ``_late_error`` until the ring is empty, instead of
+    overtaking what is in it.
+    """
+
+    __slots__ = ("_delay_error", "_late_error", "_queue", "ring")
+
+    def __init__(
+        self, subscriber: Subscriber[Any], resource: Resource | None, *, delay_error: bool
+    ) -> None:
+        super().__init__(subscriber, resource)
+        self._delay_error = delay_error
+        self._late_error: BaseException | None = None
+        self._queue: Any = None
+        self.ring: SpscRing | None = None
+
+    def on_next(self, element: Any, /) -> None:
+        """Put the element in the ring."""
+        if not self._takes(element):
+            return
+        try:
+            accepted = self._accept(element)
+        except OverlappingCallsError as overlap:
+            self._fail(overlap)  # §1.3
+            return
+        if accepted:
+            self.on_burst()
+        else:
+            self._fail(DemandExceededError("§1.1: more elements came than had been asked for"))
+
+    def _accept(self, element: Any) -> bool:
+        accepted: bool = self._queue.offer(element)
+        return accepted
+
+    def on_burst(self) -> None:
+        """See what was put in the ring."""
+        self._enter()
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Overtake the elements in the ring, unless ``delay_error``."""
+        if not self._delay_error:
+            super().on_error(error)
+            return
+        self._check_error(error)
+        if self._upstream.ended():
+            self._late_error = error
+            self._completed = True
+            self._enter()
+            self._introduce_late()
+            if self._demand.value < 0:
+                self._late_error = None  # all may have been let go of before it was left
+        elif self._completed:
+            self._fail(error)
+        else:  # it was cancelled, because it had sent enough
+            report_dropped(error, "an error after the end of the stream")
+
+    def _drop_references(self) -> None:
+        self._late_error = None
+        self.ring = None
+        self._queue.disarm()
+        self._queue = _GONE

@@ -1,0 +1,99 @@
+"""Who is subscribed: so that a subscriber is given one subscription at a time (§1.10, §2.12).
+
+Two subscribers are the same if they are one object, or if they are of one type, have one hash, and
+each says that it equals the other. A method of theirs that raises has said nothing. Those methods
+are user code: they are never called while a lock is held.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+from rstreams_fast.streams.engine.deferred import DeferredWork
+
+__all__ = ["Entry", "Registry"]
+
+S = TypeVar("S")
+
+
+class Entry(NamedTuple, Generic[S]):
+    """A subscriber, its hash if it has one, and its subscription."""
+
+    subscriber: object
+    hash: int | None
+    subscription: S
+
+
+class Registry(Generic[S]):
+    """The subscribers of a publisher. Any thread may call any method."""
+
+    def __init__(self) -> None:
+        self._deferred = DeferredWork()
+        self._by_identity: dict[int, Entry[S]] = {}
+        self._by_hash: dict[int, list[Entry[S]]] = {}
+
+    def claim(self, subscriber: object, subscription: S) -> Entry[S] | None:
+        """Enter ``subscriber``, unless the same is there already: then return that one."""
+        entry = Entry(subscriber, _hash(subscriber), subscription)
+        compared: list[S] = []
+        while True:
+            others = self._deferred.enter(self._enter, entry, compared)
+            if isinstance(others, Entry):
+                return others
+            if not others:
+                return None
+            for other in others:
+                if _equal(subscriber, other.subscriber):
+                    return other
+                compared.append(other.subscription)
+            # Those who came meanwhile are looked at next.
+
+    def _enter(self, entry: Entry[S], compared: list[S]) -> Entry[S] | list[Entry[S]]:
+        """Enter ``entry``, or return the entry of the very same subscriber, or those that it is to
+        be compared with. With the lock.
+        """
+        identity = id(entry.subscriber)
+        if (there := self._by_identity.get(identity)) is not None:
+            return there
+        namesakes = [] if entry.hash is None else self._by_hash.get(entry.hash, [])
+        others = [one for one in namesakes if one.subscription not in compared]
+        if not others:
+            self._by_identity[identity] = entry
+            if entry.hash is not None:
+                self._by_hash.setdefault(entry.hash, []).append(entry)
+        return others
+
+    def release(self, identity: int, subscription: S) -> None:
+        """Forget the subscriber of that ``id()``, if ``subscription`` is the one it has."""
+        if not self._deferred.defer(self.release, identity, subscription):
+            self._deferred.enter(self._forget, identity, subscription)
+
+    def _forget(self, identity: int, subscription: S) -> None:
+        """Remove the entry, if it is still there. With the lock."""
+        entry = self._by_identity.get(identity)
+        if entry is None or entry.subscription is not subscription:
+            return
+        self._deferred.release(entry)
+        del self._by_identity[identity]
+        if entry.hash is not None:
+            left = [one for one in self._by_hash[entry.hash] if one is not entry]
+            if left:
+                self._by_hash[entry.hash] = left
+            else:
+                del self._by_hash[entry.hash]
+
+
+def _hash(subscriber: object) -> int | None:
+    try:
+        return hash(subscriber)
+    except Exception:  # whatever it raises, it has no value to go by
+        return None
+
+
+def _equal(one: object, other: object) -> bool:
+    if type(one) is not type(other):
+        return False
+    try:
+        return (one == other) is True and (other == one) is True
+    except Exception:  # nothing has been said
+        return False

@@ -1,0 +1,134 @@
+"""What the subscribers at a stream's ends have in common: demand, checks, errors handed on."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import TracebackType
+from typing import Any
+
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.streams.engine.drain import NotPicklable, Upstream
+
+__all__ = [
+    "Failure",
+    "SerialUpstream",
+    "SinkSubscriber",
+    "check_publisher",
+    "failure_of",
+    "is_async_cancellation",
+    "is_coroutine_function",
+    "not_a_cancellation",
+    "raise_failure",
+    "subscribe",
+]
+
+Failure = tuple[BaseException, TracebackType | None]
+"""Why a stream ended, and the traceback that the error came with."""
+
+
+class SerialUpstream(Upstream):
+    """An :class:`Upstream` that any thread may ask: its requests never overlap or nest (§2.7).
+
+    Who asks while a request is being made leaves the number to the one who makes it.
+    """
+
+    __slots__ = ("_owed",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owed = DemandCounter()
+
+    def ask(self, n: int) -> None:
+        """Ask for ``n`` more elements, unless it is over; what ``request`` raises leaves."""
+        if self._owed.request(n) != 0:
+            return
+        while True:
+            n = self._owed.value
+            self.request(n)
+            # After an unbounded request nothing can be missing any more.
+            if n >= UNBOUNDED or self._owed.fulfil(n) == 0:
+                return
+
+
+class SinkSubscriber(NotPicklable):
+    """The upper side of a subscriber that passes nothing on: it asks for ``demand`` at first."""
+
+    __slots__ = ("_demand", "upstream")
+
+    def __init__(self, demand: int) -> None:
+        self.upstream = SerialUpstream()
+        self._demand = demand
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """Take the first subscription, cancel any other (§2.5), and ask (§2.1)."""
+        if self.upstream.attach(subscription):
+            self.ask(self._demand)
+
+    def ask(self, n: int) -> None:
+        """Ask for ``n`` more elements. Any thread."""
+        try:
+            self.upstream.ask(n)
+        except Exception as raised:  # §3.16 says that it must not
+            self.fail(raised)
+
+    def fail(self, error: BaseException) -> None:
+        """End from this side: upstream is cancelled (§2.6)."""
+        raise NotImplementedError
+
+
+def check_publisher(publisher: object) -> None:
+    """Refuse what has no ``subscribe``."""
+    if not callable(getattr(publisher, "subscribe", None)):
+        raise TypeError(f"publisher must have a method subscribe, got {type(publisher).__name__}")
+
+
+def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
+    """Subscribe to a publisher that may raise instead of signalling (§1.9)."""
+    try:
+        publisher.subscribe(subscriber)
+    except RecursionError:  # to where the stack has room again
+        raise
+    except Exception as raised:
+        subscriber.on_error(raised)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Note ``error`` and where it comes from, before it is raised anywhere else."""
+    return error, error.__traceback__
+
+
+def raise_failure(failure: Failure | None) -> None:
+    """Raise a stream's error as itself, with the traceback that it came with, however often."""
+    if failure is not None:
+        try:
+            raise failure[0].with_traceback(failure[1])
+        finally:
+            del failure  # the traceback keeps this frame
+
+
+def is_async_cancellation(error: BaseException) -> bool:
+    """Whether this is ``asyncio.CancelledError``, which is no ``Exception``."""
+    kind = getattr(sys.modules.get("asyncio.exceptions"), "CancelledError", None)
+    return kind is not None and isinstance(error, kind)
+
+
+def not_a_cancellation(error: BaseException, who: str) -> BaseException:
+    """Return ``error``, or, if it says that a task was cancelled, one that does not.
+
+    Raised in a task, a ``CancelledError`` that came out of somebody's function would end that task
+    in silence, as if the task itself had been cancelled.
+    """
+    if not is_async_cancellation(error):
+        return error
+    told = RuntimeError(f"{who} raised asyncio.CancelledError, though nobody cancelled the stream")
+    told.__cause__ = error
+    return told
+
+
+def is_coroutine_function(fn: object) -> bool:
+    """Whether calling ``fn`` gives a coroutine, as far as that can be known without a call."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
+        getattr(type(fn), "__call__", None)  # noqa: B004 - the function itself is wanted
+    )

@@ -1,0 +1,1 @@
+"""What a stream does with elements: a file each."""

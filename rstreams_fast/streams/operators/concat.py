@@ -1,0 +1,69 @@
+"""Concatenating: one publisher after another, each subscribed to when the one before is over."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.errors import check_subscriber
+from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
+from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.pipeline import Pipeline
+from rstreams_fast.streams.operators.merge import check_publishers
+
+__all__ = ["concat_source"]
+
+T = TypeVar("T")
+
+
+def concat_source(publishers: tuple[Publisher[Any], ...]) -> Foreign:
+    """The source of :func:`rstreams_fast.concat`, its arguments checked: one publisher or more."""
+    check_publishers("concat", publishers)
+    concatenated = _Concat(tuple(_flat(publishers)))
+    return Foreign(
+        concatenated, concatenated.describe(), trusted=True, inside=concatenated.publishers
+    )
+
+
+def _flat(publishers: Iterable[Publisher[Any]]) -> Iterator[Publisher[Any]]:
+    """Take concatenations apart: a long chain of ``stream.concat(other)`` is no deep stack."""
+    for publisher in publishers:
+        inside = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
+        if isinstance(inside, _Concat):
+            yield from inside.publishers
+        else:
+            yield publisher
+
+
+class _Concat:
+    def __init__(self, publishers: tuple[Publisher[Any], ...]) -> None:
+        self.publishers = publishers
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        _ConcatSubscription(subscriber, self.publishers).start()
+
+    def describe(self) -> str:
+        """Say in one line how much may be held."""
+        return f"concat of {len(self.publishers)} publishers: holds no elements"
+
+
+class _ConcatSubscription(SubscriptionArbiter):
+    __slots__ = ("_rest",)
+
+    def __init__(self, subscriber: Subscriber[Any], publishers: tuple[Publisher[Any], ...]) -> None:
+        super().__init__(subscriber, publishers[0])
+        self._rest = deque(publishers[1:])
+
+    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
+        rest = self._rest  # replaced, not emptied, by who drops all references
+        if rest and error is None:
+            return rest.popleft()
+        self._finish(error)
+        return None
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._rest = deque()

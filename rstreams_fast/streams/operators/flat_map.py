@@ -1,0 +1,182 @@
+"""``flat_map``: a publisher for each element, merged as they run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast._checks import check_bool, check_capacity, describe_callable
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.errors import StageReturnedNoneError, check_subscriber
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
+from rstreams_fast.streams.operators.merge import Merging
+
+__all__ = ["FlatMap", "publisher_from"]
+
+ToPublisher = Callable[[Any], Publisher[Any]]
+
+
+def publisher_from(operator: str, fn: ToPublisher, element: Any) -> Publisher[Any]:
+    """Return ``fn(element)``, if that is a publisher; else raise an error naming the stage."""
+    publisher = fn(element)
+    if callable(getattr(publisher, "subscribe", None)):
+        return publisher
+    who = f"{describe_callable(fn)}, the function of {operator}, returned"
+    if publisher is None:
+        raise StageReturnedNoneError(f"§2.13: {who} None; for no elements return empty()")
+    hint = ""
+    if hasattr(publisher, "__iter__"):
+        hint = f"; for iterables use map({describe_callable(fn)}).unbatch()"
+    elif hasattr(publisher, "__await__"):
+        hint = "; to await it use map_async"
+    raise TypeError(
+        f"{who} {type(publisher).__name__}, which is no publisher: it has no method "
+        f"subscribe(subscriber){hint}"
+    )
+
+
+class FlatMap(Boundary):
+    """The boundary of ``Stream.flat_map``, its arguments checked."""
+
+    def __init__(self, fn: ToPublisher, concurrency: int, prefetch: int, delay_error: bool) -> None:
+        self.fn = fn
+        self.concurrency = check_capacity("concurrency", concurrency)
+        self.prefetch = check_capacity("prefetch", prefetch)
+        self.delay_error = check_bool("delay_error", delay_error)
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher of the elements of ``fn(element)`` for those of ``upstream``."""
+        return _FlatMapped(upstream, self)
+
+    def describe(self) -> str:
+        """Say in one line what is called and how much may be held."""
+        late = ", errors after elements" if self.delay_error else ""
+        return (
+            f"flat_map({describe_callable(self.fn)}): at most {self.concurrency} publishers at "
+            f"once and {self.prefetch} elements of each, {self.concurrency * self.prefetch} in "
+            f"all{late}"
+        )
+
+
+class _FlatMapped:
+    def __init__(self, upstream: Publisher[Any], options: FlatMap) -> None:
+        self._upstream = upstream
+        self._options = options
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        _FlatMapSubscription(subscriber, self._upstream, self._options).start()
+
+
+class _FlatMapSubscription(Merging):
+    """One inner is the outer publisher. What comes by it waits to be opened, which is upward
+    work: at most ``concurrency`` are asked for and not over.
+    """
+
+    __slots__ = (
+        "_concurrency",
+        "_fn",
+        "_opening",
+        "_outer",
+        "_outer_begun",
+        "_turn_to_open",
+        "_vacant",
+    )
+
+    def __init__(
+        self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: FlatMap
+    ) -> None:
+        super().__init__(
+            subscriber,
+            options.prefetch,
+            options.delay_error,
+            options.describe(),
+            concurrency=options.concurrency,
+            alive=1,
+        )
+        self._fn: ToPublisher | None = options.fn
+        self._concurrency = options.concurrency
+        self._outer = new_inner(self, upstream)
+        self._outer_begun = False
+        self._opening: deque[Any] = deque()
+        self._vacant = DemandCounter()  # publishers that are over, and not yet made up for
+        self._turn_to_open = False
+
+    # -- upward ----------------------------------------------------------------------------------
+
+    def _upward(self) -> bool:
+        if not self._outer_begun:
+            self._outer_begun = True
+            if self._add(self._outer):
+                self._outer.subscribe()
+            return True
+        # By turns, so that neither those that run nor those that are to run have to wait for ever.
+        if (self._turn_to_open or not self._asks) and self._more():
+            self._turn_to_open = False
+            return True
+        self._turn_to_open = True
+        return super()._upward()
+
+    def _more(self) -> bool:
+        """Open a publisher, or, if there is none to be opened, ask for elements to make some of."""
+        opening, fn = self._opening, self._fn  # replaced, not emptied, by who drops all references
+        if opening and fn is not None:
+            self._subscribe_for(fn, opening.popleft())
+            return True
+        vacant = self._vacant.value
+        if vacant and self._begun:
+            self._vacant.fulfil(vacant)
+            self._outer.ask(vacant)
+            return True
+        return False
+
+    def _subscribe_for(self, fn: ToPublisher, element: Any) -> None:
+        try:
+            publisher = publisher_from("flat_map", fn, element)
+        except Exception as raised:
+            self._inner_ended(Inner(self), raised)
+            return
+        finally:
+            del element
+        self._subscribe_to(publisher)
+
+    # -- from inners -----------------------------------------------------------------------------
+
+    def _inner_attached(self, inner: Inner, /) -> None:
+        if inner is self._outer:
+            self._vacant.request(self._concurrency)
+            self._call_up()
+        else:
+            super()._inner_attached(inner)
+
+    def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
+        if inner is not self._outer:
+            super()._inner_burst(inner, burst, over)
+            return
+        if burst:
+            self._alive.request(len(burst))
+            self._opening += burst
+            if self._demand.value < 0:  # all references were dropped, perhaps before it came
+                self._opening.clear()
+        if over:
+            self._inner_ended(inner, None)
+        self._call_up()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _over(self, inner: Inner) -> None:
+        super()._over(inner)
+        if inner is not self._outer:
+            self._vacant.request(1)
+
+    def _to_ask(self) -> bool:
+        return super()._to_ask() or self._vacant.value > 0
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._outer.cancel()  # perhaps it is not subscribed to yet
+        self._fn = None
+        self._opening = deque()

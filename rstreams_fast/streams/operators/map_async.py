@@ -1,0 +1,348 @@
+"""``map_async``: a boundary behind which coroutines run, several at a time.
+
+``upstream -> | ring | -> calls -> results -> subscriber``. All of the right side, and every
+``request`` to upstream, happens in callbacks of one event loop. The calls are a
+:class:`~rstreams_fast.core.CallWindow`: each starts at once, without a task, and becomes one only
+if it has to wait.
+
+What the prefetch counts: elements asked for, in the ring, being worked on, and results that nobody
+has asked for yet. An element gives its place back when its result has been delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from threading import get_ident
+from typing import Any
+
+from rstreams_fast._checks import (
+    MAX_CAPACITY,
+    check_bool,
+    check_capacity,
+    check_count,
+    describe_callable,
+)
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.core import CallWindow, SpscRing
+from rstreams_fast.errors import StageReturnedNoneError, check_subscriber, report_dropped
+from rstreams_fast.runtime.executors import Resource, WorkDroppedError
+from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
+from rstreams_fast.streams.engine.boundary import Boundary, RingSubscriber
+from rstreams_fast.streams.engine.defaults import BURST, replenish_at
+from rstreams_fast.streams.engine.drain import refuse
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+from rstreams_fast.streams.engine.queued_subscriber import QueuedSubscriber
+from rstreams_fast.streams.engine.sink_subscriber import is_coroutine_function, not_a_cancellation
+from rstreams_fast.streams.engine.subscribing import subscribe_to
+
+__all__ = ["MapAsync"]
+
+CONCURRENCY = 64
+"""Calls at once, if nothing else is said."""
+
+PREFETCH_PER_CALL = 4
+"""Elements in flight for each concurrent call, if nothing else is said: while the oldest of ordered
+calls takes its time, the others go on for some rounds."""
+
+
+class MapAsync(Boundary):
+    """``await fn(element)`` for each element, up to ``concurrency`` of them at once.
+
+    ``ordered`` results keep the order of the elements; else they come as they are ready. At most
+    ``prefetch`` elements (default: 4 for each call) are asked for, being worked on or, as results,
+    waiting for demand, together; a ``prefetch`` below ``concurrency`` bounds the calls, too.
+    Upstream is asked when the subscriber first asks.
+
+    ``loop=None`` is the loop running where the stream is subscribed to, or else a private one,
+    which ends with the subscription. All calls run in copies of the context of ``subscribe``.
+
+    An error of upstream is signalled at once, that of a call after the results that are ready and
+    asked for; either cancels the other calls, and upstream. A function that returns ``None`` is a
+    ``TypeError``, and so is one whose result cannot be awaited. ``asyncio.CancelledError`` out of a
+    function, while nobody cancelled the stream, is a ``RuntimeError``. ``cancel`` waits for
+    nothing: it cancels the running calls, which end in their own time, and no other one starts.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Any], Awaitable[Any]],
+        *,
+        concurrency: int = CONCURRENCY,
+        ordered: bool = True,
+        prefetch: int | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        if not callable(fn):
+            raise TypeError(f"map_async(fn): fn must be callable, got {type(fn).__name__}")
+        if inspect.isasyncgenfunction(fn):
+            raise TypeError(
+                f"map_async(fn): {describe_callable(fn)} is an asynchronous generator function, "
+                "which gives many elements for one; fn must return one, by 'return'"
+            )
+        self.fn = fn if is_coroutine_function(fn) else _Awaited(fn)
+        self.name = describe_callable(fn)
+        self.ordered = check_bool("ordered", ordered)
+        concurrency = check_count("concurrency", concurrency, 1)
+        if prefetch is None:
+            prefetch = min(concurrency * PREFETCH_PER_CALL, MAX_CAPACITY)
+        self.prefetch = check_capacity("prefetch", prefetch)
+        self.concurrency = min(concurrency, self.prefetch)
+        check_loop(loop)
+        self.loop = loop
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher of the results of calls for the elements of ``upstream``."""
+        return _MapAsyncSegment(upstream, self)
+
+    def describe(self) -> str:
+        """Say in one line what is called and how much may be in flight."""
+        order = "ordered" if self.ordered else "as they come"
+        return (
+            f"map_async({self.name}): at most {self.concurrency} calls at once and "
+            f"{self.prefetch} elements in flight, {order}, on {describe_loop(self.loop)}"
+        )
+
+
+class _Awaited:
+    """A function that may turn out to be synchronous, which is known only when it has returned."""
+
+    __slots__ = ("_fn", "_name")
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        self._fn = fn
+        self._name = describe_callable(fn)
+
+    def __call__(self, element: Any) -> Awaitable[Any]:
+        result = self._fn(element)
+        if not inspect.isawaitable(result):
+            raise TypeError(
+                f"map_async: {self._name} returned {type(result).__name__}, which cannot be "
+                "awaited; use map(fn) for a synchronous function"
+            )
+        return result
+
+
+class _MapAsyncSegment:
+    def __init__(self, upstream: Publisher[Any], options: MapAsync) -> None:
+        self._upstream = upstream
+        self._options = options
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Subscribe to upstream on behalf of ``subscriber``; ask for nothing on this thread."""
+        check_subscriber(subscriber)
+        try:
+            on_loop = loop_resource(self._options.loop, "rstreams-fast-map-async")
+        except WorkDroppedError as closed:
+            refuse(subscriber, closed)
+            return
+        try:
+            subscription = _MapAsyncSubscription(subscriber, self._options, on_loop)
+        except MemoryError as error:  # of the buffer, which may be as large as one likes
+            on_loop.close()
+            refuse(subscriber, error)
+            return
+        subscribe_to(self._upstream, subscription)
+
+
+class _MapAsyncSubscription(QueuedSubscriber):
+    """Everything but signals from upstream and the subscription's face happens on the loop."""
+
+    __slots__ = (
+        "_asking",
+        "_ending",
+        "_loop",
+        "_options",
+        "_owed",
+        "_replenish",
+        "_stopped",
+        "_waits",
+        "_window",
+    )
+
+    def __init__(self, subscriber: Subscriber[Any], options: MapAsync, on_loop: Resource) -> None:
+        self._loop = HeldLoop(on_loop)
+        super().__init__(subscriber, self._loop, delay_error=False)
+        self._options: MapAsync | None = options
+        self._queue = self.ring = SpscRing(options.prefetch)
+        self._window: CallWindow | None = None
+        self._ending: CallWindow | None = None  # cancelled; its calls end in their own time
+        self._owed = options.prefetch  # places given back, or never used, and not yet asked for
+        # Never so late that calls run dry while upstream has not been asked.
+        spare = options.prefetch - options.concurrency
+        self._replenish = max(1, min(replenish_at(options.prefetch), spare))
+        self._asking = 0  # the thread in which upstream is being asked, by the drain
+        self._stopped = False
+        self._waits = Waits()
+
+    # -- signals from upstream -------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        # The drain is held until the subscriber knows us.
+        if self._introduce() and self._wip.fulfil(1) != 0:
+            self._go()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """What is in flight here and waited for, then the metrics of the boundaries above."""
+        options, queue, window = self._options, self._queue, self._window
+        above = super().metrics()
+        if options is None:
+            return above
+        waiting = 0 if window is None else window.pending  # calls, and results not asked for yet
+        mine = self._waits.metrics(
+            self._demand,
+            name=options.describe(),
+            held=min(len(queue) + waiting, options.prefetch),
+            max_held=options.prefetch,
+        )
+        return (mine, *above)
+
+    def on_burst(self) -> None:
+        """See what was put in the ring; what upstream sends while it is asked, the drain sees."""
+        if self._asking != get_ident():
+            self._enter()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _go(self) -> None:
+        if self._window is None and (self._demand.value < 0 or self._empty()):
+            self._drain()  # nothing has happened on the loop, and nothing will
+        else:
+            super()._go()
+
+    def _empty(self) -> bool:
+        return self._completed and not self._queue
+
+    def _work(self) -> bool:
+        demand = self._demand.value
+        if demand < 0:
+            return self._settle()
+        window = self._window
+        if window is None:
+            if self._empty():
+                return self._complete()
+            if demand == 0:
+                return False  # nobody has asked for anything yet
+            window = self._open()
+            if window is None:
+                return self._settle()
+        self._waits.end()
+        completed = self._completed  # read before the ring: then an empty one is the end
+        most = min(demand, BURST)
+        delivered = self._deliver(window, most) if most and window.pending else 0
+        if self._stopped:
+            return self._settle()
+        if window.failure is not None and (delivered < most or most == 0):
+            return self._call_failed(window)
+        # Before the calls: what a synchronous upstream sends now, they take at once.
+        self._owed += delivered
+        if self._owed >= self._replenish:
+            owed, self._owed = self._owed, 0
+            self._asking = get_ident()
+            self._request(owed)
+            self._asking = 0
+        called = window.submit_from(self._queue, BURST)
+        if self._stopped:
+            return self._settle()
+        if completed and not window.pending and not self._queue:
+            return self._complete()
+        if delivered or called:
+            return True
+        # A source that waits in mid-burst keeps nothing back: its next element wakes us.
+        self._waits.begin(for_demand=demand == 0)
+        return len(self._queue) == 0 and not self._queue.arm(self.on_burst)
+
+    def _open(self) -> CallWindow | None:
+        options = self._options
+        if options is None:
+            return None
+        self._window = window = CallWindow(
+            options.fn,
+            loop=asyncio.get_running_loop(),
+            on_ready=self._on_ready,
+            concurrency=options.concurrency,
+            capacity=options.prefetch,
+            ordered=options.ordered,
+        )
+        return window
+
+    def _on_ready(self) -> None:
+        if self._ending is not None:
+            self._end_calls(self._ending)
+        # Called by the loop, as a turn of the drain is: no need to queue up for another one.
+        elif self._wip.request(1) == 0:
+            self._turn()
+
+    def _deliver(self, window: CallWindow, most: int) -> int:
+        subscriber = self._subscriber
+        if subscriber is None:
+            return 0
+        delivered = 0
+        ring = result = None
+        try:
+            if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
+                delivered = window.take_into(ring, most)  # all but what does not belong there
+                if delivered:
+                    subscriber.on_burst()
+            for result in window.take(most - delivered) if delivered < most else ():
+                if result is None:
+                    self._fail(self._none_returned())
+                    break  # whoever ended it may not have come to saying so
+                if self._stopped:
+                    break
+                delivered += 1
+                subscriber.on_next(result)
+        except Exception as raised:
+            if self._demand.cancel():
+                self._stop()
+            report_dropped(raised, "§2.13: on_next raised")
+        finally:
+            ring = result = None
+            del subscriber  # a traceback keeps this frame (§3.13)
+        if delivered:
+            self._demand.fulfil(delivered)
+        return delivered
+
+    def _none_returned(self) -> StageReturnedNoneError:
+        name = "the function" if self._options is None else self._options.name
+        return StageReturnedNoneError(
+            f"§2.13: {name}, the function of map_async, returned None, which is not an element"
+        )
+
+    def _call_failed(self, window: CallWindow) -> bool:
+        if window.failure is not None:
+            error = window.failure[1]
+            name = "a function" if self._options is None else self._options.name
+            self._fail(not_a_cancellation(error, name))
+        return self._settle()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        super()._stop()
+        window = self._window
+        if window is not None:
+            window.permits.cancel()  # from any thread: no call starts any more
+
+    def _refused(self, error: BaseException) -> None:
+        self._window = None  # nothing can be cancelled on a loop that is gone, with all its calls
+        super()._refused(error)
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._options = None
+        window, self._window = self._window, None
+        if window is None:
+            self._loop.let_end()
+        else:
+            window.cancel()
+            self._end_calls(window)
+
+    def _end_calls(self, window: CallWindow) -> None:
+        """Let the loop end when the last of the cancelled calls has."""
+        if window.running:
+            window.take(0)  # asks to be told again
+            self._ending = window
+        else:
+            self._ending = None
+            self._loop.let_end()

@@ -1,0 +1,205 @@
+"""Multicast: several subscribers share one upstream subscription, and get the same elements."""
+
+from __future__ import annotations
+
+import threading
+from copy import copy
+from typing import Any, Literal, TypeVar, get_args
+
+from rstreams_fast._checks import check_bool, check_capacity, check_count, safe_repr
+from rstreams_fast.api import Processor, Publisher, Subscriber
+from rstreams_fast.errors import check_subscriber
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER
+from rstreams_fast.streams.engine.multicast_buffer import Retention
+from rstreams_fast.streams.engine.multicast_publisher import (
+    MulticastPublisher,
+    MulticastSubscription,
+)
+from rstreams_fast.streams.engine.registry import Registry
+
+__all__ = [
+    "Multicast",
+    "MulticastOptions",
+    "MulticastProcessor",
+    "OnLastCancel",
+    "Shared",
+    "check_choice",
+]
+
+T = TypeVar("T")
+
+OnLastCancel = Literal["shut_down", "keep", "restart"]
+Slow = Literal["gate", "drop"]
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Refuse what is none of the words of a ``Literal``."""
+    words = get_args(choices)
+    if value not in words:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, words))}, got {safe_repr(value)}")
+
+
+class MulticastOptions:
+    """The arguments that every multicast takes, checked."""
+
+    def __init__(self, buffer_size: int, slow: str, delay_error: bool) -> None:
+        self.buffer_size = check_capacity("buffer_size", buffer_size)
+        check_choice("slow", slow, Slow)
+        self.gates = slow == "gate"
+        self.delay_error = check_bool("delay_error", delay_error)
+
+    def describe(self) -> str:
+        """Say what may be held, and what becomes of a slow subscriber."""
+        slow = "the slowest gates" if self.gates else "who lags by more is dropped"
+        late = ", errors after elements" if self.delay_error else ""
+        return f"at most {self.buffer_size} elements, {slow}{late}"
+
+
+class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
+    """Hands the elements of one upstream to all its subscribers, through one bounded buffer.
+
+    Subscribe it to a publisher, and subscribers to it, in any order; or call ``on_next``,
+    ``on_error`` and ``on_complete`` yourself. Every subscriber gets the same elements in the same
+    sequence, and may be ahead of others by at most ``buffer_size`` elements. One that comes late
+    starts at the oldest element that is still in the buffer for somebody. After the end it gets the
+    terminal signal at once.
+
+    ``slow="gate"``: nothing is asked of upstream while the slowest subscriber lags by
+    ``buffer_size``. ``slow="drop"``: the fastest sets the pace, and one that lags by more than
+    ``buffer_size`` is dropped with a :class:`BufferOverflowError`.
+
+    ``on_last_cancel="shut_down"``: when the last subscriber has cancelled, upstream is cancelled,
+    and who comes later gets a :class:`ShutDownError`. A subscriber that stays prevents that.
+    ``"keep"``: upstream waits, unasked, for the next subscriber; it is cancelled when the garbage
+    collector finds that nobody can come any more.
+
+    Upstream is asked for what the greediest subscriber asked for, as far as there is room, and for
+    nothing while there is none. What it sends unasked is buffered; where there is no room all ends
+    with a :class:`DemandExceededError` (with ``slow="drop"`` the slow are dropped instead). An
+    error overtakes the buffer, unless ``delay_error``; the completion comes right after the last
+    element, without a request (§2.9). A subscriber that is subscribed twice at a time is told
+    :class:`AlreadySubscribedError` by ``on_error``, and its subscription has ended (§1.10).
+
+    Everything may be called from any thread. Elements are delivered on the thread that brings them
+    or that asks for them.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        *,
+        buffer_size: int = MULTICAST_BUFFER,
+        slow: Literal["gate", "drop"] = "gate",
+        on_last_cancel: Literal["shut_down", "keep"] = "shut_down",
+        delay_error: bool = False,
+    ) -> None:
+        options = MulticastOptions(buffer_size, slow, delay_error)
+        check_choice("on_last_cancel", on_last_cancel, Literal["shut_down", "keep"])
+        name = f"MulticastProcessor: {options.describe()}"
+        super().__init__(
+            name=name,
+            buffer_size=options.buffer_size,
+            gates=options.gates,
+            delay_error=options.delay_error,
+            keeps=on_last_cancel == "keep",
+        )
+
+
+class Multicast(Boundary):
+    """The boundary of ``Stream.multicast``: all who subscribe below it share one hub."""
+
+    #: The hub trusts nobody.
+    guards = True
+
+    def __init__(
+        self, options: MulticastOptions, min_subscribers: int, on_last_cancel: str
+    ) -> None:
+        self.options = options
+        check_choice("on_last_cancel", on_last_cancel, OnLastCancel)
+        self.on_last_cancel = on_last_cancel
+        self.min_subscribers = check_count("min_subscribers", min_subscribers, 1)
+        self._lock = threading.RLock()
+        self._shared: Shared | None = None
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return the one publisher that all share; only the first ``upstream`` counts.
+
+        A stream is a description, and what is above this is the same each time.
+        """
+        with self._lock:
+            if self._shared is None:
+                # It is given a copy, which knows of no Shared: each would keep the other.
+                self._shared = Shared(upstream, copy(self))
+            return self._shared
+
+    def retention(self) -> Retention | None:
+        """What a new hub keeps for those who come late."""
+        return None
+
+    def describe(self) -> str:
+        """Say how many elements may be held, for whom, and what ends it."""
+        return f"multicast: {self.describe_sharing()}"
+
+    def describe_sharing(self) -> str:
+        """The part of that which does not depend on what is kept."""
+        words = {
+            "shut_down": "shuts down",
+            "keep": "waits for others",
+            "restart": "starts anew for others",
+        }
+        begins = (
+            f", begins with {safe_repr(self.min_subscribers)}" if self.min_subscribers > 1 else ""
+        )
+        return (
+            f"{self.options.describe()}{begins}; "
+            f"without subscribers it {words[self.on_last_cancel]}"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_lock": None, "_shared": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.RLock())
+
+
+class Shared:
+    """The publisher of a multicast stream: a hub, or, if it restarts, one hub after the other."""
+
+    def __init__(self, upstream: Publisher[Any], multicast: Multicast) -> None:
+        self._upstream = upstream
+        self._multicast = multicast
+        self._name = multicast.describe()
+        self._restarts = multicast.on_last_cancel == "restart"
+        # Of all hubs: the last may still be at work.
+        self._registry: Registry[MulticastSubscription] = Registry()
+        self._lock = threading.RLock()
+        self._hub = self._new_hub()
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Subscribe to the hub, and, if that makes enough subscribers, the hub to upstream."""
+        check_subscriber(subscriber)
+        hub = self._hub
+        if hub.defer(self.subscribe, subscriber):
+            return
+        while not hub.admit(subscriber, unless_ended=self._restarts):
+            with self._lock:
+                if self._hub is hub:
+                    self._hub = self._new_hub()
+                hub = self._hub
+        hub.connect(self._upstream, self._multicast.min_subscribers, subscriber)
+
+    def _new_hub(self) -> MulticastPublisher[Any]:
+        multicast = self._multicast
+        options = multicast.options
+        return MulticastPublisher(
+            name=self._name,
+            buffer_size=options.buffer_size,
+            gates=options.gates,
+            delay_error=options.delay_error,
+            keeps=multicast.on_last_cancel == "keep",
+            retention=multicast.retention(),
+            registry=self._registry,
+            connected=False,
+        )

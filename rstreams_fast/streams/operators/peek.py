@@ -1,0 +1,140 @@
+"""Observers: functions that are told of signals, and can change nothing about them.
+
+What an observer raises goes to ``sys.unraisablehook``: it is no part of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast._checks import describe_callable
+from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.errors import check_subscriber, report_unraisable
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.drain import Nested
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
+from rstreams_fast.streams.engine.subscribing import subscribe_to
+
+__all__ = ["Peek"]
+
+
+class Peek(Boundary):
+    """The boundary of ``do_on_subscribe``, ``do_on_request`` and the like: calls ``fn`` on
+    ``signal``.
+    """
+
+    one_to_one = True
+
+    def __init__(self, signal: str, fn: Callable[..., object]) -> None:
+        self.signal = signal
+        self.fn = fn
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher that is observed."""
+        return _Peeked(upstream, self)
+
+    def describe(self) -> str:
+        """Name signal and function."""
+        return f"do_{self.signal}({describe_callable(self.fn)}): holds no elements"
+
+    def tell(self, signal: str, *args: Any) -> None:
+        """Call the observer, if that is its signal."""
+        if signal == self.signal:
+            try:
+                self.fn(*args)
+            except Exception as raised:
+                report_unraisable(raised, f"do_{signal}", self.fn)
+
+
+class _Peeked:
+    def __init__(self, upstream: Publisher[Any], peek: Peek) -> None:
+        self._upstream = upstream
+        self._peek = peek
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        subscribe_to(self._upstream, _PeekSubscription(subscriber, self._peek))
+
+
+class _PeekSubscription(Nested):
+    """Passes every signal on. Upstream is a segment of ours, so they come serially and in order."""
+
+    __slots__ = ("_cancelled", "_on_next", "_peek", "_subscriber", "_subscription")
+
+    def __init__(self, subscriber: Subscriber[Any], peek: Peek) -> None:
+        self.stand_on(subscriber)
+        self._subscriber: Subscriber[Any] | None = subscriber
+        self._on_next: Callable[[Any], object] | None = subscriber.on_next
+        self._peek = peek
+        self._subscription: Subscription | None = None
+        self._cancelled = DemandCounter()  # by the first of the threads that do
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._subscription = subscription
+        self._peek.tell("on_subscribe", subscription)
+        if self._subscriber is not None:
+            try:
+                self._subscriber.on_subscribe(self)
+            except BaseException:
+                self._release()
+                raise
+
+    def on_next(self, element: Any, /) -> None:
+        on_next = self._on_next
+        if on_next is not None:
+            try:
+                on_next(element)
+            except RecursionError:  # upstream may tell us, where the stack has room again
+                raise
+            except Exception:
+                self._release()
+                raise
+
+    # What leaves an observer (KeyboardInterrupt and its like) is on its way to whoever called: the
+    # others are told all the same, or would wait for ever.
+
+    def on_error(self, error: BaseException, /) -> None:
+        try:
+            self._peek.tell("on_error", error)
+        finally:
+            subscriber = self._release()
+            if subscriber is not None:
+                subscriber.on_error(error)
+
+    def on_complete(self) -> None:
+        try:
+            self._peek.tell("on_complete")
+        finally:
+            subscriber = self._release()
+            if subscriber is not None:
+                subscriber.on_complete()
+
+    def request(self, n: int, /) -> None:
+        subscription = self._subscription
+        if subscription is not None:
+            try:
+                self._peek.tell("on_request", n)
+            except BaseException:
+                self.cancel()
+                raise
+            subscription.request(n)
+
+    def cancel(self) -> None:
+        subscription = self._subscription
+        if subscription is not None and self._cancelled.cancel():
+            try:
+                self._peek.tell("on_cancel")
+            finally:
+                self._release()
+                subscription.cancel()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        return metrics_above(self._subscription)
+
+    def _release(self) -> Subscriber[Any] | None:
+        subscriber, self._subscriber = self._subscriber, None
+        self._on_next = None
+        self._subscription = None
+        return subscriber

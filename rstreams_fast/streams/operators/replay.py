@@ -1,0 +1,197 @@
+"""Replay: a multicast that keeps elements for those who come late, as many as it was told to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any, Literal, TypeVar
+
+from rstreams_fast._checks import check_count, describe_callable, safe_repr
+from rstreams_fast.api import UNBOUNDED, Processor
+from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer, default_timer
+from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER
+from rstreams_fast.streams.engine.multicast_buffer import Retention
+from rstreams_fast.streams.engine.multicast_publisher import MulticastPublisher
+from rstreams_fast.streams.engine.weighing import Weigher, check_weigher, weigh
+from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions, check_choice
+
+__all__ = ["Replay", "ReplayBounds", "ReplayProcessor"]
+
+T = TypeVar("T")
+
+
+class ReplayBounds:
+    """How much is kept: elements, bytes, seconds; the arguments, checked."""
+
+    def __init__(
+        self,
+        count: int | None,
+        max_bytes: int | None,
+        weigher: Weigher | None,
+        seconds: float | None,
+        timer: Timer | None,
+    ) -> None:
+        if count is None and max_bytes is None and seconds is None:
+            raise ValueError(
+                "give at least one of count, max_bytes and seconds: what is kept must have a bound"
+            )
+        self.max_bytes = check_weigher(max_bytes, weigher)
+        if timer is not None and seconds is None:
+            raise ValueError("timer is given, but not seconds")
+        check_timer(timer)
+        self.count = None if count is None else check_count("count", count, 1)
+        self.weigher = weigher
+        self.seconds = None if seconds is None else check_seconds("seconds", seconds, positive=True)
+        self.timer = timer
+
+    def describe(self) -> str:
+        """Say what is kept."""
+        bounds = []
+        if self.count is not None:
+            bounds.append(f"{safe_repr(self.count)} elements")
+        if self.max_bytes is not None and self.weigher is not None:
+            bounds.append(
+                f"{safe_repr(self.max_bytes)} bytes, weighed by {describe_callable(self.weigher)}"
+            )
+        if self.seconds is not None:
+            bounds.append(f"{self.seconds:g} s")
+        return f"keeps at most the last {' and '.join(bounds)}"
+
+
+class _Bounded:
+    """The retention of one buffer. What is beyond the bounds is counted out when something comes:
+    elements, or a subscriber.
+    """
+
+    def __init__(self, bounds: ReplayBounds) -> None:
+        self._count = bounds.count
+        self._max_bytes = bounds.max_bytes
+        self._weigher = bounds.weigher
+        self._seconds = bounds.seconds
+        self._timer = default_timer() if bounds.timer is None else bounds.timer
+        self._bytes = 0
+        self._last = 0.0
+        # The weight and the time of each element that is kept, unless only their number counts.
+        self._notes: deque[tuple[int, float]] | None = None
+        if bounds.max_bytes is not None or bounds.seconds is not None:
+            self._notes = deque()
+        self.kept = 0
+
+    def weigh(self, elements: list[Any], weights: list[int]) -> None:
+        """Append the weight of each; raises what a bad weigher deserves."""
+        if self._weigher is not None:
+            for element in elements:
+                weights.append(weigh(self._weigher, element))  # noqa: PERF401 - as far as it gets
+        else:
+            weights += [0] * len(elements)
+
+    def now(self) -> float:
+        """Return the time, if it matters."""
+        return 0.0 if self._seconds is None else self._timer.now()
+
+    def keep(self, weights: list[int], now: float) -> None:
+        """Take more into account, and as many out as must be."""
+        # Two threads may arrive here in another order than they read the time in.
+        self._last = now = max(self._last, now)
+        self.kept += len(weights)
+        if self._notes is not None:
+            self._notes.extend(zip(weights, repeat(now)))
+            self._bytes += sum(weights)
+        self.evict(now)
+
+    def evict(self, now: float) -> None:
+        """Count out, oldest first, what is beyond the bounds."""
+        notes = self._notes
+        if notes is None:
+            if self._count is not None:
+                self.kept = min(self.kept, self._count)
+            return
+        while notes and self._is_beyond(notes[0][1], now):
+            self._bytes -= notes.popleft()[0]
+            self.kept -= 1
+
+    def _is_beyond(self, oldest: float, now: float) -> bool:
+        return (
+            (self._count is not None and self.kept > self._count)
+            or (self._max_bytes is not None and self._bytes > self._max_bytes)
+            or (self._seconds is not None and now - oldest > self._seconds)
+        )
+
+    @property
+    def held_bytes(self) -> int | None:
+        """The bytes that are kept, if they are weighed."""
+        return None if self._max_bytes is None else self._bytes
+
+    @property
+    def max_kept(self) -> int:
+        """The bound on their number, if it has one."""
+        return UNBOUNDED if self._count is None else self._count
+
+
+class ReplayProcessor(MulticastPublisher[T], Processor[T, T]):
+    """A :class:`MulticastProcessor` that keeps elements for subscribers who come late.
+
+    Kept are the last ``count`` elements, as many of the last as weigh at most ``max_bytes``
+    together, as ``weigher(element)`` counts them, and those of the last ``seconds``, as the
+    ``timer`` counts them: whichever is fewest. At least one of the three must be given; with
+    ``seconds`` alone the number of elements has no other bound than upstream's pace. What is too
+    old is let go of when the next element or subscriber comes.
+
+    A subscriber gets first what is kept, then what comes; also after the end, and then the terminal
+    signal. Elements that are kept for all do not count as a subscriber's lag: the processor holds
+    at most what is kept and ``buffer_size`` elements more. An error overtakes what subscribers have
+    not had yet, unless ``delay_error``, but those who come after it get what is kept before it.
+
+    ``on_last_cancel="keep"``: without subscribers upstream waits, unasked. After a shut-down
+    nothing is kept. All else is as with :class:`MulticastProcessor`.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        *,
+        count: int | None = None,
+        max_bytes: int | None = None,
+        weigher: Callable[[T], int] | None = None,
+        seconds: float | None = None,
+        buffer_size: int = MULTICAST_BUFFER,
+        slow: Literal["gate", "drop"] = "gate",
+        on_last_cancel: Literal["keep", "shut_down"] = "keep",
+        delay_error: bool = False,
+        timer: Timer | None = None,
+    ) -> None:
+        bounds = ReplayBounds(count, max_bytes, weigher, seconds, timer)
+        options = MulticastOptions(buffer_size, slow, delay_error)
+        check_choice("on_last_cancel", on_last_cancel, Literal["keep", "shut_down"])
+        super().__init__(
+            name=f"ReplayProcessor: {bounds.describe()}, and {options.describe()}",
+            buffer_size=options.buffer_size,
+            gates=options.gates,
+            delay_error=options.delay_error,
+            keeps=on_last_cancel == "keep",
+            retention=_Bounded(bounds),
+        )
+
+
+class Replay(Multicast):
+    """The boundary of ``Stream.replay``."""
+
+    def __init__(
+        self,
+        bounds: ReplayBounds,
+        options: MulticastOptions,
+        min_subscribers: int,
+        on_last_cancel: str,
+    ) -> None:
+        super().__init__(options, min_subscribers, on_last_cancel)
+        self.bounds = bounds
+
+    def retention(self) -> Retention:
+        """What a new hub keeps for those who come late."""
+        return _Bounded(self.bounds)
+
+    def describe(self) -> str:
+        """Say how many elements may be held, for whom, and what ends it."""
+        return f"replay: {self.bounds.describe()}, and {self.describe_sharing()}"

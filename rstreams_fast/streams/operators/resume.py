@@ -1,0 +1,80 @@
+"""Going on with another stream when one has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast._checks import describe_callable
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.errors import check_subscriber
+from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
+from rstreams_fast.streams.engine.boundary import Boundary
+
+__all__ = ["OnErrorResume"]
+
+ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
+
+
+class OnErrorResume(Boundary):
+    """The boundary of ``Stream.on_error_resume``, its arguments checked."""
+
+    def __init__(self, fn: Callable[[Any], Publisher[Any]], on: ErrorTypes) -> None:
+        self.fn = fn
+        self.on = (on,) if isinstance(on, type) else on
+        if not isinstance(self.on, tuple) or not all(
+            isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.on
+        ):
+            raise TypeError(
+                f"on_error_resume(on): on must be an exception type or a tuple of them, got {on!r}"
+            )
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher that goes on with ``fn(error)`` when ``upstream`` has failed."""
+        return _Resumed(upstream, self)
+
+    def describe(self) -> str:
+        """Name the function and what it is called for."""
+        kinds = ", ".join(kind.__qualname__ for kind in self.on)
+        return f"on_error_resume({describe_callable(self.fn)}) on {kinds}: holds no elements"
+
+
+class _Resumed:
+    def __init__(self, upstream: Publisher[Any], options: OnErrorResume) -> None:
+        self._upstream = upstream
+        self._options = options
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        _ResumeSubscription(subscriber, self._upstream, self._options).start()
+
+
+class _ResumeSubscription(SubscriptionArbiter):
+    __slots__ = ("_options",)
+
+    def __init__(
+        self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: OnErrorResume
+    ) -> None:
+        super().__init__(subscriber, upstream)
+        self._options: OnErrorResume | None = options
+
+    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
+        options, self._options = self._options, None  # what it goes on with may fail for good
+        if error is None or options is None or not isinstance(error, options.on):
+            self._finish(error)
+            return None
+        return _checked(options.fn, options.fn(error))
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._options = None
+
+
+def _checked(fn: Callable[..., Any], publisher: Any) -> Publisher[Any]:
+    """Refuse what is no publisher."""
+    if not callable(getattr(publisher, "subscribe", None)):
+        raise TypeError(
+            f"on_error_resume: {describe_callable(fn)} must return a publisher, got "
+            f"{type(publisher).__name__}; for given elements return from_iterable(...)"
+        )
+    return publisher  # type: ignore[no-any-return]

@@ -1,0 +1,309 @@
+"""Batches that do not wait for ever, and do not weigh too much.
+
+A batch leaves when it is full, by number or weight, or when its time is up, if it has been asked
+for; else when it is. What is asked of upstream has room: at most ``n`` elements are on their way or
+held, together. Where weight counts, as many may be on their way as would each be asked for as a
+batch, or else one: so no more is held than ``max_bytes`` and one element, which may be a batch of
+its own, as an element is weighed when it has come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from rstreams_fast._checks import check_count, describe_callable, safe_repr
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
+from rstreams_fast.errors import DemandExceededError
+from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.deadline import Deadline
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.engine.weighing import Weigher, check_weigher, weigh
+
+__all__ = ["TimedBatch"]
+
+
+class TimedBatch(Boundary):
+    """The boundary of ``Stream.batch`` by time or bytes, its arguments checked."""
+
+    def __init__(
+        self,
+        n: int,
+        seconds: float | None,
+        max_bytes: int | None,
+        weigher: Weigher | None,
+        timer: Timer | None,
+    ) -> None:
+        self.n = check_count("batch(n): n", n, 1)
+        self.seconds = seconds
+        if seconds is not None:
+            self.seconds = check_seconds("batch(seconds): seconds", seconds, positive=True)
+        self.max_bytes = check_weigher(max_bytes, weigher)
+        self.weigher = weigher
+        check_timer(timer)
+        if timer is not None and seconds is None:
+            raise ValueError("batch: a timer is for seconds, which are not given")
+        self.timer = timer
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher of batches of the elements of ``upstream``."""
+        return Below(upstream, _BatchSubscription, self)
+
+    def describe(self) -> str:
+        """Say when a batch leaves, and what may be held."""
+        said = f"batch({self.n}"
+        if self.seconds is not None:
+            said += f", after {self.seconds:g} s"
+        said += f"): at most {self.n} elements"
+        if self.max_bytes is not None and self.weigher is not None:
+            said += (
+                f" and {safe_repr(self.max_bytes)} bytes + one element, "
+                f"weighed by {describe_callable(self.weigher)}"
+            )
+        return said
+
+
+class _BatchSubscription(OperatorSubscriber):
+    """The drain fills batches from the inbox, and signals. Asking upstream is work of its own, as
+    upstream may be slow to answer, and time passes for a batch meanwhile.
+    """
+
+    __slots__ = (
+        "_arrived",
+        "_arrived_bytes",
+        "_asked",
+        "_asking",
+        "_batch",
+        "_deadline",
+        "_due_at",
+        "_full",
+        "_inbox",
+        "_left",
+        "_left_bytes",
+        "_look_at_time",
+        "_max_bytes",
+        "_n",
+        "_name",
+        "_news",
+        "_seconds",
+        "_waits",
+        "_weigher",
+        "_weight",
+    )
+
+    def __init__(self, subscriber: Subscriber[Any], options: TimedBatch) -> None:
+        super().__init__(subscriber, None)
+        self._run = FusedRun(None, (), subscriber.on_next, self._demand)
+        self._name = options.describe()
+        self._waits = Waits()
+        self._n = options.n
+        self._max_bytes = options.max_bytes
+        self._weigher = options.weigher
+        self._seconds = options.seconds or 0.0
+        self._deadline: Deadline | None = None
+        if options.seconds is not None:
+            self._deadline = Deadline(options.timer, self._due, self._time_is_up, self._fail)
+        self._inbox: deque[tuple[Any, int, float]] = deque()  # elements, weights, times of arrival
+        self._news = DemandCounter()  # elements since the drain asked to be told of the next
+        # The batch, for the drain only.
+        self._batch: list[Any] = []
+        self._weight = 0
+        self._full = False
+        self._due_at: float | None = None  # when its time is up
+        self._look_at_time = False  # at the next opportunity, which needs demand
+        # Numbers of elements: each is written by one at a time, and never falls.
+        self._asked = 0  # by whoever asks,
+        self._arrived = 0  # by upstream,
+        self._left = 0  # by the drain
+        self._arrived_bytes = self._left_bytes = 0
+        self._asking = DemandCounter(1)  # WIP of asking: held until on_subscribe has returned
+
+    # -- the subscription's face -----------------------------------------------------------------
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more batches."""
+        super().request(n)  # enters, and so asks, if there was no demand
+        self._ask()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """What this boundary holds and waits for, then those above."""
+        held_bytes = None if self._max_bytes is None else self._arrived_bytes - self._left_bytes
+        mine = self._waits.metrics(
+            self._demand,
+            name=self._name,
+            held=self._arrived - self._left,
+            max_held=self._n,
+            held_bytes=held_bytes,
+        )
+        return (mine, *super().metrics())
+
+    # -- signals from upstream -------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self._introduce():
+            self._go()
+            self._ask_now()
+
+    def on_next(self, element: Any, /) -> None:
+        """Take an element that was asked for, and weigh it."""
+        if not self._takes(element):
+            return
+        if self._arrived >= self._asked:
+            self._fail(DemandExceededError("§1.1: more elements came than had been asked for"))
+            return
+        try:
+            weight = 0 if self._weigher is None else weigh(self._weigher, element)
+        except Exception as raised:
+            self._fail(raised)
+            return
+        now = 0.0 if self._deadline is None else self._deadline.now()
+        self._arrived += 1
+        self._arrived_bytes += weight
+        self._inbox.append((element, weight, now))
+        # After the first of a batch there is nothing to look at until they are enough.
+        first = self._news.request(1) == 0
+        many = self._arrived - self._left >= self._n
+        # After the end it is taken out, too: it may have come when all was let go of.
+        if first or many or self._weigher is not None or self._demand.value < 0:
+            self._enter()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        super()._drain()
+        self._ask()  # not from within the drain: upstream may be slow to answer
+
+    def _work(self) -> bool:
+        if self._demand.value < 0:
+            self._inbox.clear()
+            return self._settle()
+        run = self._run
+        if run is None:
+            return False
+        self._waits.end()
+        more = self._hand_over(run)
+        if not more:
+            self._waits.begin(for_demand=self._demand.value == 0)
+        return more
+
+    def _hand_over(self, run: FusedRun) -> bool:
+        completed = self._completed  # read before the elements that came before it
+        while self._fill():
+            status = self._deliver(run)
+            if status is not RunStatus.MORE:
+                return self._answer(status, run)
+        if self._full:
+            return False  # it waits for demand, and what is in the inbox for it
+        if self._batch and self._demand.value > 0 and (completed or self._is_overdue()):
+            status = self._deliver(run)
+            if status is not RunStatus.MORE:
+                return self._answer(status, run)
+        if self._batch:
+            return False
+        if completed:
+            return self._answer(run.finish(), run)
+        return self._missed_news()
+
+    def _missed_news(self) -> bool:
+        """Have the next element enter; true if there is one that has not."""
+        news = self._news
+        while news.fulfil(news.value) > 0:
+            pass
+        return len(self._inbox) > 0
+
+    def _fill(self) -> bool:
+        """Move elements to the batch; true if it is full, and asked for."""
+        inbox, max_bytes = self._inbox, self._max_bytes
+        while inbox and not self._full:
+            element, weight, arrived_at = inbox[0]
+            if max_bytes is not None:
+                if self._batch and self._weight + weight > max_bytes:
+                    self._full = True
+                    break
+                self._weight += weight
+            inbox.popleft()
+            self._batch.append(element)
+            self._full = len(self._batch) >= self._n or (
+                max_bytes is not None and self._weight >= max_bytes
+            )
+            if self._deadline is not None and len(self._batch) == 1 and not self._full:
+                self._due_at = arrived_at + self._seconds
+                self._look_at_time = True
+        return self._full and self._demand.value > 0
+
+    def _deliver(self, run: FusedRun) -> RunStatus:
+        batch, self._batch = self._batch, []
+        count, weight = len(batch), self._weight
+        self._weight = 0
+        self._full = False
+        self._due_at = None
+        status = run.push(batch)
+        self._left += count  # after the demand for it has gone: see _room
+        self._left_bytes += weight
+        return status
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _due(self) -> float | None:
+        return self._due_at if self._demand.value > 0 else None
+
+    def _time_is_up(self) -> None:
+        self._look_at_time = True
+        self._enter()
+
+    def _is_overdue(self) -> bool:
+        deadline, due_at = self._deadline, self._due_at
+        if deadline is None or due_at is None or not self._look_at_time:
+            return False
+        self._look_at_time = False
+        if due_at <= deadline.now():
+            return True
+        deadline.look()
+        return False
+
+    # -- asking upstream -------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        if self._asking.request(1) == 0:
+            self._ask_now()
+
+    def _ask_now(self) -> None:
+        asking = self._asking
+        try:
+            while True:
+                missed = asking.value
+                room = self._room()
+                if room > 0:
+                    self._asked += room
+                    self._request(room)
+                if asking.fulfil(missed) == 0:
+                    return
+        except BaseException as leaving:
+            if self._demand.value >= 0:
+                self._fail(leaving)  # it may leave through upstream, so downstream is told as well
+            raise
+
+    def _room(self) -> int:
+        """How many elements there is room for, if somebody waits for a batch."""
+        # Demand is read last: a batch that leaves meanwhile is then counted as held, not as room.
+        arrived, left = self._arrived, self._left
+        demand = self._demand.value
+        if demand <= 0 or self._completed:
+            return 0
+        room = self._n - (self._asked - left)
+        if self._max_bytes is not None:
+            batches = demand - (1 if arrived > left else 0)
+            room = min(room, max(batches, 1) - (self._asked - arrived))
+        return min(room, UNBOUNDED)
+
+    def _drop_references(self) -> None:
+        self._inbox.clear()
+        self._batch = []
+        self._left, self._left_bytes = self._arrived, self._arrived_bytes
+        self._weigher = None
+        if self._deadline is not None:
+            self._deadline.close()

@@ -1,0 +1,177 @@
+"""Elements that are iterables, taken apart: one of them is asked for at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.core import FusedRun, RunStatus
+from rstreams_fast.errors import DemandExceededError
+from rstreams_fast.streams.engine.boundary import StagesBoundary
+from rstreams_fast.streams.engine.drain import silent
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.streams.engine.pull_source import at_end, close_source
+from rstreams_fast.streams.engine.stages import Need, Stages
+from rstreams_fast.streams.engine.subscribing import Below
+
+__all__ = ["Unbatch", "UnbatchSegment"]
+
+
+class Unbatch(StagesBoundary):
+    """The boundary of ``Stream.unbatch``."""
+
+    def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
+        """Return a publisher of the items, on the threads of upstream and of ``request``."""
+        return UnbatchSegment(upstream, stages)
+
+    def describe(self) -> str:
+        """Say what may be held."""
+        return "unbatch(): at most 1 iterable"
+
+
+class UnbatchSegment(Below[Stages]):
+    """Publishes what ``program`` makes of the items of ``upstream``'s elements."""
+
+    where = "the threads that upstream signals on, and the caller of request"
+
+    def __init__(self, upstream: Publisher[Any], program: Stages) -> None:
+        super().__init__(upstream, _UnbatchSubscription, program)
+
+
+class _Items(Iterator[Any]):
+    """The items of the current iterable; stops at its end, and goes on with the next."""
+
+    __slots__ = ("current",)
+
+    def __init__(self) -> None:
+        self.current: Iterator[Any] | None = None
+
+    def open(self, iterable: Any) -> None:
+        """Go on with the items of ``iterable``."""
+        self.current = iter(iterable)
+
+    def close(self) -> Iterator[Any] | None:
+        """Let go of the current iterable; return its iterator."""
+        current, self.current = self.current, None
+        return current
+
+    def over(self) -> bool:
+        """Whether nothing is left, as far as that is known without asking."""
+        return self.current is None or at_end(self.current)
+
+    def __next__(self) -> Any:
+        current = self.current
+        if current is None:
+            raise StopIteration
+        try:
+            return next(current)
+        except StopIteration:
+            self.close()
+            raise
+
+
+class _UnbatchSubscription(OperatorSubscriber):
+    __slots__ = (
+        "_ended",
+        "_items",
+        "_next",
+        "_outstanding",
+        "_takes_nothing",
+        "_waits",
+    )
+
+    def __init__(self, subscriber: Subscriber[Any], program: Stages) -> None:
+        super().__init__(subscriber, None)
+        self._items = _Items()
+        self._next: Any = None  # the iterable that has come and is not opened yet
+        self._outstanding = False  # asked for and not come yet
+        self._ended = False
+        self._takes_nothing = program.takes_nothing
+        self._waits = Waits()
+        slot = self._slot_by_bursts(subscriber, waits=True)
+        self._run = FusedRun(self._items, program.stages, slot, self._demand)
+
+    def on_next(self, element: Any, /) -> None:
+        """Take the iterable that was asked for."""
+        if not self._takes(element) or self._ended:
+            return
+        if not self._outstanding or self._next is not None:
+            self._fail(DemandExceededError("§1.1: more elements came than the 1 asked for"))
+            return
+        self._next = element
+        self._enter()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """What this boundary holds and waits for, then those above."""
+        mine = self._waits.metrics(
+            self._demand,
+            name=Unbatch().describe(),
+            held=int(self._next is not None or self._items.current is not None),
+            max_held=1,
+        )
+        return (mine, *super().metrics())
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _work(self) -> bool:
+        if self._demand.value < 0:
+            self._next = None  # it may have come after all was let go of
+            return self._settle()
+        run = self._run
+        if run is None:
+            return False
+        if self._ended or self._takes_nothing:
+            return self._end(run)
+        self._waits.end()
+        completed = self._completed  # read before the iterable that came before it
+        if self._next is not None:
+            element, self._next = self._next, None
+            self._outstanding = False
+            try:
+                self._items.open(element)
+            except TypeError as raised:
+                raised.add_note("unbatch() takes elements apart, so each must be an iterable")
+                self._fail(raised)
+                return self._settle()
+            except Exception as raised:
+                self._fail(raised)
+                return self._settle()
+        status = self._burst_on(run)
+        if status is RunStatus.MORE:
+            return True
+        if status is RunStatus.ENDED:
+            return self._end(run)
+        if status is RunStatus.IDLE or status is RunStatus.EXHAUSTED:
+            try:
+                over = self._items.over()
+            except Exception as raised:
+                self._fail(raised)
+                return self._settle()
+            if over and completed and self._next is None:
+                return self._end(run)
+            if status is RunStatus.EXHAUSTED and not self._outstanding and not completed:
+                self._outstanding = True
+                self._request(1)
+            if self._next is not None:
+                return True
+            self._waits.begin(for_demand=status is RunStatus.IDLE)
+            return False
+        return self._answer(status, run)
+
+    def _end(self, run: FusedRun) -> bool:
+        self._ended = True
+        self._upstream.cancel()  # no effect if it was upstream that ended
+        self._close()
+        status = self._flush(run)
+        return False if status is RunStatus.IDLE else self._answer(status, run)
+
+    def _close(self) -> None:
+        current = self._items.close()
+        if current is not None:
+            silent(close_source, current)
+
+    def _drop_references(self) -> None:
+        self._next = None
+        self._close()

@@ -1,0 +1,128 @@
+"""Zipping: the first elements of several publishers together, the second ones, and so on."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, TypeVar
+
+from rstreams_fast._checks import check_capacity
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.errors import check_subscriber
+from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.defaults import BURST
+from rstreams_fast.streams.engine.fan_in import QueueingFanIn
+from rstreams_fast.streams.engine.inner_subscriber import new_inner
+from rstreams_fast.streams.operators.merge import check_publishers
+
+__all__ = ["zip_source"]
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+
+
+def zip_source(publishers: tuple[Publisher[Any], ...], prefetch: int) -> Foreign:
+    """The source of :func:`rstreams_fast.zip_`, its arguments checked: one publisher or more."""
+    check_publishers("zip_", publishers)
+    zipped = _Zip(publishers, check_capacity("prefetch", prefetch))
+    return Foreign(zipped, zipped.describe(), trusted=True, inside=publishers)
+
+
+class _Zip:
+    def __init__(self, publishers: tuple[Publisher[Any], ...], prefetch: int) -> None:
+        self._publishers = publishers
+        self._prefetch = prefetch
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        _ZipSubscription(subscriber, self._publishers, self._prefetch, self.describe()).start()
+
+    def describe(self) -> str:
+        """Say in one line how much may be held."""
+        count = len(self._publishers)
+        return (
+            f"zip of {count} publishers: at most {self._prefetch} elements of each, "
+            f"{count * self._prefetch} in all"
+        )
+
+
+class _ZipSubscription(QueueingFanIn):
+    __slots__ = ("_consumed", "_lacking", "_order", "_unsubscribed")
+
+    def __init__(
+        self,
+        subscriber: Subscriber[Any],
+        publishers: tuple[Publisher[Any], ...],
+        prefetch: int,
+        name: str,
+    ) -> None:
+        super().__init__(subscriber, prefetch, name, len(publishers) * prefetch)
+        self._order = tuple(new_inner(self, publisher) for publisher in publishers)
+        self._unsubscribed = deque(self._order)
+        self._lacking = len(publishers)  # inners without an element
+        self._consumed = 0  # elements of each inner delivered for which others were not asked yet
+
+    def _upward(self) -> bool:
+        unsubscribed = self._unsubscribed  # replaced, not emptied, by who drops all references
+        if unsubscribed:  # all are subscribed to before any is asked
+            inner = unsubscribed.popleft()
+            if self._add(inner):
+                inner.subscribe()
+            return True
+        return super()._upward()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _step(self) -> bool:
+        demand = self._demand.value
+        if demand < 0:
+            return self._settle()
+        if self._mail and self._sort():
+            return self._complete()
+        if demand == 0 or self._lacking:
+            return False
+        order = self._order
+        queues = [inner.queue or [] for inner in order]
+        count = min(demand, BURST, self._replenish_at - self._consumed, *map(len, queues))
+        # The shortest ends it: each gives as many.
+        burst = list(zip(*(queue[:count] for queue in queues), strict=True))
+        for inner, queue in zip(order, queues, strict=True):
+            del queue[:count]
+            if not queue:
+                inner.queue = None
+                self._lacking += 1
+        del queues
+        self._deliver(burst)
+        if self._lacking and any(inner.done and not inner.queue for inner in order):
+            return self._complete()
+        self._consumed += count
+        if self._consumed >= self._replenish_at:
+            consumed, self._consumed = self._consumed, 0
+            self._asks.extend((inner, consumed) for inner in order)
+        return True
+
+    def _sort(self) -> bool:
+        """Put what was mailed where it belongs; true if an inner can give no more, and gave all."""
+        mail = self._mail
+        over = False
+        while mail:
+            inner, what = mail.popleft()
+            if inner.done:
+                continue
+            if not isinstance(what, list):
+                inner.done = True
+                over = over or not inner.queue
+            elif inner.queue:
+                inner.queue += what
+                what.clear()
+            else:
+                inner.queue = what
+                self._lacking -= 1
+        return over
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._order = ()
+        self._unsubscribed = deque()

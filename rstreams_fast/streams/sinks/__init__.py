@@ -1,0 +1,1 @@
+"""Where streams end: who consumes them, and how."""

@@ -1,0 +1,100 @@
+"""Arrow at the ends of a stream, through its PyCapsule interface: whoever has the two methods
+``__arrow_c_stream__`` or ``__arrow_c_array__`` is welcome, and no buffer is copied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rstreams_fast.api import Publisher
+from rstreams_fast.streams.engine.neighbours import pyarrow_for
+from rstreams_fast.streams.sinks.collector import collect, collect_async
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["to_arrow", "to_arrow_async"]
+
+
+def to_arrow(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
+    """Return the rows of all elements as one ``pyarrow.Table``, without a copy.
+
+    The elements are tabular Arrow data: record batches, tables, whatever has
+    ``__arrow_c_stream__`` or ``__arrow_c_array__``. They must have one schema: ``schema``, or that
+    of the first. Else it is a ``ValueError``, and anything else a ``TypeError``; both cancel
+    upstream. A stream without elements, as that of a table without rows may be, gives a table
+    without rows: of ``schema``, or else without columns.
+
+    Blocks; inside a running event loop that is a ``RuntimeError``: use :func:`to_arrow_async`
+    there.
+    """
+    return collect("to_arrow", publisher, _Collected(pyarrow_for("to_arrow"), schema))
+
+
+async def to_arrow_async(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
+    """Return all rows as one table, without blocking the loop; else as :func:`to_arrow`.
+
+    At most 8 elements are asked for ahead. Cancelling the task cancels upstream, once.
+    """
+    return await collect_async(publisher, _Collected(pyarrow_for("to_arrow_async"), schema))
+
+
+class _Collected:
+    def __init__(self, pa: Any, schema: Any) -> None:
+        self._pa = pa
+        self._schema = schema
+        self._tables: list[Any] = []
+
+    def add_all(self, elements: list[Any]) -> None:
+        # Whoever makes a table of record batches has a look at all of them: at their schemas, too.
+        try:
+            table = self._pa.Table.from_batches(elements, self._schema)
+        except Exception:
+            for element in elements:  # one by one: what is none is welcome, or what is wrong named
+                self.add(element)
+        else:
+            self._schema = table.schema
+            self._tables.append(table)
+
+    def add(self, element: Any) -> None:
+        pa = self._pa
+        if isinstance(element, pa.RecordBatch):
+            batches = [element]
+        elif isinstance(element, pa.Table):
+            batches = element.to_batches()
+        elif hasattr(element, "__arrow_c_stream__"):
+            with pa.RecordBatchReader.from_stream(element) as reader:
+                batches = list(reader)
+                self._check(reader.schema)
+        elif hasattr(element, "__arrow_c_array__"):
+            batches = [pa.record_batch(element)]
+        else:
+            raise TypeError(
+                f"to_arrow takes tabular Arrow data (record batches, tables), got "
+                f"{type(element).__name__}"
+            )
+        if isinstance(element, pa.Table):
+            self._check(element.schema)
+        for batch in batches:
+            self._check(batch.schema)
+        if batches:
+            self._tables.append(pa.Table.from_batches(batches, self._schema))
+
+    def _check(self, schema: Any) -> None:
+        if self._schema is None:
+            self._schema = schema
+        elif not schema.equals(self._schema):
+            raise ValueError(
+                f"to_arrow: all elements must have one schema; first {_fields(self._schema)}, "
+                f"then {_fields(schema)}"
+            )
+
+    def result(self) -> Any:
+        if self._tables:
+            return self._pa.concat_tables(self._tables)
+        schema = self._pa.schema([]) if self._schema is None else self._schema
+        return self._pa.Table.from_batches([], schema)
+
+
+def _fields(schema: Any) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema) or "no columns"

@@ -1,0 +1,599 @@
+"""The ends of a stream: what subscribes, asks, and hands the outcome to a person's code.
+
+Everything here takes any :class:`Publisher`. The blocking ends park until the stream has ended; a
+``KeyboardInterrupt`` wakes them, cancels upstream and leaves. Inside a running event loop they
+refuse, and their ``*_async`` twins take over.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar, overload
+
+from rstreams_fast._checks import check_count, check_plain, check_timeout, describe_callable
+from rstreams_fast.api import UNBOUNDED, Publisher
+from rstreams_fast.core import MISSING, DemandCounter, Missing
+from rstreams_fast.errors import NoneSignalError, WorkDroppedError, check_error, report_dropped
+from rstreams_fast.runtime.at_exit import exiting
+from rstreams_fast.runtime.executors import process_id
+from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.runtime.parking import acquire, new_event, refuse_in_loop, running_loop
+from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
+from rstreams_fast.streams.engine.drain import NotPicklable
+from rstreams_fast.streams.engine.pipeline import Pipeline
+from rstreams_fast.streams.engine.sink_subscriber import (
+    Failure,
+    SinkSubscriber,
+    check_publisher,
+    failure_of,
+    is_async_cancellation,
+    not_a_cancellation,
+    raise_failure,
+    subscribe,
+)
+from rstreams_fast.streams.sinks.iterate import Iteration
+
+if TYPE_CHECKING:
+    import asyncio
+    from types import FrameType
+
+__all__ = [
+    "ForEach",
+    "Run",
+    "check_functions",
+    "drive",
+    "first",
+    "first_async",
+    "for_each",
+    "run",
+    "run_async",
+    "to_list",
+    "to_list_async",
+]
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class Run(NotPicklable):
+    """A stream that is being consumed: cancel it, wait for its end, or await it.
+
+    Any thread may call any method, and any number of event loops may await it.
+    """
+
+    __slots__ = ("_claimed", "_done", "_end", "_failure", "_lock", "_pid", "_seen", "_waiting")
+
+    def __init__(self, end: _RunEnd[Any]) -> None:
+        # Reentrant, for the collector may run anything anywhere.
+        self._lock = threading.RLock()
+        self._end: _RunEnd[Any] | None = end
+        self._claimed = DemandCounter()  # terminated by whoever decides how this ends
+        self._done = False
+        self._seen = False
+        self._failure: Failure | None = None
+        self._waiting: list[Callable[[], object]] = []
+        self._pid = process_id()
+
+    @property
+    def done(self) -> bool:
+        """Whether the stream has ended: complete, failed or cancelled."""
+        return self._done
+
+    def cancel(self) -> None:
+        """Cancel upstream, once. A NOP when the stream has ended. Never blocks.
+
+        An ``on_next`` that is running returns in its own time; no other call follows.
+        """
+        end = self._end
+        if end is not None and self.claim():
+            end.drop_references()
+            end.upstream.cancel()
+            self._seen = True  # by who cancelled
+            self.settle(failure_of(CancelledError("the stream was cancelled")))
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait for the end of the stream, at most ``timeout`` seconds.
+
+        Raises the stream's error (or what ``on_next`` or ``on_complete`` raised) as itself,
+        ``concurrent.futures.CancelledError`` after :meth:`cancel`, ``TimeoutError`` when the stream
+        goes on, and ``RuntimeError`` where waiting would block a running event loop. The stream's
+        own functions must not wait for it: it cannot end before they return. ``on_next``,
+        ``on_error`` and ``on_complete`` get a ``RuntimeError`` if they do, without a ``timeout``;
+        those of stages above would wait for ever.
+        """
+        timeout = check_timeout(timeout)
+        if not self._done:
+            refuse_in_loop("result()", "await the Run instead")
+            self._check_process()
+            if timeout is None:
+                self._refuse_within()
+            self._park(timeout)
+        self._seen = True
+        raise_failure(self._failure)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait for the end without blocking the loop; raises as :meth:`result` does.
+
+        Cancelling the task that awaits cancels the stream.
+        """
+        return self._wait().__await__()
+
+    def _refuse_within(self) -> None:
+        """Refuse to wait, in a function of the end, for that function."""
+        end = self._end
+        frame: FrameType | None = sys._getframe()
+        try:
+            while frame is not None and end is not None:
+                if frame.f_code in _CALLING and frame.f_locals.get("self") is end:
+                    raise RuntimeError(
+                        "result() would wait for ever: it was called from within a function of the "
+                        "very stream, which cannot end before that function returns"
+                    )
+                frame = frame.f_back
+        finally:
+            del end, frame  # the traceback keeps this frame
+
+    def _park(self, timeout: float | None) -> None:
+        event = new_event()
+        if self._when_done(event.release):
+            try:
+                if not acquire(event, timeout):
+                    raise TimeoutError(f"the stream has not ended within {timeout} seconds")
+            finally:
+                self._forget(event.release)
+
+    async def _wait(self) -> None:
+        import asyncio
+
+        if not self._done:
+            self._check_process()
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+
+            def wake() -> None:
+                _wake(loop, future)
+
+            if self._when_done(wake):
+                try:
+                    await future
+                except asyncio.CancelledError:
+                    self.cancel()
+                    raise
+                finally:
+                    self._forget(wake)
+        self._seen = True
+        failure = self._failure
+        if failure is not None and is_async_cancellation(failure[0]):
+            failure = failure_of(not_a_cancellation(failure[0], "the stream"))
+        try:
+            raise_failure(failure)
+        finally:
+            del failure
+
+    def _check_process(self) -> None:
+        if self._pid != process_id():
+            raise RuntimeError(
+                "the process was forked: the streams that ran before live on in the parent only"
+            )
+
+    def _when_done(self, callback: Callable[[], object]) -> bool:
+        with self._lock:
+            if not self._done:
+                self._waiting.append(callback)
+                return True
+        return False
+
+    def _forget(self, callback: Callable[[], object]) -> None:
+        with self._lock:
+            if callback in self._waiting:
+                self._waiting.remove(callback)
+
+    # -- for the subscriber ----------------------------------------------------------------------
+
+    def claim(self) -> bool:
+        """Decide how this ends: true for the first caller, who then calls :meth:`settle`."""
+        return self._claimed.terminate()
+
+    def settle(self, failure: Failure | None, seen: bool = False) -> None:
+        """Make the end known to all who wait."""
+        with self._lock:
+            self._failure = failure
+            self._seen = self._seen or seen
+            self._done = True
+            self._end = None
+            waiting, self._waiting = self._waiting, []
+        for callback in waiting:
+            callback()
+
+    def __del__(self) -> None:
+        failure = self._failure
+        if failure is None or self._seen or not isinstance(failure[0], Exception):
+            return
+        if not (exiting() and isinstance(failure[0], WorkDroppedError)):  # nobody is to blame
+            call_from_finalizer(
+                report_dropped,
+                failure[0],
+                "a stream failed, and nobody looked at the result of its Run",
+            )
+
+    def __repr__(self) -> str:
+        if not self._done:
+            return "<Run going on>"
+        return "<Run complete>" if self._failure is None else f"<Run failed: {self._failure[0]!r}>"
+
+
+def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    def answer() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    if running_loop() is loop:
+        answer()
+        return
+    try:
+        loop.call_soon_threadsafe(answer)
+    except RuntimeError:  # closed: nobody waits there any more
+        return
+
+
+class _RunEnd(SinkSubscriber, Generic[T]):
+    """A subscriber whose outcome is a :class:`Run`."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, demand: int) -> None:
+        super().__init__(demand)
+        self.run = Run(self)
+
+    def on_error(self, error: BaseException, /) -> None:
+        check_error(error)
+        if self.upstream.ended() and self.run.claim():
+            self.finish(error)
+        else:
+            report_dropped(error, "an error after the end of the stream")
+
+    def on_complete(self) -> None:
+        if self.upstream.ended() and self.run.claim():
+            self.finish(None)
+
+    def fail(self, error: BaseException) -> None:
+        """End from this side: upstream is cancelled (§2.6)."""
+        self.upstream.cancel()
+        if self.run.claim():
+            self.finish(error)
+        elif isinstance(error, Exception):
+            report_dropped(error, "an error after the end of the stream")
+
+    def finish(self, error: BaseException | None) -> None:
+        """The stream has ended: for the one who claimed it."""
+        self.drop_references()
+        self.run.settle(None if error is None else failure_of(error))
+
+    def on_next(self, element: T, /) -> None:
+        raise NotImplementedError
+
+    def drop_references(self) -> None:
+        """Take no element any more, and drop what belongs to the user."""
+
+
+class ForEach(_RunEnd[T]):
+    """Functions, as a subscriber that asks for ``prefetch`` elements ahead."""
+
+    __slots__ = ("_consumed", "_on_complete", "_on_error", "_on_next", "_replenish")
+
+    def __init__(
+        self,
+        on_next: Callable[[T], object],
+        on_error: Callable[[BaseException], object] | None,
+        on_complete: Callable[[], object] | None,
+        prefetch: int,
+    ) -> None:
+        super().__init__(prefetch)
+        self._on_next: Callable[[T], object] | None = on_next
+        self._on_error = on_error
+        self._on_complete = on_complete
+        self._consumed = 0
+        # Unbounded: there is nothing to count.
+        self._replenish = replenish_at(prefetch) if prefetch < UNBOUNDED else 0
+
+    #: Whether ``on_next`` may say ``False`` for "no more".
+    _false_is_enough: ClassVar[bool] = False
+
+    def on_next(self, element: T, /) -> None:
+        if element is None:
+            raise NoneSignalError("§2.13: None is not an element")
+        on_next = self._on_next
+        if on_next is None:  # §2.8
+            self.upstream.unwanted()
+            return
+        try:
+            more = on_next(element)
+        except Exception as raised:
+            del element, on_next  # the traceback keeps this frame (§3.13)
+            self.fail(raised)
+        except BaseException as leaving:
+            name = describe_callable(on_next)
+            del element, on_next
+            if is_async_cancellation(leaving):
+                self.fail(not_a_cancellation(leaving, name))
+                return
+            self.leave(leaving)
+            raise
+        else:
+            if more is False and self._false_is_enough:
+                self._enough()
+            elif self._replenish:
+                self._consumed += 1
+                if self._consumed == self._replenish:
+                    self._consumed = 0
+                    self.ask(self._replenish)
+
+    def _enough(self) -> None:
+        """Nothing more is wanted: the end, though upstream would go on."""
+        self.upstream.cancel()
+        if self.run.claim():
+            self.drop_references()
+            self.run.settle(None)
+
+    def leave(self, leaving: BaseException) -> None:
+        """``KeyboardInterrupt`` and its like are on their way out: end without a callback."""
+        self.upstream.cancel()
+        self.drop_references()
+        if self.run.claim():
+            self.run.settle(failure_of(leaving))
+
+    def finish(self, error: BaseException | None) -> None:
+        on_error, on_complete = self._on_error, self._on_complete
+        self.drop_references()
+        seen = False
+        try:
+            if error is None:
+                if on_complete is not None:
+                    on_complete()
+            elif on_error is not None:
+                seen = True
+                on_error(error)
+        except Exception as raised:
+            if error is None:
+                error = raised
+            else:
+                report_dropped(raised, "§2.13: on_error raised")
+        except BaseException as leaving:
+            self.run.settle(failure_of(leaving))
+            raise
+        self.run.settle(None if error is None else failure_of(error), seen)
+
+    def drop_references(self) -> None:
+        self._on_next = self._on_error = self._on_complete = None
+
+
+# Whoever is called by these cannot wait for the end of the stream.
+_CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
+
+
+class _ToList(_RunEnd[T]):
+    __slots__ = ("_append", "elements")
+
+    def __init__(self) -> None:
+        super().__init__(UNBOUNDED)
+        self.elements: list[T] = []
+        self._append: Callable[[T], None] | None = self.elements.append
+
+    def on_next(self, element: T, /) -> None:
+        if element is None:
+            raise NoneSignalError("§2.13: None is not an element")
+        append = self._append
+        if append is None:
+            self.upstream.unwanted()
+        else:
+            append(element)
+
+    def drop_references(self) -> None:
+        self._append = None
+
+    def finish(self, error: BaseException | None) -> None:
+        if error is not None:
+            self.elements = []
+        super().finish(error)
+
+
+class _TrustingToList(_RunEnd[T]):
+    """For a publisher of ours, which sends no ``None``: the list takes the elements itself."""
+
+    __slots__ = ("elements", "on_next")
+
+    def __init__(self) -> None:
+        super().__init__(UNBOUNDED)
+        self.elements: list[T] = []
+        self.on_next = self.elements.append  # type: ignore[method-assign]
+
+
+class _First(_RunEnd[T]):
+    __slots__ = ("element",)
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.element: T | Literal[Missing.MISSING] = MISSING
+
+    def on_next(self, element: T, /) -> None:
+        if element is None:
+            raise NoneSignalError("§2.13: None is not an element")
+        if self.run.claim():
+            self.element = element
+            self.upstream.cancel()
+            self.run.settle(None)
+        else:
+            self.upstream.unwanted()
+
+
+class _Drop(_RunEnd[T]):
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(UNBOUNDED)
+
+    def on_next(self, element: T, /) -> None:
+        if element is None:
+            raise NoneSignalError("§2.13: None is not an element")
+        self.upstream.unwanted()  # if it is over
+
+
+def drive(publisher: Publisher[T], end: _RunEnd[T]) -> None:
+    """Subscribe and wait for the end, on this thread. For ends that are this call's own."""
+    outcome = end.run
+    try:
+        subscribe(publisher, end)
+        outcome.result()
+    except BaseException:
+        outcome.cancel()  # a NOP if this is the stream's own error
+        raise
+    finally:
+        # A traceback keeps this frame, which must not keep the subscriber (§3.13).
+        del end, outcome
+
+
+def check_functions(**functions: object) -> None:
+    """Refuse what cannot be called on signals; all but the first function may be ``None``."""
+    hint = "; make the calls with map_async, and end with run() or run_async()"
+    needed = True
+    for name, function in functions.items():
+        if function is not None or needed:
+            check_plain(name, function, hint)
+        needed = False
+
+
+def for_each(
+    publisher: Publisher[T],
+    on_next: Callable[[T], object],
+    on_error: Callable[[BaseException], object] | None = None,
+    on_complete: Callable[[], object] | None = None,
+    *,
+    prefetch: int = UNBOUNDED,
+) -> Run:
+    """Call ``on_next`` with every element, on the threads that the publisher signals on.
+
+    ``prefetch`` elements are asked for ahead, and again when three quarters of them are consumed; 1
+    is stop-and-wait. ``on_error`` or ``on_complete`` is called at the end, and then the
+    :class:`Run` that is returned is done. What ``on_next`` raises cancels upstream and is the
+    stream's error; so is what ``on_complete`` raises. What ``on_error`` raises goes to
+    ``on_dropped_error``, and so does an error that neither ``on_error`` nor anybody who asked the
+    run's result has seen.
+    ``KeyboardInterrupt`` and its like leave through the call they happened in.
+
+    A source that works on the caller has done so when this returns, and one without end never
+    returns: give it a thread by ``subscribe_on``, or subscribe a :class:`SyncSubscriber`, whose
+    ``run`` is there before, for another thread to cancel.
+    """
+    check_publisher(publisher)
+    check_functions(on_next=on_next, on_error=on_error, on_complete=on_complete)
+    prefetch = min(check_count("prefetch", prefetch, 1), UNBOUNDED)
+    end = ForEach(on_next, on_error, on_complete, prefetch)
+    outcome = end.run
+    try:
+        subscribe(publisher, end)
+    except BaseException as leaving:
+        end.leave(leaving)
+        raise
+    return outcome
+
+
+def run(publisher: Publisher[Any]) -> None:
+    """Consume the stream to its end, for its side effects, and raise its error as itself.
+
+    Blocks; inside a running event loop that is a ``RuntimeError``: use :func:`run_async` there.
+    """
+    check_publisher(publisher)
+    refuse_in_loop("run()", "use 'await run_async()' there")
+    drive(publisher, _Drop())
+
+
+def to_list(publisher: Publisher[T]) -> list[T]:
+    """Return all elements in a list (of unbounded size), or raise the stream's error as itself.
+
+    Blocks; inside a running event loop that is a ``RuntimeError``: use :func:`to_list_async` there.
+    """
+    check_publisher(publisher)
+    refuse_in_loop("to_list()", "use 'await to_list_async()' there")
+    end: _ToList[T] | _TrustingToList[T]
+    end = _TrustingToList() if isinstance(publisher, Pipeline) else _ToList()
+    try:
+        drive(publisher, end)
+        return end.elements
+    finally:
+        del end
+
+
+@overload
+def first(publisher: Publisher[T]) -> T: ...
+@overload
+def first(publisher: Publisher[T], default: D) -> T | D: ...
+def first(publisher: Publisher[T], default: Any = MISSING) -> Any:
+    """Return the first element: exactly one is asked for, and then upstream is cancelled.
+
+    An empty stream is a ``LookupError``, or ``default`` if there is one. Blocks; inside a running
+    event loop that is a ``RuntimeError``: use :func:`first_async` there.
+    """
+    check_publisher(publisher)
+    refuse_in_loop("first()", "use 'await first_async()' there")
+    end: _First[T] = _First()
+    try:
+        drive(publisher, end)
+        return _or_default(end.element, default)
+    finally:
+        del end
+
+
+def _or_default(element: Any, default: Any) -> Any:
+    if element is not MISSING:
+        return element
+    if default is MISSING:
+        raise LookupError("the stream is empty, and no default was given")
+    return default
+
+
+async def run_async(publisher: Publisher[Any]) -> None:
+    """Consume the stream to its end without blocking the loop, and raise its error as itself.
+
+    At most 1024 elements are asked for ahead. Cancelling the task cancels upstream, once.
+    """
+    iteration = Iteration(publisher, PREFETCH)
+    try:
+        while await iteration.next_burst():
+            pass
+    finally:
+        iteration.close()
+
+
+async def to_list_async(publisher: Publisher[T]) -> list[T]:
+    """Return all elements in a list without blocking the loop, or raise the stream's error.
+
+    At most 1024 elements are asked for ahead. Cancelling the task cancels upstream, once.
+    """
+    elements: list[T] = []
+    iteration = Iteration(publisher, PREFETCH)
+    try:
+        while burst := await iteration.next_burst():
+            elements += burst
+    finally:
+        iteration.close()
+    return elements
+
+
+@overload
+async def first_async(publisher: Publisher[T]) -> T: ...
+@overload
+async def first_async(publisher: Publisher[T], default: D) -> T | D: ...
+async def first_async(publisher: Publisher[T], default: Any = MISSING) -> Any:
+    """Return the first element without blocking the loop; else as :func:`first`.
+
+    Cancelling the task cancels upstream, once.
+    """
+    iteration = Iteration(publisher, 1)
+    try:
+        burst = await iteration.next_burst()
+    finally:
+        iteration.close()
+    return _or_default(burst[0] if burst else MISSING, default)

@@ -1,0 +1,415 @@
+"""``for`` and ``async for`` over a publisher: demand that follows the consumer.
+
+Two objects: the inlet is the subscriber that upstream holds, the iteration what the consumer
+holds. The inlet knows nothing of the iteration, so that an abandoned one is collected, and cancels.
+
+Elements go through a ring of ``prefetch`` places and leave it in bursts. A burst counts as consumed
+when the consumer comes back for more after its last element; three quarters of the prefetch
+consumed are asked for again. So what is asked for, in the ring and in the burst is never more
+than ``prefetch``, and with 1 this is stop-and-wait.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from rstreams_fast._checks import check_capacity
+from rstreams_fast.api import Publisher
+from rstreams_fast.core import MISSING, BurstIterator, Missing, SpscRing
+from rstreams_fast.errors import (
+    DemandExceededError,
+    NoneSignalError,
+    OverlappingCallsError,
+    check_error,
+    report_dropped,
+)
+from rstreams_fast.runtime.executors import process_id
+from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.runtime.gil_yield import yield_gil
+from rstreams_fast.runtime.parking import Doorbell, acquire, new_event, refuse_in_loop, running_loop
+from rstreams_fast.streams.engine.boundary import RingSubscriber
+from rstreams_fast.streams.engine.defaults import ITERATE_PREFETCH, replenish_at
+from rstreams_fast.streams.engine.sink_subscriber import (
+    Failure,
+    SinkSubscriber,
+    check_publisher,
+    failure_of,
+    is_async_cancellation,
+    not_a_cancellation,
+    raise_failure,
+    subscribe,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Iteration", "iterate"]
+
+T = TypeVar("T")
+
+
+class _Inlet(RingSubscriber, SinkSubscriber):
+    """Upstream's side: puts elements into the ring and rings the bell."""
+
+    __slots__ = ("_offer", "bell", "ended", "failure", "ring")
+
+    def __init__(self, prefetch: int) -> None:
+        super().__init__(prefetch)
+        self.bell = Doorbell()
+        self.ended = False
+        """No element comes any more; what is in the ring may be taken out."""
+        self.failure: Failure | None = None
+        """Why it ended, with the traceback that the error came with."""
+        self.ring: SpscRing | None = SpscRing(prefetch)
+        self._offer: Callable[[Any], bool] | None = self.ring.offer
+
+    def on_next(self, element: Any, /) -> None:
+        if element is None:
+            raise NoneSignalError("§2.13: None is not an element")
+        offer = self._offer
+        if offer is None:  # §2.8
+            self.upstream.unwanted()
+            return
+        try:
+            accepted = offer(element)
+        except OverlappingCallsError as overlap:
+            self.fail(overlap)
+            return
+        if not accepted:
+            self.fail(
+                DemandExceededError(f"§1.1: more than the {self._demand} requested elements came")
+            )
+
+    def on_burst(self) -> None:
+        """Nothing: the ring itself rings the bell, at the first element."""
+
+    def arm(self) -> bool:
+        """Have the bell rung by the next element; false if it need not be waited for."""
+        ring = self.ring
+        return ring is not None and not self.ended and ring.arm(self.bell.ring)
+
+    def on_error(self, error: BaseException, /) -> None:
+        check_error(error)
+        if self.upstream.ended():
+            self._end(error)
+        else:
+            report_dropped(error, "an error after the end of an iteration")
+
+    def on_complete(self) -> None:
+        if self.upstream.ended():
+            self._end(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Upstream broke a rule: leave it."""
+        if not self.upstream.over:
+            self.upstream.cancel()
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if error is not None:
+            self.failure = failure_of(error)
+        self._offer = None
+        self.ended = True
+        self.bell.ring()
+
+    def leave(self) -> None:
+        """Any thread, any number of times: the consumer has gone."""
+        self.ended = True
+        self._offer = self.ring = self.failure = None
+        self.upstream.cancel()
+        self.bell.ring()
+
+
+class Iteration(BurstIterator[T]):
+    """An iterator over the elements of a publisher, and a context manager; asynchronous ones, too.
+
+    It subscribes when it is entered, or with the first ``next`` or ``anext``. ``close``, leaving
+    the ``with``, an exception out of ``next`` (the cancellation of an ``anext`` is one), and losing
+    the last reference to it cancel upstream, once; it cannot be entered after that. A publisher
+    that works on whoever asks is driven by the consumer, on the consumer's thread.
+
+    An error of the stream is raised after the elements that came before it, once. One consumer at a
+    time: a ``next`` while another one waits is an :class:`OverlappingCallsError`. ``close`` may be
+    called by any thread, and ends a ``next`` that waits in another. A ``next`` that would have to
+    wait inside a running event loop is a ``RuntimeError``.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_busy",
+        "_consumed",
+        "_fetched",
+        "_inlet",
+        "_pid",
+        "_prefetch",
+        "_publisher",
+        "_replenish",
+    )
+
+    def __init__(self, publisher: Publisher[T], prefetch: int) -> None:
+        self._inlet: _Inlet | None = None  # first, for __del__
+        check_publisher(publisher)
+        self._prefetch = check_capacity("prefetch", prefetch)
+        self._replenish = replenish_at(self._prefetch)
+        self._publisher: Publisher[T] | None = publisher
+        self._fetched = 0
+        self._consumed = 0
+        self._busy = threading.Lock()
+        self._pid = process_id()
+
+    @property
+    def prefetch(self) -> int:
+        """The most elements that are asked for, buffered and being consumed, together."""
+        return self._prefetch
+
+    @property
+    def buffered(self) -> int:
+        """How many elements wait in the ring at this moment."""
+        inlet = self._inlet
+        ring = None if inlet is None else inlet.ring
+        return 0 if ring is None else len(ring)
+
+    # -- the consumer ----------------------------------------------------------------------------
+
+    def _refill(self) -> T:
+        self._enter()
+        try:
+            element = self._next_of_burst()  # another consumer may have refilled it meanwhile
+            if element is MISSING:
+                element = self._next_element()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._busy.release()
+        if element is MISSING:
+            raise_failure(self._finish())
+            raise StopIteration
+        return element
+
+    def _next_element(self) -> T | Literal[Missing.MISSING]:
+        inlet = self._settle()
+        try:
+            while inlet is not None:
+                burst = self._fetch(inlet)
+                if burst is None:
+                    break
+                if burst:
+                    return self._first_of(burst)
+                self._park(inlet)
+            return MISSING
+        finally:
+            # A traceback keeps this frame, which must not keep the subscriber (§3.13).
+            inlet = None
+
+    async def _refill_async(self) -> T:
+        burst = await self.next_burst()
+        if not burst:
+            raise StopAsyncIteration
+        return self._first_of(burst)
+
+    async def next_burst(self) -> list[T]:
+        """Return what has come, oldest first, waiting for one element at least; at the end ``[]``.
+
+        The elements count as consumed at the next call. Each call gives the event loop a turn.
+        Cancelling it closes the iteration.
+        """
+        self._enter()
+        try:
+            burst = await self._next_burst()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._busy.release()
+        if not burst:
+            raise_failure(self._finish_async())
+        return burst
+
+    async def _next_burst(self) -> list[T]:
+        import asyncio
+
+        inlet = self._settle()
+        try:
+            if inlet is not None:
+                yield_gil()
+                await asyncio.sleep(0)  # a stream that is always ready starves nobody
+            while inlet is not None:
+                burst = self._fetch(inlet)
+                if burst is None:
+                    break
+                if burst:
+                    return burst
+                await self._wait(inlet)
+            return []
+        finally:
+            inlet = None
+
+    def _first_of(self, burst: list[T]) -> T:
+        """Keep the rest of a burst, unless this was closed meanwhile."""
+        element = super()._first_of(burst)
+        if self._inlet is None:
+            self._forget_burst()
+        return element
+
+    def _enter(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            raise OverlappingCallsError(
+                "an iteration has one consumer at a time, and one waits already"
+            )
+
+    def _settle(self) -> _Inlet | None:
+        """Subscribe, or ask for as much as was consumed; ``None`` if this is over."""
+        inlet = self._inlet
+        if inlet is None:
+            return self._start()
+        self._check_process()
+        self._consumed += self._fetched
+        self._fetched = 0
+        if self._consumed >= self._replenish and not inlet.ended:
+            consumed, self._consumed = self._consumed, 0
+            inlet.ask(consumed)
+        return inlet
+
+    def _start(self) -> _Inlet | None:
+        if self._publisher is None:
+            return None
+        self._pid = process_id()
+        # The inlet first: who closes this before it is there has taken the publisher away, and who
+        # closes it later leaves the inlet.
+        self._inlet = inlet = _Inlet(self._prefetch)
+        publisher, self._publisher = self._publisher, None
+        if publisher is None:
+            self.close()
+            return None
+        try:
+            subscribe(publisher, inlet)
+        except BaseException:
+            self.close()
+            raise
+        return inlet
+
+    def _fetch(self, inlet: _Inlet) -> list[T] | None:
+        """What can be had now, ``[]`` if that is nothing; ``None`` at the end."""
+        ended = inlet.ended  # before the look into the ring: what came before the end is there
+        ring = inlet.ring
+        if ring is None:
+            return None
+        burst: list[T] = ring.poll_many(self._replenish)
+        self._fetched = len(burst)
+        return None if ended and not burst else burst
+
+    def _park(self, inlet: _Inlet) -> None:
+        refuse_in_loop("next()", "use 'async for' there")
+        event = new_event()
+        inlet.bell.arm(event.release)
+        try:
+            if inlet.arm():
+                acquire(event)
+        finally:
+            inlet.bell.disarm()
+
+    async def _wait(self, inlet: _Inlet) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        inlet.bell.arm(partial(_wake, loop, future, inlet))
+        try:
+            if inlet.arm():
+                await future
+        finally:
+            inlet.bell.disarm()
+
+    def _check_process(self) -> None:
+        if self._pid != process_id():
+            raise RuntimeError(
+                "the process was forked: the streams that ran before live on in the parent only"
+            )
+
+    def _finish(self) -> Failure | None:
+        """Close at the end of the stream; return why it failed, if it did."""
+        inlet = self._inlet
+        failure = None if inlet is None else inlet.failure
+        self.close()
+        if failure is not None and isinstance(failure[0], StopIteration | StopAsyncIteration):
+            return failure_of(_not_the_end(failure[0]))
+        return failure
+
+    def _finish_async(self) -> Failure | None:
+        failure = self._finish()
+        if failure is not None and is_async_cancellation(failure[0]):
+            return failure_of(not_a_cancellation(failure[0], "the stream"))
+        return failure
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Cancel upstream, once, and drop what is buffered. Any thread; never blocks."""
+        self._publisher = None
+        inlet, self._inlet = self._inlet, None
+        self._forget_burst()
+        if inlet is not None:
+            inlet.leave()
+
+    async def aclose(self) -> None:
+        """The same, for what expects an asynchronous iterator to have it."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        self._enter()
+        try:
+            if self._inlet is None and self._publisher is None:
+                raise RuntimeError("an iteration is for one use, and this one is over")
+            self._start()
+        finally:
+            self._busy.release()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *_raised: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        inlet = self._inlet
+        if inlet is not None:
+            call_from_finalizer(inlet.leave)
+
+
+def _not_the_end(error: BaseException) -> RuntimeError:
+    # A loop would take it for the end of the elements; generators do the same (PEP 479).
+    failure = RuntimeError(f"the stream failed with {type(error).__name__}")
+    failure.__cause__ = error
+    return failure
+
+
+def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None], inlet: _Inlet) -> None:
+    if running_loop() is loop:
+        _set(future)
+        return
+    try:
+        loop.call_soon_threadsafe(_set, future)
+    except RuntimeError:  # closed: the consumer will never come back
+        inlet.leave()
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def iterate(publisher: Publisher[T], *, prefetch: int = ITERATE_PREFETCH) -> Iteration[T]:
+    """Return an iterator over ``publisher``, for ``with``, ``for`` and their async twins.
+
+    At most ``prefetch`` elements (1 to 2**31) are asked for ahead, buffered or being consumed; with
+    1 every element is asked for after the one before was consumed (stop-and-wait).
+    """
+    return Iteration(publisher, prefetch)

@@ -1,0 +1,214 @@
+"""numpy at the ends of a stream: an array as its source, and one array of all its elements."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from rstreams_fast._checks import safe_repr
+from rstreams_fast.api import Publisher
+from rstreams_fast.streams.engine.neighbours import numpy_for
+from rstreams_fast.streams.sinks.collector import collect, collect_async
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["to_numpy", "to_numpy_async"]
+
+FIRST_ROWS = 1024
+"""Rows that there is room for at first, where elements are single numbers."""
+
+
+def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """Return all elements in one array: arrays after one another, numbers side by side.
+
+    The elements are arrays of at least one dimension, whose rows then make up the result, and
+    which must agree in their other dimensions; or they are scalars, of which each is a row.
+
+    ``dtype``: elements are cast to it, where that loses no more than precision: numpy's
+    ``same_kind``, and integers to every integer type that they fit in. What would wrap around or
+    become infinite is an ``OverflowError``, text that would be cut a ``ValueError``; only what is
+    in tuples is cast as ``numpy.array`` does. ``None``: the result's is the smallest that all
+    elements can be cast to, as ``numpy.concatenate`` has it. A stream without elements gives no
+    rows, of ``dtype`` or floats.
+
+    Elements are copied as they come, into room that doubles when it is full, and what is too much
+    is given back at the end. So the stream may use its memory again; about three times the memory
+    of the result is needed at most.
+
+    Blocks; inside a running event loop that is a ``RuntimeError``: use :func:`to_numpy_async`
+    there. An element that fits not is an error (any other than those is a ``TypeError`` or
+    ``ValueError``), and cancels upstream.
+    """
+    return collect("to_numpy", publisher, _Collected(numpy_for("to_numpy"), dtype))
+
+
+async def to_numpy_async(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """Return all elements in one array, without blocking the loop; else as :func:`to_numpy`.
+
+    At most 8 elements are asked for ahead. Cancelling the task cancels upstream, once.
+    """
+    return await collect_async(publisher, _Collected(numpy_for("to_numpy_async"), dtype))
+
+
+class _Collected:
+    """An array that grows. Scalars wait in a list until there are enough for a look at them."""
+
+    def __init__(self, np: Any, dtype: Any) -> None:
+        self._np = np
+        self._dtype = None if dtype is None else np.dtype(dtype)
+        self._rows: Any = None  # with room at its end
+        self._count = 0
+        self._scalars: list[Any] = []
+
+    def add(self, element: Any) -> None:
+        if isinstance(element, self._np.ndarray) and element.ndim > 0:
+            self._flush()
+            self._append(element)
+        else:
+            self._scalars.append(element)
+            if len(self._scalars) >= FIRST_ROWS:
+                self._flush()
+
+    def add_all(self, elements: list[Any]) -> None:
+        for element in elements:
+            self.add(element)
+
+    def result(self) -> np.ndarray[Any, Any]:
+        self._flush()
+        if self._rows is None:
+            nothing: np.ndarray[Any, Any] = self._np.empty(0, self._dtype)
+            return nothing
+        if self._count < len(self._rows):
+            # Gives memory back in place; there is nobody else who might look at it.
+            self._rows.resize((self._count, *self._rows.shape[1:]), refcheck=False)
+        rows: np.ndarray[Any, Any] = self._rows
+        return rows
+
+    def _flush(self) -> None:
+        scalars, self._scalars = self._scalars, []
+        if not scalars:
+            return
+        dtype = self._dtype
+        # Left to itself, numpy makes rows of tuples, objects of dates and of integers of more than
+        # 64 bits, and floats of some integers.
+        array = self._np.array(scalars, dtype if dtype is not None and dtype.fields else None)
+        if dtype is not None and array.dtype != dtype and array.dtype.kind in "fO":
+            array = self._exactly(scalars, array, dtype)
+        if array.ndim != 1:
+            raise TypeError(
+                f"to_numpy takes arrays or scalars, got {type(scalars[0]).__name__}; "
+                "make arrays of such elements with map(numpy.asarray)"
+            )
+        if array.dtype.hasobject and dtype is None:
+            odd = next((x for x in scalars if self._np.asarray(x).dtype.hasobject), scalars[0])
+            if isinstance(odd, int):
+                raise OverflowError(
+                    f"to_numpy: {safe_repr(odd):.60} has more than 64 bits; give dtype=float, "
+                    "which loses precision, or dtype=object"
+                )
+            raise TypeError(
+                f"to_numpy takes arrays or scalars, got {type(odd).__name__} {odd!r:.60}"
+            )
+        self._append(array)
+
+    def _exactly(self, scalars: list[Any], array: Any, dtype: Any) -> Any:
+        """An array of what numpy took for objects or floats that ``dtype``, a plain one, suits."""
+        np = self._np
+        if dtype.kind in "iu" and all(isinstance(x, int | np.integer) for x in scalars):
+            _check_range(np, dtype, min(scalars), max(scalars))
+            return np.array(scalars, dtype)
+        if not array.dtype.hasobject:
+            return array
+        if dtype.kind in "SUMm":
+            return np.array(scalars, dtype.kind)  # as long, or as fine, as it takes
+        try:
+            array = np.array(scalars, np.result_type(dtype, "f8") if dtype.kind in "fc" else dtype)
+        except OverflowError as raised:
+            raise OverflowError(f"to_numpy(dtype={dtype}): {raised}") from raised
+        if dtype.kind in "biufc" and array.ndim == 1:
+            whole = dtype.kind in "biu"
+            for before, after in zip(scalars, array.tolist(), strict=True):
+                if (whole or abs(after) == math.inf) and before != after:
+                    raise _does_not_fit(dtype, before)
+        return array
+
+    def _append(self, array: Any) -> None:
+        np, rows, count, given = self._np, self._rows, self._count, self._dtype
+        if given is None or array.dtype == given:
+            unsafe = False
+        elif np.can_cast(array.dtype, given, "same_kind") or (
+            array.dtype.kind in "iu" and given.kind in "iu"
+        ):
+            # For numpy dates are safe that their unit is too fine for.
+            unsafe = given.kind in "Mm" or not np.can_cast(array.dtype, given, "safe")
+        else:
+            raise TypeError(f"to_numpy(dtype={given}): cannot cast {array.dtype} to it")
+        dtype = array.dtype if given is None else given
+        promoted = given is None
+        if dtype.kind in "SU" and not dtype.itemsize:  # as long as it takes
+            array = array.astype(dtype)
+            dtype, unsafe, promoted = array.dtype, False, True
+        end = count + len(array)
+        if rows is None:
+            rows = np.empty((end, *array.shape[1:]), dtype)
+        elif array.shape[1:] != rows.shape[1:]:
+            raise ValueError(
+                f"arrays must agree in all dimensions but the first: {rows.shape[1:]} came first, "
+                f"then {array.shape[1:]}"
+            )
+        else:
+            if promoted and dtype != rows.dtype:
+                dtype = np.result_type(rows.dtype, dtype)
+            room = len(rows) if end <= len(rows) else max(end, 2 * len(rows), FIRST_ROWS)
+            if room != len(rows) or dtype != rows.dtype:
+                grown = np.empty((room, *rows.shape[1:]), dtype)
+                grown[:count] = rows[:count]
+                rows = grown
+        if unsafe:
+            with np.errstate(all="ignore"):
+                rows[count:end] = array
+                _check_cast(np, array, rows[count:end])
+        else:
+            rows[count:end] = array
+        self._rows, self._count = rows, end
+
+
+def _check_cast(np: Any, array: Any, cast: Any) -> None:
+    """Refuse, when ``array`` was cast, what has lost more than precision by that."""
+    old, new = array.dtype, cast.dtype
+    if new.names is not None:
+        for at, name in enumerate(new.names):
+            part = array if old.names is None else array[old.names[at]]
+            _check_cast(np, part, cast[name])
+        return
+    if new.kind in "iu":
+        if old.kind in "iu" and array.size:
+            _check_range(np, new, array.min(), array.max())
+        return
+    if new.kind in "fc":
+        lost = np.isinf(cast)
+        if lost.any():
+            lost &= ~np.isinf(array)
+    elif new.kind in "SU":
+        array = array.astype(new.kind)
+        lost = np.strings.str_len(array) > new.itemsize // np.dtype(f"{new.kind}1").itemsize
+    elif new.kind == "V" or (old.kind == new.kind and np.can_cast(old, new, "safe")):
+        lost = (cast.astype(old) != array) & (array == array)  # noqa: PLR0124 - no NaT
+    else:  # dates and times of a coarser unit
+        return
+    if lost.any():
+        raise _does_not_fit(new, array[lost][0])
+
+
+def _check_range(np: Any, dtype: Any, *values: Any) -> None:
+    info = np.iinfo(dtype)
+    for value in map(int, values):
+        if not info.min <= value <= info.max:
+            raise _does_not_fit(dtype, value)
+
+
+def _does_not_fit(dtype: Any, value: Any) -> ValueError | OverflowError:
+    if dtype.kind in "SUV" or (dtype.kind in "iub" and not isinstance(value, int)):
+        return ValueError(f"to_numpy(dtype={dtype}): {safe_repr(value):.60} would be cut")
+    return OverflowError(f"to_numpy(dtype={dtype}): {safe_repr(value):.60} does not fit")

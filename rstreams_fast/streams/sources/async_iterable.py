@@ -1,0 +1,298 @@
+"""``from_async_iterable``: elements are awaited one at a time, as they are asked for.
+
+One task per subscription, on one event loop, awaits ``__anext__`` and signals. It parks when there
+is no demand. An element that is there at once costs no task of its own, and no turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from rstreams_fast._checks import describe_callable
+from rstreams_fast.api import Subscriber
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.core._eager import retrieve
+from rstreams_fast.errors import (
+    AlreadySubscribedError,
+    NoneSignalError,
+    check_subscriber,
+    report_dropped,
+)
+from rstreams_fast.runtime.executors import Resource, WorkDroppedError
+from rstreams_fast.runtime.gil_yield import yield_gil
+from rstreams_fast.runtime.loops import HeldLoop, check_loop, loop_resource
+from rstreams_fast.streams.engine.defaults import BURST
+from rstreams_fast.streams.engine.drain import Drain, refuse, silent
+from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
+
+__all__ = ["AsyncIterableSource"]
+
+T = TypeVar("T")
+
+
+class AsyncIterableSource(Generic[T]):
+    """Publishes the elements of an asynchronous iterable, or of what a function returns.
+
+    An iterable that can be iterated anew, and a function, serve any number of subscribers. An
+    iterator, as an asynchronous generator is, serves one: the next gets ``AlreadySubscribedError``.
+
+    ``__anext__`` is awaited only on demand, one at a time, on ``loop``: ``None`` is the loop
+    running where the source is subscribed to, or else a private one, which ends with the
+    subscription.
+    ``cancel`` cancels the ``__anext__`` that is being awaited. When that has ended, and at every
+    other end, the iterator's ``aclose`` is awaited, once, if it has one; an error out of it is the
+    stream's error if the stream has none, and goes to ``on_dropped_error`` if nobody can take it.
+    ``asyncio.CancelledError`` out of the iterator, while nobody cancelled the stream, is a
+    ``RuntimeError``.
+    """
+
+    def __init__(
+        self,
+        iterable: AsyncIterable[T] | Callable[[], AsyncIterable[T]],
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._one_shot = False
+        if isinstance(iterable, AsyncIterable):
+            self._one_shot = isinstance(iterable, AsyncIterator)
+        elif inspect.iscoroutinefunction(iterable):
+            raise TypeError(
+                f"{describe_callable(iterable)} is a coroutine function; from_async_iterable needs "
+                "an asynchronous generator function, or one that returns an asynchronous iterable"
+            )
+        elif not callable(iterable):
+            hint = "; use from_iterable" if hasattr(iterable, "__iter__") else ""
+            raise TypeError(
+                "iterable must be an asynchronous iterable, or a function that returns one, "
+                f"got {type(iterable).__name__}{hint}"
+            )
+        check_loop(loop)
+        self._loop = loop
+        self._iterable: AsyncIterable[T] | Callable[[], AsyncIterable[T]] | None = iterable
+        self._taken = DemandCounter()  # terminated by the subscriber of a one-shot iterator
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_taken": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _taken=DemandCounter())
+
+    def subscribe(self, subscriber: Subscriber[T], /) -> None:
+        """Subscribe; elements are awaited when the subscriber asks for them."""
+        check_subscriber(subscriber)
+        iterable = self._iterable
+        if self._one_shot:
+            if not self._taken.terminate() or iterable is None:
+                refuse(
+                    subscriber,
+                    AlreadySubscribedError(
+                        "§1.10: the asynchronous iterator was subscribed to before, and can be "
+                        "iterated once; give from_async_iterable a function that makes one"
+                    ),
+                )
+                return
+            self._iterable = None  # the subscription's now
+        try:
+            on_loop = loop_resource(self._loop, "rstreams-fast-async-source")
+        except WorkDroppedError as closed:
+            refuse(subscriber, closed)
+            return
+        _Pulling(subscriber, iterable, on_loop).start()
+
+
+class _Pulling(Drain):
+    """The subscription. The drain wakes, or cancels, the task that pulls; that task signals.
+
+    Both are on the loop, and the task never waits inside of a signal: so signals are serial.
+    """
+
+    __slots__ = ("_awaiting", "_iterable", "_loop", "_name", "_parked", "_stopped", "_task")
+
+    def __init__(self, subscriber: Subscriber[Any], iterable: Any, on_loop: Resource) -> None:
+        self._loop = HeldLoop(on_loop)
+        super().__init__(subscriber, self._loop)
+        self._iterable: Any = iterable
+        self._name = describe_callable(iterable)
+        self._task: asyncio.Task[None] | None = None
+        self._parked: asyncio.Future[None] | None = None
+        self._awaiting = False  # the task awaits the iterator: not demand, not aclose
+        self._stopped = False
+
+    def start(self) -> None:
+        """Signal ``on_subscribe``, then what the subscriber asked for meanwhile."""
+        if self._introduce() and self._wip.fulfil(1) != 0:
+            self._go()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _go(self) -> None:
+        if self._task is None and self._demand.value < 0 and not self._must_close():
+            self._drain()  # nothing has happened on the loop, and nothing will
+        else:
+            super()._go()
+
+    def _must_close(self) -> bool:
+        """Whether what was handed to us is an iterator, which has to be closed even if unused."""
+        return isinstance(self._iterable, AsyncIterator) and hasattr(self._iterable, "aclose")
+
+    def _work(self) -> bool:
+        demand = self._demand.value
+        task = self._task
+        if task is None:
+            if demand > 0 or (demand < 0 and self._must_close()):
+                iterable, self._iterable = self._iterable, None
+                self._task = asyncio.get_running_loop().create_task(self._run_task(iterable))
+                self._task.add_done_callback(retrieve)  # what leaves it was signalled before
+                # A stream may be forgotten while its task waits for demand. That is no failure:
+                # the task is closed, or cancelled by whoever is collected with it.
+                self._task._log_destroy_pending = False  # type: ignore[attr-defined]
+        elif self._parked is not None:
+            if not self._parked.done():
+                self._parked.set_result(None)
+        elif demand < 0 and self._awaiting:
+            self._awaiting = False  # cancelled once is enough
+            task.cancel()
+        return demand < 0 and self._settle()
+
+    def _stop(self) -> None:
+        self._stopped = True
+
+    def _drop_references(self) -> None:
+        self._iterable = None
+        if self._task is None:
+            self._loop.let_end()
+
+    # -- the task --------------------------------------------------------------------------------
+
+    async def _run_task(self, iterable: Any) -> None:
+        error: BaseException | None = None
+        try:
+            try:
+                iterator = self._open(iterable)
+                del iterable
+            except Exception as raised:
+                self._end(raised)
+                return
+            try:
+                await self._pull(iterator)
+            except asyncio.CancelledError as cancelled:
+                if self._demand.value >= 0:
+                    error = not_a_cancellation(cancelled, self._name)
+                self._forget_cancellation()
+            except Exception as raised:
+                error = raised
+            aclose = getattr(iterator, "aclose", None)
+            del iterator
+            if aclose is not None:
+                error = await self._close(aclose, error)
+            self._end(error)
+        except GeneratorExit:  # the loop has thrown the task away
+            if self._demand.value >= 0:
+                self._end(WorkDroppedError("the event loop was closed while the source was in use"))
+            raise
+        except BaseException as leaving:  # KeyboardInterrupt and its like
+            self._end(leaving)
+            raise
+        finally:
+            del error
+            self._loop.let_end()
+
+    def _open(self, iterable: Any) -> AsyncIterator[Any]:
+        if not isinstance(iterable, AsyncIterable):
+            made = iterable()
+            if not isinstance(made, AsyncIterable):
+                if inspect.iscoroutine(made):
+                    made.close()
+                raise TypeError(
+                    f"{self._name} must return an asynchronous iterable, "
+                    f"returned {type(made).__name__}"
+                )
+            iterable = made
+        return aiter(iterable)
+
+    async def _pull(self, iterator: AsyncIterator[Any]) -> None:
+        """Await and signal elements until the end, or until this is over."""
+        pull = iterator.__anext__
+        since_turn = 0
+        while not self._stopped:
+            burst = min(self._demand.value, BURST)
+            if burst <= 0:
+                await self._park()
+                since_turn = 0
+                continue
+            for _ in range(burst):
+                self._awaiting = True
+                try:
+                    element = await pull()
+                except StopAsyncIteration:
+                    return
+                finally:
+                    self._awaiting = False
+                if self._stopped:
+                    return
+                if element is None:
+                    raise NoneSignalError(f"§2.13: {self._name}, the source, produced None")
+                if not self._signal(element):
+                    return
+                del element  # it is not ours while we wait for the next
+            self._demand.fulfil(burst)
+            since_turn += burst
+            if since_turn >= BURST:
+                yield_gil()
+                await asyncio.sleep(0)  # a source that is always ready starves nobody
+                since_turn = 0
+
+    def _signal(self, element: Any) -> bool:
+        subscriber = self._subscriber
+        if subscriber is None:
+            return False
+        try:
+            subscriber.on_next(element)
+        except Exception as raised:
+            self.cancel()
+            report_dropped(raised, "§2.13: on_next raised")
+        finally:
+            del subscriber, element  # a traceback keeps this frame (§3.13)
+        return not self._stopped
+
+    async def _park(self) -> None:
+        self._parked = asyncio.get_running_loop().create_future()
+        try:
+            await self._parked
+        finally:
+            self._parked = None
+
+    async def _close(
+        self, aclose: Callable[[], Awaitable[object]], error: BaseException | None
+    ) -> BaseException | None:
+        try:
+            await aclose()
+        except (Exception, asyncio.CancelledError) as raised:
+            raised_here = not_a_cancellation(raised, f"aclose() of {self._name}")
+            if error is None:
+                return raised_here
+            report_dropped(raised_here, f"aclose() of {self._name} raised")
+        return error
+
+    def _end(self, error: BaseException | None) -> None:
+        """Signal the end, unless it has been decided otherwise."""
+        if self._demand.terminate():
+            self._stop()
+            subscriber = self._release()
+            if subscriber is not None:
+                if error is None:
+                    silent(subscriber.on_complete)
+                else:
+                    silent(subscriber.on_error, error)
+        elif isinstance(error, Exception):
+            report_dropped(error, "an error after the end of the stream")
+
+    @staticmethod
+    def _forget_cancellation() -> None:
+        # What is awaited from here on was not cancelled.
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()

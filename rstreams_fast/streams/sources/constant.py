@@ -1,0 +1,36 @@
+"""Sources that give no element: failed, or silent for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rstreams_fast.api import Subscriber
+from rstreams_fast.streams.engine.drain import NotPicklable
+
+__all__ = ["Failed", "Never"]
+
+
+class _Idle(NotPicklable):
+    """A subscription to what gives no elements."""
+
+    __slots__ = ()
+
+    def request(self, n: int, /) -> None:
+        """There is nothing to give."""
+
+    def cancel(self) -> None:
+        """There is nothing to stop."""
+
+
+class Failed:
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        subscriber.on_subscribe(_Idle())
+        subscriber.on_error(self._error)
+
+
+class Never:
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        subscriber.on_subscribe(_Idle())

@@ -1,0 +1,152 @@
+"""Sources that push: a function is given an emitter, which it may call when and where it likes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from rstreams_fast._checks import check_plain, describe_callable
+from rstreams_fast.api import Subscriber
+from rstreams_fast.errors import NoneSignalError, check_error, check_subscriber, report_dropped
+from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.drain import NotPicklable, silent
+from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary, OverflowSubscription
+
+__all__ = ["Emitter", "create_source"]
+
+T = TypeVar("T")
+
+
+def create_source(
+    fn: Callable[[Emitter[Any]], object],
+    overflow: Overflow,
+    capacity: int | None,
+    on_drop: Callable[[Any], object] | None,
+) -> Foreign:
+    """The source of :func:`rstreams_fast.create`, its arguments checked."""
+    check_plain("create(fn): fn", fn, "; let fn start a task, or use from_async_iterable")
+    options = OverflowBoundary(overflow, capacity, on_drop, name="create", argument="overflow=")
+    source = _Created(fn, options)
+    return Foreign(source, f"{options.describe()}, by {describe_callable(fn)}", trusted=True)
+
+
+class Emitter(NotPicklable, Generic[T]):
+    """Sends to one subscriber. Any thread may call any method, any time; none of them waits.
+
+    After the end, which is the subscriber's cancel, the first of ``error`` and ``complete``, or an
+    overflow, nothing that is sent counts, and the emitter keeps nothing.
+    """
+
+    __slots__ = ("_at_end", "_lock", "_target")
+
+    def __init__(self, target: OverflowSubscription) -> None:
+        self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
+        self._target: OverflowSubscription | None = target
+        self._at_end: list[Callable[[], object]] | None = []  # None: they have been called
+
+    def next(self, element: T, /) -> bool:
+        """Send ``element``. ``False``: the stream is over, or is by this, for there was no room.
+
+        ``TypeError`` for ``None``, which is no element (§2.13); the stream goes on.
+        """
+        if element is None:
+            raise NoneSignalError("§2.13: emitter.next(None): None is not an element")
+        target = self._target
+        return target is not None and target.offer(element)
+
+    def error(self, error: BaseException, /) -> bool:
+        """End with ``error``, after what was sent. ``False``: the stream was over, and the error
+        goes to ``on_dropped_error``.
+        """
+        check_error(error)
+        target = self._leave()
+        counts = target is not None and target.finish(error)
+        if not counts:
+            report_dropped(error, "an error after the end of the stream")
+        self._call_at_end()
+        return counts
+
+    def complete(self) -> bool:
+        """End, after what was sent. ``False``: the stream was over."""
+        target = self._leave()
+        counts = target is not None and target.finish(None)
+        self._call_at_end()
+        return counts
+
+    def on_cancel(self, fn: Callable[[], object], /) -> None:
+        """Call ``fn()`` once at the end, whichever it is; at once, if that has been.
+
+        On the thread that ends the stream: ``fn`` must not wait for anything. Several are called in
+        their order. What one raises goes to ``on_dropped_error``.
+        """
+        check_plain("on_cancel(fn): fn", fn)
+        with self._lock:
+            if self._at_end is not None:
+                self._at_end.append(fn)
+                return
+        silent(fn)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the stream is over: nothing that is sent counts any more."""
+        return self._target is None
+
+    @property
+    def demand(self) -> int:
+        """How many elements have been asked for that were not sent yet; 0 at the end."""
+        target = self._target
+        return 0 if target is None else target.uncovered
+
+    def _leave(self) -> OverflowSubscription | None:
+        with self._lock:
+            target, self._target = self._target, None
+        return target
+
+    def _call_at_end(self) -> None:
+        with self._lock:
+            at_end, self._at_end = self._at_end, None
+        for fn in at_end or ():
+            silent(fn)
+
+
+class _Emission(NotPicklable):
+    """The subscription to an emitter."""
+
+    __slots__ = ("_emitter",)
+
+    def __init__(self, emitter: Emitter[Any]) -> None:
+        self._emitter = emitter
+
+    def request(self, n: int, /) -> None:
+        """Nothing: it sends when it likes."""
+
+    def cancel(self) -> None:
+        self._emitter._leave()
+        self._emitter._call_at_end()
+
+
+class _Created:
+    def __init__(self, fn: Callable[[Emitter[Any]], object], options: OverflowBoundary) -> None:
+        self._fn = fn
+        self._options = options
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        target = OverflowSubscription(subscriber, self._options)
+        emitter: Emitter[Any] = Emitter(target)
+        target.on_subscribe(_Emission(emitter))
+        if not emitter.cancelled:
+            _start(self._fn, emitter)
+
+
+def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
+    # Alone, so that the traceback of what fn raises keeps no subscriber.
+    try:
+        fn(emitter)
+    except Exception as raised:
+        emitter.error(raised)
+    except BaseException as leaving:
+        if not emitter.cancelled:  # it leaves through subscribe, and the subscriber is told
+            emitter.error(leaving)
+        raise

@@ -1,0 +1,164 @@
+"""Ticks: numbers that come by the clock, asked for or not."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from rstreams_fast.api import Subscriber
+from rstreams_fast.errors import check_subscriber
+from rstreams_fast.runtime.executors import CALLER, check_executor, describe_executor, resource
+from rstreams_fast.runtime.shared_threads import shared_threads
+from rstreams_fast.runtime.timers import Alarm, Timer, check_seconds, check_timer, default_timer
+from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.drain import NotPicklable
+from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary, OverflowSubscription
+
+__all__ = ["interval_source"]
+
+SHORTEST: Final = 1e-9
+"""The shortest period, in seconds: clocks tell no less."""
+
+
+def interval_source(  # noqa: PLR0917 - those of the public function, in its order
+    seconds: float,
+    delay: float | None,
+    overflow: Overflow,
+    capacity: int | None,
+    executor: Any,
+    timer: Timer | None,
+) -> Foreign:
+    """The source of :func:`rstreams_fast.interval`, its arguments checked."""
+    period = check_seconds("seconds", seconds, positive=True)
+    if period < SHORTEST:  # the numbers of ticks would soon be beyond all that floats can hold
+        raise ValueError(f"seconds must be at least {SHORTEST}, got {period}")
+    first = period if delay is None else check_seconds("delay", delay)
+    check_executor(executor)
+    if isinstance(executor, str):
+        raise ValueError(  # noqa: TRY004 - it is the value that will not do
+            f"executor must not be {CALLER!r}: ticks come from the timer, which all streams share"
+        )
+    check_timer(timer)
+    where = "shared threads" if executor is None else describe_executor(executor)
+    options = OverflowBoundary(overflow, capacity, name="interval", argument="overflow=")
+    source = _Interval(period, first, options, executor, timer)
+    return Foreign(
+        source,
+        f"{options.describe()}, one every {period} s, on {where}",
+        trusted=True,
+    )
+
+
+class _Interval:
+    def __init__(
+        self,
+        period: float,
+        delay: float,
+        options: OverflowBoundary,
+        executor: Any,
+        timer: Timer | None,
+    ) -> None:
+        self._period = period
+        self._delay = delay
+        self._options = options
+        self._executor = executor
+        self._timer = timer
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        on = shared_threads() if self._executor is None else resource(self._executor)
+        target = _TickedSubscription(subscriber, self._options, on)
+        target.ticks = _Ticks(target, self._timer or default_timer(), self._period, self._delay)
+        target.on_subscribe(target.ticks)
+
+
+class _TickedSubscription(OverflowSubscription):
+    """Starts the clock when the subscriber first asks: a tick before that could only be dropped."""
+
+    __slots__ = ("ticks",)
+
+    ticks: _Ticks | None
+
+    def request(self, n: int, /) -> None:
+        super().request(n)
+        ticks = self.ticks
+        if ticks is not None and self._demand.value > 0:
+            self.ticks = None
+            ticks.start()
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self.ticks = None
+
+
+class _Ticks(NotPicklable):
+    """The subscription to the clock: one alarm at a time, until it is cancelled."""
+
+    __slots__ = (
+        "_alarm",
+        "_delay",
+        "_first",
+        "_lock",
+        "_next",
+        "_period",
+        "_started",
+        "_target",
+        "_timer",
+    )
+
+    def __init__(
+        self, target: OverflowSubscription, timer: Timer, period: float, delay: float
+    ) -> None:
+        self._target: OverflowSubscription | None = target
+        self._timer = timer
+        self._period = period
+        self._delay = delay
+        self._started = threading.Lock()
+        self._first = 0.0  # when tick 0 is due
+        self._next = 0
+        self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
+        self._alarm: Alarm | None = None
+
+    def request(self, n: int, /) -> None:
+        """Nothing: time does not wait."""
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._target = None
+            alarm, self._alarm = self._alarm, None
+        if alarm is not None:
+            alarm.cancel()
+
+    def start(self) -> None:
+        """Set the first alarm, when the subscriber has asked; once."""
+        if not self._started.acquire(blocking=False):
+            return
+        self._first = self._timer.now() + self._delay
+        self._set(0)
+
+    def _set(self, n: int) -> None:
+        target = self._target
+        if target is None:
+            return
+        seconds = self._first + n * self._period - self._timer.now()
+        try:
+            alarm = self._timer.call_later(max(0.0, seconds), self._tick, target.finish)
+        except Exception as refused:
+            target.finish(refused)
+            return
+        with self._lock:
+            # The first alarm may have been followed by the next before it gets here.
+            if self._target is not None and n >= self._next:
+                self._alarm = alarm
+                return
+        alarm.cancel()
+
+    def _tick(self) -> None:
+        target = self._target
+        if target is None:
+            return
+        late = self._timer.now() - self._first
+        n = max(self._next, int(late // self._period))
+        self._next = n + 1
+        target.offer(n)
+        self._set(n + 1)  # unless that ended it

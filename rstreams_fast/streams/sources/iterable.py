@@ -1,0 +1,84 @@
+"""Iterables, and functions that are called once, as sources."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from rstreams_fast._checks import describe_callable
+from rstreams_fast.errors import AlreadySubscribedError, StageReturnedNoneError
+from rstreams_fast.streams.engine.pull_source import CountedIterator
+
+__all__ = ["CallOnce", "IterableSource"]
+
+
+# What iterators of these do is known.
+_SEQUENCES: Final = frozenset({range, list, tuple, str, bytes})
+
+
+class IterableSource:
+    """Any iterable. A one-shot iterator can be opened once."""
+
+    def __init__(self, iterable: Iterable[Any], name: str) -> None:
+        self._iterable = iterable
+        self._name = name
+        self.is_sequence = type(iterable) in _SEQUENCES
+        self._used = threading.Lock()  # taken by the first who opens a one-shot iterator
+
+    def open(self) -> Iterator[Any]:
+        iterator = iter(self._iterable)
+        if iterator is self._iterable and not self._used.acquire(blocking=False):
+            raise AlreadySubscribedError(
+                f"§1.10: the source is a one-shot iterator ({type(iterator).__name__}) and was "
+                "subscribed before; give from_iterable something that can be iterated again"
+            )
+        return iterator
+
+    def describe(self) -> str:
+        return self._name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self._iterable, self._name))
+
+
+class _Call(CountedIterator):
+    """An iterator over the one result of a call that is made when it is asked for."""
+
+    def __init__(self, fn: Callable[[], Any]) -> None:
+        self._fn: Callable[[], Any] | None = fn
+
+    def __next__(self) -> Any:
+        fn, self._fn = self._fn, None
+        if fn is None:
+            raise StopIteration
+        try:
+            result = fn()
+        except StopIteration as raised:  # as in a generator: it would pass for the end
+            raise RuntimeError(
+                f"{describe_callable(fn)}, the function of from_callable, raised StopIteration"
+            ) from raised
+        if result is None:
+            raise StageReturnedNoneError(
+                f"§2.13: {describe_callable(fn)}, the function of from_callable, returned None, "
+                "which is not an element"
+            )
+        return result
+
+    def __length_hint__(self) -> int:
+        return 0 if self._fn is None else 1
+
+
+class CallOnce:
+    """A function, called once for each subscriber."""
+
+    is_sequence: Final = True
+
+    def __init__(self, fn: Callable[[], Any]) -> None:
+        self._fn = fn
+
+    def open(self) -> Iterator[Any]:
+        return _Call(self._fn)
+
+    def describe(self) -> str:
+        return f"from_callable({describe_callable(self._fn)})"

@@ -1,0 +1,150 @@
+"""What the garbage collector finds is cancelled, and never by the thread that collects."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.runtime.finalizers import call_from_finalizer
+from tests.helpers import run_python, wait_until
+
+#: The collector runs within ``submit``, which holds the executor's lock.
+WHILE_SUBMITTING = """
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
+import rstreams_fast as rsf
+
+class Cycle:
+    def __init__(self, held):
+        self.me, self.held = self, held
+
+pool = ThreadPoolExecutor(2)
+gc.set_threshold(20, 2, 2)
+for _ in range(1000):
+    elements = iter(rsf.range_(1000).publish_on(pool, prefetch=4).{operator})
+    next(elements)
+    Cycle(elements)
+    del elements
+    pool.submit(int)
+pool.shutdown()
+"""
+
+#: The collector runs while the thread that allocates holds the lock that ``on_cancel`` takes.
+WHILE_LOCKED = """
+import gc, threading
+import rstreams_fast as rsf
+
+class Cycle:
+    def __init__(self, held):
+        self.me, self.held = self, held
+
+lock, released = threading.Lock(), threading.Semaphore(0)
+
+def on_cancel():
+    with lock:
+        released.release()
+
+def start(emitter):
+    emitter.on_cancel(on_cancel)
+    emitter.next(1)
+
+elements = iter(rsf.create(start))
+next(elements)
+Cycle(elements)
+del elements
+with lock:
+    gc.collect()
+assert released.acquire(timeout=60)
+"""
+
+
+@pytest.mark.parametrize("operator", ["replay(count=5)", 'multicast(on_last_cancel="keep")'])
+def test_a_collection_within_submit_does_not_wait_for_the_executor(operator: str) -> None:
+    run_python("-c", WHILE_SUBMITTING.format(operator=operator))
+
+
+def test_a_collection_does_not_wait_for_a_lock_of_the_collecting_thread() -> None:
+    run_python("-c", WHILE_LOCKED)
+
+
+class Finalized:
+    """Notes the thread that its finalizer's call is made on."""
+
+    def __init__(self, threads: list[threading.Thread]) -> None:
+        self.threads = threads
+
+    def __del__(self) -> None:
+        call_from_finalizer(self.note, self.threads)
+
+    @staticmethod
+    def note(threads: list[threading.Thread]) -> None:
+        threads.append(threading.current_thread())
+
+
+def test_the_collector_leaves_the_call_to_another_thread() -> None:
+    threads: list[threading.Thread] = []
+    cycle = Finalized(threads)
+    cycle.me = cycle  # type: ignore[attr-defined]
+    del cycle
+    gc.collect()
+    wait_until(lambda: threads, "the call")
+    assert threads[0].name == "rstreams-fast-finalizers"
+    threads[0].join(20)
+    assert not threads[0].is_alive()  # it goes home when nothing is left
+
+
+@pytest.mark.skipif(not hasattr(gc, "callbacks"), reason="here every finalizer is the collector's")
+def test_a_dropped_reference_makes_the_call_at_once_on_the_same_thread() -> None:
+    threads: list[threading.Thread] = []
+    Finalized(threads)
+    assert threads == [threading.current_thread()]
+
+
+def test_what_a_late_call_raises_goes_to_the_hook() -> None:
+    errors: list[BaseException] = []
+    previous = rsf.on_dropped_error(errors.append)
+    try:
+
+        class Broken:
+            def __del__(self) -> None:
+                call_from_finalizer(int, "no number")
+
+        cycle = Broken()
+        cycle.me = cycle  # type: ignore[attr-defined]
+        del cycle
+        gc.collect()
+        wait_until(lambda: errors, "the error")
+    finally:
+        rsf.on_dropped_error(previous)
+    assert isinstance(errors[0], ValueError)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_the_child_of_a_fork_makes_its_own_calls() -> None:
+    run_python(
+        "-c",
+        """
+import gc, os, threading
+from rstreams_fast.runtime import finalizers
+from rstreams_fast.runtime.finalizers import call_from_finalizer
+
+class Finalized:
+    def __init__(self, done):
+        self.me, self.done = self, done
+    def __del__(self):
+        call_from_finalizer(self.done.set)
+
+finalizers._mailbox.at_work.acquire()  # as if a thread of the parent were at work
+if (child := os.fork()) == 0:
+    done = threading.Event()
+    Finalized(done)
+    gc.collect()
+    os._exit(0 if done.wait(60) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+""",
+    )

@@ -1,0 +1,106 @@
+"""The directory of metrics, and what its files add up to. Needs no Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
+
+
+def write(metrics: rs.Metrics, partition: int, state: str) -> MetricsWriter:
+    counters = Counters("look", "key")
+    counters.spark_stage, counters.partition, counters.attempt = 1, partition, 0
+    counters.state, counters.rows_out = state, 10
+    writer = MetricsWriter(metrics, counters)
+    writer.write()
+    return writer
+
+
+@pytest.mark.parametrize("state", ["done", "running"])
+def test_several_runs_in_one_task_add_up(tmp_path: Path, state: str) -> None:
+    """As where ``coalesce`` gives it several partitions, or a plan has the same stage twice."""
+    metrics = rs.Metrics(tmp_path)
+    for task, last in ((7, "running"), (9, state)):  # the second attempt, and its number of retries
+        for run in range(3):
+            counters = Counters("look", "key")
+            counters.spark_stage, counters.partition, counters.attempt = 1, 0, task - 7
+            counters.task, counters.rows_out = task, 10
+            counters.state = last if run == 2 else "done"
+            MetricsWriter(metrics, counters).write()
+    assert len(metrics.read()) == 6
+    total = metrics.totals()
+    assert (total.state, total.rows_out, total.partitions) == (state, 30, 3)
+
+
+def test_a_directory_that_was_there_keeps_what_is_not_ours(tmp_path: Path) -> None:
+    own = [tmp_path / name for name in ("thesis.txt", "metrics.json", "other.tmp")]
+    for file in own:
+        file.write_text("precious")
+    with rs.Metrics(tmp_path) as metrics:
+        write(metrics, 0, "done")
+        (tmp_path / "key-1-1-0.metrics.99.tmp").touch()  # of a writer that was killed
+        assert len(list(tmp_path.iterdir())) == 5
+    assert sorted(tmp_path.iterdir()) == sorted(own)
+
+
+def test_a_directory_that_was_there_stays_when_it_is_empty(tmp_path: Path) -> None:
+    with rs.Metrics(tmp_path) as metrics:
+        write(metrics, 0, "done")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_directory_made_here_goes_unless_something_else_is_in_it(
+    tmp_path: Path, given: bool
+) -> None:
+    with rs.Metrics(tmp_path / "a" / "b" if given else None) as metrics:
+        write(metrics, 0, "done")
+        thesis = Path(metrics.path) / "thesis.txt"
+        thesis.write_text("precious")
+    assert list(Path(metrics.path).iterdir()) == [thesis]
+    thesis.unlink()
+    metrics.cleanup()
+    assert not Path(metrics.path).exists()
+    metrics.cleanup()  # again, of a directory that is gone
+
+
+def test_an_empty_path_is_not_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="path is empty"):
+        rs.Metrics("")
+    with rs.Metrics("."):
+        pass
+    assert tmp_path.exists()
+
+
+@pytest.mark.parametrize("path", [5, True, b"metrics"])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    with pytest.raises(TypeError, match=f"path must be .*, got {type(path).__name__}"):
+        rs.Metrics(path)
+
+
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(FileExistsError, match="file"):
+        rs.Metrics(os.fspath(file))
+
+
+def test_nothing_seen_is_not_done(tmp_path: Path) -> None:
+    metrics = rs.Metrics(tmp_path)
+    for total in (metrics.totals(), metrics.totals("look")):
+        assert (total.state, total.partitions, total.rows_out) == ("unknown", 0, 0)
+    writer = write(metrics, 0, "running")
+    assert metrics.totals("look").state == "running"
+    writer.counters.state = "done"
+    writer.write()
+    total = metrics.totals("look")
+    assert (total.state, total.partitions, total.rows_out) == ("done", 1, 10)
+    assert metrics.totals("lokk").state == "unknown"

@@ -1,0 +1,91 @@
+"""Samples, rates and stalls: metrics as the stages write them, a clock that is set by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.report import samples
+from rstreams_fast.spark.report.samples import STALL_SECONDS, Watch
+
+STAGES = ("first", "last")
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(samples, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def write(path: Path, stage: str, partition: int = 0, **counts: int) -> None:
+    metrics = rs.StageMetrics(stage=stage, key=stage, partition=partition, **counts)  # type: ignore[arg-type]
+    file = path / f"{stage}-{partition}.metrics.json"
+    file.write_text(json.dumps(asdict(metrics)), encoding="utf-8")
+
+
+def test_a_sample_sums_up_the_tasks_of_each_stage(tmp_path: Path, clock: Clock) -> None:
+    write(tmp_path, "first", 0, rows_out=500, calls=70, running=64, buffered_bytes=1000)
+    write(tmp_path, "first", 1, rows_out=400, calls=60, running=30, buffered_bytes=500)
+    write(tmp_path, "last", 0, rows_out=100, calls=90, running=5, buffered_bytes=7)
+    sample = Watch(rs.Metrics(tmp_path), STAGES).look()
+    assert sample.rows == 100
+    assert sample.calls == {"first": 130, "last": 90}
+    assert sample.running == {"first": 94, "last": 5}
+    assert sample.buffered == {"first": 1500, "last": 7}
+
+
+def test_a_job_that_has_not_begun_is_no_stall(tmp_path: Path, clock: Clock) -> None:
+    looking = Watch(rs.Metrics(tmp_path), STAGES)
+    assert looking.look().rows == 0
+    clock.now += 100 * STALL_SECONDS
+    looking.look()
+    assert looking.stalls == []
+    assert looking.rate() == 0
+
+
+def test_the_rate_is_that_of_the_last_seconds(tmp_path: Path, clock: Clock) -> None:
+    looking = Watch(rs.Metrics(tmp_path), STAGES)
+    rows = 0
+    for per_second in [10] * 10 + [300] * 10:
+        rows += per_second
+        write(tmp_path, "last", rows_out=rows)
+        looking.look()
+        clock.now += 1
+    assert looking.rate() == pytest.approx(300)
+
+
+def test_calls_that_are_not_answered_are_a_stall_until_one_is(tmp_path: Path, clock: Clock) -> None:
+    looking = Watch(rs.Metrics(tmp_path), STAGES)
+    write(tmp_path, "first", rows_out=10, calls=70, running=0)
+    write(tmp_path, "last", rows_out=10, calls=74, running=64)
+    looking.look()
+    clock.now += STALL_SECONDS / 2
+    looking.look()
+    assert looking.stalls == []
+    clock.now += STALL_SECONDS
+    looking.look()
+    (stall,) = looking.stalls
+    assert (stall.stage, stall.running) == ("last", 64)
+    assert stall.seconds == pytest.approx(1.5 * STALL_SECONDS)
+    write(tmp_path, "last", rows_out=10, calls=75, running=64)  # one ended, one began
+    looking.look()
+    assert looking.stalls == []
+
+
+def test_a_stage_that_waits_for_input_has_not_stalled(tmp_path: Path, clock: Clock) -> None:
+    looking = Watch(rs.Metrics(tmp_path), STAGES)
+    write(tmp_path, "last", rows_out=10, calls=10, running=0)
+    for _ in range(10):
+        looking.look()
+        clock.now += STALL_SECONDS
+    assert looking.stalls == []

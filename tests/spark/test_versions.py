@@ -1,0 +1,27 @@
+"""An unsupported PySpark is one clear sentence."""
+
+from __future__ import annotations
+
+import pyspark
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.versions import spark_version
+from tests.spark.matrix import VERSIONS
+
+
+@pytest.mark.parametrize("version", ["3.4.4", "4.4.0", "5.0.0.dev0"])
+def test_an_unsupported_version_is_one_sentence(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    sentence = rf"works with PySpark 3\.5 to 4\.3, and this is PySpark {version}$"
+    with pytest.raises(RuntimeError, match=sentence):
+        rs.lookup(len, "int").as_map_fn()
+    with pytest.raises(RuntimeError, match=sentence):
+        rs.map_batches(len, "a int").as_map_fn()  # type: ignore[arg-type]
+
+
+def test_the_matrix_tries_every_version_from_the_oldest_to_the_newest() -> None:
+    assert (VERSIONS[0], VERSIONS[-1]) == ("3.5", "4.3")
+    assert ".".join(map(str, spark_version())) in VERSIONS

@@ -1,0 +1,134 @@
+"""A stream lives in the process that subscribed to it: in the child of a fork every subscription
+and every iterator says so, whatever it is made of.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.helpers import run_python
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+
+STREAMS = {
+    "pull": "rsf.range_(9).map(str)",
+    "push": "rsf.from_publisher(rsf.range_(9)).map(str)",
+    "publish_on": "rsf.range_(9).publish_on()",
+    "publish_on a pool": "rsf.range_(9).publish_on(pool)",
+    "publish_records_on": 'rsf.from_numpy(numpy.zeros(9)).publish_records_on("f8")',
+    "subscribe_on": "rsf.never().subscribe_on()",
+    "unbatch": "rsf.from_iterable([[1], [2]]).unbatch()",
+    "batch in time": "rsf.range_(9).batch(2, seconds=9.0)",
+    "merge": "rsf.merge(rsf.range_(9), rsf.range_(9))",
+    "zip": "rsf.zip_(rsf.range_(9), rsf.range_(9))",
+    "concat": "rsf.concat(rsf.range_(9), rsf.range_(9))",
+    "flat_map": "rsf.range_(9).flat_map(rsf.range_)",
+    "concat_map": "rsf.range_(9).concat_map(rsf.range_)",
+    "map_async": "rsf.range_(9).map_async(asyncio.sleep)",
+    "retry": "rsf.range_(9).retry(1)",
+    "on_error_resume": "rsf.range_(9).on_error_resume(lambda error: rsf.empty())",
+    "timeout": "rsf.range_(9).timeout(9.0)",
+    "do_on_request": "rsf.range_(9).do_on_request(print)",
+    "on_overflow": "rsf.range_(9).on_overflow(rsf.Overflow.BUFFER)",
+    "create": "rsf.create(lambda emitter: None)",
+    "interval": "rsf.interval(99.0)",
+    "from_async_iterable": "rsf.from_async_iterable(endless)",
+    "multicast": "rsf.range_(9).multicast()",
+    "replay": "rsf.range_(9).replay(count=1)",
+    "a long chain": "chain()",
+}
+
+SUBSCRIPTION = """
+import asyncio, os, sys, threading, warnings
+from concurrent.futures import ThreadPoolExecutor
+import numpy
+import rstreams_fast as rsf
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+
+async def endless():
+    while True:
+        yield 1
+
+def chain():
+    stream = rsf.range_(9)
+    for _ in range(40):
+        stream = stream.publish_on("caller")
+    return stream
+
+class Subscriber:
+    def __init__(self):
+        self.subscribed, self.ended, self.signals = threading.Event(), threading.Event(), []
+
+    def on_subscribe(self, subscription):
+        self.subscription = subscription
+        self.subscribed.set()
+
+    def on_next(self, element):
+        self.signals.append(element)
+
+    def on_complete(self):
+        self.signals.append("complete")
+        self.ended.set()
+
+    def on_error(self, error):
+        self.signals.append(error)
+        self.ended.set()
+
+pool = ThreadPoolExecutor(1)
+subscriber = Subscriber()
+stream = {stream}
+stream.subscribe(subscriber)
+assert subscriber.subscribed.wait(60)
+if (child := os.fork()) == 0:
+    subscriber.subscription.request(1)
+    subscriber.ended.wait(10)
+    refused = [type(signal) for signal in subscriber.signals] == [rsf.WorkDroppedError]
+    os._exit(0 if refused and "forked" in str(subscriber.signals[0]) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the child was served"
+subscriber.subscription.request(1)  # the parent goes on
+subscriber.subscription.cancel()
+pool.shutdown()
+"""
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_subscription_refuses_to_work_in_the_child_of_a_fork(kind: str) -> None:
+    run_python("-c", SUBSCRIPTION.replace("{stream}", STREAMS[kind]))
+
+
+CONSUMERS = {
+    "for": "next(elements)",
+    "with": "next(entered)",
+    "async for": "asyncio.run(anext(aiter(pulled)))",
+    "run": "run.result(10)",
+}
+
+CONSUMER = """
+import asyncio, os, warnings
+import rstreams_fast as rsf
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+
+elements = iter(rsf.range_(9).iterate(prefetch=1))
+next(elements)
+entered = rsf.range_(9).iterate(prefetch=1).__enter__()
+pulled = rsf.range_(9).iterate(prefetch=1)
+asyncio.run(anext(aiter(pulled)))
+run = rsf.interval(99.0).for_each(print)
+if (child := os.fork()) == 0:
+    try:
+        {consume}
+    except RuntimeError as refused:
+        os._exit(0 if "forked" in str(refused) else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+run.cancel()
+"""
+
+
+@pytest.mark.parametrize("kind", CONSUMERS)
+def test_a_consumer_refuses_to_wait_in_the_child_of_a_fork(kind: str) -> None:
+    run_python("-c", CONSUMER.replace("{consume}", CONSUMERS[kind]))

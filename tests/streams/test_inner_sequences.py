@@ -1,0 +1,162 @@
+"""Sequences below which an operator does the work of a subscription itself: nobody can tell."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import wait_gone
+from tests.rules.probes import Recorder, subscribed
+
+UNBOUNDED = rsf.UNBOUNDED
+
+Combine = Callable[[rsf.Stream[Any]], rsf.Stream[Any]]
+
+COMBINED: dict[str, Combine] = {
+    "merge": lambda s: s.merge(rsf.empty()),
+    "concat": lambda s: s.concat(rsf.empty()),
+    "flat_map": lambda s: rsf.range_(1).flat_map(lambda _n: s),
+    "flat_map outer": lambda s: s.flat_map(lambda x: rsf.from_iterable((x,))),
+    "concat_map": lambda s: rsf.range_(1).concat_map(lambda _n: s),
+    "concat_map outer": lambda s: s.concat_map(lambda x: rsf.from_iterable((x,))),
+    "retry": lambda s: s.retry(0),
+}
+
+
+def _add(a: int, b: int) -> int:
+    return a + b
+
+
+STAGES: dict[str, tuple[rsf.Stream[Any], list[Any]]] = {
+    "batch": (rsf.range_(7).batch(3), [[0, 1, 2], [3, 4, 5], [6]]),
+    "reduce": (rsf.range_(5).reduce(_add), [10]),
+    "reduce of nothing": (rsf.from_iterable(()).reduce(_add), []),
+    "seeded reduce of nothing": (rsf.from_iterable(()).reduce(_add, 7), [7]),
+    "seeded scan": (rsf.range_(4).scan(_add, 10), [10, 10, 11, 13, 16]),
+    "take": (rsf.range_(10**9).take(3), [0, 1, 2]),
+    "take nothing": (rsf.range_(10**9).take(0), []),
+    "filter": (rsf.range_(9).filter(lambda x: x % 3 == 0), [0, 3, 6]),
+    "filter all": (rsf.range_(9).filter(lambda _x: False), []),
+    "distinct": (rsf.from_iterable([1, 1, 2, 2, 1]).distinct_until_changed(), [1, 2, 1]),
+    "text": (rsf.from_iterable("abc"), ["a", "b", "c"]),
+    "callable": (rsf.from_callable(lambda: 5).map(str), ["5"]),
+    "longer than a burst": (rsf.range_(1000), list(range(1000))),
+}
+
+
+@pytest.mark.parametrize("combined", COMBINED)
+@pytest.mark.parametrize("stages", STAGES)
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["unbounded", "one by one"])
+def test_every_stage_gives_what_it_gives_alone(
+    combined: str, stages: str, one_by_one: bool
+) -> None:
+    stream, expected = STAGES[stages]
+    recorder = Recorder(
+        request=1 if one_by_one else UNBOUNDED,
+        on_next=lambda r, _x: one_by_one and r.subscription.request(1),
+    )
+    COMBINED[combined](stream).subscribe(recorder)
+    assert recorder.elements == expected
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
+
+
+@pytest.mark.parametrize("combined", COMBINED)
+@pytest.mark.parametrize("stages", [False, True], ids=["bare", "map"])
+def test_none_is_an_error_after_the_elements_before_it(combined: str, stages: bool) -> None:
+    stream = rsf.from_iterable([1, 2, None, 3])
+    recorder = subscribed(COMBINED[combined](stream.map(str) if stages else stream), UNBOUNDED)
+    if "outer" not in combined:  # its error overtakes
+        assert list(map(str, recorder.elements)) == ["1", "2"]
+    assert isinstance(recorder.error, TypeError)
+    assert "the source produced None" in str(recorder.error)
+
+
+@pytest.mark.parametrize("combined", COMBINED)
+def test_a_function_that_raises_is_an_error_after_the_elements_before_it(combined: str) -> None:
+    def fail(x: int) -> int:
+        if x == 2:
+            raise OSError(x)
+        return x
+
+    recorder = subscribed(COMBINED[combined](rsf.range_(5).map(fail)), UNBOUNDED)
+    if "outer" not in combined:
+        assert recorder.elements == [0, 1]
+    assert isinstance(recorder.error, OSError)
+
+
+@pytest.mark.parametrize("combined", ["merge", "concat", "flat_map", "concat_map", "retry"])
+def test_cancelled_its_stages_are_not_called_again(combined: str) -> None:
+    called: list[int] = []
+
+    def note(x: int) -> int:
+        called.append(x)
+        return x
+
+    recorder = Recorder(request=UNBOUNDED, on_next=lambda r, _x: r.subscription.cancel())
+    COMBINED[combined](rsf.range_(10**9).map(note)).subscribe(recorder)
+    assert recorder.elements == called == [0]
+
+
+@pytest.mark.parametrize("combined", ["concat", "concat_map", "retry"])
+def test_one_after_another_takes_no_more_than_was_asked_for(combined: str) -> None:
+    called: list[int] = []
+
+    def note(x: int) -> int:
+        called.append(x)
+        return x
+
+    recorder = subscribed(COMBINED[combined](rsf.range_(10**9).map(note)), 3)
+    assert recorder.elements == called == [0, 1, 2]
+    recorder.subscription.request(2)
+    assert recorder.elements == called == [0, 1, 2, 3, 4]
+
+
+def test_a_list_that_iterates_in_its_own_way_is_subscribed_to() -> None:
+    class Waiting(list[int]):
+        """Its second element depends on what became of the first."""
+
+        def __iter__(self) -> Iterator[int]:
+            yield 1
+            yield len(recorder.elements)
+
+    recorder = Recorder(request=UNBOUNDED)
+    rsf.from_iterable(Waiting()).merge().subscribe(recorder)
+    assert recorder.elements == [1, 1]
+
+
+@pytest.mark.parametrize("stages", [False, True])
+@pytest.mark.parametrize("size", [1000, 1200, 1536])
+def test_zipped_it_may_be_asked_for_more_than_there_is(size: int, stages: bool) -> None:
+    sequence = rsf.range_(size).map(str) if stages else rsf.range_(size)
+    recorder = subscribed(rsf.zip_(sequence, rsf.range_(size + 3)))
+    for _ in range(size):
+        recorder.subscription.request(1)
+    assert len(recorder.elements) == size
+    assert recorder.signals[-1] == ("on_complete",)
+    recorder.check()
+
+
+@pytest.mark.parametrize("combined", COMBINED)
+def test_cancelled_in_on_subscribe_it_keeps_nothing_of_the_publisher(combined: str) -> None:
+    class Seed:
+        """What the description of the stream holds."""
+
+    class Leaving(Recorder):
+        def on_subscribe(self, subscription: Any, /) -> None:
+            super().on_subscribe(subscription)
+            subscription.cancel()
+
+    seed = Seed()
+    recorder = Leaving()
+    shared = rsf.range_(9).scan(lambda kept, _x: kept, seed).replay(count=1)
+    COMBINED[combined](shared).subscribe(recorder)
+    gone = weakref.ref(seed)
+    subscription = recorder.subscription
+    del seed, shared, recorder
+    wait_gone(gone, "the seed")
+    subscription.cancel()
