@@ -367,6 +367,39 @@ def test_a_blocked_subscriber_does_not_keep_from_others_what_it_has_made_room_fo
     assert near.elements == far.elements == list(range(100))
 
 
+def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came() -> None:
+    """It is over when the elements have been had, and nobody else is to come."""
+    asking, over = threading.Event(), threading.Event()
+    requests: list[int] = []
+
+    class Upstream:
+        def request(self, n: int, /) -> None:
+            requests.append(n)
+            if len(requests) == 1:
+                asking.set()
+                wait_for(over, "the end of the slice")
+
+        def cancel(self) -> None:
+            pass
+
+    def finish_asking(_recorder: Recorder, element: int) -> None:
+        if element == 10:
+            over.set()
+            asker.result()
+
+    processor = MulticastProcessor[int](buffer_size=16)
+    processor.on_subscribe(Upstream())
+    recorder = Recorder(on_next=finish_asking)
+    processor.subscribe(recorder)
+    asker = start_thread(lambda: recorder.subscription.request(100))
+    wait_for(asking, "the request")
+    for first in range(0, 16, 4):
+        processor.burst += range(first, first + 4)
+        processor.on_burst()
+    assert recorder.elements == list(range(16))
+    assert sum(requests) > 16
+
+
 # -- 2. a late subscriber --------------------------------------------------------------------------
 
 

@@ -367,7 +367,7 @@ def test_nothing_keeps_the_subscriber(how: str) -> None:
         setup.failed()
     gone = weakref.ref(setup.recorder)
     for thread in threading.enumerate():  # the worker's last frames
-        if thread.name.startswith("rstreams-fast-late"):
+        if thread.name.startswith("rstreams-fast-shared"):
             thread.join(20)
     del setup.recorder
     assert gone() is None, gc.get_referrers(gone())

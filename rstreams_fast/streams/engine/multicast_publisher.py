@@ -264,8 +264,8 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         asking = self._asking
         mine = asking.request(1) == 0
         self._tell(ready, _drain)
-        if self._deferred.enter(self.buffer.trim):
-            asking.request(1)
+        if self._deferred.enter(self.buffer.trim) and asking.request(1) == 0:
+            mine = True  # who asked when this began has left since
         if mine and (asking.value > 1 or asking.fulfil(1) > 0):
             self._ask_now()
 

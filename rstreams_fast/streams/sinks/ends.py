@@ -212,6 +212,8 @@ class Run(NotPicklable):
         failure = self._failure
         if failure is None or self._seen or not isinstance(failure[0], Exception):
             return
+        if exiting is None:  # the interpreter has emptied its modules: nobody can be told
+            return
         if not (exiting() and isinstance(failure[0], WorkDroppedError)):  # nobody is to blame
             call_from_finalizer(
                 report_dropped,
