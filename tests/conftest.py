@@ -4,7 +4,9 @@ threads, errors that nobody could take.
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import os
 import shutil
 import signal
@@ -54,6 +56,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine on a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = inspect.signature(pyfuncitem.obj).parameters
+    call = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in arguments})
+    asyncio.run(call)
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -82,195 +82,165 @@ async def parked(call: Awaitable[Any]) -> asyncio.Task[Any]:
     return task
 
 
-def test_what_is_there_needs_no_waiting(make: Any) -> None:
-    async def main() -> None:
-        both = make(2)
-        await both.put(1)
-        await both.put(2)
-        assert [await both.get(), await both.get()] == [1, 2]
-
-    run(main())
+async def test_what_is_there_needs_no_waiting(make: Any) -> None:
+    both = make(2)
+    await both.put(1)
+    await both.put(2)
+    assert [await both.get(), await both.get()] == [1, 2]
 
 
 @pytest.mark.parametrize("by", ["put", "offer", "thread"])
-def test_aget_is_woken(make: Any, by: str) -> None:
-    async def main() -> None:
-        both = make(2)
-        getting = await parked(both.get())
-        if by == "put":
-            await both.put(1)
-        elif by == "offer":
-            both.offer(1)
-        else:
-            await asyncio.to_thread(both.offer, 1)
-        assert await getting == 1
-
-    run(main())
+async def test_aget_is_woken(make: Any, by: str) -> None:
+    both = make(2)
+    getting = await parked(both.get())
+    if by == "put":
+        await both.put(1)
+    elif by == "offer":
+        both.offer(1)
+    else:
+        await asyncio.to_thread(both.offer, 1)
+    assert await getting == 1
 
 
 @pytest.mark.parametrize("by", ["get", "poll", "thread"])
-def test_aput_is_woken(make: Any, by: str) -> None:
-    async def main() -> None:
-        both = make(1)
-        both.offer(1)
-        putting = await parked(both.put(2))
-        if by == "get":
-            assert await both.get() == 1
-        elif by == "poll":
-            assert both.poll() == 1
-        else:
-            assert await asyncio.to_thread(both.poll) == 1
-        await putting
-        assert both.poll() == 2
-
-    run(main())
+async def test_aput_is_woken(make: Any, by: str) -> None:
+    both = make(1)
+    both.offer(1)
+    putting = await parked(both.put(2))
+    if by == "get":
+        assert await both.get() == 1
+    elif by == "poll":
+        assert both.poll() == 1
+    else:
+        assert await asyncio.to_thread(both.poll) == 1
+    await putting
+    assert both.poll() == 2
 
 
 @pytest.mark.parametrize("error", [None, Problem()])
-def test_the_end_comes_after_what_was_put_in(make: Any, error: Any) -> None:
-    async def main() -> None:
-        both = make(4)
-        both.offer(1)
-        both.ring.close(error)
-        assert await both.get() == 1
-        for _ in range(2):
-            with pytest.raises(type(error) if error else RingClosed):
-                await both.get()
-        with pytest.raises(RingClosed, match="aput on a closed ring"):
-            await both.put(2)
-
-    run(main())
+async def test_the_end_comes_after_what_was_put_in(make: Any, error: Any) -> None:
+    both = make(4)
+    both.offer(1)
+    both.ring.close(error)
+    assert await both.get() == 1
+    for _ in range(2):
+        with pytest.raises(type(error) if error else RingClosed):
+            await both.get()
+    with pytest.raises(RingClosed, match="aput on a closed ring"):
+        await both.put(2)
 
 
 @pytest.mark.parametrize("where", ["here", "in a thread"])
-def test_close_wakes_both_sides(make: Any, where: str) -> None:
-    async def main() -> None:
-        empty, full = make(1), make(1)
-        full.offer(1)
-        getting = await parked(empty.get())
-        putting = await parked(full.put(2))
-        for both in (empty, full):
-            if where == "here":
-                both.ring.close()
-            else:
-                await asyncio.to_thread(both.ring.close)
-        with pytest.raises(RingClosed):
-            await getting
-        with pytest.raises(RingClosed):
-            await putting
-        assert await full.get() == 1
-        with pytest.raises(RingClosed):
-            await full.get()
-
-    run(main())
-
-
-def test_who_waits_is_inside(make: Any) -> None:
-    async def main() -> None:
-        both = make(1)
-        getting = await parked(both.get())
-        for call in (both.poll, lambda: both.ring.arm(pytest.fail), both.ring.get):
-            with pytest.raises(OverlappingCallsError, match="consumer side"):
-                call()
-        with pytest.raises(OverlappingCallsError):
-            await both.get()
-        both.offer(1)
-        assert await getting == 1
-        both.offer(1)
-        putting = await parked(both.put(2))
-        for call in (
-            lambda: both.offer(3),
-            lambda: both.ring.arm_producer(pytest.fail),
-        ):
-            with pytest.raises(OverlappingCallsError, match="producer side"):
-                call()
-        with pytest.raises(OverlappingCallsError):
-            await both.put(3)
-        assert both.poll() == 1
+async def test_close_wakes_both_sides(make: Any, where: str) -> None:
+    empty, full = make(1), make(1)
+    full.offer(1)
+    getting = await parked(empty.get())
+    putting = await parked(full.put(2))
+    for both in (empty, full):
+        if where == "here":
+            both.ring.close()
+        else:
+            await asyncio.to_thread(both.ring.close)
+    with pytest.raises(RingClosed):
+        await getting
+    with pytest.raises(RingClosed):
         await putting
-        assert both.poll() == 2
-
-    run(main())
-
-
-def test_disarm_leaves_alone_who_awaits(make: Any) -> None:
-    async def main() -> None:
-        both = make(1)
-        getting = await parked(both.get())
-        both.ring.disarm()
-        both.offer(1)
-        assert await getting == 1
-        both.offer(2)
-        putting = await parked(both.put(3))
-        both.ring.disarm_producer()
-        assert both.poll() == 2
-        await putting
-        assert both.poll() == 3
-        assert both.ring.arm(lambda: pytest.fail("it was disarmed"))
-        both.ring.disarm()
-        both.offer(4)
-
-    run(main())
+    assert await full.get() == 1
+    with pytest.raises(RingClosed):
+        await full.get()
 
 
-def test_a_cancelled_aget_takes_nothing(make: Any) -> None:
-    async def main() -> None:
-        both = make(2)
-        for n in range(1, 5):
-            getting = await parked(both.get())
-            getting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await getting
-            # and one that is cancelled when it has been woken already
-            getting = await parked(both.get())
-            both.offer(n)
-            getting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await getting
-            assert len(both.ring) == 1
-            assert await both.get() == n
-
-    run(main())
-
-
-def test_a_cancelled_aput_puts_nothing_in(make: Any) -> None:
-    async def main() -> None:
-        both = make(1)
-        for n in range(1, 5):
-            await both.put(n)
-            putting = await parked(both.put(99))
-            putting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await putting
-            putting = await parked(both.put(99))
-            assert both.poll() == n
-            putting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await putting
-            assert len(both.ring) == 0
-
-    run(main())
+async def test_who_waits_is_inside(make: Any) -> None:
+    both = make(1)
+    getting = await parked(both.get())
+    for call in (both.poll, lambda: both.ring.arm(pytest.fail), both.ring.get):
+        with pytest.raises(OverlappingCallsError, match="consumer side"):
+            call()
+    with pytest.raises(OverlappingCallsError):
+        await both.get()
+    both.offer(1)
+    assert await getting == 1
+    both.offer(1)
+    putting = await parked(both.put(2))
+    for call in (
+        lambda: both.offer(3),
+        lambda: both.ring.arm_producer(pytest.fail),
+    ):
+        with pytest.raises(OverlappingCallsError, match="producer side"):
+            call()
+    with pytest.raises(OverlappingCallsError):
+        await both.put(3)
+    assert both.poll() == 1
+    await putting
+    assert both.poll() == 2
 
 
-def test_after_a_cancelled_wait_a_thread_may_wait(make: Any) -> None:
-    async def main() -> None:
-        both = make(1)
+async def test_disarm_leaves_alone_who_awaits(make: Any) -> None:
+    both = make(1)
+    getting = await parked(both.get())
+    both.ring.disarm()
+    both.offer(1)
+    assert await getting == 1
+    both.offer(2)
+    putting = await parked(both.put(3))
+    both.ring.disarm_producer()
+    assert both.poll() == 2
+    await putting
+    assert both.poll() == 3
+    assert both.ring.arm(lambda: pytest.fail("it was disarmed"))
+    both.ring.disarm()
+    both.offer(4)
+
+
+async def test_a_cancelled_aget_takes_nothing(make: Any) -> None:
+    both = make(2)
+    for n in range(1, 5):
         getting = await parked(both.get())
         getting.cancel()
-        await asyncio.wait([getting])
-        thread = start_thread(lambda: both.ring.get(timeout=DEADLINE))
-        await both.put(1)
-        taken = await asyncio.to_thread(thread.result)
-        assert np.ravel(taken).tolist() == [1]
-        both.offer(1)
-        putting = await parked(both.put(2))
-        putting.cancel()
-        await asyncio.wait([putting])
-        assert both.poll() == 1
-        assert both.offer(3)
-        assert await both.get() == 3
+        with pytest.raises(asyncio.CancelledError):
+            await getting
+        # and one that is cancelled when it has been woken already
+        getting = await parked(both.get())
+        both.offer(n)
+        getting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await getting
+        assert len(both.ring) == 1
+        assert await both.get() == n
 
-    run(main())
+
+async def test_a_cancelled_aput_puts_nothing_in(make: Any) -> None:
+    both = make(1)
+    for n in range(1, 5):
+        await both.put(n)
+        putting = await parked(both.put(99))
+        putting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        putting = await parked(both.put(99))
+        assert both.poll() == n
+        putting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        assert len(both.ring) == 0
+
+
+async def test_after_a_cancelled_wait_a_thread_may_wait(make: Any) -> None:
+    both = make(1)
+    getting = await parked(both.get())
+    getting.cancel()
+    await asyncio.wait([getting])
+    thread = start_thread(lambda: both.ring.get(timeout=DEADLINE))
+    await both.put(1)
+    taken = await asyncio.to_thread(thread.result)
+    assert np.ravel(taken).tolist() == [1]
+    both.offer(1)
+    putting = await parked(both.put(2))
+    putting.cancel()
+    await asyncio.wait([putting])
+    assert both.poll() == 1
+    assert both.offer(3)
+    assert await both.get() == 3
 
 
 def test_a_coroutine_that_is_dropped_leaves_its_side(make: Any) -> None:
@@ -381,36 +351,33 @@ def test_cancelled_again_and_again_nothing_is_lost(make: Any) -> None:
     assert seen == list(range(total))
 
 
-def test_arguments_are_checked(core: Any) -> None:
-    async def main() -> None:
-        with pytest.raises(NoneSignalError):
-            await core.SpscRing(1).aput(None)
-        ring = core.RecordRing("i8", 2)
-        with pytest.raises(TypeError, match="dtype"):
-            await ring.aput(np.zeros(1))
-        with pytest.raises(ValueError, match="max"):
-            await ring.aget(0)
-        with pytest.raises(TimeoutError) as late:
-            async with asyncio.timeout(0.01):
-                await ring.aput(np.arange(5))
-        assert late.value.__cause__ is not None
-        assert late.value.__cause__.__notes__ == ["aput: 2 of 5 records were put in"]
-        view = ring.peek(1)
-        with pytest.raises(BufferError, match="aget while a view"):
-            await ring.aget()
-        del view
-        assert (await ring.aget()).tolist() == [0, 1]
-        await ring.aput(np.arange(0))
-        both = asyncio.gather(ring.aput(np.arange(5)), take(ring, 5))
-        assert (await both)[1] == [0, 1, 2, 3, 4]
-
+async def test_arguments_are_checked(core: Any) -> None:
     async def take(ring: Any, count: int) -> list[int]:
         taken: list[int] = []
         while len(taken) < count:
             taken += (await ring.aget()).tolist()
         return taken
 
-    run(main())
+    with pytest.raises(NoneSignalError):
+        await core.SpscRing(1).aput(None)
+    ring = core.RecordRing("i8", 2)
+    with pytest.raises(TypeError, match="dtype"):
+        await ring.aput(np.zeros(1))
+    with pytest.raises(ValueError, match="max"):
+        await ring.aget(0)
+    with pytest.raises(TimeoutError) as late:
+        async with asyncio.timeout(0.01):
+            await ring.aput(np.arange(5))
+    assert late.value.__cause__ is not None
+    assert late.value.__cause__.__notes__ == ["aput: 2 of 5 records were put in"]
+    view = ring.peek(1)
+    with pytest.raises(BufferError, match="aget while a view"):
+        await ring.aget()
+    del view
+    assert (await ring.aget()).tolist() == [0, 1]
+    await ring.aput(np.arange(0))
+    both = asyncio.gather(ring.aput(np.arange(5)), take(ring, 5))
+    assert (await both)[1] == [0, 1, 2, 3, 4]
 
 
 def test_nothing_happens_before_it_is_awaited(make: Any) -> None:

@@ -54,14 +54,11 @@ def test_for_gives_each_once_and_in_order(core: Any) -> None:
     assert it.refills == 4
 
 
-def test_async_for_gives_each_once_and_in_order(core: Any) -> None:
-    async def main() -> None:
-        it = over(core, [1, 2, 3], [4], [5, 6])
-        assert aiter(it) is it
-        assert [element async for element in it] == [1, 2, 3, 4, 5, 6]
-        assert it.refills == 4
-
-    asyncio.run(main())
+async def test_async_for_gives_each_once_and_in_order(core: Any) -> None:
+    it = over(core, [1, 2, 3], [4], [5, 6])
+    assert aiter(it) is it
+    assert [element async for element in it] == [1, 2, 3, 4, 5, 6]
+    assert it.refills == 4
 
 
 @pytest.mark.parametrize("element", ODD, ids=repr)
@@ -82,59 +79,50 @@ def test_an_element_comes_as_itself(core: Any, element: Any) -> None:
     assert all(each is element for each in over(core, [element] * 3))
 
 
-def test_an_exception_that_is_being_handled_changes_nothing(core: Any) -> None:
-    async def main() -> None:
-        it = over(core, [1, (2,)])
-        try:
-            raise Problem
-        except Problem:
-            assert [await anext(it), await anext(it)] == [1, (2,)]
-
-    asyncio.run(main())
+async def test_an_exception_that_is_being_handled_changes_nothing(core: Any) -> None:
+    it = over(core, [1, (2,)])
+    try:
+        raise Problem
+    except Problem:
+        assert [await anext(it), await anext(it)] == [1, (2,)]
 
 
-def test_the_element_is_taken_when_it_is_awaited_and_not_before(core: Any) -> None:
-    async def main() -> None:
-        it = over(core, [1, 2, 3])
-        assert await anext(it) == 1
-        first, second = it.__anext__(), it.__anext__()
-        assert await second == 2
-        assert await first == 3
+async def test_the_element_is_taken_when_it_is_awaited_and_not_before(core: Any) -> None:
+    it = over(core, [1, 2, 3])
+    assert await anext(it) == 1
+    first, second = it.__anext__(), it.__anext__()
+    assert await second == 2
+    assert await first == 3
 
-        it = over(core, [1, 2])
-        assert await anext(it) == 1
-        never = asyncio.create_task(it.__anext__())
-        never.cancel()  # before its first step
-        with pytest.raises(asyncio.CancelledError):
-            await never
-        unused = it.__anext__()
-        unused.close()
-        thrown = it.__anext__()
-        with pytest.raises(Problem):
-            thrown.throw(Problem())
-        assert await anext(it) == 2
-
-    asyncio.run(main())
+    it = over(core, [1, 2])
+    assert await anext(it) == 1
+    never = asyncio.create_task(it.__anext__())
+    never.cancel()  # before its first step
+    with pytest.raises(asyncio.CancelledError):
+        await never
+    unused = it.__anext__()
+    unused.close()
+    thrown = it.__anext__()
+    with pytest.raises(Problem):
+        thrown.throw(Problem())
+    assert await anext(it) == 2
 
 
-def test_what_was_awaited_cannot_be_awaited_again(core: Any) -> None:
-    async def main() -> None:
-        it = over(core, [1, 2, 3])
-        by_refill = it.__anext__()
-        assert await by_refill == 1
-        at_once = it.__anext__()
-        assert await at_once == 2
-        closed = it.__anext__()
-        closed.close()
-        for used in (by_refill, at_once, closed):
-            with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
-                await used
-            with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
-                used.send(None)
-            used.close()
-        assert await anext(it) == 3
-
-    asyncio.run(main())
+async def test_what_was_awaited_cannot_be_awaited_again(core: Any) -> None:
+    it = over(core, [1, 2, 3])
+    by_refill = it.__anext__()
+    assert await by_refill == 1
+    at_once = it.__anext__()
+    assert await at_once == 2
+    closed = it.__anext__()
+    closed.close()
+    for used in (by_refill, at_once, closed):
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
+            await used
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
+            used.send(None)
+        used.close()
+    assert await anext(it) == 3
 
 
 def test_it_can_be_driven_by_hand(core: Any) -> None:

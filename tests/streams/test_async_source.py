@@ -130,30 +130,25 @@ def test_an_iterator_serves_one_and_the_next_gets_a_runtime_error(
 
 
 def test_many_elements_come_in_order_on_both_kinds_of_loop(no_leaked_threads: None) -> None:
-    async def main() -> list[int]:
-        return await rsf.from_async_iterable(lambda: generate(3000)).to_list_async()
-
-    assert asyncio.run(main()) == list(range(3000))
-    assert rsf.from_async_iterable(lambda: generate(3000)).to_list() == list(range(3000))
+    stream = rsf.from_async_iterable(lambda: generate(3000))
+    assert asyncio.run(stream.to_list_async()) == list(range(3000))
+    assert stream.to_list() == list(range(3000))
 
 
-def test_anext_is_awaited_only_on_demand_and_one_at_a_time() -> None:
-    async def main() -> None:
-        source = Source()
-        recorder = subscribe(source, None)
-        await turns()
-        assert source.pulled == 0
-        for asked in (1, 3, 6):
-            recorder.subscription.request(asked)
-            await turns(30)
-            assert source.pulled == len(recorder.elements)
-        assert recorder.elements == list(range(10))
-        assert source.overlaps == 0
-        recorder.subscription.cancel()
-        await turns()
-        recorder.check()
-
-    asyncio.run(main())
+async def test_anext_is_awaited_only_on_demand_and_one_at_a_time() -> None:
+    source = Source()
+    recorder = subscribe(source, None)
+    await turns()
+    assert source.pulled == 0
+    for asked in (1, 3, 6):
+        recorder.subscription.request(asked)
+        await turns(30)
+        assert source.pulled == len(recorder.elements)
+    assert recorder.elements == list(range(10))
+    assert source.overlaps == 0
+    recorder.subscription.cancel()
+    await turns()
+    recorder.check()
 
 
 def test_requests_from_many_threads_never_overlap_an_anext() -> None:
@@ -171,7 +166,7 @@ def test_requests_from_many_threads_never_overlap_an_anext() -> None:
     recorder.check()
 
 
-def test_an_element_that_is_there_at_once_costs_no_task() -> None:
+async def test_an_element_that_is_there_at_once_costs_no_task() -> None:
     tasks: set[Any] = set()
 
     async def ready() -> AsyncIterator[int]:
@@ -179,28 +174,22 @@ def test_an_element_that_is_there_at_once_costs_no_task() -> None:
             tasks.add(asyncio.current_task())
             yield x
 
-    async def main() -> None:
-        recorder = subscribe(ready, 2000)
-        while recorder.terminal is None:  # noqa: ASYNC110 - it is the recorder's, not the loop's
-            await asyncio.sleep(0)
-        assert len(recorder.elements) == 1000
-
-    asyncio.run(main())
+    recorder = subscribe(ready, 2000)
+    while recorder.terminal is None:  # noqa: ASYNC110 - it is the recorder's, not the loop's
+        await asyncio.sleep(0)
+    assert len(recorder.elements) == 1000
     assert len(tasks) == 1
 
 
-def test_a_source_that_is_always_ready_lets_the_loop_run() -> None:
-    async def main() -> int:
-        recorder = subscribe(lambda: generate(10**9), rsf.UNBOUNDED)
-        others = 0
-        while len(recorder.elements) < 5000:
-            others += 1
-            await asyncio.sleep(0)
-        recorder.subscription.cancel()
-        await turns()
-        return others
-
-    assert asyncio.run(main()) > 5
+async def test_a_source_that_is_always_ready_lets_the_loop_run() -> None:
+    recorder = subscribe(lambda: generate(10**9), rsf.UNBOUNDED)
+    others = 0
+    while len(recorder.elements) < 5000:
+        others += 1
+        await asyncio.sleep(0)
+    recorder.subscription.cancel()
+    await turns()
+    assert others > 5
 
 
 def test_requests_within_on_next_do_not_nest() -> None:
@@ -282,16 +271,16 @@ def _quiet(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def test_a_loop_that_ends_cancels_the_source_which_is_an_error_not_silence() -> None:
-    kept: list[Recorder] = []
     source = Hanging()
 
-    async def main() -> None:
-        kept.append(subscribe(source, 5))
+    async def main() -> Recorder:
+        recorder = subscribe(source, 5)
         await turns()
+        return recorder
 
-    asyncio.run(main())  # cancels every task on its way out
-    assert kept[0].elements == [0]
-    assert isinstance(kept[0].error, RuntimeError)
+    recorder = asyncio.run(main())  # cancels every task on its way out
+    assert recorder.elements == [0]
+    assert isinstance(recorder.error, RuntimeError)
     assert source.closes == 1
 
 
@@ -340,22 +329,19 @@ def test_aclose_is_awaited_exactly_once_and_never_inside_an_anext(
     recorder.check()
 
 
-def test_cancel_while_suspended_cancels_the_anext_and_then_closes() -> None:
-    async def main() -> None:
-        source = Hanging()
-        recorder = subscribe(source, 5)
-        await turns()
-        assert source.inside == 1
-        recorder.subscription.cancel()
-        recorder.subscription.cancel()
-        await turns()
-        assert source.cancelled == 1
-        assert source.closes == 1
-        assert not source.closed_inside
-        assert recorder.terminal is None
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(main())
+async def test_cancel_while_suspended_cancels_the_anext_and_then_closes() -> None:
+    source = Hanging()
+    recorder = subscribe(source, 5)
+    await turns()
+    assert source.inside == 1
+    recorder.subscription.cancel()
+    recorder.subscription.cancel()
+    await turns()
+    assert source.cancelled == 1
+    assert source.closes == 1
+    assert not source.closed_inside
+    assert recorder.terminal is None
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @pytest.mark.parametrize("how", ["the task is cancelled", "the loop is closed"])
@@ -401,25 +387,22 @@ def test_cancel_from_another_thread_does_not_wait(no_leaked_threads: None) -> No
     assert recorder.elements == [0]
 
 
-def test_a_generators_finally_runs_at_cancel() -> None:
-    async def main() -> None:
-        closed: list[str] = []
+async def test_a_generators_finally_runs_at_cancel() -> None:
+    closed: list[str] = []
 
-        async def source() -> AsyncIterator[int]:
-            try:
-                while True:
-                    yield 1
-            finally:
-                await asyncio.sleep(0)
-                closed.append("closed")
+    async def source() -> AsyncIterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            await asyncio.sleep(0)
+            closed.append("closed")
 
-        recorder = subscribe(source, 3)
-        await turns()
-        recorder.subscription.cancel()
-        await turns()
-        assert closed == ["closed"]
-
-    asyncio.run(main())
+    recorder = subscribe(source, 3)
+    await turns()
+    recorder.subscription.cancel()
+    await turns()
+    assert closed == ["closed"]
 
 
 def test_aclose_that_raises_is_the_error_of_a_stream_that_has_none(
@@ -581,7 +564,7 @@ def test_spec309_a_wrong_request_is_an_error_and_closes(
 
 
 @pytest.mark.parametrize("how", ["cancel", "complete", "error"])
-def test_spec313_the_subscriber_and_elements_are_forgotten(how: str) -> None:
+async def test_spec313_the_subscriber_and_elements_are_forgotten(how: str) -> None:
     class Element:
         pass
 
@@ -598,20 +581,17 @@ def test_spec313_the_subscriber_and_elements_are_forgotten(how: str) -> None:
         if how == "cancel":
             await asyncio.Event().wait()
 
-    async def main() -> None:
-        recorder = Recorder(request=9, on_next=lambda r, _x: r.signals.pop())
-        AsyncIterableSource(source).subscribe(recorder)
+    recorder = Recorder(request=9, on_next=lambda r, _x: r.signals.pop())
+    AsyncIterableSource(source).subscribe(recorder)
+    await turns()
+    subscription = recorder.subscription
+    if how == "cancel":
+        subscription.cancel()
         await turns()
-        subscription = recorder.subscription
-        if how == "cancel":
-            subscription.cancel()
-            await turns()
-        reference = weakref.ref(recorder)
-        del recorder
-        BOOM.__traceback__ = None
-        gc.collect()
-        assert reference() is None
-        assert [element() for element in kept] == [None] * 3
-        assert subscription is not None  # held on purpose
-
-    asyncio.run(main())
+    reference = weakref.ref(recorder)
+    del recorder
+    BOOM.__traceback__ = None
+    gc.collect()
+    assert reference() is None
+    assert [element() for element in kept] == [None] * 3
+    assert subscription is not None  # held on purpose

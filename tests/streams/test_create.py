@@ -385,22 +385,19 @@ def test_threads_race_with_cancel_and_request() -> None:
 
 
 @pytest.mark.usefixtures("no_leaked_threads")
-def test_callbacks_of_a_loop_send() -> None:
-    async def main() -> list[int]:
-        loop = asyncio.get_running_loop()
+async def test_callbacks_of_a_loop_send() -> None:
+    loop = asyncio.get_running_loop()
 
-        def send(emitter: Emitter[int]) -> None:
-            for n in range(5):
-                loop.call_soon(emitter.next, n)
-            loop.call_soon(emitter.complete)
+    def send(emitter: Emitter[int]) -> None:
+        for n in range(5):
+            loop.call_soon(emitter.next, n)
+        loop.call_soon(emitter.complete)
 
-        return await rsf.create(send).map(lambda n: 2 * n).to_list_async()
-
-    assert asyncio.run(main()) == [0, 2, 4, 6, 8]
+    assert (await rsf.create(send).map(lambda n: 2 * n).to_list_async()) == [0, 2, 4, 6, 8]
 
 
 @pytest.mark.usefixtures("no_leaked_threads")
-def test_an_async_consumer_takes_what_a_thread_sends() -> None:
+async def test_an_async_consumer_takes_what_a_thread_sends() -> None:
     def send(emitter: Emitter[int]) -> None:
         def work() -> None:
             for n in range(200):
@@ -409,10 +406,7 @@ def test_an_async_consumer_takes_what_a_thread_sends() -> None:
 
         threading.Thread(target=work).start()
 
-    async def main() -> list[int]:
-        return [n async for n in rsf.create(send)]
-
-    assert asyncio.run(main()) == list(range(200))
+    assert ([n async for n in rsf.create(send)]) == list(range(200))
 
 
 # -- description and arguments ---------------------------------------------------------------------

@@ -335,16 +335,13 @@ def test_a_function_of_one_stream_may_wait_for_another() -> None:
     assert seen == [0, 0, 1]
 
 
-def test_result_inside_a_running_loop_is_refused_if_it_would_wait() -> None:
-    async def main() -> None:
-        run = ends.for_each(ManualPublisher(), no_op)
-        with pytest.raises(RuntimeError, match="await the Run"):
-            run.result()
-        run.cancel()
-        done = ends.for_each(Counting(1), no_op)
-        assert done.result() is None
-
-    asyncio.run(main())
+async def test_result_inside_a_running_loop_is_refused_if_it_would_wait() -> None:
+    run = ends.for_each(ManualPublisher(), no_op)
+    with pytest.raises(RuntimeError, match="await the Run"):
+        run.result()
+    run.cancel()
+    done = ends.for_each(Counting(1), no_op)
+    assert done.result() is None
 
 
 def test_a_run_is_awaited_from_several_loops() -> None:
@@ -364,51 +361,41 @@ def test_a_run_is_awaited_from_several_loops() -> None:
     assert [thread.result() for thread in threads] == ["done"] * 3
 
 
-def test_awaiting_raises_the_error_as_itself_and_again() -> None:
-    async def main() -> None:
-        run = ends.for_each(Failing(ValueError("awaited")), no_op)
-        lengths = set()
-        for _ in range(3):
-            with pytest.raises(ValueError, match="awaited") as raised:
-                await run
-            lengths.add(frames(raised.value))
-        assert len(lengths) == 1
-
-    asyncio.run(main())
-
-
-def test_cancelling_the_task_that_awaits_cancels_upstream_once() -> None:
-    publisher = ManualPublisher()
-
-    async def main() -> None:
-        run = ends.for_each(publisher, no_op)
-
-        async def wait() -> None:
+async def test_awaiting_raises_the_error_as_itself_and_again() -> None:
+    run = ends.for_each(Failing(ValueError("awaited")), no_op)
+    lengths = set()
+    for _ in range(3):
+        with pytest.raises(ValueError, match="awaited") as raised:
             await run
+        lengths.add(frames(raised.value))
+    assert len(lengths) == 1
 
-        task = asyncio.create_task(wait())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert task.cancelled()
-        assert run.done
 
-    asyncio.run(main())
+async def test_cancelling_the_task_that_awaits_cancels_upstream_once() -> None:
+    publisher = ManualPublisher()
+    run = ends.for_each(publisher, no_op)
+
+    async def wait() -> None:
+        await run
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+    assert run.done
     assert publisher.cancels == 1
 
 
-def test_a_cancelled_run_does_not_look_like_a_cancelled_task() -> None:
-    async def main() -> None:
-        run = ends.for_each(ManualPublisher(), no_op)
-        asyncio.get_running_loop().call_soon(run.cancel)
-        with pytest.raises(concurrent.futures.CancelledError):
-            await run
-        current = asyncio.current_task()
-        assert current is not None
-        assert current.cancelling() == 0
-
-    asyncio.run(main())
+async def test_a_cancelled_run_does_not_look_like_a_cancelled_task() -> None:
+    run = ends.for_each(ManualPublisher(), no_op)
+    asyncio.get_running_loop().call_soon(run.cancel)
+    with pytest.raises(concurrent.futures.CancelledError):
+        await run
+    current = asyncio.current_task()
+    assert current is not None
+    assert current.cancelling() == 0
 
 
 def test_a_loop_that_was_closed_meanwhile_does_not_disturb_upstream() -> None:
@@ -781,16 +768,12 @@ def test_a_blocking_end_raises_the_streams_error_as_itself(end: Callable[[Any], 
 
 
 @pytest.mark.parametrize("name", ["to_list", "first", "run"])
-def test_a_blocking_end_is_refused_inside_a_running_loop(name: str) -> None:
+async def test_a_blocking_end_is_refused_inside_a_running_loop(name: str) -> None:
     publisher = Counting(1)
-
-    async def main() -> None:
-        with pytest.raises(RuntimeError, match=rf"await {name}_async\(\)"):
-            getattr(ends, name)(publisher)
-        with pytest.raises(RuntimeError, match=rf"await {name}_async\(\)"):
-            getattr(rsf.range_(3), name)()
-
-    asyncio.run(main())
+    with pytest.raises(RuntimeError, match=rf"await {name}_async\(\)"):
+        getattr(ends, name)(publisher)
+    with pytest.raises(RuntimeError, match=rf"await {name}_async\(\)"):
+        getattr(rsf.range_(3), name)()
     assert publisher.subscribes == 0
 
 
@@ -854,16 +837,13 @@ def test_an_error_that_is_kept_does_not_keep_the_subscriber() -> None:
 # -- the async twins -------------------------------------------------------------------------------
 
 
-def test_the_async_twins_give_what_the_blocking_ends_give() -> None:
-    async def main() -> None:
-        assert await ends.to_list_async(Counting(3000)) == list(range(3000))
-        assert await ends.first_async(Counting(5)) == 0
-        assert await ends.first_async(Counting(0), "nothing") == "nothing"
-        assert await ends.run_async(Counting(3000)) is None
-        with pytest.raises(LookupError):
-            await ends.first_async(Counting(0))
-
-    asyncio.run(main())
+async def test_the_async_twins_give_what_the_blocking_ends_give() -> None:
+    assert await ends.to_list_async(Counting(3000)) == list(range(3000))
+    assert await ends.first_async(Counting(5)) == 0
+    assert await ends.first_async(Counting(0), "nothing") == "nothing"
+    assert await ends.run_async(Counting(3000)) is None
+    with pytest.raises(LookupError):
+        await ends.first_async(Counting(0))
 
 
 def test_first_async_asks_for_exactly_one_and_cancels() -> None:
@@ -874,69 +854,52 @@ def test_first_async_asks_for_exactly_one_and_cancels() -> None:
 
 
 @pytest.mark.parametrize("name", ["to_list_async", "run_async"])
-def test_an_async_end_lets_the_loop_run_between_bursts(name: str) -> None:
+async def test_an_async_end_lets_the_loop_run_between_bursts(name: str) -> None:
     turns = 0
-
-    async def main() -> None:
-        nonlocal turns
-        task = asyncio.ensure_future(getattr(ends, name)(Counting(20_000)))
-        while not task.done():
-            turns += 1
-            await asyncio.sleep(0)
-        await task
-
-    asyncio.run(main())
+    task = asyncio.ensure_future(getattr(ends, name)(Counting(20_000)))
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await task
     assert turns > 10
 
 
-def test_an_async_end_keeps_its_demand_bounded() -> None:
+async def test_an_async_end_keeps_its_demand_bounded() -> None:
     publisher = ManualPublisher()
-
-    async def main() -> None:
-        task = asyncio.create_task(ends.to_list_async(publisher))
-        await asyncio.sleep(0)
-        assert publisher.requested == 1024
-        publisher.subscriber.on_complete()
-        assert await task == []
-
-    asyncio.run(main())
+    task = asyncio.create_task(ends.to_list_async(publisher))
+    await asyncio.sleep(0)
+    assert publisher.requested == 1024
+    publisher.subscriber.on_complete()
+    assert await task == []
 
 
 @pytest.mark.parametrize("name", ["to_list_async", "first_async", "run_async"])
-def test_task_cancellation_cancels_upstream_exactly_once(name: str) -> None:
+async def test_task_cancellation_cancels_upstream_exactly_once(name: str) -> None:
     publisher = ManualPublisher()
-
-    async def main() -> None:
-        task = asyncio.create_task(getattr(ends, name)(publisher))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert publisher.requests
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert task.cancelled()
-
-    asyncio.run(main())
+    task = asyncio.create_task(getattr(ends, name)(publisher))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert publisher.requests
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
     assert publisher.cancels == 1
 
 
 @pytest.mark.parametrize("name", ["to_list_async", "first_async", "run_async"])
-def test_a_cancelled_error_out_of_the_stream_does_not_end_the_task_in_silence(name: str) -> None:
-    async def main() -> None:
-        with pytest.raises(RuntimeError, match="CancelledError"):
-            await getattr(ends, name)(Failing(asyncio.CancelledError()))
-
-    asyncio.run(main())
+async def test_a_cancelled_error_out_of_the_stream_does_not_end_the_task_in_silence(
+    name: str,
+) -> None:
+    with pytest.raises(RuntimeError, match="CancelledError"):
+        await getattr(ends, name)(Failing(asyncio.CancelledError()))
 
 
 @pytest.mark.parametrize("name", ["to_list_async", "first_async", "run_async"])
-def test_an_async_end_raises_the_streams_error_as_itself(name: str) -> None:
-    async def main() -> None:
-        with pytest.raises(RuntimeError) as raised:
-            await getattr(ends, name)(Failing(BOOM))
-        assert raised.value is BOOM
-
-    asyncio.run(main())
+async def test_an_async_end_raises_the_streams_error_as_itself(name: str) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        await getattr(ends, name)(Failing(BOOM))
+    assert raised.value is BOOM
 
 
 def test_an_end_on_elements_from_another_thread(no_leaked_threads: None) -> None:

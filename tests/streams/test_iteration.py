@@ -84,15 +84,10 @@ def test_for_gives_all_elements_in_order(prefetch: int, count: int) -> None:
 
 @pytest.mark.parametrize("prefetch", [1, 3, 256])
 @pytest.mark.parametrize("count", [0, 1, 3, 1000])
-def test_async_for_gives_all_elements_in_order(prefetch: int, count: int) -> None:
-    async def main() -> None:
-        assert [x async for x in iterate(Synchronous(count), prefetch=prefetch)] == list(
-            range(count)
-        )
-        async with rsf.range_(count).iterate(prefetch=prefetch) as it:
-            assert [x async for x in it] == list(range(count))
-
-    asyncio.run(main())
+async def test_async_for_gives_all_elements_in_order(prefetch: int, count: int) -> None:
+    assert [x async for x in iterate(Synchronous(count), prefetch=prefetch)] == list(range(count))
+    async with rsf.range_(count).iterate(prefetch=prefetch) as it:
+        assert [x async for x in it] == list(range(count))
 
 
 def test_a_stream_is_iterable_both_ways() -> None:
@@ -140,38 +135,31 @@ def test_the_error_comes_after_the_elements_before_it_and_once() -> None:
     assert publisher.cancels == 0  # §2.3, and nothing to cancel
 
 
-def test_the_error_comes_out_of_async_for_too() -> None:
+async def test_the_error_comes_out_of_async_for_too() -> None:
     publisher = ManualPublisher()
     seen: list[int] = []
+    async with iterate(publisher) as it:
+        publisher.subscriber.on_next(1)
+        publisher.subscriber.on_error(BOOM)
 
-    async def main() -> None:
-        async with iterate(publisher) as it:
-            publisher.subscriber.on_next(1)
-            publisher.subscriber.on_error(BOOM)
+        async def consume() -> None:
+            async for x in it:
+                seen.append(x)
 
-            async def consume() -> None:
-                async for x in it:
-                    seen.append(x)
-
-            with pytest.raises(RuntimeError) as raised:
-                await consume()
-            assert raised.value is BOOM
-            assert [x async for x in it] == []
-
-    asyncio.run(main())
+        with pytest.raises(RuntimeError) as raised:
+            await consume()
+        assert raised.value is BOOM
+        assert [x async for x in it] == []
     assert seen == [1]
     assert publisher.cancels == 0
 
 
-def test_a_cancelled_error_out_of_the_stream_does_not_end_the_task_in_silence() -> None:
-    async def main() -> None:
-        publisher = ManualPublisher()
-        async with iterate(publisher) as it:
-            publisher.subscriber.on_error(asyncio.CancelledError())
-            with pytest.raises(RuntimeError, match="CancelledError"):
-                await anext(it)
-
-    asyncio.run(main())
+async def test_a_cancelled_error_out_of_the_stream_does_not_end_the_task_in_silence() -> None:
+    publisher = ManualPublisher()
+    async with iterate(publisher) as it:
+        publisher.subscriber.on_error(asyncio.CancelledError())
+        with pytest.raises(RuntimeError, match="CancelledError"):
+            await anext(it)
 
 
 @pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration])
@@ -333,57 +321,49 @@ def test_elements_from_another_thread_wake_a_waiting_anext() -> None:
     assert asyncio.run(main()) == list(range(500))
 
 
-def test_the_loop_is_woken_once_per_burst() -> None:
+async def test_the_loop_is_woken_once_per_burst() -> None:
     publisher = ManualPublisher()
     wakes: list[Any] = []
+    loop = asyncio.get_running_loop()
+    real = loop.call_soon_threadsafe
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        real = loop.call_soon_threadsafe
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        wakes.append(args)
+        return real(*args, **kwargs)
 
-        def counting(*args: Any, **kwargs: Any) -> Any:
-            wakes.append(args)
-            return real(*args, **kwargs)
+    async with iterate(publisher, prefetch=256) as it:
+        task = asyncio.ensure_future(anext(it))
+        await turns()
+        loop.call_soon_threadsafe = counting  # type: ignore[method-assign]
+        try:
 
-        async with iterate(publisher, prefetch=256) as it:
-            task = asyncio.ensure_future(anext(it))
-            await turns()
-            loop.call_soon_threadsafe = counting  # type: ignore[method-assign]
-            try:
+            def burst() -> None:
+                for n in range(200):
+                    publisher.subscriber.on_next(n)
 
-                def burst() -> None:
-                    for n in range(200):
-                        publisher.subscriber.on_next(n)
-
-                start_thread(burst).result()  # the loop stands still meanwhile
-                assert len(wakes) == 1
-                assert await task == 0
-                assert [await anext(it) for _ in range(199)] == list(range(1, 200))
-                assert len(wakes) == 1
-            finally:
-                del loop.call_soon_threadsafe  # type: ignore[method-assign]
-
-    asyncio.run(main())
+            start_thread(burst).result()  # the loop stands still meanwhile
+            assert len(wakes) == 1
+            assert await task == 0
+            assert [await anext(it) for _ in range(199)] == list(range(1, 200))
+            assert len(wakes) == 1
+        finally:
+            del loop.call_soon_threadsafe  # type: ignore[method-assign]
 
 
-def test_nothing_polls_while_nothing_comes() -> None:
+async def test_nothing_polls_while_nothing_comes() -> None:
     publisher = ManualPublisher()
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        async with iterate(publisher) as it:
-            task = asyncio.ensure_future(anext(it))
-            await turns()
-            scheduled = loop._scheduled  # type: ignore[attr-defined]
-            assert not scheduled  # no timer
-            assert not task.done()
-            publisher.subscriber.on_next(1)
-            assert await task == 1
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    async with iterate(publisher) as it:
+        task = asyncio.ensure_future(anext(it))
+        await turns()
+        scheduled = loop._scheduled  # type: ignore[attr-defined]
+        assert not scheduled  # no timer
+        assert not task.done()
+        publisher.subscriber.on_next(1)
+        assert await task == 1
 
 
-def test_async_for_lets_the_loop_run_between_bursts() -> None:
+async def test_async_for_lets_the_loop_run_between_bursts() -> None:
     others = 0
 
     async def other() -> None:
@@ -392,13 +372,10 @@ def test_async_for_lets_the_loop_run_between_bursts() -> None:
             others += 1
             await asyncio.sleep(0)
 
-    async def main() -> None:
-        task = asyncio.create_task(other())
-        async for _ in iterate(Synchronous(4000), prefetch=16):
-            pass
-        task.cancel()
-
-    asyncio.run(main())
+    task = asyncio.create_task(other())
+    async for _ in iterate(Synchronous(4000), prefetch=16):
+        pass
+    task.cancel()
     assert others > 50
 
 
@@ -660,17 +637,13 @@ def test_a_close_while_a_run_is_made_for_it_ends_it(
     assert dropped == []
 
 
-def test_close_ends_an_anext_that_waits_on_a_loop() -> None:
+async def test_close_ends_an_anext_that_waits_on_a_loop() -> None:
     publisher = ManualPublisher()
-
-    async def main() -> None:
-        it = iterate(publisher)
-        task = asyncio.ensure_future(anext(it, "closed"))
-        await turns()
-        start_thread(it.close).result()
-        assert await task == "closed"
-
-    asyncio.run(main())
+    it = iterate(publisher)
+    task = asyncio.ensure_future(anext(it, "closed"))
+    await turns()
+    start_thread(it.close).result()
+    assert await task == "closed"
     assert publisher.cancels == 1
 
 
@@ -683,20 +656,16 @@ def test_many_threads_close_once() -> None:
         assert publisher.cancels == 1
 
 
-def test_cancelling_a_waiting_anext_closes_the_iteration() -> None:
+async def test_cancelling_a_waiting_anext_closes_the_iteration() -> None:
     publisher = ManualPublisher()
-
-    async def main() -> None:
-        async with iterate(publisher) as it:
-            task = asyncio.ensure_future(anext(it))
-            await turns()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert publisher.cancels == 1
-            assert [x async for x in it] == []
-
-    asyncio.run(main())
+    async with iterate(publisher) as it:
+        task = asyncio.ensure_future(anext(it))
+        await turns()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert publisher.cancels == 1
+        assert [x async for x in it] == []
     assert publisher.cancels == 1
 
 
@@ -794,19 +763,15 @@ def test_a_second_consumer_is_refused_while_one_waits() -> None:
     it.close()
 
 
-def test_a_second_task_is_refused_while_one_waits() -> None:
+async def test_a_second_task_is_refused_while_one_waits() -> None:
     publisher = ManualPublisher()
-
-    async def main() -> None:
-        async with iterate(publisher) as it:
-            first = asyncio.ensure_future(anext(it))
-            await turns()
-            with pytest.raises(RuntimeError, match="one consumer"):
-                await anext(it)
-            publisher.subscriber.on_next("for the first")
-            assert await first == "for the first"
-
-    asyncio.run(main())
+    async with iterate(publisher) as it:
+        first = asyncio.ensure_future(anext(it))
+        await turns()
+        with pytest.raises(RuntimeError, match="one consumer"):
+            await anext(it)
+        publisher.subscriber.on_next("for the first")
+        assert await first == "for the first"
 
 
 def test_next_from_within_the_upstream_it_drives_is_refused() -> None:
@@ -859,15 +824,11 @@ def test_many_consumers_lose_and_double_nothing() -> None:
     assert sorted(seen) == list(range(3000))
 
 
-def test_waiting_inside_a_running_loop_is_refused_and_synchronous_streams_are_not() -> None:
+async def test_waiting_inside_a_running_loop_is_refused_and_synchronous_streams_are_not() -> None:
     publisher = ManualPublisher()
-
-    async def main() -> None:
-        assert list(rsf.range_(10)) == list(range(10))
-        with pytest.raises(RuntimeError, match="async for"):
-            next(iterate(publisher))
-
-    asyncio.run(main())
+    assert list(rsf.range_(10)) == list(range(10))
+    with pytest.raises(RuntimeError, match="async for"):
+        next(iterate(publisher))
     assert publisher.cancels == 1
 
 

@@ -163,31 +163,28 @@ def test_no_more_calls_than_concurrency_run_at_once(concurrency: int) -> None:
     assert most == concurrency
 
 
-def test_the_prefetch_counts_calls_and_undelivered_results() -> None:
-    async def main() -> None:
-        gates, publisher = Gates(), ManualPublisher()
-        recorder = subscribe(publisher, gates, 1, concurrency=2, prefetch=4)
-        await turns()
-        assert publisher.requests == [4]
-        for n in range(4):
-            publisher.subscriber.on_next(n)
-        await turns()
-        assert gates.started == [0, 1]
-        gates.finish(0, 1)
-        await turns()
-        gates.finish(2, 3)
-        await turns()
-        # One is delivered, three results wait: their places are taken.
-        assert recorder.elements == [0]
-        assert publisher.requested == 4
-        recorder.subscription.request(1)
-        await turns()
-        assert recorder.elements == [0, 1]
-        assert publisher.requested == 6
-        recorder.subscription.cancel()
-        await turns()
-
-    asyncio.run(main())
+async def test_the_prefetch_counts_calls_and_undelivered_results() -> None:
+    gates, publisher = Gates(), ManualPublisher()
+    recorder = subscribe(publisher, gates, 1, concurrency=2, prefetch=4)
+    await turns()
+    assert publisher.requests == [4]
+    for n in range(4):
+        publisher.subscriber.on_next(n)
+    await turns()
+    assert gates.started == [0, 1]
+    gates.finish(0, 1)
+    await turns()
+    gates.finish(2, 3)
+    await turns()
+    # One is delivered, three results wait: their places are taken.
+    assert recorder.elements == [0]
+    assert publisher.requested == 4
+    recorder.subscription.request(1)
+    await turns()
+    assert recorder.elements == [0, 1]
+    assert publisher.requested == 6
+    recorder.subscription.cancel()
+    await turns()
 
 
 @pytest.mark.parametrize("prefetch", [1, 3, 16])
@@ -235,90 +232,78 @@ def test_however_many_calls_the_prefetch_that_goes_with_them_is_a_possible_one()
     assert MapAsync(identity, concurrency=2**40).concurrency == 2**31
 
 
-def test_a_prefetch_below_the_concurrency_bounds_the_calls() -> None:
-    async def main() -> None:
-        gates, publisher = Gates(), ManualPublisher()
-        recorder = subscribe(publisher, gates, 10, concurrency=8, prefetch=2)
-        await turns()
-        assert publisher.requests == [2]
-        publisher.subscriber.on_next(0)
-        publisher.subscriber.on_next(1)
-        await turns()
-        gates.finish(0)
-        await turns()
-        assert publisher.requests == [2, 1]  # a place is given back at once: calls never run dry
-        recorder.subscription.cancel()
-        await turns()
-
-    asyncio.run(main())
+async def test_a_prefetch_below_the_concurrency_bounds_the_calls() -> None:
+    gates, publisher = Gates(), ManualPublisher()
+    recorder = subscribe(publisher, gates, 10, concurrency=8, prefetch=2)
+    await turns()
+    assert publisher.requests == [2]
+    publisher.subscriber.on_next(0)
+    publisher.subscriber.on_next(1)
+    await turns()
+    gates.finish(0)
+    await turns()
+    assert publisher.requests == [2, 1]  # a place is given back at once: calls never run dry
+    recorder.subscription.cancel()
+    await turns()
 
 
 @pytest.mark.parametrize("before", [0, 1])
-def test_an_error_is_no_end_to_a_drain_that_looks_while_it_comes(
+async def test_an_error_is_no_end_to_a_drain_that_looks_while_it_comes(
     monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    async def main() -> None:
-        loop, me = asyncio.get_running_loop(), threading.get_ident()
-        publisher = ManualPublisher()
-        recorder = subscribe(publisher, identity, None)
-        fail = type(publisher.subscriber)._fail
+    loop, me = asyncio.get_running_loop(), threading.get_ident()
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, identity, None)
+    fail = type(publisher.subscriber)._fail
 
-        def look_first(self: Any, error: BaseException) -> None:
-            if threading.get_ident() != me:
-                recorder.subscription.request(5)
-                asyncio.run_coroutine_threadsafe(turns(), loop).result(DEADLINE)
-            fail(self, error)
+    def look_first(self: Any, error: BaseException) -> None:
+        if threading.get_ident() != me:
+            recorder.subscription.request(5)
+            asyncio.run_coroutine_threadsafe(turns(), loop).result(DEADLINE)
+        fail(self, error)
 
-        monkeypatch.setattr(type(publisher.subscriber), "_fail", look_first)
-        if before:
-            recorder.subscription.request(before)
-            await turns()
-            publisher.subscriber.on_next(0)
-            await turns()
-        await asyncio.to_thread(publisher.subscriber.on_error, BOOM)
+    monkeypatch.setattr(type(publisher.subscriber), "_fail", look_first)
+    if before:
+        recorder.subscription.request(before)
         await turns()
-        assert recorder.elements == [0] * before
-        assert recorder.terminal == ("on_error", BOOM)
-
-    asyncio.run(main())
+        publisher.subscriber.on_next(0)
+        await turns()
+    await asyncio.to_thread(publisher.subscriber.on_error, BOOM)
+    await turns()
+    assert recorder.elements == [0] * before
+    assert recorder.terminal == ("on_error", BOOM)
 
 
-def test_results_wait_for_demand() -> None:
-    async def main() -> None:
-        publisher = ManualPublisher()
-        recorder = subscribe(publisher, identity, 2, concurrency=4)
-        await turns()
-        for n in range(5):
-            publisher.subscriber.on_next(n)
-        await turns()
-        assert recorder.elements == [0, 1]
-        recorder.subscription.request(2)
-        await turns()
-        assert recorder.elements == [0, 1, 2, 3]
-        publisher.subscriber.on_complete()
-        await turns()
-        assert recorder.terminal is None
-        recorder.subscription.request(1)
-        await turns()
-        assert recorder.elements == [0, 1, 2, 3, 4]
-        assert recorder.terminal == ("on_complete",)
-        recorder.check()
-
-    asyncio.run(main())
+async def test_results_wait_for_demand() -> None:
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, identity, 2, concurrency=4)
+    await turns()
+    for n in range(5):
+        publisher.subscriber.on_next(n)
+    await turns()
+    assert recorder.elements == [0, 1]
+    recorder.subscription.request(2)
+    await turns()
+    assert recorder.elements == [0, 1, 2, 3]
+    publisher.subscriber.on_complete()
+    await turns()
+    assert recorder.terminal is None
+    recorder.subscription.request(1)
+    await turns()
+    assert recorder.elements == [0, 1, 2, 3, 4]
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
 
 
-def test_completion_needs_no_demand() -> None:
-    async def main() -> None:
-        publisher = ManualPublisher()
-        recorder = subscribe(publisher, identity, 1)
-        await turns()
-        publisher.subscriber.on_next(1)
-        await turns()
-        publisher.subscriber.on_complete()
-        await turns()
-        assert recorder.terminal == ("on_complete",)
-
-    asyncio.run(main())
+async def test_completion_needs_no_demand() -> None:
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, identity, 1)
+    await turns()
+    publisher.subscriber.on_next(1)
+    await turns()
+    publisher.subscriber.on_complete()
+    await turns()
+    assert recorder.terminal == ("on_complete",)
 
 
 def test_nothing_is_asked_or_called_before_the_subscriber_asks(no_leaked_threads: None) -> None:
@@ -332,19 +317,16 @@ def test_nothing_is_asked_or_called_before_the_subscriber_asks(no_leaked_threads
     assert threading.active_count() == before
 
 
-def test_more_elements_than_asked_for_are_an_error_that_names_the_rule() -> None:
-    async def main() -> None:
-        gates, publisher = Gates(), ManualPublisher()
-        recorder = subscribe(publisher, gates, 10, concurrency=1, prefetch=2)
-        await turns()
-        for n in range(4):
-            publisher.subscriber.on_next(n)
-        await turns()
-        assert isinstance(recorder.error, rsf.DemandExceededError)
-        assert "§1.1" in str(recorder.error)
-        assert publisher.cancels == 1
-
-    asyncio.run(main())
+async def test_more_elements_than_asked_for_are_an_error_that_names_the_rule() -> None:
+    gates, publisher = Gates(), ManualPublisher()
+    recorder = subscribe(publisher, gates, 10, concurrency=1, prefetch=2)
+    await turns()
+    for n in range(4):
+        publisher.subscriber.on_next(n)
+    await turns()
+    assert isinstance(recorder.error, rsf.DemandExceededError)
+    assert "§1.1" in str(recorder.error)
+    assert publisher.cancels == 1
 
 
 # -- loops and threads -----------------------------------------------------------------------------
@@ -422,7 +404,7 @@ async def _whose_thread(_x: int) -> int:
     return threading.get_ident()
 
 
-def test_everything_happens_on_the_loop() -> None:
+async def test_everything_happens_on_the_loop() -> None:
     where: set[tuple[str, int]] = set()
 
     class Watching(ManualPublisher):
@@ -435,90 +417,76 @@ def test_everything_happens_on_the_loop() -> None:
             where.add(("on_next", threading.get_ident()))
             super().on_next(element)
 
-    async def main() -> None:
-        publisher, recorder = Watching(), Noting()
-        MapAsync(identity, prefetch=2).attach(publisher).subscribe(recorder)
+    publisher, recorder = Watching(), Noting()
+    MapAsync(identity, prefetch=2).attach(publisher).subscribe(recorder)
 
-        def elsewhere() -> None:
-            recorder.subscription.request(10)
-            publisher.wait_requested(2)
-            for n in range(10):
-                publisher.wait_requested(n + 1)
-                publisher.subscriber.on_next(n)
-            publisher.subscriber.on_complete()
+    def elsewhere() -> None:
+        recorder.subscription.request(10)
+        publisher.wait_requested(2)
+        for n in range(10):
+            publisher.wait_requested(n + 1)
+            publisher.subscriber.on_next(n)
+        publisher.subscriber.on_complete()
 
-        thread = start_thread(elsewhere)
-        await asyncio.to_thread(recorder.wait_terminal)
-        thread.result()
-        assert recorder.elements == list(range(10))
-        recorder.check()
-
-    asyncio.run(main())
+    thread = start_thread(elsewhere)
+    await asyncio.to_thread(recorder.wait_terminal)
+    thread.result()
+    assert recorder.elements == list(range(10))
+    recorder.check()
     assert where == {("request", threading.get_ident()), ("on_next", threading.get_ident())}
 
 
-def test_requests_from_other_threads_are_gathered_into_one_hop() -> None:
+async def test_requests_from_other_threads_are_gathered_into_one_hop() -> None:
     hops = 0
+    loop = asyncio.get_running_loop()
+    real = loop.call_soon_threadsafe
 
-    async def main() -> None:
+    def counting(*args: Any, **kwargs: Any) -> Any:
         nonlocal hops
-        loop = asyncio.get_running_loop()
-        real = loop.call_soon_threadsafe
+        hops += 1
+        return real(*args, **kwargs)
 
-        def counting(*args: Any, **kwargs: Any) -> Any:
-            nonlocal hops
-            hops += 1
-            return real(*args, **kwargs)
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, identity, None, prefetch=8)
+    loop.call_soon_threadsafe = counting  # type: ignore[method-assign]
+    try:
 
-        publisher = ManualPublisher()
-        recorder = subscribe(publisher, identity, None, prefetch=8)
-        loop.call_soon_threadsafe = counting  # type: ignore[method-assign]
-        try:
+        def ask() -> None:
+            for _ in range(100):
+                recorder.subscription.request(1)
 
-            def ask() -> None:
-                for _ in range(100):
-                    recorder.subscription.request(1)
-
-            start_thread(ask).result()  # the loop stands still meanwhile
-        finally:
-            del loop.call_soon_threadsafe  # type: ignore[method-assign]
-        await turns()
-        for n in range(8):
-            publisher.subscriber.on_next(n)
-        await turns()
-        assert recorder.elements == list(range(8))
-        recorder.subscription.cancel()
-        await turns()
-
-    asyncio.run(main())
+        start_thread(ask).result()  # the loop stands still meanwhile
+    finally:
+        del loop.call_soon_threadsafe  # type: ignore[method-assign]
+    await turns()
+    for n in range(8):
+        publisher.subscriber.on_next(n)
+    await turns()
+    assert recorder.elements == list(range(8))
+    recorder.subscription.cancel()
+    await turns()
     assert hops == 1
 
 
-def test_the_loop_runs_between_bursts() -> None:
-    async def main() -> int:
-        task = asyncio.ensure_future(
-            rsf.range_(30_000).map_async(identity, concurrency=4, prefetch=16).run_async()
-        )
-        others = 0
-        while not task.done():
-            others += 1
-            await asyncio.sleep(0)
-        await task
-        return others
-
-    assert asyncio.run(main()) > 10
+async def test_the_loop_runs_between_bursts() -> None:
+    task = asyncio.ensure_future(
+        rsf.range_(30_000).map_async(identity, concurrency=4, prefetch=16).run_async()
+    )
+    others = 0
+    while not task.done():
+        others += 1
+        await asyncio.sleep(0)
+    await task
+    assert others > 10
 
 
-def test_an_endless_upstream_lets_timers_of_the_loop_run() -> None:
-    async def main() -> None:
-        recorder = Recorder(request=rsf.UNBOUNDED)
-        rsf.range_(10**12).map_async(identity).subscribe(recorder)
-        await asyncio.sleep(0.01)
-        recorder.subscription.cancel()
-        await turns()
-        assert recorder.elements == list(range(len(recorder.elements)))
-
-    asyncio.run(main())
+async def test_an_endless_upstream_lets_timers_of_the_loop_run() -> None:
+    recorder = Recorder(request=rsf.UNBOUNDED)
+    rsf.range_(10**12).map_async(identity).subscribe(recorder)
+    await asyncio.sleep(0.01)
+    recorder.subscription.cancel()
+    await turns()
+    assert recorder.elements == list(range(len(recorder.elements)))
 
 
 def test_spec109_too_much_memory_is_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -645,22 +613,19 @@ def test_none_is_a_type_error_that_names_stage_and_function() -> None:
     assert "nothing" in str(recorder.error)
 
 
-def test_none_is_found_among_results_that_are_handed_over_at_once() -> None:
+async def test_none_is_found_among_results_that_are_handed_over_at_once() -> None:
     async def nothing(x: int) -> int | None:
         return None if x == 2 else x
 
-    async def main() -> None:
-        seen: list[Any] = []
+    seen: list[Any] = []
 
-        async def consume() -> None:
-            async for x in rsf.range_(5).map_async(nothing):
-                seen.append(x)
+    async def consume() -> None:
+        async for x in rsf.range_(5).map_async(nothing):
+            seen.append(x)
 
-        with pytest.raises(rsf.StageReturnedNoneError, match="nothing"):
-            await consume()
-        assert seen == [0, 1]
-
-    asyncio.run(main())
+    with pytest.raises(rsf.StageReturnedNoneError, match="nothing"):
+        await consume()
+    assert seen == [0, 1]
 
 
 def test_none_is_not_passed_on_though_a_cancel_comes_at_that_moment(
@@ -732,26 +697,23 @@ def test_a_wrong_argument_is_named(
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def test_an_error_cancels_the_other_calls_and_upstream_and_is_signalled_as_itself() -> None:
-    async def main() -> None:
-        gates, publisher = Gates(), ManualPublisher()
-        recorder = subscribe(publisher, gates, 10, concurrency=4)
-        await turns()
-        for n in range(6):
-            publisher.subscriber.on_next(n)
-        await turns()
-        gates.finish(0)
-        await turns()
-        gates.fail(2, BOOM)
-        await turns()
-        assert recorder.elements == [0]
-        assert recorder.error is BOOM
-        assert publisher.cancels == 1
-        assert sorted(gates.cancelled) == [1, 3, 4]
-        assert gates.started == [0, 1, 2, 3, 4]  # the last one never starts
-        recorder.check()
-
-    asyncio.run(main())
+async def test_an_error_cancels_the_other_calls_and_upstream_and_is_signalled_as_itself() -> None:
+    gates, publisher = Gates(), ManualPublisher()
+    recorder = subscribe(publisher, gates, 10, concurrency=4)
+    await turns()
+    for n in range(6):
+        publisher.subscriber.on_next(n)
+    await turns()
+    gates.finish(0)
+    await turns()
+    gates.fail(2, BOOM)
+    await turns()
+    assert recorder.elements == [0]
+    assert recorder.error is BOOM
+    assert publisher.cancels == 1
+    assert sorted(gates.cancelled) == [1, 3, 4]
+    assert gates.started == [0, 1, 2, 3, 4]  # the last one never starts
+    recorder.check()
 
 
 def test_results_that_are_ready_and_asked_for_come_before_the_error() -> None:
@@ -780,20 +742,17 @@ def test_an_error_does_not_wait_for_demand() -> None:
     assert recorder.error is BOOM
 
 
-def test_an_error_of_upstream_overtakes_the_calls_and_cancels_them() -> None:
-    async def main() -> None:
-        gates, publisher = Gates(), ManualPublisher()
-        recorder = subscribe(publisher, gates, 10, concurrency=4)
-        await turns()
-        publisher.subscriber.on_next(0)
-        await turns()
-        publisher.subscriber.on_error(BOOM)
-        await turns()
-        assert recorder.error is BOOM
-        assert publisher.cancels == 0  # §2.3
-        assert gates.cancelled == [0]
-
-    asyncio.run(main())
+async def test_an_error_of_upstream_overtakes_the_calls_and_cancels_them() -> None:
+    gates, publisher = Gates(), ManualPublisher()
+    recorder = subscribe(publisher, gates, 10, concurrency=4)
+    await turns()
+    publisher.subscriber.on_next(0)
+    await turns()
+    publisher.subscriber.on_error(BOOM)
+    await turns()
+    assert recorder.error is BOOM
+    assert publisher.cancels == 0  # §2.3
+    assert gates.cancelled == [0]
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -893,19 +852,16 @@ def test_a_subscriber_that_raises_is_cancelled_and_made_known(
     assert dropped == [BOOM]
 
 
-def test_an_upstream_that_raises_from_request_has_failed() -> None:
+async def test_an_upstream_that_raises_from_request_has_failed() -> None:
     class Raising(ManualPublisher):
         def request(self, n: int, /) -> None:
             raise BOOM
 
-    async def main() -> None:
-        publisher = Raising()
-        recorder = subscribe(publisher, identity, 1)
-        await turns()
-        assert recorder.error is BOOM
-        assert publisher.cancels == 1
-
-    asyncio.run(main())
+    publisher = Raising()
+    recorder = subscribe(publisher, identity, 1)
+    await turns()
+    assert recorder.error is BOOM
+    assert publisher.cancels == 1
 
 
 def test_an_upstream_that_raises_from_subscribe_has_failed_after_on_subscribe() -> None:
@@ -972,43 +928,37 @@ def test_after_cancel_no_function_is_called() -> None:
     assert not ended.is_set()
 
 
-def test_cancel_from_within_the_function_starts_no_other_call() -> None:
-    async def main() -> None:
-        called: list[int] = []
-        publisher = ManualPublisher()
-        recorder = Recorder(request=10)
+async def test_cancel_from_within_the_function_starts_no_other_call() -> None:
+    called: list[int] = []
+    publisher = ManualPublisher()
+    recorder = Recorder(request=10)
 
-        async def call(x: int) -> int:
-            called.append(x)
-            recorder.subscription.cancel()
-            return x
+    async def call(x: int) -> int:
+        called.append(x)
+        recorder.subscription.cancel()
+        return x
 
-        MapAsync(call).attach(publisher).subscribe(recorder)
-        await turns()
-        for n in range(5):
-            publisher.subscriber.on_next(n)
-        await turns()
-        assert called == [0]
-        assert recorder.elements == []
-        assert publisher.cancels == 1
-
-    asyncio.run(main())
+    MapAsync(call).attach(publisher).subscribe(recorder)
+    await turns()
+    for n in range(5):
+        publisher.subscriber.on_next(n)
+    await turns()
+    assert called == [0]
+    assert recorder.elements == []
+    assert publisher.cancels == 1
 
 
-def test_cancel_from_within_on_next_delivers_nothing_more() -> None:
-    async def main() -> None:
-        publisher = ManualPublisher()
-        recorder = Recorder(request=10, on_next=lambda r, _x: r.subscription.cancel())
-        MapAsync(identity).attach(publisher).subscribe(recorder)
-        await turns()
-        for n in range(5):
-            publisher.subscriber.on_next(n)
-        await turns()
-        assert recorder.elements == [0]
-        assert recorder.terminal is None
-        assert publisher.cancels == 1
-
-    asyncio.run(main())
+async def test_cancel_from_within_on_next_delivers_nothing_more() -> None:
+    publisher = ManualPublisher()
+    recorder = Recorder(request=10, on_next=lambda r, _x: r.subscription.cancel())
+    MapAsync(identity).attach(publisher).subscribe(recorder)
+    await turns()
+    for n in range(5):
+        publisher.subscriber.on_next(n)
+    await turns()
+    assert recorder.elements == [0]
+    assert recorder.terminal is None
+    assert publisher.cancels == 1
 
 
 def test_many_threads_cancel_once() -> None:
@@ -1055,26 +1005,23 @@ def test_cancelled_calls_end_in_their_own_time_and_keep_no_subscriber(
 
 
 @pytest.mark.parametrize("how", ["complete", "cancel", "error"])
-def test_after_the_end_no_task_is_left_on_the_loop(how: str) -> None:
-    async def main() -> None:
-        publisher = ManualPublisher()
-        gates = Gates()
-        recorder = subscribe(publisher, gates, 10)
-        await turns()
-        for n in range(3):
-            publisher.subscriber.on_next(n)
-        await turns()
-        if how == "complete":
-            gates.finish(0, 1, 2)
-            publisher.subscriber.on_complete()
-        elif how == "cancel":
-            recorder.subscription.cancel()
-        else:
-            gates.fail(1, BOOM)
-        await turns()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(main())
+async def test_after_the_end_no_task_is_left_on_the_loop(how: str) -> None:
+    publisher = ManualPublisher()
+    gates = Gates()
+    recorder = subscribe(publisher, gates, 10)
+    await turns()
+    for n in range(3):
+        publisher.subscriber.on_next(n)
+    await turns()
+    if how == "complete":
+        gates.finish(0, 1, 2)
+        publisher.subscriber.on_complete()
+    elif how == "cancel":
+        recorder.subscription.cancel()
+    else:
+        gates.fail(1, BOOM)
+    await turns()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 # -- the rules -------------------------------------------------------------------------------------

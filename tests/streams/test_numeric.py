@@ -296,28 +296,22 @@ def test_the_result_has_no_room_to_spare_and_grows_by_doubling() -> None:
     assert max(grown) <= 2 * 102_400
 
 
-def test_to_numpy_refuses_to_block_a_loop() -> None:
-    async def main() -> None:
-        with pytest.raises(RuntimeError, match="to_numpy_async"):
-            rsf.range_(3).to_numpy()
-        with pytest.raises(RuntimeError, match="to_arrow_async"):
-            rsf.empty().to_arrow()
-        assert (await rsf.range_(3).to_numpy_async(dtype="i2")).dtype == np.dtype("i2")
-
-    asyncio.run(main())
+async def test_to_numpy_refuses_to_block_a_loop() -> None:
+    with pytest.raises(RuntimeError, match="to_numpy_async"):
+        rsf.range_(3).to_numpy()
+    with pytest.raises(RuntimeError, match="to_arrow_async"):
+        rsf.empty().to_arrow()
+    assert (await rsf.range_(3).to_numpy_async(dtype="i2")).dtype == np.dtype("i2")
 
 
-def test_a_cancelled_to_numpy_async_cancels_upstream() -> None:
-    async def main() -> None:
-        publisher = ManualPublisher()
-        task = asyncio.ensure_future(rsf.from_publisher(publisher).to_numpy_async())
-        await asyncio.to_thread(publisher.wait_requested, 1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert publisher.cancels == 1
-
-    asyncio.run(main())
+async def test_a_cancelled_to_numpy_async_cancels_upstream() -> None:
+    publisher = ManualPublisher()
+    task = asyncio.ensure_future(rsf.from_publisher(publisher).to_numpy_async())
+    await asyncio.to_thread(publisher.wait_requested, 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert publisher.cancels == 1
 
 
 # -- Arrow ----------------------------------------------------------------------------------------
@@ -838,44 +832,41 @@ def test_the_figures_of_unbatch() -> None:
     assert later.waited_for_upstream == figures.waited_for_upstream
 
 
-def test_the_figures_of_map_async() -> None:
-    async def main() -> None:
-        release = asyncio.Event()
+async def test_the_figures_of_map_async() -> None:
+    release = asyncio.Event()
 
-        async def call(n: int) -> int:
-            await release.wait()
-            return n + 1
+    async def call(n: int) -> int:
+        await release.wait()
+        return n + 1
 
-        publisher, recorder = ManualPublisher(), Recorder()
-        stream: rsf.Stream[int] = rsf.from_publisher(publisher)
-        stream.map_async(call, concurrency=2, prefetch=6).subscribe(recorder)
+    publisher, recorder = ManualPublisher(), Recorder()
+    stream: rsf.Stream[int] = rsf.from_publisher(publisher)
+    stream.map_async(call, concurrency=2, prefetch=6).subscribe(recorder)
 
-        async def until(condition: Callable[[], bool]) -> None:
-            async with asyncio.timeout(20):
-                while not condition():  # noqa: ASYNC110 - figures tell nobody that they change
-                    await asyncio.sleep(0)
+    async def until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():  # noqa: ASYNC110 - figures tell nobody that they change
+                await asyncio.sleep(0)
 
-        def metrics() -> rsf.BoundaryMetrics:
-            (mine,) = rsf.metrics_of(recorder.subscription)
-            return mine
+    def metrics() -> rsf.BoundaryMetrics:
+        (mine,) = rsf.metrics_of(recorder.subscription)
+        return mine
 
-        assert (metrics().held, metrics().max_held, metrics().demand) == (0, 6, 0)
-        recorder.subscription.request(3)
-        await until(lambda: publisher.requested == 6)
-        await until(lambda: metrics().waited_for_upstream > 0)
-        for n in range(5):
-            publisher.subscriber.on_next(n)
-        await until(lambda: metrics().held == 5)
-        assert metrics().demand == 3
-        assert "at most 2 calls at once and 6 elements in flight" in metrics().name
-        release.set()
-        await until(lambda: len(recorder.elements) == 3)
-        await until(lambda: metrics().waited_for_demand > 0)
-        assert (metrics().held, metrics().demand) == (2, 0)
-        recorder.subscription.cancel()
-        await until(lambda: rsf.metrics_of(recorder.subscription) == ())
-
-    asyncio.run(main())
+    assert (metrics().held, metrics().max_held, metrics().demand) == (0, 6, 0)
+    recorder.subscription.request(3)
+    await until(lambda: publisher.requested == 6)
+    await until(lambda: metrics().waited_for_upstream > 0)
+    for n in range(5):
+        publisher.subscriber.on_next(n)
+    await until(lambda: metrics().held == 5)
+    assert metrics().demand == 3
+    assert "at most 2 calls at once and 6 elements in flight" in metrics().name
+    release.set()
+    await until(lambda: len(recorder.elements) == 3)
+    await until(lambda: metrics().waited_for_demand > 0)
+    assert (metrics().held, metrics().demand) == (2, 0)
+    recorder.subscription.cancel()
+    await until(lambda: rsf.metrics_of(recorder.subscription) == ())
 
 
 def test_figures_of_a_whole_stream_come_in_order() -> None:

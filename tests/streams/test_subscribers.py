@@ -467,15 +467,12 @@ def test_async_fails_where_more_comes_than_was_asked_for(dropped: list[BaseExcep
     dropped.clear()
 
 
-def test_async_can_be_awaited() -> None:
-    async def main() -> list[int]:
-        seen: list[int] = []
-        subscriber = AsyncSubscriber(seen.append, asyncio.get_running_loop(), prefetch=4)
-        rf.range_(20).subscribe(subscriber)
-        await subscriber.run
-        return seen
-
-    assert asyncio.run(main()) == list(range(20))
+async def test_async_can_be_awaited() -> None:
+    seen: list[int] = []
+    subscriber = AsyncSubscriber(seen.append, asyncio.get_running_loop(), prefetch=4)
+    rf.range_(20).subscribe(subscriber)
+    await subscriber.run
+    assert seen == list(range(20))
 
 
 def test_async_cancels_while_its_function_runs() -> None:
