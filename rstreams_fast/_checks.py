@@ -15,6 +15,7 @@ __all__ = [
     "check_capacity",
     "check_count",
     "check_plain",
+    "check_sync",
     "check_timeout",
     "describe_callable",
     "safe_repr",
@@ -105,3 +106,8 @@ def check_plain(what: str, fn: object, hint: str = "") -> None:
                 f"{what} must be a plain function, not an async generator function, of which "
                 "from_async_iterable makes a stream"
             )
+
+
+def check_sync(operator: str, name: str, fn: object, hint: str = "") -> None:
+    """The same for the argument ``name`` of an operator."""
+    check_plain(f"{operator}({name}): {name}", fn, hint)

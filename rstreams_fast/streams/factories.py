@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
-from rstreams_fast._checks import safe_repr
+from rstreams_fast._checks import check_sync, safe_repr
 from rstreams_fast.api import Publisher
 from rstreams_fast.errors import NoneSignalError
 from rstreams_fast.streams.engine.assembly import Foreign
@@ -21,7 +21,7 @@ from rstreams_fast.streams.sources.create import Emitter, create_source
 from rstreams_fast.streams.sources.interval import interval_source
 from rstreams_fast.streams.sources.iterable import CallOnce, IterableSource
 from rstreams_fast.streams.sources.numpy import array_source
-from rstreams_fast.streams.stream import Stream, check_sync
+from rstreams_fast.streams.stream import Stream
 
 if TYPE_CHECKING:
     import asyncio

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from rstreams_fast._checks import describe_callable
+from rstreams_fast._checks import check_sync, describe_callable
 from rstreams_fast.api import OnNext, Processor, Subscriber, Subscription
 from rstreams_fast.core import Emission, SignalSerializer
 from rstreams_fast.errors import (
@@ -23,7 +23,7 @@ from rstreams_fast.streams.engine.drain import NotPicklable, cancel_silently, re
 from rstreams_fast.streams.engine.push import PushSubscription
 from rstreams_fast.streams.engine.stages import Stages
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
-from rstreams_fast.streams.stream import Stream, check_sync
+from rstreams_fast.streams.stream import Stream
 
 __all__ = ["SerializedProcessor", "processor"]
 

@@ -1,0 +1,225 @@
+"""The operators of ``Stream`` that leave its elements as they are, and say how they travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
+
+from rstreams_fast._checks import check_sync
+from rstreams_fast.api import UNBOUNDED, Subscription
+from rstreams_fast.streams.engine.assembly import Stage
+from rstreams_fast.streams.engine.async_boundary import AsyncBoundary
+from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER, PREFETCH
+from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary
+from rstreams_fast.streams.engine.pipeline import Pipeline
+from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions
+from rstreams_fast.streams.operators.peek import Peek
+from rstreams_fast.streams.operators.replay import Replay, ReplayBounds
+from rstreams_fast.streams.operators.retry import Retry
+from rstreams_fast.streams.operators.subscribe_on import SubscribeOn
+from rstreams_fast.streams.operators.timeout import Timeout
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Executor
+
+    from rstreams_fast.runtime.timers import Timer
+
+__all__ = ["StreamFlow"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class StreamFlow(Pipeline[T_co]):
+    """Recovery by repeating, time, observers, threads, sharing: of elements of the same type."""
+
+    __slots__ = ()
+
+    # -- recovery and time -------------------------------------------------------------------------
+
+    def retry(
+        self,
+        times: int = UNBOUNDED,
+        *,
+        when: Callable[[Exception], object] | None = None,
+        delay: float | Callable[[int], float] | None = None,
+        timer: Timer | None = None,
+    ) -> Self:
+        """Subscribe to what is above this again when it has failed, up to ``times`` times.
+
+        ``retry(3)`` subscribes up to three times more after the first, as ``spark.Retry(3)`` calls.
+        What had come before is not taken back: a source that starts anew repeats it. Elements that
+        were asked for and have not come are asked for again. The error after the last retry is
+        passed on, and so is one that ``when(error)`` is false for, or that is no ``Exception``. A
+        source that can be read once only gives nothing to retry: the stream then ends with the
+        error that was to be made good, and a note on it.
+
+        ``delay``: seconds before each retry, or a function that gives them for the number of the
+        retry, 1 for the first. Then a worker of one's own subscribes, at the time of ``timer``
+        (``None``: that of this process), and elements that nobody asks for elsewhere come on it.
+        What ``when`` or ``delay`` raises ends the stream, with the error as its ``__context__``.
+        """
+        if when is not None:
+            check_sync("retry", "when", when)
+        return self.with_part(Retry(times, when, delay, timer))
+
+    def timeout(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
+        """Fail with a ``TimeoutError`` when an element that was asked for does not come in time.
+
+        It must come within ``seconds`` of the request, or of the element before it if that was
+        delivered later; or the end must. While nobody asks, or is at work on an element, the clock
+        stands still. Upstream is cancelled then. The error is signalled on a worker of one's own,
+        at the time of ``timer`` (``None``: that of this process).
+        """
+        return self.with_part(Timeout(seconds, timer))
+
+    # -- observers -------------------------------------------------------------------------------
+
+    def do_on_subscribe(self, fn: Callable[[Subscription], object], /) -> Self:
+        """Call ``fn(subscription)`` before ``on_subscribe`` is passed on. See ``do_on_next``."""
+        return self._observe("on_subscribe", fn)
+
+    def do_on_next(self, fn: Callable[[T_co], object], /) -> Self:
+        """Call ``fn(element)`` before each element is passed on.
+
+        What an observer returns does not matter, and what it raises goes to ``sys.unraisablehook``.
+        """
+        check_sync("do_on_next", "fn", fn)
+        return self.with_part(Stage(("do_on_next", fn)))
+
+    def do_on_error(self, fn: Callable[[BaseException], object], /) -> Self:
+        """Call ``fn(error)`` before ``on_error`` is passed on. See ``do_on_next``."""
+        return self._observe("on_error", fn)
+
+    def do_on_complete(self, fn: Callable[[], object], /) -> Self:
+        """Call ``fn()`` before ``on_complete`` is passed on. See ``do_on_next``."""
+        return self._observe("on_complete", fn)
+
+    def do_on_request(self, fn: Callable[[int], object], /) -> Self:
+        """Call ``fn(n)`` before each ``request(n)`` from below is passed on. See ``do_on_next``."""
+        return self._observe("on_request", fn)
+
+    def do_on_cancel(self, fn: Callable[[], object], /) -> Self:
+        """Call ``fn()`` before the first ``cancel()`` from below is passed on. See
+        ``do_on_next``.
+        """
+        return self._observe("on_cancel", fn)
+
+    # -- boundaries ------------------------------------------------------------------------------
+
+    def publish_on(
+        self,
+        executor: Executor | asyncio.AbstractEventLoop | str | None = None,
+        *,
+        prefetch: int = PREFETCH,
+        max_bytes: int | None = None,
+        weigher: Callable[[T_co], int] | None = None,
+        delay_error: bool = False,
+    ) -> Self:
+        """Run what is below this on ``executor``, behind a bounded buffer (§2.2).
+
+        ``executor``: a thread-based ``concurrent.futures.Executor``, an asyncio event loop,
+        ``"caller"``, or ``None`` for a worker thread that lives as long as the subscription. At
+        most ``prefetch`` elements are asked for, in the buffer, or being delivered, together; more
+        are asked for when three quarters are consumed. ``request``, ``cancel`` and ``subscribe``
+        return at once: upstream is asked from the executor.
+
+        ``max_bytes`` bounds the bytes held too, as ``weigher(element)`` counts them. As an
+        element's weight is not known before it has come, elements are then asked for one by one,
+        while fewer than ``max_bytes`` are held: the bound is ``max_bytes`` plus one element. A
+        single element larger than ``max_bytes`` passes.
+
+        An error overtakes the elements in the buffer, unless ``delay_error``. An executor that
+        refuses the work cancels upstream and is signalled by ``on_error``.
+        """
+        return self.with_part(AsyncBoundary(executor, prefetch, max_bytes, weigher, delay_error))
+
+    def subscribe_on(
+        self,
+        executor: Executor | asyncio.AbstractEventLoop | str | None = None,
+    ) -> Self:
+        """Subscribe to what is above this, and ask it for elements, on ``executor`` (see
+        ``publish_on``).
+
+        ``subscribe`` and ``request`` return at once, and a synchronous source works there. Only
+        the one closest to the source matters.
+        """
+        return self.with_part(SubscribeOn(executor))
+
+    def on_overflow(
+        self,
+        strategy: Overflow,
+        /,
+        *,
+        capacity: int | None = None,
+        on_drop: Callable[[T_co], object] | None = None,
+    ) -> Self:
+        """Ask upstream for everything at once; hold what comes before it is asked for, and do with
+        what finds no room as ``strategy`` says.
+
+        At most ``capacity`` elements are held: 1024, or, for ``Overflow.LATEST``, 1. What is
+        dropped is counted (see ``metrics_of``), and ``on_drop(element)`` is called, on the thread
+        that upstream signals on; what that raises goes to ``sys.unraisablehook``. The end, an error
+        too, comes after what is held. A source that is an iterator is run through within
+        ``subscribe``: give it a thread, by ``subscribe_on``, if that takes long.
+        """
+        return self.with_part(OverflowBoundary(strategy, capacity, on_drop))
+
+    # -- sharing ---------------------------------------------------------------------------------
+
+    def multicast(
+        self,
+        *,
+        buffer_size: int = MULTICAST_BUFFER,
+        slow: Literal["gate", "drop"] = "gate",
+        min_subscribers: int = 1,
+        on_last_cancel: Literal["shut_down", "keep", "restart"] = "shut_down",
+        delay_error: bool = False,
+    ) -> Self:
+        """One subscription to what is above this, shared by all who subscribe below it.
+
+        All get the same elements, and may be ahead of each other by at most ``buffer_size``. One
+        that comes late starts at the oldest element that is still held for another. The source is
+        subscribed to when there are ``min_subscribers``.
+
+        ``slow="gate"``: the source is not asked while the slowest lags by ``buffer_size``;
+        ``"drop"``: the fastest sets the pace, and who lags by more gets a ``BufferOverflowError``.
+        ``on_last_cancel``: when the last has cancelled, ``"shut_down"`` cancels the source, and who
+        comes later gets a ``ShutDownError``; ``"keep"`` leaves it waiting, unasked, for the next;
+        ``"restart"`` cancels it and subscribes to it anew for the next, also after its end. See
+        :class:`MulticastProcessor` for the rest.
+        """
+        options = MulticastOptions(buffer_size, slow, delay_error)
+        return self.with_part(Multicast(options, min_subscribers, on_last_cancel))
+
+    def share(self, *, buffer_size: int = MULTICAST_BUFFER) -> Self:
+        """``multicast`` that begins with the first subscriber, and anew after the last has left."""
+        return self.multicast(buffer_size=buffer_size, on_last_cancel="restart")
+
+    def replay(
+        self,
+        *,
+        count: int | None = None,
+        max_bytes: int | None = None,
+        weigher: Callable[[T_co], int] | None = None,
+        seconds: float | None = None,
+        buffer_size: int = MULTICAST_BUFFER,
+        slow: Literal["gate", "drop"] = "gate",
+        min_subscribers: int = 1,
+        on_last_cancel: Literal["keep", "shut_down", "restart"] = "keep",
+        delay_error: bool = False,
+        timer: Timer | None = None,
+    ) -> Self:
+        """``multicast`` that keeps elements for subscribers who come late, also after the end.
+
+        Kept are the last ``count`` elements, as many of the last as weigh at most ``max_bytes``
+        together, by ``weigher(element)``, and those of the last ``seconds``: whichever is fewest.
+        At least one must be given. See :class:`ReplayProcessor` for the rest.
+        """
+        bounds = ReplayBounds(count, max_bytes, weigher, seconds, timer)
+        options = MulticastOptions(buffer_size, slow, delay_error)
+        return self.with_part(Replay(bounds, options, min_subscribers, on_last_cancel))
+
+    def _observe(self, signal: str, fn: Callable[..., object]) -> Self:
+        check_sync(f"do_{signal}", "fn", fn)
+        return self.with_part(Peek(signal, fn))
