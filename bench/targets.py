@@ -126,6 +126,7 @@ _DEMAND = "DemandCounter from C"
 _SERIAL = "serializer"
 _SUBSCRIBE = "subscribe, five stages"
 _SHARING = "one source, two subscribers"
+_COMBINING = "several publishers, one subscriber"
 
 TARGETS = [
     Target(
@@ -297,6 +298,18 @@ TARGETS = [
         "<=",
         500,
         lambda r: r.of("multicast-threads", "ours"),
+        "ns",
+    ),
+    _at_least(_COMBINING, "merge: RxPY / ours", 3, "merge", "RxPY 6.1", "ours"),
+    _at_least(_COMBINING, "zip_: RxPY / ours", 20, "zip", "RxPY 6.1", "ours"),
+    _at_least(_COMBINING, "flat_map: RxPY / ours", 12, "flat_map", "RxPY 6.1", "ours"),
+    _at_least(_COMBINING, "concat_map: RxPY / ours", 8, "concat_map", "RxPY 6.1", "ours"),
+    Target(
+        _COMBINING,
+        "merge of two threads",
+        "<=",
+        250,
+        lambda r: r.of("merge-threads", "ours"),
         "ns",
     ),
     Target(_SUBSCRIBE, "time", "<=", 5, lambda r: r.of("subscribe", "ours") / 1e3, "us"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench.groups.combining import COMBINING
 from bench.groups.handover import HANDOVER
 from bench.groups.native import NATIVE
 from bench.groups.python import PYTHON
@@ -12,4 +13,4 @@ from bench.measure import Group
 
 __all__ = ["GROUPS"]
 
-GROUPS: list[Group] = [*STREAMS, *SHARING, *HANDOVER, *PYTHON, *RECORDS, *NATIVE]
+GROUPS: list[Group] = [*STREAMS, *SHARING, *COMBINING, *HANDOVER, *PYTHON, *RECORDS, *NATIVE]

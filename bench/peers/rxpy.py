@@ -87,6 +87,27 @@ def _share(shared: Any, one: Sink, other: Sink) -> None:
     other.wait()
 
 
+def merge(n: int, sink: Sink) -> None:
+    _subscribe(
+        reactivex.merge(*map(reactivex.from_iterable, (range(n // 2), range(n // 2, n)))), sink
+    )
+
+
+def zipped(n: int, sink: Sink) -> None:
+    _subscribe(reactivex.zip(*(reactivex.from_iterable(range(n)) for _ in range(2))), sink)
+
+
+def stream_of_one(operator: str, n: int, sink: Sink) -> None:
+    """``flat_map`` or ``concat_map``."""
+    mapping: Any = getattr(operators, operator)
+    _subscribe(reactivex.from_iterable(range(n)).pipe(mapping(reactivex.just)), sink)
+
+
+def _subscribe(observable: Any, sink: Sink) -> None:
+    observable.subscribe(sink.on_next, sink.on_error, sink.on_complete)
+    sink.wait()
+
+
 def five_stages(
     source: reactivex.Observable[int], map_: Callable[[int], int], keep: Callable[[int], bool]
 ) -> reactivex.Observable[int]:
