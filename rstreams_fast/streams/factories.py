@@ -73,7 +73,7 @@ def from_iterable(iterable: Iterable[T], /) -> Stream[T]:
     if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
         hint = "; use from_async_iterable" if hasattr(iterable, "__aiter__") else ""
         raise TypeError(f"iterable must be iterable, got {type(iterable).__name__}{hint}")
-    return Stream(IterableSource(iterable, f"from_iterable({type(iterable).__name__})"))
+    return Stream(IterableSource(iterable))
 
 
 def from_async_iterable(

@@ -97,21 +97,21 @@ class SubscriptionArbiter(FanIn):
     # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        if self._over:
+        changed = self._over
+        if changed:
             self._change_over()
-            return True
         publisher = self._publisher
         if publisher is not None:  # else nothing is written: one may come at this very moment
             self._publisher = None
             self._current = self._subscribe_to(publisher)
-            return True
+            changed = True
         current, n = self._current, self._pending.value
         if n <= 0 or current is None or not self._attached:
-            return False
+            return changed
         if n < UNBOUNDED:
             self._pending.fulfil(n)
         elif current.asked >= UNBOUNDED:
-            return False
+            return changed
         current.ask(n)
         return True
 

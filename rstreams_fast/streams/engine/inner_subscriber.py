@@ -264,10 +264,11 @@ class _InnerSequence(Inner):
         iterator = self._iterator
         while n > 0 and (owner := self.owner) is not None:
             burst: list[Any] = []
+            most = min(n, BURST)
             try:
                 # Where an element fails, those before it are kept.
-                burst.extend(islice(iterator, min(n, BURST)))
-                self._ended = at_end(iterator)
+                burst.extend(islice(iterator, most))
+                self._ended = len(burst) < most or at_end(iterator)
             except Exception as raised:
                 self._give(owner, burst)
                 self._end(raised)
@@ -278,7 +279,7 @@ class _InnerSequence(Inner):
                 self._end(NoneSignalError("§2.13: the source produced None"))
                 return
             n -= len(burst)
-            if self._ended or not burst:
+            if self._ended:
                 self._close()
                 self.came += len(burst)
                 owner._inner_burst(self, burst, True)

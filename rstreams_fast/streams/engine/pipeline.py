@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import MISSING
@@ -18,6 +18,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 #: Each part beside those before it: an operator on a long stream copies none of them.
 _Parts = tuple[()] | tuple["_Parts", Part]
+_NO_STAGES: Final = Stages()
 
 
 class Pipeline(Publisher[T_co]):
@@ -84,6 +85,8 @@ def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
     source = pipeline.source
     if isinstance(source, Foreign) or not source.is_sequence:
         return None
+    if not pipeline._parts:
+        return source, _NO_STAGES
     stages = []
     for part in pipeline.parts:
         if not isinstance(part, Stage) or (part.op[0] == "scan" and part.op[2] is not MISSING):

@@ -63,7 +63,7 @@ class Stages:
     @property
     def takes_nothing(self) -> bool:
         """Whether the first stages end the stream before its source is even opened."""
-        return any(stage[0] == "take" and stage[1] == 0 for stage in self.stages)
+        return bool(self.stages) and any(op[0] == "take" and op[1] == 0 for op in self.stages)
 
     @property
     def drops(self) -> bool:

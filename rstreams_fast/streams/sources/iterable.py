@@ -20,11 +20,12 @@ _SEQUENCES: Final = frozenset({range, list, tuple, str, bytes})
 class IterableSource:
     """Any iterable. A one-shot iterator can be opened once."""
 
-    def __init__(self, iterable: Iterable[Any], name: str) -> None:
+    def __init__(self, iterable: Iterable[Any], name: str | None = None) -> None:
         self._iterable = iterable
         self._name = name
         self.is_sequence = type(iterable) in _SEQUENCES
-        self._used = threading.Lock()  # taken by the first who opens a one-shot iterator
+        if not self.is_sequence:
+            self._used = threading.Lock()  # taken by the first who opens a one-shot iterator
 
     def open(self) -> Iterator[Any]:
         iterator = iter(self._iterable)
@@ -36,7 +37,7 @@ class IterableSource:
         return iterator
 
     def describe(self) -> str:
-        return self._name
+        return self._name or f"from_iterable({type(self._iterable).__name__})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self._iterable, self._name))
