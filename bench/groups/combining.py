@@ -150,7 +150,7 @@ COMBINING = [
         [
             _zipping("ours", "ours", 50_000, _zip),
             _zipping("the same calls in a loop", "floor", 100_000, _zip_loop),
-            _zipping("RxPY 6.1", "peer", 5_000, rxpy.zipped),
+            _zipping("RxPY 6.1", "peer", 50_000, rxpy.zipped),
         ],
     ),
     _mapped("flat_map"),
