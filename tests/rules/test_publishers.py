@@ -11,7 +11,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE, run_threads
-from tests.rules.probes import Recorder
+from tests.rules.probes import Recorder, subscribed
 
 Make = Callable[[int], Any]
 
@@ -89,8 +89,7 @@ def make_sync(request: pytest.FixtureRequest) -> Make:
 
 
 def started(publisher: Any, **options: Any) -> Recorder:
-    recorder = Recorder(**options)
-    publisher.subscribe(recorder)
+    recorder = subscribed(publisher, **options)
     recorder.wait_subscribed()
     return recorder
 

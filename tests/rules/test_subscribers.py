@@ -10,7 +10,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE, run_threads
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 
 async def _identity(x: Any) -> Any:
@@ -92,8 +92,7 @@ def test_spec207_requests_are_made_serially(kind: str) -> None:
         "unbatch": lambda s: s.map(lambda x: [x, x]).unbatch(),
     }
     source = _OverlapDetector()
-    recorder = Recorder()
-    build[kind](rsf.from_publisher(source)).subscribe(recorder)
+    recorder = subscribed(build[kind](rsf.from_publisher(source)))
     recorder.wait_subscribed()
 
     def ask() -> None:

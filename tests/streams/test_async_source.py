@@ -15,7 +15,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.streams.sources.async_iterable import AsyncIterableSource
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_gone
-from tests.rules.probes import Recorder
+from tests.rules.probes import Recorder, subscribed
 
 BOOM = RuntimeError("boom")
 
@@ -124,8 +124,7 @@ def test_an_iterator_serves_one_and_the_next_gets_a_runtime_error(
     assert stream.to_list() == [0, 1, 2, 3, 4]
     with pytest.raises(rsf.AlreadySubscribedError, match="function"):
         stream.to_list()
-    recorder = Recorder(request=1)
-    stream.subscribe(recorder)
+    recorder = subscribed(stream, 1)
     assert [name for name, *_ in recorder.signals] == ["on_subscribe", "on_error"]
 
 
@@ -513,8 +512,7 @@ def test_a_subscriber_that_raises_is_cancelled_and_made_known(
 
     async def main() -> None:
         source = Source()
-        recorder = Recorder(request=9, on_next=fail)
-        AsyncIterableSource(source).subscribe(recorder)
+        recorder = subscribed(AsyncIterableSource(source), 9, on_next=fail)
         await turns()
         assert recorder.elements == [0]
         assert recorder.terminal is None
@@ -581,8 +579,7 @@ async def test_spec313_the_subscriber_and_elements_are_forgotten(how: str) -> No
         if how == "cancel":
             await asyncio.Event().wait()
 
-    recorder = Recorder(request=9, on_next=lambda r, _x: r.signals.pop())
-    AsyncIterableSource(source).subscribe(recorder)
+    recorder = subscribed(AsyncIterableSource(source), 9, on_next=lambda r, _x: r.signals.pop())
     await turns()
     subscription = recorder.subscription
     if how == "cancel":

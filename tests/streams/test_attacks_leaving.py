@@ -12,7 +12,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE
-from tests.rules.probes import Recorder
+from tests.rules.probes import Recorder, subscribed
 
 
 class Leaving(BaseException):
@@ -48,8 +48,7 @@ BUILDS: dict[str, Callable[[], rsf.Stream[Any]]] = {
 def test_downstream_learns_what_left_through_another_thread(
     build: Callable[[], rsf.Stream[Any]],
 ) -> None:
-    recorder = Recorder(request=rsf.UNBOUNDED)
-    build().publish_on().subscribe(recorder)
+    recorder = subscribed(build().publish_on(), rsf.UNBOUNDED)
     recorder.wait_terminal()
     assert isinstance(recorder.error, Leaving)
     for thread in threading.enumerate():  # what it says when it ends belongs to this test
@@ -66,8 +65,7 @@ def test_a_late_error_is_none_for_whom_the_elements_before_it_are_enough() -> No
         raise ValueError("late")
 
     stream = rsf.from_iterable(source()).publish_on(delay_error=True)
-    recorder = Recorder()
-    stream.take_while(lambda x: x < 3).subscribe(recorder)
+    recorder = subscribed(stream.take_while(lambda x: x < 3))
     assert failed.wait(DEADLINE)
     recorder.subscription.request(9)
     recorder.wait_terminal()
@@ -86,8 +84,7 @@ class Steps:
 
 
 def test_a_request_is_looked_at_once() -> None:
-    recorder = Recorder()
-    rsf.from_publisher(Foreign()).subscribe(recorder)
+    recorder = subscribed(rsf.from_publisher(Foreign()))
     recorder.subscription.request(Steps(3))
     assert recorder.elements == [0, 1, 2]
 

@@ -14,7 +14,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.streams.engine.fan_in import FanIn
 from tests.helpers import start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder, send
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
 
@@ -129,8 +129,7 @@ def test_a_subscriber_that_raises_at_any_element_sees_no_other(name: str, at: in
 @pytest.mark.parametrize("bad", [0, -1, True, "1", 1.5])
 def test_a_bad_request_is_an_error_that_ends_the_sources(name: str, bad: Any) -> None:
     sources = Sources()
-    recorder = Recorder(request=2)
-    COMBINED[name][1](sources).subscribe(recorder)
+    recorder = subscribed(COMBINED[name][1](sources), 2)
     recorder.subscription.request(bad)
     assert isinstance(recorder.error, ValueError | TypeError)
     assert "§3.9" in str(recorder.error)

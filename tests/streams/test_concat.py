@@ -143,8 +143,7 @@ def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:
 
 def test_demand_from_threads_is_neither_lost_nor_doubled_at_the_change() -> None:
     count, each = 60, 10
-    recorder = Recorder()
-    rsf.concat(*(rsf.range_(each).subscribe_on() for _ in range(count))).subscribe(recorder)
+    recorder = subscribed(rsf.concat(*(rsf.range_(each).subscribe_on() for _ in range(count))))
 
     def ask() -> None:
         for _ in range(count * each // 5):

@@ -16,7 +16,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import Emitter, Overflow
 from tests.helpers import Counted, run_threads, start_thread
-from tests.rules.probes import Recorder
+from tests.rules.probes import Recorder, subscribed
 
 
 def emitter_and(recorder: Recorder, **options: Any) -> Emitter[Any]:
@@ -42,8 +42,7 @@ def test_it_is_called_for_each_subscriber_after_on_subscribe() -> None:
     assert calls == []
     assert stream.to_list() == [10, 11, 12]
     assert stream.map(lambda n: n + 1).to_list() == [21, 22, 23]
-    recorder = Recorder()
-    stream.subscribe(recorder)
+    recorder = subscribed(stream)
     assert recorder.signals == [("on_subscribe",)]
     recorder.subscription.request(2)
     assert recorder.elements == [30, 31]
@@ -59,8 +58,7 @@ def test_what_it_raises_ends_the_stream_after_what_was_sent() -> None:
         emitter.next(1)
         raise error
 
-    recorder = Recorder()
-    rsf.create(send).subscribe(recorder)
+    recorder = subscribed(rsf.create(send))
     assert recorder.terminal is None
     recorder.subscription.request(1)
     assert recorder.elements == [1]
@@ -327,8 +325,7 @@ def test_an_error_of_the_function_keeps_no_subscriber() -> None:
     def send(emitter: Emitter[int]) -> None:
         raise ValueError("as it should")
 
-    recorder = Recorder()
-    rsf.create(send).subscribe(recorder)
+    recorder = subscribed(rsf.create(send))
     assert recorder.error is not None
     traceback, frames = recorder.error.__traceback__, 0
     while traceback is not None:

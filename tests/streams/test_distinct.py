@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 from tests.streams.test_operators import SOURCES
 
 ROWS: list[list[int]] = [[], [7], [1, 1, 1], [1, 1, 2, 2, 1, 3, 3], [1, 2, 3]]
@@ -39,11 +39,9 @@ def test_on_every_kind_of_source_what_is_dropped_is_asked_for_again(
 
 def test_demand_is_kept_and_nothing_is_asked_for_in_vain() -> None:
     upstream = ManualPublisher()
-    recorder = Recorder(request=2)
-    rsf.from_publisher(upstream).distinct_until_changed().subscribe(recorder)
+    recorder = subscribed(rsf.from_publisher(upstream).distinct_until_changed(), 2)
     assert upstream.requested == 2
-    upstream.subscriber.on_next(5)
-    upstream.subscriber.on_next(5)
+    send(upstream, 5, 5)
     assert recorder.elements == [5]
     assert upstream.requested == 3  # in place of the one that was dropped
     upstream.subscriber.on_next(6)
@@ -100,8 +98,7 @@ def test_the_same_object_is_equal_without_being_compared() -> None:
 
 
 def test_a_comparison_that_raises_ends_the_stream_and_names_the_stage() -> None:
-    recorder = Recorder(request=9)
-    rsf.from_iterable([Hostile(), Hostile()]).distinct_until_changed().subscribe(recorder)
+    recorder = subscribed(rsf.from_iterable([Hostile(), Hostile()]).distinct_until_changed(), 9)
     assert isinstance(recorder.error, ZeroDivisionError)
     assert "distinct_until_changed" in recorder.error.__notes__[0]
     assert len(recorder.elements) == 1
@@ -118,8 +115,7 @@ def test_a_result_of_comparing_that_is_neither_true_nor_false_ends_the_stream() 
         def __bool__(self) -> bool:
             raise ValueError("ambiguous")
 
-    recorder = Recorder(request=9)
-    rsf.from_iterable([Many(), Many()]).distinct_until_changed().subscribe(recorder)
+    recorder = subscribed(rsf.from_iterable([Many(), Many()]).distinct_until_changed(), 9)
     assert isinstance(recorder.error, ValueError)
     assert "distinct_until_changed" in recorder.error.__notes__[0]
 
@@ -146,8 +142,7 @@ class Thing:
 
 def test_after_a_cancel_it_keeps_no_element() -> None:
     upstream = ManualPublisher()
-    recorder = Recorder(request=5)
-    rsf.from_publisher(upstream).distinct_until_changed().subscribe(recorder)
+    recorder = subscribed(rsf.from_publisher(upstream).distinct_until_changed(), 5)
     thing = Thing()
     gone = weakref.ref(thing)
     upstream.subscriber.on_next(thing)

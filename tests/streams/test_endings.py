@@ -17,7 +17,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE, run_python
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 
 class Foreign:
@@ -150,8 +150,7 @@ def test_a_subscriber_that_raises_cancels_a_foreign_upstream() -> None:
 
 @pytest.mark.parametrize("kind", list(BUILDS))
 def test_a_live_subscription_refuses_to_pickle_with_a_sentence(kind: str) -> None:
-    recorder = Recorder(request=1)
-    BUILDS[kind]().subscribe(recorder)
+    recorder = subscribed(BUILDS[kind](), 1)
     with pytest.raises(TypeError, match="live and cannot be pickled"):
         pickle.dumps(recorder.subscription)
     recorder.subscription.cancel()
@@ -159,8 +158,7 @@ def test_a_live_subscription_refuses_to_pickle_with_a_sentence(kind: str) -> Non
 
 def test_a_description_can_be_pickled() -> None:
     stream = pickle.loads(pickle.dumps(rsf.range_(5).map(str).publish_on("caller").take(3)))
-    recorder = Recorder(request=9)
-    stream.subscribe(recorder)
+    recorder = subscribed(stream, 9)
     assert recorder.elements == ["0", "1", "2"]
 
 
@@ -250,8 +248,7 @@ def _check_fork(publisher: ManualPublisher, recorder: Recorder) -> None:
 
 def test_observers_see_the_signals_at_their_place() -> None:
     seen: list[Any] = []
-    recorder = Recorder()
-    (
+    recorder = subscribed(
         rsf.range_(5)
         .do_on_subscribe(lambda _s: seen.append("subscribe"))
         .do_on_request(lambda n: seen.append(("request", n)))
@@ -260,7 +257,6 @@ def test_observers_see_the_signals_at_their_place() -> None:
         .do_on_complete(lambda: seen.append("complete above"))
         .take(2)
         .do_on_complete(lambda: seen.append("complete below"))
-        .subscribe(recorder)
     )
     recorder.subscription.request(7)
     recorder.subscription.request(7)
@@ -271,13 +267,12 @@ def test_observers_see_the_signals_at_their_place() -> None:
 
 def test_do_on_error_sees_the_errors_from_above_it_only() -> None:
     seen: list[str] = []
-    recorder = Recorder(request=9)
-    (
+    subscribed(
         rsf.range_(5)
         .do_on_error(lambda e: seen.append(f"before {e!r}"))
         .map(lambda x: 1 // (x - 1))
-        .do_on_error(lambda e: seen.append(f"after {type(e).__name__}"))
-        .subscribe(recorder)
+        .do_on_error(lambda e: seen.append(f"after {type(e).__name__}")),
+        9,
     )
     assert seen == ["after ZeroDivisionError"]
 
@@ -287,8 +282,7 @@ def test_do_on_error_sees_the_errors_from_above_it_only() -> None:
 def test_after_the_end_the_figures_say_that_nothing_is_held_or_asked_for(
     kind: str, cancelled: bool
 ) -> None:
-    recorder = Recorder()
-    BUILDS[kind]().publish_on("caller").publish_on("caller").subscribe(recorder)
+    recorder = subscribed(BUILDS[kind]().publish_on("caller").publish_on("caller"))
     recorder.subscription.request(1 if cancelled else 100)
     if cancelled:
         recorder.subscription.cancel()

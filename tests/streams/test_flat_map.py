@@ -180,8 +180,7 @@ def test_no_more_publishers_run_than_it_says() -> None:
 
         return rsf.range_(n % 5).subscribe_on().do_on_subscribe(opened).do_on_complete(over)
 
-    recorder = Recorder(request=UNBOUNDED)
-    rsf.range_(60).flat_map(fn, concurrency=4).subscribe(recorder)
+    recorder = subscribed(rsf.range_(60).flat_map(fn, concurrency=4), UNBOUNDED)
     assert recorder.wait_terminal() == ("on_complete",)
     assert len(recorder.elements) == 120
     assert 1 <= most <= 4
@@ -409,11 +408,11 @@ def test_cancel_races_with_opening_publishers(no_leaked_threads: None) -> None:
                 .do_on_complete(over.add)
             )
 
-        recorder = Recorder(
-            request=UNBOUNDED,
+        recorder = subscribed(
+            rsf.range_(10**9).subscribe_on().flat_map(fn, concurrency=8),
+            UNBOUNDED,
             on_next=lambda r, _x, at=at: len(r.signals) < at or r.subscription.cancel(),
         )
-        rsf.range_(10**9).subscribe_on().flat_map(fn, concurrency=8).subscribe(recorder)
         recorder.wait_elements(at - 1)
         recorder.subscription.cancel()
         recorder.check()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import rstreams_fast as rsf
 from tests.helpers import run_threads
-from tests.rules.probes import Recorder
+from tests.rules.probes import Recorder, subscribed
 
 ROUNDS = 30
 
@@ -23,8 +23,7 @@ def test_cancelled_by_several_threads_an_observer_is_told_once() -> None:
 
 def test_requests_of_several_threads_add_up_across_a_boundary() -> None:
     for _ in range(20):
-        recorder = Recorder()
-        rsf.range_(600).publish_on(prefetch=16).map(lambda x: x + 1).subscribe(recorder)
+        recorder = subscribed(rsf.range_(600).publish_on(prefetch=16).map(lambda x: x + 1))
 
         def ask(recorder: Recorder = recorder) -> None:
             for _ in range(100):

@@ -55,11 +55,11 @@ def test_every_stage_gives_what_it_gives_alone(
     combined: str, stages: str, one_by_one: bool
 ) -> None:
     stream, expected = STAGES[stages]
-    recorder = Recorder(
-        request=1 if one_by_one else UNBOUNDED,
+    recorder = subscribed(
+        COMBINED[combined](stream),
+        1 if one_by_one else UNBOUNDED,
         on_next=lambda r, _x: one_by_one and r.subscription.request(1),
     )
-    COMBINED[combined](stream).subscribe(recorder)
     assert recorder.elements == expected
     assert recorder.terminal == ("on_complete",)
     recorder.check()

@@ -18,7 +18,7 @@ from rstreams_fast import Overflow
 from rstreams_fast.runtime.executors import WorkDroppedError
 from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import Counted, run_python, run_threads, wait_for, wait_gone, wait_until
-from tests.rules.probes import Recorder
+from tests.rules.probes import Recorder, subscribed
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -148,8 +148,7 @@ def test_clocks_share_their_threads() -> None:
 
 def test_the_clock_starts_when_it_is_asked() -> None:
     timer = ManualTimer()
-    recorder = Recorder()
-    rsf.interval(1.0, timer=timer).subscribe(recorder)
+    recorder = subscribed(rsf.interval(1.0, timer=timer))
     timer.advance(9.5)
     assert timer.pending == 0
     recorder.subscription.request(2)
@@ -274,8 +273,7 @@ def test_ticks_pile_up_within_the_bound_behind_a_slow_subscriber() -> None:
         wait_for(go_on)
 
     timer = ManualTimer()
-    recorder = Recorder(request=rsf.UNBOUNDED, on_next=wait)
-    rsf.interval(1, timer=timer, capacity=3).subscribe(recorder)
+    recorder = subscribed(rsf.interval(1, timer=timer, capacity=3), rsf.UNBOUNDED, on_next=wait)
     timer.advance(1)
     wait_for(inside)
     timer.advance(4)  # 3 are held, the next is one too many

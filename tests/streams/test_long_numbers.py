@@ -10,7 +10,7 @@ import pytest
 
 import rstreams_fast as rf
 from tests.core.conftest import BACKENDS, load
-from tests.rules.probes import Recorder
+from tests.rules.probes import subscribed
 
 HUGE = 10**5000
 BITS = re.escape(f"<an int of {HUGE.bit_length()} bits>")
@@ -68,8 +68,7 @@ def test_the_core_names_it(name: str, backend: str) -> None:
 
 @pytest.mark.parametrize("n", [HUGE, -HUGE], ids=["huge", "as huge, below 0"])
 def test_it_may_be_requested(n: int) -> None:
-    recorder = Recorder(request=n)
-    five.subscribe(recorder)
+    recorder = subscribed(five, n)
     if n > 0:
         assert recorder.elements == [0, 1, 2, 3, 4]
     else:

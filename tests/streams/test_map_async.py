@@ -18,7 +18,7 @@ from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.operators import map_async
 from rstreams_fast.streams.operators.map_async import MapAsync
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_gone
-from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send
+from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subscribed
 
 BOOM = RuntimeError("boom")
 
@@ -98,8 +98,7 @@ def test_ordered_results_keep_the_order_and_others_come_as_they_are_ready() -> N
         gates, publisher = Gates(), ManualPublisher()
         recorder = subscribe(publisher, gates, 10, concurrency=4, ordered=ordered)
         await turns()
-        for n in range(3):
-            publisher.subscriber.on_next(n)
+        send(publisher, *range(3))
         await turns()
         gates.finish(2)
         await turns()
@@ -168,8 +167,7 @@ async def test_the_prefetch_counts_calls_and_undelivered_results() -> None:
     recorder = subscribe(publisher, gates, 1, concurrency=2, prefetch=4)
     await turns()
     assert publisher.requests == [4]
-    for n in range(4):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(4))
     await turns()
     assert gates.started == [0, 1]
     gates.finish(0, 1)
@@ -237,8 +235,7 @@ async def test_a_prefetch_below_the_concurrency_bounds_the_calls() -> None:
     recorder = subscribe(publisher, gates, 10, concurrency=8, prefetch=2)
     await turns()
     assert publisher.requests == [2]
-    publisher.subscriber.on_next(0)
-    publisher.subscriber.on_next(1)
+    send(publisher, 0, 1)
     await turns()
     gates.finish(0)
     await turns()
@@ -278,8 +275,7 @@ async def test_results_wait_for_demand() -> None:
     publisher = ManualPublisher()
     recorder = subscribe(publisher, identity, 2, concurrency=4)
     await turns()
-    for n in range(5):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(5))
     await turns()
     assert recorder.elements == [0, 1]
     recorder.subscription.request(2)
@@ -321,8 +317,7 @@ async def test_more_elements_than_asked_for_are_an_error_that_names_the_rule() -
     gates, publisher = Gates(), ManualPublisher()
     recorder = subscribe(publisher, gates, 10, concurrency=1, prefetch=2)
     await turns()
-    for n in range(4):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(4))
     await turns()
     assert isinstance(recorder.error, rsf.DemandExceededError)
     assert "§1.1" in str(recorder.error)
@@ -459,8 +454,7 @@ async def test_requests_from_other_threads_are_gathered_into_one_hop() -> None:
     finally:
         del loop.call_soon_threadsafe  # type: ignore[method-assign]
     await turns()
-    for n in range(8):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(8))
     await turns()
     assert recorder.elements == list(range(8))
     recorder.subscription.cancel()
@@ -481,8 +475,7 @@ async def test_the_loop_runs_between_bursts() -> None:
 
 
 async def test_an_endless_upstream_lets_timers_of_the_loop_run() -> None:
-    recorder = Recorder(request=rsf.UNBOUNDED)
-    rsf.range_(10**12).map_async(identity).subscribe(recorder)
+    recorder = subscribed(rsf.range_(10**12).map_async(identity), rsf.UNBOUNDED)
     await asyncio.sleep(0.01)
     recorder.subscription.cancel()
     await turns()
@@ -604,8 +597,7 @@ def test_none_is_a_type_error_that_names_stage_and_function() -> None:
     async def nothing(x: int) -> int | None:
         return None if x == 2 else x
 
-    recorder = Recorder(request=10)
-    rsf.range_(5).map_async(nothing).subscribe(recorder)
+    recorder = subscribed(rsf.range_(5).map_async(nothing), 10)
     recorder.wait_terminal()
     assert recorder.elements == [0, 1]
     assert isinstance(recorder.error, TypeError)
@@ -701,8 +693,7 @@ async def test_an_error_cancels_the_other_calls_and_upstream_and_is_signalled_as
     gates, publisher = Gates(), ManualPublisher()
     recorder = subscribe(publisher, gates, 10, concurrency=4)
     await turns()
-    for n in range(6):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(6))
     await turns()
     gates.finish(0)
     await turns()
@@ -722,8 +713,7 @@ def test_results_that_are_ready_and_asked_for_come_before_the_error() -> None:
             raise BOOM
         return x
 
-    recorder = Recorder(request=10)
-    rsf.range_(9).map_async(call, concurrency=1).subscribe(recorder)
+    recorder = subscribed(rsf.range_(9).map_async(call, concurrency=1), 10)
     recorder.wait_terminal()
     assert recorder.elements == [0, 1, 2]
     assert recorder.error is BOOM
@@ -735,8 +725,7 @@ def test_an_error_does_not_wait_for_demand() -> None:
             raise BOOM
         return x
 
-    recorder = Recorder(request=1)
-    rsf.range_(9).map_async(call).subscribe(recorder)
+    recorder = subscribed(rsf.range_(9).map_async(call), 1)
     recorder.wait_terminal()
     assert recorder.elements in ([], [0])
     assert recorder.error is BOOM
@@ -835,11 +824,9 @@ def test_a_subscriber_that_raises_is_cancelled_and_made_known(
         def fail(_recorder: Recorder, _x: Any) -> None:
             raise BOOM
 
-        recorder = Recorder(request=10, on_next=fail)
-        MapAsync(gates).attach(publisher).subscribe(recorder)
+        recorder = subscribed(MapAsync(gates).attach(publisher), 10, on_next=fail)
         await turns()
-        publisher.subscriber.on_next(0)
-        publisher.subscriber.on_next(1)
+        send(publisher, 0, 1)
         await turns()
         gates.finish(0)
         await turns()
@@ -891,8 +878,7 @@ def test_cancel_waits_for_nothing_and_cancels_the_running_calls() -> None:
             raise
         return x
 
-    recorder = Recorder(request=10)
-    rsf.range_(10).map_async(call, concurrency=3).subscribe(recorder)
+    recorder = subscribed(rsf.range_(10).map_async(call, concurrency=3), 10)
     wait_for(entered)
     recorder.subscription.cancel()  # would not come back if it waited for the loop
     recorder.subscription.cancel()
@@ -940,8 +926,7 @@ async def test_cancel_from_within_the_function_starts_no_other_call() -> None:
 
     MapAsync(call).attach(publisher).subscribe(recorder)
     await turns()
-    for n in range(5):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(5))
     await turns()
     assert called == [0]
     assert recorder.elements == []
@@ -953,8 +938,7 @@ async def test_cancel_from_within_on_next_delivers_nothing_more() -> None:
     recorder = Recorder(request=10, on_next=lambda r, _x: r.subscription.cancel())
     MapAsync(identity).attach(publisher).subscribe(recorder)
     await turns()
-    for n in range(5):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(5))
     await turns()
     assert recorder.elements == [0]
     assert recorder.terminal is None
@@ -989,8 +973,7 @@ def test_cancelled_calls_end_in_their_own_time_and_keep_no_subscriber(
             cleaned.set()
         return x
 
-    recorder = Recorder(request=1)
-    rsf.range_(1).map_async(call).subscribe(recorder)
+    recorder = subscribed(rsf.range_(1).map_async(call), 1)
     wait_for(entered)
     subscription = recorder.subscription
     subscription.cancel()
@@ -1010,8 +993,7 @@ async def test_after_the_end_no_task_is_left_on_the_loop(how: str) -> None:
     gates = Gates()
     recorder = subscribe(publisher, gates, 10)
     await turns()
-    for n in range(3):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(3))
     await turns()
     if how == "complete":
         gates.finish(0, 1, 2)
@@ -1085,8 +1067,7 @@ def test_spec309_a_request_below_one_is_an_error_even_before_the_first(
 
 def test_an_empty_upstream_completes_without_a_thread() -> None:
     before = threading.active_count()
-    recorder = Recorder(request=1)
-    rsf.empty().map_async(identity).subscribe(recorder)
+    recorder = subscribed(rsf.empty().map_async(identity), 1)
     assert recorder.wait_terminal() == ("on_complete",)
     assert threading.active_count() <= before + 1
 

@@ -81,8 +81,7 @@ def test_a_source_that_waits_keeps_nothing_back() -> None:
             seen.wait_until(x + 1, "elements delivered")
 
     merged = rsf.merge(rsf.from_iterable(source()), rsf.never())
-    recorder = Recorder(request=UNBOUNDED, on_next=lambda _r, _x: seen.add())
-    merged.subscribe_on().subscribe(recorder)
+    recorder = subscribed(merged.subscribe_on(), UNBOUNDED, on_next=lambda _r, _x: seen.add())
     recorder.wait_elements(3)
     recorder.subscription.cancel()
 
@@ -168,8 +167,7 @@ def test_others_are_asked_while_one_element_is_being_worked_on() -> None:
             busy.set()
             wait_for(go_on)
 
-    recorder = Recorder(request=1, on_next=work)
-    rsf.merge(a, b, prefetch=4).subscribe(recorder)
+    recorder = subscribed(rsf.merge(a, b, prefetch=4), 1, on_next=work)
     send(a, 1, 2, 3, 4)
     worker = start_thread(lambda: recorder.subscription.request(UNBOUNDED))
     wait_for(busy)
@@ -400,11 +398,11 @@ def test_demand_from_several_threads_adds_up() -> None:
 
 def test_cancel_races_with_signals_from_threads(no_leaked_threads: None) -> None:
     for at in (1, 17, 200):
-        recorder = Recorder(
-            request=UNBOUNDED,
+        recorder = subscribed(
+            rsf.merge(*(rsf.range_(10**9).subscribe_on() for _ in range(4))),
+            UNBOUNDED,
             on_next=lambda r, _x, at=at: len(r.signals) < at or r.subscription.cancel(),
         )
-        rsf.merge(*(rsf.range_(10**9).subscribe_on() for _ in range(4))).subscribe(recorder)
         recorder.wait_elements(at - 1)
         recorder.subscription.cancel()
         recorder.check()

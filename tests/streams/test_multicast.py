@@ -389,8 +389,7 @@ def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came() 
 
     processor = MulticastProcessor[int](buffer_size=16)
     processor.on_subscribe(Upstream())
-    recorder = Recorder(on_next=finish_asking)
-    processor.subscribe(recorder)
+    recorder = subscribed(processor, on_next=finish_asking)
     asker = start_thread(lambda: recorder.subscription.request(100))
     wait_for(asking, "the request")
     for first in range(0, 16, 4):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import rstreams_fast as rsf
 from rstreams_fast.errors import BufferOverflowError
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 thorough = settings(max_examples=400, deadline=None, derandomize=True)
 
@@ -133,8 +133,7 @@ def play(processor: Any, model: Model, history: list[tuple[Any, ...]]) -> None:
                 send()
             continue
         if operation == "subscribe":
-            recorder = Recorder()
-            processor.subscribe(recorder)
+            recorder = subscribed(processor)
             model.subscribe(recorder)
         elif operation == "request" and one is not None:
             one.recorder.subscription.request(args[1])

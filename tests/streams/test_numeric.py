@@ -26,7 +26,7 @@ from rstreams_fast.streams.engine.defaults import BURST, TURN_SECONDS
 from rstreams_fast.streams.sinks.arrow import to_arrow, to_arrow_async
 from rstreams_fast.streams.sinks.numpy import to_numpy, to_numpy_async
 from tests.helpers import run_python, start_thread, wait_gone
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 SAMPLES = np.arange(1000.0)
 
@@ -64,8 +64,7 @@ def test_its_elements_are_views() -> None:
 
 
 def test_it_completes_with_its_last_element() -> None:
-    recorder = Recorder(request=3)
-    rsf.from_numpy(np.arange(9), chunk=3).subscribe(recorder)
+    recorder = subscribed(rsf.from_numpy(np.arange(9), chunk=3), 3)
     assert recorder.terminal == ("on_complete",)  # nobody asked for a fourth
     recorder = Recorder()
     rsf.from_numpy(np.arange(0)).subscribe(recorder)
@@ -265,8 +264,7 @@ def test_an_element_that_does_not_fit_cancels_upstream() -> None:
 
     thread = start_thread(wait)
     publisher.wait_requested(1)
-    publisher.subscriber.on_next(np.zeros(2))
-    publisher.subscriber.on_next(np.zeros((2, 2)))
+    send(publisher, np.zeros(2), np.zeros((2, 2)))
     publisher.wait_cancelled()
     with pytest.raises(ValueError, match="dimensions"):
         thread.result()
@@ -385,8 +383,7 @@ def test_a_reader_is_read_as_it_is_asked_for_and_once() -> None:
         return pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches())
 
     stream = rsf.from_arrow(reader())
-    recorder = Recorder(request=2)
-    stream.subscribe(recorder)
+    recorder = subscribed(stream, 2)
     assert read == [0, 1]
     assert recorder.elements[1].to_pydict() == {"n": [1]}
     recorder.subscription.cancel()
@@ -403,8 +400,7 @@ def test_a_reader_that_fails() -> None:
         raise Problem("the reader failed")
 
     reader = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.int64())]), batches())
-    recorder = Recorder(request=10)
-    rsf.from_arrow(reader).subscribe(recorder)
+    recorder = subscribed(rsf.from_arrow(reader), 10)
     assert len(recorder.elements) == 1
     assert "the reader failed" in str(recorder.error)
 
@@ -691,8 +687,7 @@ def test_publishers_that_lie_are_found_out() -> None:
 
 def test_cancel_lets_go_of_everything() -> None:
     publisher = ManualPublisher()
-    recorder = Recorder()
-    rsf.from_publisher(publisher).publish_records_on("f8", capacity=2).subscribe(recorder)
+    recorder = subscribed(rsf.from_publisher(publisher).publish_records_on("f8", capacity=2))
     publisher.wait_requested(1)
     array = np.zeros(5)
     gone = weakref.ref(array)
@@ -856,8 +851,7 @@ async def test_the_figures_of_map_async() -> None:
     recorder.subscription.request(3)
     await until(lambda: publisher.requested == 6)
     await until(lambda: metrics().waited_for_upstream > 0)
-    for n in range(5):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(5))
     await until(lambda: metrics().held == 5)
     assert metrics().demand == 3
     assert "at most 2 calls at once and 6 elements in flight" in metrics().name
@@ -870,13 +864,11 @@ async def test_the_figures_of_map_async() -> None:
 
 
 def test_figures_of_a_whole_stream_come_in_order() -> None:
-    recorder = Recorder()
-    (
+    recorder = subscribed(
         rsf.from_numpy(SAMPLES, chunk=10)
         .publish_records_on("f8", "caller", capacity=64)
         .unbatch()
         .publish_on("caller", prefetch=5)
-        .subscribe(recorder)
     )
     names = [figures.name.split("(")[0] for figures in rsf.metrics_of(recorder.subscription)]
     assert names == ["publish_on", "unbatch", "publish_records_on"]

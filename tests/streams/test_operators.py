@@ -12,7 +12,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.errors import StageReturnedNoneError
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
 class Foreign:
@@ -213,8 +213,7 @@ def nothing(*_args: object) -> None:
 def test_a_stage_function_that_returns_none_is_a_type_error_naming_stage_and_function(
     source: str, name: str, build: Callable[[Any], Any]
 ) -> None:
-    recorder = Recorder(request=100)
-    build(SOURCES[source](5)).subscribe(recorder)
+    recorder = subscribed(build(SOURCES[source](5)), 100)
     recorder.wait_terminal()
     assert isinstance(recorder.error, StageReturnedNoneError)
     assert isinstance(recorder.error, TypeError)
@@ -238,8 +237,7 @@ def test_a_stage_function_that_returns_none_is_a_type_error_naming_stage_and_fun
 def test_an_exception_from_user_code_becomes_on_error(
     source: str, build: Callable[[Any], Any]
 ) -> None:
-    recorder = Recorder(request=100)
-    build(SOURCES[source](5)).subscribe(recorder)
+    recorder = subscribed(build(SOURCES[source](5)), 100)
     recorder.wait_terminal()
     assert isinstance(recorder.error, ZeroDivisionError)
     recorder.check()
@@ -327,15 +325,13 @@ def test_take_0_does_not_even_open_its_iterable() -> None:
         def __iter__(self) -> Any:
             raise AssertionError("opened")
 
-    recorder = Recorder()
-    rsf.from_iterable(Source()).take(0).subscribe(recorder)
+    recorder = subscribed(rsf.from_iterable(Source()).take(0))
     assert recorder.signals == [("on_subscribe",), ("on_complete",)]
 
 
 def test_take_0_needs_no_request_though_a_seed_is_there_to_come_first() -> None:
     for stages in (lambda s: s, lambda s: s.map(str).filter(bool), lambda s: s.batch(2)):
-        recorder = Recorder()
-        stages(rsf.range_(5).scan(lambda a, b: a + b, 10)).take(0).subscribe(recorder)
+        recorder = subscribed(stages(rsf.range_(5).scan(lambda a, b: a + b, 10)).take(0))
         assert recorder.signals == [("on_subscribe",), ("on_complete",)]
     assert rsf.range_(5).scan(lambda a, b: a + b, 10).take(0).reduce(max, 7).to_list() == [7]
 
@@ -355,8 +351,7 @@ def test_a_finished_take_cancels_upstream_exactly_once_and_completes_without_an_
 ):
     publisher, recorder = ManualPublisher(), Recorder(request=2)
     rsf.from_publisher(publisher).take(2).subscribe(recorder)
-    publisher.subscriber.on_next(1)
-    publisher.subscriber.on_next(2)
+    send(publisher, 1, 2)
     assert recorder.terminal == ("on_complete",)
     assert publisher.cancels == 1
     recorder.subscription.cancel()
@@ -370,7 +365,6 @@ def test_a_stream_is_immutable_and_operators_return_new_ones() -> None:
     doubled, odd = base.map(lambda x: x * 2), base.filter(lambda x: x % 2)
     results = []
     for stream in (base, doubled, odd):
-        recorder = Recorder(request=100)
-        stream.subscribe(recorder)
+        recorder = subscribed(stream, 100)
         results.append(recorder.elements)
     assert results == [[0, 1, 2, 3, 4], [0, 2, 4, 6, 8], [1, 3]]

@@ -20,7 +20,7 @@ import rstreams_fast as rsf
 from rstreams_fast import Overflow
 from rstreams_fast.streams.engine.overflow import OverflowBoundary, OverflowSubscription
 from tests.helpers import run_threads, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 DROPPING = (Overflow.DROP_OLDEST, Overflow.DROP_LATEST, Overflow.LATEST)
 
@@ -494,8 +494,7 @@ def test_a_publisher_that_raises_in_subscribe_is_an_error() -> None:
         def subscribe(self, subscriber: Any, /) -> None:
             raise ValueError("as it should")
 
-    recorder = Recorder()
-    rsf.from_publisher(Raising()).on_overflow(Overflow.BUFFER).subscribe(recorder)
+    recorder = subscribed(rsf.from_publisher(Raising()).on_overflow(Overflow.BUFFER))
     assert isinstance(recorder.error, ValueError)
     recorder.check()
 
@@ -551,8 +550,7 @@ def _check_order(elements: list[tuple[int, int]]) -> None:
 def test_a_buffer_that_is_large_enough_loses_and_doubles_nothing(threads_below: bool) -> None:
     source = Source()
     stream = rsf.from_publisher(source).on_overflow(Overflow.BUFFER, capacity=SENDERS * EACH)
-    recorder = Recorder()
-    (stream.publish_on(prefetch=16) if threads_below else stream).subscribe(recorder)
+    recorder = subscribed(stream.publish_on(prefetch=16) if threads_below else stream)
     recorder.wait_subscribed()
 
     def ask() -> None:
@@ -646,8 +644,7 @@ def test_what_takes_the_place_of_another_is_delivered_though_the_place_was_seen_
     strategy: Overflow,
 ) -> None:
     emitters: list[rsf.Emitter[int]] = []
-    recorder = Recorder()
-    rsf.create(emitters.append, overflow=strategy, capacity=1).subscribe(recorder)
+    recorder = subscribed(rsf.create(emitters.append, overflow=strategy, capacity=1))
     subscription: Any = recorder.subscription
     subscription._held.elements = elements = _Seen()
     emitters[0].next(1)
@@ -718,8 +715,7 @@ def test_on_drop_keeps_nobody_from_the_elements() -> None:
 
 
 def test_drops_are_counted_without_an_observer() -> None:
-    recorder = Recorder()
-    rsf.range_(100).on_overflow(Overflow.DROP_LATEST, capacity=10).subscribe(recorder)
+    recorder = subscribed(rsf.range_(100).on_overflow(Overflow.DROP_LATEST, capacity=10))
     assert metrics(recorder).dropped == 90
     recorder.subscription.request(10)
     assert recorder.terminal == ("on_complete",)

@@ -21,7 +21,7 @@ from rstreams_fast.streams.engine.async_boundary import AsyncBoundarySubscriptio
 from rstreams_fast.streams.engine.defaults import TURN_SECONDS
 from rstreams_fast.streams.engine.drain import Upstream
 from tests.helpers import DEADLINE, start_thread, wait_for, wait_gone
-from tests.rules.probes import ManualPublisher, Recorder, send
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
 class LoopThread:
@@ -118,8 +118,7 @@ def test_it_asks_for_the_prefetch_and_then_for_what_was_consumed_from_three_quar
     publisher, recorder = ManualPublisher(), Recorder()
     rsf.from_publisher(publisher).publish_on("caller", prefetch=8).subscribe(recorder)
     assert publisher.requests == [8]
-    for x in range(8):
-        publisher.subscriber.on_next(x)
+    send(publisher, *range(8))
     recorder.subscription.request(5)
     assert publisher.requests == [8]
     recorder.subscription.request(1)
@@ -266,8 +265,7 @@ def test_a_weigher_that_returns_no_weight_is_an_error_naming_it(bad: Any) -> Non
     def weigh(_x: Any) -> Any:
         return bad
 
-    recorder = Recorder(request=5)
-    rsf.range_(5).publish_on("caller", max_bytes=10, weigher=weigh).subscribe(recorder)
+    recorder = subscribed(rsf.range_(5).publish_on("caller", max_bytes=10, weigher=weigh), 5)
     assert isinstance(recorder.error, TypeError)
     assert "weigh" in str(recorder.error)
 
@@ -431,8 +429,7 @@ class Immediate(Executor):
 
 
 def test_an_executor_that_works_within_submit_does_not_nest() -> None:
-    recorder = Recorder(request=rsf.UNBOUNDED)
-    rsf.range_(5000).publish_on(Immediate()).subscribe(recorder)
+    recorder = subscribed(rsf.range_(5000).publish_on(Immediate()), rsf.UNBOUNDED)
     assert recorder.terminal == ("on_complete",)
     assert len(recorder.elements) == 5000
     recorder.check()
@@ -502,8 +499,7 @@ def test_neither_subscribe_nor_request_nor_cancel_waits_for_a_source_that_is_stu
     for build in (lambda s: s.publish_on(), lambda s: s.subscribe_on()):
         entered.clear()
         leave.clear()
-        recorder = Recorder(request=1)
-        build(rsf.from_iterable(stuck())).subscribe(recorder)
+        recorder = subscribed(build(rsf.from_iterable(stuck())), 1)
         wait_for(entered)
         recorder.subscription.request(1)
         recorder.subscription.cancel()
@@ -552,8 +548,7 @@ def test_an_own_worker_ends_with_its_subscription(end: str) -> None:
 @pytest.mark.usefixtures("no_leaked_threads")
 def test_an_own_worker_of_an_abandoned_subscription_ends_when_that_is_collected() -> None:
     before = set(threading.enumerate())
-    recorder = Recorder(request=3)
-    rsf.never().publish_on().subscribe(recorder)
+    recorder = subscribed(rsf.never().publish_on(), 3)
     (worker,) = set(threading.enumerate()) - before
     del recorder
     end = time.monotonic() + DEADLINE
@@ -656,8 +651,7 @@ def test_demand_that_comes_while_subscribe_runs_is_not_served_on_the_subscribing
             rsf.range_(10).subscribe(Inner())
 
     with ThreadPoolExecutor(1) as pool:
-        recorder = Recorder(request=5)
-        rsf.from_publisher(SlowToReturn()).publish_on(pool).subscribe(recorder)
+        recorder = subscribed(rsf.from_publisher(SlowToReturn()).publish_on(pool), 5)
         wait_for(asked)
         recorder.wait_elements(5)
         recorder.subscription.cancel()
@@ -678,8 +672,7 @@ def test_a_generator_is_closed_on_the_resource_it_runs_on(build: Callable[[Any],
             threads.append(threading.get_ident())
             closed.set()
 
-    recorder = Recorder(request=2)
-    build(rsf.from_iterable(source()).take(5)).subscribe(recorder)
+    recorder = subscribed(build(rsf.from_iterable(source()).take(5)), 2)
     recorder.wait_elements(2)
     recorder.subscription.request(9)
     wait_for(closed)

@@ -13,7 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
 class Tracked:
@@ -42,8 +42,7 @@ class Tracked:
 
 def test_it_runs_on_whoever_calls_request_or_subscribe() -> None:
     threads: list[int] = []
-    recorder = Recorder()
-    rsf.range_(3).map(lambda x: threads.append(threading.get_ident()) or x).subscribe(recorder)
+    recorder = subscribed(rsf.range_(3).map(lambda x: threads.append(threading.get_ident()) or x))
     recorder.subscription.request(1)
     other = start_thread(lambda: recorder.subscription.request(1) or threading.get_ident()).result()
     assert threads == [threading.get_ident(), other]
@@ -58,8 +57,7 @@ def test_requests_in_on_subscribe_are_served_after_it_returned() -> None:
 
 
 def test_a_request_from_within_on_next_does_not_nest() -> None:
-    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
-    rsf.range_(10_000).subscribe(recorder)
+    recorder = subscribed(rsf.range_(10_000), 1, on_next=lambda r, _x: r.subscription.request(1))
     assert recorder.max_depth == 1
     assert len(recorder.elements) == 10_000
     recorder.check()
@@ -67,8 +65,7 @@ def test_a_request_from_within_on_next_does_not_nest() -> None:
 
 def test_requests_of_many_threads_never_overlap_on_next_and_lose_no_demand() -> None:
     total, threads = 4000, 4
-    recorder = Recorder()
-    rsf.range_(total).map(lambda x: x).subscribe(recorder)
+    recorder = subscribed(rsf.range_(total).map(lambda x: x))
     run_threads([lambda: [recorder.subscription.request(1) for _ in range(total // threads)]] * 4)
     recorder.wait_terminal()
     assert recorder.elements == list(range(total))
@@ -85,8 +82,7 @@ def test_cancel_does_not_wait_for_the_next_in_flight_and_leaves_closing_to_the_d
             assert leave.wait(DEADLINE)
 
     source.before = before  # type: ignore[method-assign]
-    recorder = Recorder()
-    rsf.from_iterable(source.generator).subscribe(recorder)
+    recorder = subscribed(rsf.from_iterable(source.generator))
     working = start_thread(lambda: recorder.subscription.request(10) or threading.get_ident())
     wait_for(entered)
     recorder.subscription.cancel()  # returns although the source is inside next
@@ -147,8 +143,7 @@ def test_what_a_closing_generator_raises_is_made_known() -> None:
     dropped: list[BaseException] = []
     previous = rsf.on_dropped_error(dropped.append)
     try:
-        recorder = Recorder(request=1)
-        rsf.from_iterable(source()).subscribe(recorder)
+        recorder = subscribed(rsf.from_iterable(source()), 1)
         recorder.subscription.cancel()
     finally:
         rsf.on_dropped_error(previous)
@@ -159,8 +154,7 @@ def test_a_file_is_left_to_its_owner(tmp_path: Any) -> None:
     path = tmp_path / "lines"
     path.write_text("a\nb\nc\n")
     with path.open() as file:
-        recorder = Recorder(request=1)
-        rsf.from_iterable(file).subscribe(recorder)
+        recorder = subscribed(rsf.from_iterable(file), 1)
         recorder.subscription.cancel()
         assert not file.closed
 
@@ -192,8 +186,7 @@ def test_keyboard_interrupt_and_its_like_cancel_upstream_and_leave_through_the_c
 
     def work() -> None:
         recorder.subscription.request(10)
-        for x in range(3):
-            publisher.subscriber.on_next(x)
+        send(publisher, *range(3))
 
     with pytest.raises(kind):
         work()
@@ -255,8 +248,7 @@ def test_a_bad_request_of_another_thread_waits_its_turn() -> None:
             entered.set()
             assert leave.wait(DEADLINE)
 
-    recorder = Recorder(on_next=stuck)
-    rsf.range_(10**9).subscribe(recorder)
+    recorder = subscribed(rsf.range_(10**9), on_next=stuck)
     working = start_thread(lambda: recorder.subscription.request(rsf.UNBOUNDED))
     wait_for(entered)
     recorder.subscription.request(0)

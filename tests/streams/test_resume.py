@@ -12,7 +12,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import run_threads
-from tests.rules.probes import ManualPublisher, Recorder, subscribed
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
 def failing(n: int, error: BaseException | None = None) -> rsf.Stream[int]:
@@ -57,8 +57,7 @@ def test_the_function_is_told_the_error_and_not_called_without_one() -> None:
 def test_what_has_not_come_is_asked_of_the_other() -> None:
     first, second = ManualPublisher(), ManualPublisher()
     recorder = subscribed(rsf.from_publisher(first).on_error_resume(lambda _e: second), request=5)
-    first.subscriber.on_next(1)
-    first.subscriber.on_next(2)
+    send(first, 1, 2)
     recorder.subscription.request(1)
     first.subscriber.on_error(ValueError())
     recorder.subscription.request(2)
@@ -150,8 +149,7 @@ def test_the_other_may_break_every_rule() -> None:
             subscriber.on_subscribe(ManualPublisher())
 
         def request(self, _n: int, /) -> None:
-            for x in range(9):
-                self.subscriber.on_next(x)
+            send(self, *range(9))
             self.subscriber.on_complete()
             self.subscriber.on_next(9)
 

@@ -18,7 +18,7 @@ import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from tests.helpers import Counted, run_threads, start_thread, wait_for, wait_gone
-from tests.rules.probes import ManualPublisher, Recorder, subscribed
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
 class Attempts:
@@ -240,8 +240,7 @@ def test_what_has_not_come_is_asked_of_the_next_attempt() -> None:
     recorder = subscribed(rsf.from_publisher(attempts).retry(), request=10)
     first = attempts.all[0]
     assert first.requests == [10]
-    for x in range(3):
-        first.subscriber.on_next(x)
+    send(first, *range(3))
     recorder.subscription.request(2)
     first.subscriber.on_error(ValueError())
     assert first.requests == [10, 2]

@@ -12,12 +12,11 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.errors import AlreadySubscribedError
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
 def collected(stream: Any, request: int = 1000) -> Recorder:
-    recorder = Recorder(request=request)
-    stream.subscribe(recorder)
+    recorder = subscribed(stream, request)
     recorder.check()
     return recorder
 
@@ -80,8 +79,7 @@ def test_an_iter_that_raises_is_an_on_error_after_on_subscribe() -> None:
         def __iter__(self) -> Iterator[int]:
             raise boom
 
-    recorder = Recorder()
-    rsf.from_iterable(Source()).subscribe(recorder)
+    recorder = subscribed(rsf.from_iterable(Source()))
     assert recorder.signals == [("on_subscribe",), ("on_error", boom)]
 
 
@@ -145,8 +143,7 @@ def test_a_generator_is_asked_before_it_completes() -> None:
 
 @pytest.mark.parametrize("stream", [rsf.empty(), rsf.range_(0), rsf.from_iterable([])])
 def test_an_empty_source_completes_at_once_without_a_request(stream: Any) -> None:
-    recorder = Recorder()
-    stream.subscribe(recorder)
+    recorder = subscribed(stream)
     assert recorder.signals == [("on_subscribe",), ("on_complete",)]
 
 
@@ -173,8 +170,7 @@ def test_a_container_changed_after_its_last_element_is_an_error() -> None:
 def test_from_callable_is_called_for_each_subscriber_when_it_asks() -> None:
     numbers = itertools.count()
     stream = rsf.from_callable(lambda: next(numbers))
-    recorder = Recorder()
-    stream.subscribe(recorder)
+    recorder = subscribed(stream)
     assert recorder.signals == [("on_subscribe",)]
     recorder.subscription.request(1)
     assert recorder.signals == [("on_subscribe",), ("on_next", 0), ("on_complete",)]
@@ -213,8 +209,7 @@ def test_a_stop_iteration_from_from_callable_is_an_error_and_not_an_end() -> Non
 
 def test_error_fails_at_once_with_the_very_exception() -> None:
     boom = ValueError("x")
-    recorder = Recorder()
-    rsf.error(boom).subscribe(recorder)
+    recorder = subscribed(rsf.error(boom))
     assert recorder.signals == [("on_subscribe",), ("on_error", boom)]
     assert boom.__traceback__ is None
     with pytest.raises(TypeError, match="exception instance"):
@@ -288,8 +283,7 @@ def test_a_publisher_that_sends_more_than_was_asked_is_an_error_of_rule_1_1(kind
     }
     publisher, recorder = lied_to(build[kind], request=2)
     publisher.request = lambda n, /: None
-    for element in ([1, 2, 3], [2], [3], [4], [5], [6], [7]):
-        publisher.subscriber.on_next(element)
+    send(publisher, *([1, 2, 3], [2], [3], [4], [5], [6], [7]))
     assert isinstance(recorder.error, RuntimeError)
     assert "1.1" in str(recorder.error)
     assert len(recorder.elements) <= 2 + 2 * (kind == "publish_on")
@@ -392,8 +386,7 @@ def test_on_next_from_two_threads_at_once_is_made_serial() -> None:
             assert leave.wait(20)
 
     publisher = ManualPublisher()
-    recorder = Recorder(request=10, on_next=slow)
-    rsf.from_publisher(publisher).map(lambda x: x).subscribe(recorder)
+    recorder = subscribed(rsf.from_publisher(publisher).map(lambda x: x), 10, on_next=slow)
     from tests.helpers import start_thread
 
     first = start_thread(lambda: publisher.subscriber.on_next(1))

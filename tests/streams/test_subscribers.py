@@ -17,7 +17,7 @@ import pytest
 import rstreams_fast as rf
 from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber, SyncSubscriber
 from tests.helpers import DEADLINE, start_thread, wait_for
-from tests.rules.probes import ManualPublisher
+from tests.rules.probes import ManualPublisher, send
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -306,8 +306,7 @@ def test_sync_asks_for_one_at_a_time() -> None:
 def test_sync_asks_by_windows() -> None:
     publisher = ManualPublisher()
     publisher.subscribe(SyncSubscriber(ignore, prefetch=8))
-    for n in range(12):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(12))
     assert publisher.requests == [8, 6, 6]
 
 
@@ -345,8 +344,7 @@ def test_async_signals_do_not_wait_for_the_function() -> None:
     subscriber = AsyncSubscriber(slow, prefetch=4)
     publisher.subscribe(subscriber)
     publisher.wait_requested(4)
-    for n in range(4):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(4))
     publisher.subscriber.on_complete()
     assert seen == []
     go.set()
@@ -458,8 +456,7 @@ def test_async_fails_where_more_comes_than_was_asked_for(dropped: list[BaseExcep
     subscriber = AsyncSubscriber(lambda _x: wait_for(go, "the go"), prefetch=2)
     publisher.subscribe(subscriber)
     publisher.wait_requested(2)
-    for n in range(9):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(9))
     publisher.wait_cancelled()
     go.set()
     with pytest.raises(rf.DemandExceededError):
@@ -488,8 +485,7 @@ def test_async_cancels_while_its_function_runs() -> None:
     subscriber = AsyncSubscriber(work, prefetch=4)
     publisher.subscribe(subscriber)
     publisher.wait_requested(4)
-    for n in range(4):
-        publisher.subscriber.on_next(n)
+    send(publisher, *range(4))
     wait_for(started, "the work")
     subscriber.run.cancel()  # does not wait for it
     publisher.wait_cancelled()

@@ -16,7 +16,7 @@ import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.operators import timed_batch
 from tests.helpers import run_threads, start_thread, wait_for, wait_gone, wait_until
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
 class Setup:
@@ -39,8 +39,7 @@ class Setup:
         rsf.from_publisher(self.publisher).batch(n, **options).subscribe(self.recorder)
 
     def next(self, *elements: Any) -> None:
-        for element in elements:
-            self.publisher.subscriber.on_next(element)
+        send(self.publisher, *elements)
 
     def request(self, n: int) -> None:
         self.recorder.subscription.request(n)
@@ -164,8 +163,7 @@ def test_more_than_was_asked_for_is_an_error() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"max_bytes": 3, "weigher": lambda _x: 2}])
 def test_requests_from_many_threads_are_all_met(options: Any) -> None:
-    recorder = Recorder()
-    rsf.range_(10**6).subscribe_on().batch(3, seconds=100, **options).subscribe(recorder)
+    recorder = subscribed(rsf.range_(10**6).subscribe_on().batch(3, seconds=100, **options))
     run_threads([lambda: [recorder.subscription.request(1) for _ in range(100)]] * 4)
     recorder.wait_elements(400)
     recorder.subscription.cancel()
@@ -250,8 +248,7 @@ def test_time_passes_also_while_upstream_keeps_the_caller() -> None:
         wait_for(leave)
         yield 1
 
-    recorder = Recorder()
-    rsf.from_iterable(source()).batch(5, seconds=10, timer=timer).subscribe(recorder)
+    recorder = subscribed(rsf.from_iterable(source()).batch(5, seconds=10, timer=timer))
     asking = start_thread(lambda: recorder.subscription.request(9))
     wait_for(entered)
     timer.advance(10)
@@ -442,8 +439,7 @@ def test_a_weigher_that_returns_nonsense_is_named(weight: Any) -> None:
     def weigher(_element: int) -> Any:
         return weight
 
-    recorder = Recorder(request=3)
-    rsf.range_(9).batch(3, max_bytes=5, weigher=weigher).subscribe(recorder)
+    recorder = subscribed(rsf.range_(9).batch(3, max_bytes=5, weigher=weigher), 3)
     assert isinstance(recorder.error, TypeError)
     assert "weigher" in str(recorder.error)
     assert "int >= 0" in str(recorder.error)
@@ -557,8 +553,7 @@ def test_what_leaves_through_a_request_to_upstream_is_told_downstream_too() -> N
         def request(self, n: int, /) -> None:
             raise KeyboardInterrupt
 
-    recorder = Recorder()
-    rsf.from_publisher(Interrupting()).batch(3, seconds=1).subscribe(recorder)
+    recorder = subscribed(rsf.from_publisher(Interrupting()).batch(3, seconds=1))
     with pytest.raises(KeyboardInterrupt):
         recorder.subscription.request(1)
     assert isinstance(recorder.error, KeyboardInterrupt)
@@ -631,8 +626,7 @@ def test_its_figures_say_what_it_holds_and_waits_for() -> None:
 
 
 def test_the_figures_of_boundaries_above_follow() -> None:
-    recorder = Recorder()
-    rsf.range_(9).publish_on("caller", prefetch=7).batch(3, seconds=9).subscribe(recorder)
+    recorder = subscribed(rsf.range_(9).publish_on("caller", prefetch=7).batch(3, seconds=9))
     assert [figures.max_held for figures in rsf.metrics_of(recorder.subscription)] == [3, 7]
 
 

@@ -16,7 +16,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import Counted, run_threads, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 
 class Setup:
@@ -207,8 +207,7 @@ def test_it_gives_up_while_upstream_still_keeps_the_caller() -> None:
         wait_for(leave)
         yield 1
 
-    recorder = Recorder()
-    rsf.from_iterable(source()).timeout(10, timer=timer).subscribe(recorder)
+    recorder = subscribed(rsf.from_iterable(source()).timeout(10, timer=timer))
     asking = start_thread(lambda: recorder.subscription.request(9))
     wait_for(entered)
     timer.advance(10)
@@ -251,8 +250,7 @@ def test_the_clock_stands_still_during_an_element_however_late_it_is_looked_at()
         timer.advance(10)
         wait_for(timer.set_again, "another alarm")
 
-    recorder = Recorder(request=2, on_next=work)
-    rsf.from_publisher(publisher).timeout(10, timer=timer).subscribe(recorder)
+    recorder = subscribed(rsf.from_publisher(publisher).timeout(10, timer=timer), 2, on_next=work)
     publisher.subscriber.on_next(1)
     assert recorder.signals == [("on_subscribe",), ("on_next", 1)]
     recorder.subscription.cancel()
@@ -346,8 +344,7 @@ def test_a_timer_that_refuses_ends_the_stream() -> None:
         def call_later(self, *_args: Any) -> Any:
             raise OSError("no timer today")
 
-    recorder = Recorder(request=1)
-    rsf.never().timeout(1, timer=Broken()).subscribe(recorder)
+    recorder = subscribed(rsf.never().timeout(1, timer=Broken()), 1)
     assert isinstance(recorder.error, OSError)
 
 
@@ -409,8 +406,7 @@ def test_the_sources_of_a_retry_can_each_be_timed() -> None:
                 alarms.add()
 
     timer = Counting()
-    recorder = Recorder(request=1)
-    rsf.never().timeout(1, timer=timer).retry(2).subscribe(recorder)
+    recorder = subscribed(rsf.never().timeout(1, timer=timer).retry(2), 1)
     for attempt in range(3):
         alarms.wait_until(attempt + 1)
         timer.advance(1)
