@@ -16,7 +16,7 @@ import pytest
 
 from rstreams_fast.errors import NoneSignalError, OverlappingCallsError, RingClosed
 from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, run_interrupted
-from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, run_threads, start_thread
 
 
 class Problem(Exception):
@@ -476,29 +476,6 @@ def test_a_fork_may_not_park(core: Any) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     ring.offer(1)
     assert ring.get() == 1
-
-
-def test_len_is_anybodys(core: Any) -> None:
-    ring = core.SpscRing(4)
-    stop = threading.Event()
-    started = threading.Event()
-
-    def look() -> int:
-        most = 0
-        while not stop.is_set():
-            size = len(ring)
-            assert 0 <= size <= 4
-            most = max(most, size)
-            started.set()
-        return most
-
-    thread = start_thread(look)
-    wait_for(started)
-    for _ in range(2000):
-        ring.offer_many([1, 2, 3, 4])
-        ring.poll_many(4)
-    stop.set()
-    thread.result()
 
 
 @pytest.mark.parametrize("put_in", ["offer", "offer_many", "put", "close"])

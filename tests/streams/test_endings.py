@@ -49,6 +49,7 @@ BUILDS: dict[str, Callable[[], Any]] = {
     "concat": lambda: rsf.range_(5).concat(rsf.range_(5)),
     "flat_map": lambda: rsf.range_(10).flat_map(lambda x: rsf.from_iterable((x,))),
     "concat_map": lambda: rsf.range_(10).concat_map(lambda x: rsf.from_iterable((x,))),
+    "on_overflow": lambda: rsf.range_(10).on_overflow(rsf.Overflow.BUFFER, capacity=16),
     "multicast": lambda: rsf.range_(10).multicast(buffer_size=4),
     "share": lambda: rsf.range_(10).share(),
     "replay": lambda: rsf.range_(10).replay(count=3, on_last_cancel="shut_down"),

@@ -114,7 +114,7 @@ warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
 
 elements = iter(rsf.range_(9).iterate(prefetch=1))
 next(elements)
-entered = rsf.range_(9).iterate(prefetch=1).__enter__()
+entered = rsf.never().iterate().__enter__()  # parks
 pulled = rsf.range_(9).iterate(prefetch=1)
 asyncio.run(anext(aiter(pulled)))
 run = rsf.interval(99.0).for_each(print)

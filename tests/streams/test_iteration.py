@@ -21,7 +21,6 @@ from rstreams_fast.streams.sinks.iterate import iterate
 from tests.helpers import (
     DEADLINE,
     Counted,
-    run_python,
     run_threads,
     start_thread,
     wait_for,
@@ -669,15 +668,6 @@ async def test_cancelling_a_waiting_anext_closes_the_iteration() -> None:
     assert publisher.cancels == 1
 
 
-def test_elements_after_leaving_are_tolerated() -> None:
-    publisher = ManualPublisher()
-    with iterate(publisher):
-        pass
-    publisher.subscriber.on_next(1)  # §2.8
-    publisher.subscriber.on_complete()
-    assert publisher.cancels == 1
-
-
 def test_a_loop_closed_while_an_anext_waits_cancels_upstream() -> None:
     publisher = ManualPublisher()
     loop = asyncio.new_event_loop()
@@ -852,70 +842,7 @@ def test_an_iteration_does_not_pickle() -> None:
         pickle.dumps(iterate(ManualPublisher()))
 
 
-FORKED = """
-import os
-from rstreams_fast.streams.sinks.iterate import iterate
-from tests.rules.probes import ManualPublisher
-
-publisher = ManualPublisher()
-it = iterate(publisher)
-with it:
-    child = os.fork()
-    if child == 0:
-        try:
-            next(it)
-        except RuntimeError as refused:
-            os._exit(7 if "forked" in str(refused) else 1)
-        os._exit(2)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_a_fork_is_noticed_and_refused_at_the_park() -> None:
-    process = run_python("-c", FORKED)
-    assert process.stdout.strip() == "7", process.stderr
-
-
 # -- the rules of a subscriber ---------------------------------------------------------------------
-
-
-def test_spec203_204_a_terminal_signal_calls_nothing() -> None:
-    for terminal in ("on_complete", "on_error"):
-        publisher = ManualPublisher()
-        with iterate(publisher) as it:
-            if terminal == "on_complete":
-                publisher.subscriber.on_complete()
-            else:
-                publisher.subscriber.on_error(BOOM)
-            with pytest.raises(StopIteration if terminal == "on_complete" else RuntimeError):
-                next(it)
-        assert len(publisher.requests) == 1
-        assert publisher.cancels == 0
-
-
-def test_spec205_a_second_subscription_is_cancelled() -> None:
-    publisher, second = ManualPublisher(), ManualPublisher()
-    with iterate(publisher):
-        publisher.subscriber.on_subscribe(second)
-        assert (second.cancels, second.requests, publisher.cancels) == (1, [], 0)
-
-
-def test_spec209_210_the_end_may_come_at_once() -> None:
-    assert list(rsf.empty()) == []
-    with pytest.raises(RuntimeError, match="boom"):
-        list(rsf.error(BOOM))
-
-
-def test_spec213_none_is_a_type_error() -> None:
-    publisher = ManualPublisher()
-    with iterate(publisher):
-        subscriber = publisher.subscriber
-        for signalled in (subscriber.on_subscribe, subscriber.on_next, subscriber.on_error):
-            with pytest.raises(TypeError, match=r"§2\.13"):
-                signalled(None)
-        with pytest.raises(TypeError, match="exception instance"):
-            subscriber.on_error("no exception")
 
 
 def test_an_error_after_leaving_is_made_known(dropped: list[BaseException]) -> None:

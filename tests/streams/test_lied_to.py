@@ -15,7 +15,7 @@ import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE, wait_gone
 from tests.rules.probes import Recorder
-from tests.streams.liars import LIARS, Liar
+from tests.streams.liars import LIARS, AfterComplete, Liar, NextBeforeOnSubscribe, TwoSubscriptions
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +46,7 @@ guarded = rsf.from_publisher
 
 #: What stands below a liar; it may hold any number of elements that it asked for.
 BELOW: dict[str, Callable[[Any], Any]] = {
+    "from_publisher": guarded,
     "map": lambda liar: guarded(liar).map(lambda x: x),
     "filter": lambda liar: guarded(liar).filter(lambda x: x % 2),
     "batch": lambda liar: guarded(liar).batch(2),
@@ -79,6 +80,11 @@ def test_a_subscriber_never_sees_a_broken_rule(name: str, kind: type[Liar]) -> N
         recorder.check()
         assert recorder.max_depth <= 1
         assert liar.cancels <= 1
+        if kind is TwoSubscriptions:
+            assert liar.second.cancels == 1  # type: ignore[attr-defined]
+        if kind not in (NextBeforeOnSubscribe, AfterComplete):
+            error = recorder.error
+            assert (None if error is None else type(error)) in LIARS[kind]
 
 
 def wait_for_anything(recorder: Recorder) -> None:

@@ -49,49 +49,6 @@ def feed(processor: Any, elements: Any) -> None:
 # -- 1. the same sequence for all, through one bounded buffer --------------------------------------
 
 
-def test_all_get_the_same_elements_each_at_its_own_pace() -> None:
-    publisher, processor = attached(buffer_size=8)
-    fast, slow = subscribed(processor, ALL), subscribed(processor)
-    feed(processor, range(8))
-    assert fast.elements == list(range(8))
-    assert slow.elements == []
-    slow.subscription.request(3)
-    assert slow.elements == [0, 1, 2]
-    slow.subscription.request(ALL)
-    processor.on_complete()
-    for recorder in (fast, slow):
-        assert recorder.elements == list(range(8))
-        assert recorder.terminal == ("on_complete",)
-        recorder.check()
-    assert publisher.cancels == 0
-
-
-def test_the_slowest_gates_what_is_asked_of_upstream() -> None:
-    publisher, processor = attached(buffer_size=4)
-    fast, slow = subscribed(processor, ALL), subscribed(processor, 2)
-    assert publisher.requested == 4
-    feed(processor, range(4))
-    assert (len(fast.elements), len(slow.elements)) == (4, 2)
-    assert publisher.requested == 6  # two places were free, and nothing was on its way
-    feed(processor, range(4, 6))
-    assert publisher.requested == 6
-    assert len(fast.elements) == 6  # ahead by exactly the buffer
-    slow.subscription.request(1)
-    assert publisher.requested == 7
-
-
-@pytest.mark.parametrize("asked", [1, 3, 7])
-def test_upstream_is_asked_for_what_the_greediest_asked_for_and_no_more(asked: int) -> None:
-    publisher, processor = attached(buffer_size=100)
-    assert publisher.requests == []
-    first, second = subscribed(processor, asked), subscribed(processor, 2)
-    assert publisher.requested == max(asked, 2)
-    feed(processor, range(max(asked, 2)))
-    second.subscription.request(asked - 2 if asked > 2 else 1)
-    assert publisher.requested == max(asked, 3 if asked <= 2 else asked)
-    assert first.elements == list(range(asked))
-
-
 def test_room_is_asked_for_in_portions_not_in_driblets() -> None:
     publisher, processor = attached(buffer_size=64)
     recorder = subscribed(processor, ALL)
@@ -101,29 +58,6 @@ def test_room_is_asked_for_in_portions_not_in_driblets() -> None:
     assert len(recorder.elements) <= publisher.requested <= len(recorder.elements) + 64
 
 
-def test_a_subscriber_that_leaves_gates_no_more() -> None:
-    publisher, processor = attached(buffer_size=2)
-    subscribed(processor, ALL)
-    slow = subscribed(processor)
-    feed(processor, range(2))
-    assert publisher.requested == 2
-    slow.subscription.cancel()
-    assert publisher.requested == 4
-    assert publisher.cancels == 0
-
-
-def test_two_branches_may_need_the_whole_buffer_to_meet() -> None:
-    """One branch waits for the other, which needs exactly what the buffer can hold."""
-    publisher, processor = attached(buffer_size=8)
-    near, far = subscribed(processor, 3), subscribed(processor, ALL)
-    sent = 0
-    while sent < publisher.requested:
-        processor.on_next(sent)
-        sent += 1
-    assert near.elements == [0, 1, 2]
-    assert len(far.elements) == 3 + 8
-
-
 def test_more_is_asked_for_while_a_slow_subscriber_is_still_at_it() -> None:
     publisher, processor = attached(buffer_size=8)
     asked: list[int] = []
@@ -131,15 +65,6 @@ def test_more_is_asked_for_while_a_slow_subscriber_is_still_at_it() -> None:
     subscribed(processor, ALL, on_next=lambda _r, _x: asked.append(publisher.requested))
     assert asked == [0, 0, 0, 0, 0, 0, 6, 6]  # when three quarters were had
     assert publisher.requested == 6
-
-
-def test_a_demand_beyond_counting_is_unbounded() -> None:
-    publisher, processor = attached(buffer_size=4)
-    recorder = subscribed(processor, ALL)
-    recorder.subscription.request(2**70)
-    feed(processor, range(20))
-    assert recorder.elements == list(range(20))
-    assert max(publisher.requests) <= 4
 
 
 @pytest.mark.parametrize(
@@ -181,41 +106,12 @@ def test_who_lags_by_more_than_the_buffer_is_dropped_with_an_error() -> None:
         recorder.check()
 
 
-def test_the_fastest_is_never_dropped_by_an_upstream_that_keeps_the_rules() -> None:
-    publisher, processor = attached(buffer_size=3, slow="drop")
-    one, other = subscribed(processor, 5), subscribed(processor, 2)
-    assert publisher.requested == 3
-    feed(processor, range(3))
-    assert publisher.requested == 5  # as the fastest went on
-    feed(processor, range(3, 5))
-    assert one.elements == list(range(5))
-    assert other.terminal is None
-    one.subscription.request(ALL)
-    feed(processor, range(5, publisher.requested))
-    assert isinstance(other.error, BufferOverflowError)
-    assert one.terminal is None
-
-
 def test_when_the_last_is_dropped_upstream_is_cancelled() -> None:
     publisher, processor = attached(buffer_size=2, slow="drop")
     slow = subscribed(processor)
     feed(processor, range(3))  # nobody asked for them
     assert isinstance(slow.error, BufferOverflowError)
     assert publisher.cancels == 1
-
-
-def test_when_all_were_dropped_no_more_than_the_buffer_is_left() -> None:
-    _, processor = attached(buffer_size=3, slow="drop", on_last_cancel="keep")
-    slow = subscribed(processor)
-    feed(processor, range(4))
-    assert isinstance(slow.error, BufferOverflowError)
-    assert subscribed(processor, ALL).elements == [1, 2, 3]
-
-
-def test_without_subscribers_the_oldest_are_dropped() -> None:
-    _, processor = attached(buffer_size=3, slow="drop")
-    feed(processor, range(10))
-    assert subscribed(processor, ALL).elements == [7, 8, 9]
 
 
 # -- 1c. elements travel by bursts -----------------------------------------------------------------
@@ -402,19 +298,6 @@ def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came() 
 # -- 2. a late subscriber --------------------------------------------------------------------------
 
 
-def test_a_late_subscriber_starts_at_the_oldest_element_still_available() -> None:
-    _, processor = attached(buffer_size=8)
-    fast, slow = subscribed(processor, ALL), subscribed(processor, 2)
-    feed(processor, range(5))
-    late = subscribed(processor, ALL)
-    assert late.elements == [2, 3, 4]  # those that the slow one has not had
-    slow.subscription.request(ALL)
-    latest = subscribed(processor, ALL)
-    feed(processor, [5])
-    assert latest.elements == [5]
-    assert fast.elements == slow.elements == list(range(6))
-
-
 def test_who_comes_while_the_slow_are_dropped_does_not_lag_as_they_do() -> None:
     _, processor = attached(buffer_size=2, slow="drop")
     late: list[Recorder] = []
@@ -437,14 +320,6 @@ def test_who_comes_while_the_slow_are_dropped_does_not_lag_as_they_do() -> None:
     feed(processor, [3])
     assert fast.elements == [0, 1, 2, 3]
     assert [recorder.elements for recorder in late] == [[1, 2, 3]] * 2
-
-
-def test_what_came_before_the_first_subscriber_is_not_lost() -> None:
-    publisher, processor = attached(buffer_size=4)
-    feed(processor, range(4))
-    recorder = subscribed(processor, 5)
-    assert recorder.elements == [0, 1, 2, 3]
-    assert publisher.requested == 1  # for the fifth
 
 
 def test_a_processor_needs_no_upstream_if_its_methods_are_called() -> None:
@@ -535,31 +410,6 @@ def test_a_shut_down_before_upstream_came_cancels_it_when_it_comes() -> None:
     publisher.subscribe(processor)
     assert publisher.cancels == 1
     assert publisher.requests == []
-
-
-def test_a_subscriber_that_stays_keeps_it_alive() -> None:
-    publisher, processor = attached()
-    keep_alive = subscribed(processor, ALL)
-    for n in range(3):
-        visitor = subscribed(processor, 1)
-        processor.on_next(n)
-        visitor.subscription.cancel()
-        assert visitor.elements == [n]
-    assert publisher.cancels == 0
-    assert keep_alive.elements == [0, 1, 2]
-
-
-def test_kept_upstream_waits_unasked_and_the_next_goes_on_where_the_last_stopped() -> None:
-    publisher, processor = attached(buffer_size=8, on_last_cancel="keep")
-    first = subscribed(processor, 6)
-    feed(processor, range(2))
-    first.subscription.cancel()
-    feed(processor, range(2, 6))  # they were on their way
-    assert publisher.cancels == 0
-    assert publisher.requested == 6
-    second = subscribed(processor, ALL)
-    assert second.elements == [2, 3, 4, 5]
-    assert publisher.requested > 6
 
 
 def test_a_completion_is_no_cancel() -> None:
@@ -839,27 +689,6 @@ def test_an_error_comes_after_the_buffer_if_it_is_delayed() -> None:
 # -- 7. lazy, and tolerant -------------------------------------------------------------------------
 
 
-def test_nothing_is_asked_before_somebody_asks() -> None:
-    publisher, processor = attached()
-    assert publisher.requests == []
-    subscribed(processor)
-    assert publisher.requests == []
-    subscribed(processor, 3)
-    assert publisher.requests == [3]
-
-
-def test_elements_that_nobody_asked_for_are_kept_until_somebody_does() -> None:
-    publisher, processor = attached(buffer_size=3)
-    recorder = subscribed(processor)
-    feed(processor, range(3))
-    recorder.subscription.request(2)
-    assert recorder.elements == [0, 1]
-    assert publisher.requests == []
-    recorder.subscription.request(2)
-    assert recorder.elements == [0, 1, 2]
-    assert publisher.requests == [1]
-
-
 @pytest.mark.parametrize("with_subscriber", [True, False])
 def test_more_than_was_asked_for_and_fits_ends_it_all(with_subscriber: bool) -> None:
     publisher, processor = attached(buffer_size=3)
@@ -887,15 +716,6 @@ def test_none_is_no_element_and_no_error() -> None:
         assert publisher.cancels == 1
     with pytest.raises(TypeError, match=r"§2\.13"):
         MulticastProcessor[int]().on_subscribe(None)  # type: ignore[arg-type]
-
-
-def test_a_second_upstream_is_cancelled() -> None:
-    publisher, processor = attached()
-    subscribed(processor, 3)
-    other = ManualPublisher()
-    other.subscribe(processor)
-    assert (other.cancels, other.requests) == (1, [])
-    assert (publisher.cancels, publisher.requests) == (0, [3])
 
 
 def test_what_comes_after_the_end_has_no_effect(dropped: list[BaseException]) -> None:

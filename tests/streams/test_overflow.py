@@ -62,19 +62,6 @@ def test_upstream_is_asked_for_everything_once(strategy: Overflow) -> None:
     assert source.requests == [rsf.UNBOUNDED]
 
 
-@pytest.mark.parametrize("strategy", Overflow)
-def test_what_is_asked_for_is_delivered_at_once(strategy: Overflow) -> None:
-    source, recorder, drops = connect(strategy, request=1000)
-    for n in range(1000):
-        source.send(n)
-        assert len(recorder.elements) == n + 1
-    source.subscriber.on_complete()
-    assert recorder.elements == list(range(1000))
-    assert recorder.terminal == ("on_complete",)
-    assert drops == []
-    recorder.check()
-
-
 def test_a_full_buffer_ends_the_stream_after_what_it_holds() -> None:
     source, recorder, drops = connect(Overflow.BUFFER, 3)
     source.send("a", "b", "c")
@@ -98,56 +85,6 @@ def test_a_full_buffer_ends_the_stream_after_what_it_holds() -> None:
     assert "capacity=" in str(error)
     assert source.cancels == 1
     recorder.check()
-
-
-def test_the_capacity_bounds_what_waits_and_not_what_passes() -> None:
-    source, recorder, _ = connect(Overflow.BUFFER, 2)
-    for n in range(50):
-        source.send(2 * n, 2 * n + 1)
-        assert metrics(recorder).held == 2
-        recorder.subscription.request(2)
-    assert recorder.elements == list(range(100))
-    assert recorder.terminal is None
-
-
-@pytest.mark.parametrize(
-    ("strategy", "capacity", "kept", "lost"),
-    [
-        (Overflow.DROP_OLDEST, 3, [7, 8, 9], [0, 1, 2, 3, 4, 5, 6]),
-        (Overflow.DROP_OLDEST, 1, [9], [0, 1, 2, 3, 4, 5, 6, 7, 8]),
-        (Overflow.DROP_LATEST, 3, [0, 1, 2], [3, 4, 5, 6, 7, 8, 9]),
-        (Overflow.DROP_LATEST, 1, [0], [1, 2, 3, 4, 5, 6, 7, 8, 9]),
-        (Overflow.LATEST, None, [9], [0, 1, 2, 3, 4, 5, 6, 7, 8]),
-        (Overflow.LATEST, 1, [9], [0, 1, 2, 3, 4, 5, 6, 7, 8]),
-    ],
-)
-def test_what_is_dropped_and_what_stays(
-    strategy: Overflow, capacity: int | None, kept: list[int], lost: list[int]
-) -> None:
-    source, recorder, drops = connect(strategy, capacity)
-    source.send(*range(10))
-    assert drops == lost
-    assert metrics(recorder).dropped == len(lost)
-    assert metrics(recorder).held == len(kept)
-    source.subscriber.on_complete()
-    recorder.subscription.request(100)
-    assert recorder.elements == kept
-    assert recorder.terminal == ("on_complete",)
-    assert metrics(recorder).dropped == len(lost)
-    assert source.cancels == 0
-    recorder.check()
-
-
-@pytest.mark.parametrize("strategy", DROPPING)
-def test_what_was_dropped_is_not_owed(strategy: Overflow) -> None:
-    source, recorder, drops = connect(strategy, None if strategy is Overflow.LATEST else 2)
-    source.send(1, 2, 3, 4)
-    recorder.subscription.request(4)
-    before = len(recorder.elements)
-    source.send(*"abcdefgh")  # 4 were asked for, however many were dropped before
-    assert len(recorder.elements) == 4
-    assert recorder.elements[before:] == list("abcdefgh")[: 4 - before]
-    assert len(recorder.elements) + len(drops) + metrics(recorder).held == 12
 
 
 def test_error_ends_the_stream_by_the_first_element_that_nobody_asked_for() -> None:
@@ -194,39 +131,6 @@ def test_error_holds_what_was_asked_for_up_to_the_capacity() -> None:
 
 
 # -- endings ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("strategy", Overflow)
-def test_an_end_comes_at_once_when_nothing_is_held_and_nothing_is_asked(
-    strategy: Overflow,
-) -> None:
-    source, recorder, _ = connect(strategy)
-    source.subscriber.on_complete()
-    assert recorder.terminal == ("on_complete",)
-    source, recorder, _ = connect(strategy)
-    error = ValueError("as it should")
-    source.subscriber.on_error(error)
-    assert recorder.error is error
-    recorder.check()
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_an_end_comes_after_what_is_held_and_needs_no_further_request(fails: bool) -> None:
-    source, recorder, _ = connect(Overflow.BUFFER, 5)
-    source.send(1, 2, 3)
-    error = ValueError("as it should")
-    if fails:
-        source.subscriber.on_error(error)
-    else:
-        source.subscriber.on_complete()
-    assert recorder.terminal is None
-    recorder.subscription.request(2)
-    assert recorder.terminal is None
-    recorder.subscription.request(1)
-    assert recorder.elements == [1, 2, 3]
-    assert recorder.terminal == (("on_error", error) if fails else ("on_complete",))
-    assert source.cancels == 0
-    recorder.check()
 
 
 def test_what_comes_after_the_end_has_no_effect(dropped: list[BaseException]) -> None:
@@ -312,27 +216,6 @@ def test_nothing_is_held_that_comes_between_the_end_of_a_drain_and_that_of_cance
     source.send(1)
     recorder.subscription.cancel()
     assert metrics(recorder).held == 0
-
-
-@pytest.mark.parametrize("ending", ["cancel", "on_complete", "on_error", "overflow"])
-def test_after_the_end_nothing_keeps_the_subscriber(ending: str) -> None:
-    source, recorder, _ = connect(Overflow.BUFFER, 2, request=1)
-    source.send(1)
-    if ending == "cancel":
-        recorder.subscription.cancel()
-    elif ending == "on_complete":
-        source.subscriber.on_complete()
-    elif ending == "on_error":
-        source.subscriber.on_error(ValueError("as it should"))
-    else:
-        source.send(2, 3, 4)
-        recorder.subscription.request(2)
-    kept, subscription = weakref.ref(recorder), recorder.subscription
-    del recorder
-    gc.collect()
-    assert kept() is None
-    assert source.subscriber is not None
-    assert subscription is not None
 
 
 @pytest.mark.parametrize("n", [0, -1, "1", 1.5, True, None])
@@ -473,40 +356,11 @@ def test_any_row_of_signals_is_handled_as_the_model_says(
 # -- publishers that break rules -------------------------------------------------------------------
 
 
-def test_none_is_a_type_error_for_both_sides() -> None:
-    source, recorder, drops = connect(Overflow.BUFFER, 5)
-    with pytest.raises(TypeError, match=r"§2\.13"):
-        source.send(None)
-    assert isinstance(recorder.error, TypeError)
-    assert source.cancels == 1
-    assert drops == []
-
-
 def test_what_is_no_error_is_a_type_error_for_both_sides() -> None:
     source, recorder, _ = connect(Overflow.BUFFER, 5)
     with pytest.raises(TypeError, match="exception instance"):
         source.subscriber.on_error("no")
     assert isinstance(recorder.error, TypeError)
-
-
-def test_a_publisher_that_raises_in_subscribe_is_an_error() -> None:
-    class Raising:
-        def subscribe(self, subscriber: Any, /) -> None:
-            raise ValueError("as it should")
-
-    recorder = subscribed(rsf.from_publisher(Raising()).on_overflow(Overflow.BUFFER))
-    assert isinstance(recorder.error, ValueError)
-    recorder.check()
-
-
-def test_a_second_subscription_is_cancelled() -> None:
-    source, recorder, _ = connect(Overflow.BUFFER)
-    second = Source()
-    source.subscriber.on_subscribe(second)
-    assert second.cancels == 1
-    assert source.cancels == 0
-    assert second.requests == []
-    recorder.check()
 
 
 def test_the_bound_holds_while_another_thread_is_delivering() -> None:

@@ -96,16 +96,6 @@ def test_an_error_passes_without_demand(build: Build) -> None:
     downstream.check()
 
 
-def test_a_completion_passes_without_demand(build: Build) -> None:
-    made = processor(build)
-    upstream, downstream = ManualPublisher(), Recorder()
-    upstream.subscribe(made)
-    made.subscribe(downstream)
-    made.on_complete()
-    assert downstream.wait_terminal() == ("on_complete",)
-    downstream.check()
-
-
 @pytest.mark.parametrize("failure", [None, ValueError("upstream failed")])
 @pytest.mark.parametrize("subscribed", [True, False])
 def test_who_comes_after_the_end_is_told(
@@ -254,12 +244,6 @@ def test_processors_stand_on_each_other() -> None:
     assert downstream.elements == [0, 1, 256, 6561]
     assert downstream.terminal == ("on_complete",)
     downstream.check()
-
-
-def test_from_publisher_takes_one() -> None:
-    made = processor(square)
-    rf.range_(4).subscribe(made)
-    assert rf.from_publisher(made).map(str).to_list() == ["0", "1", "4", "9"]
 
 
 def test_a_build_that_makes_no_stream_is_refused() -> None:

@@ -680,27 +680,6 @@ def test_a_generator_is_closed_on_the_resource_it_runs_on(build: Callable[[Any],
     assert threads[0] != threading.get_ident()
 
 
-def test_nothing_keeps_the_subscriber_after_the_end(executor: Any) -> None:
-    for how in ("complete", "cancel", "error"):
-        recorder = Recorder(request=rsf.UNBOUNDED if how != "cancel" else 1)
-        stream: Any = rsf.range_(10).publish_on(executor)
-        if how == "error":
-            stream = stream.map(lambda x: 1 // (x - 5))
-        stream.subscribe(recorder)
-        recorder.wait_elements(1)
-        if how == "cancel":
-            recorder.subscription.cancel()
-        else:
-            recorder.wait_terminal()
-        subscription, error = recorder.subscription, recorder.error
-        gone = weakref.ref(recorder)
-        recorder.subscription = None
-        del recorder
-        wait_gone(gone, "the subscriber")
-        assert subscription is not None
-        assert (error is not None) == (how == "error")  # held on purpose, with its traceback
-
-
 def test_an_element_on_its_way_while_everything_is_let_go_of_is_not_kept() -> None:
     class Element:
         pass

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.errors import BufferOverflowError, ShutDownError
+from rstreams_fast.errors import ShutDownError
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.operators.replay import ReplayProcessor
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
@@ -156,35 +156,6 @@ def test_what_came_before_a_bad_weight_in_the_same_burst_is_not_lost() -> None:
 # -- late, and live --------------------------------------------------------------------------------
 
 
-def test_one_who_comes_late_gets_what_is_kept_and_then_what_comes() -> None:
-    _, processor = attached(count=3)
-    live = subscribed(processor, ALL)
-    feed(processor, range(5))
-    recorder = subscribed(processor, 2)
-    assert recorder.elements == [2, 3]
-    feed(processor, range(5, 7))
-    assert recorder.elements == [2, 3]
-    recorder.subscription.request(ALL)
-    feed(processor, range(7, 9))
-    assert recorder.elements == list(range(2, 9))
-    assert live.elements == list(range(9))
-
-
-def test_one_who_comes_late_does_not_get_what_is_kept_for_a_slow_one_only() -> None:
-    _, processor = attached(count=2)
-    slow = subscribed(processor)
-    feed(processor, range(6))
-    assert late(processor) == [4, 5]
-    slow.subscription.request(ALL)
-    assert slow.elements == list(range(6))
-
-
-def test_without_subscribers_the_last_are_kept_and_the_rest_is_dropped() -> None:
-    _, processor = attached(count=2, buffer_size=2)
-    feed(processor, range(1000))
-    assert late(processor) == [998, 999]
-
-
 def test_after_a_completion_what_is_kept_still_comes_and_then_the_end() -> None:
     _, processor = attached(count=2)
     feed(processor, range(5))
@@ -222,47 +193,6 @@ def test_a_delayed_error_comes_after_what_subscribers_have_not_had() -> None:
 # -- demand ----------------------------------------------------------------------------------------
 
 
-def test_nothing_is_asked_while_nobody_asks() -> None:
-    publisher, processor = attached(count=3)
-    assert publisher.requests == []
-    recorder = subscribed(processor, 5)
-    assert publisher.requested == 5
-    feed(processor, range(5))
-    recorder.subscription.cancel()
-    assert publisher.cancels == 0
-    assert publisher.requested == 5
-    again = subscribed(processor, 4)
-    assert again.elements == [2, 3, 4]
-    assert publisher.requested == 6  # the first three of the four are there
-
-
-def test_what_is_kept_for_all_is_no_lag() -> None:
-    publisher, processor = attached(count=10, buffer_size=2)
-    subscribed(processor, ALL)
-    slow = subscribed(processor)
-    sent = 0
-    while sent < publisher.requested:
-        processor.on_next(sent)
-        sent += 1
-    assert sent == 10 + 2  # as many as are kept, and as may be held for the slow one
-    slow.subscription.request(1)
-    assert publisher.requested == sent + 1
-
-
-def test_one_who_comes_late_does_not_make_others_wait() -> None:
-    publisher, processor = attached(count=100, buffer_size=4)
-    live = subscribed(processor, ALL)
-    feed(processor, range(200))
-    subscribed(processor)
-    requested = publisher.requested
-    sent = 200
-    while sent < publisher.requested:
-        processor.on_next(sent)
-        sent += 1
-    assert requested >= 200
-    assert len(live.elements) == 200 + 4
-
-
 def test_time_alone_lets_the_slow_gate() -> None:
     timer = ManualTimer()
     publisher, processor = attached(seconds=1, timer=timer, buffer_size=4)
@@ -281,28 +211,6 @@ def test_time_alone_lets_the_slow_gate() -> None:
     slow.subscription.request(ALL)
     assert publisher.requested > asked
     assert slow.elements == list(range(asked))
-
-
-def test_who_lags_behind_what_is_kept_by_more_than_the_buffer_is_dropped() -> None:
-    _, processor = attached(count=3, buffer_size=2, slow="drop")
-    live, slow = subscribed(processor, ALL), subscribed(processor)
-    feed(processor, range(5))
-    assert slow.terminal is None
-    processor.on_next(5)
-    assert isinstance(slow.error, BufferOverflowError)
-    assert live.elements == list(range(6))
-
-
-def test_one_who_came_late_and_lags_by_more_than_the_buffer_is_dropped_too() -> None:
-    _, processor = attached(count=4, buffer_size=2, slow="drop")
-    live = subscribed(processor, ALL)
-    feed(processor, range(20))
-    recorder = subscribed(processor)  # would begin with 16
-    feed(processor, range(20, 22))
-    assert recorder.terminal is None
-    processor.on_next(22)
-    assert isinstance(recorder.error, BufferOverflowError)
-    assert live.elements == list(range(23))
 
 
 # -- the last cancel -------------------------------------------------------------------------------

@@ -158,18 +158,6 @@ def ignore(_element: Any) -> None:
     """An element that nobody needs."""
 
 
-def test_a_second_subscription_is_cancelled(make: Make) -> None:
-    first, second = ManualPublisher(), ManualPublisher()
-    subscriber = make(ignore)
-    first.subscribe(subscriber)
-    first.wait_requested(1)
-    second.subscribe(subscriber)
-    second.wait_cancelled()
-    assert (second.requested, first.cancels) == (0, 0)
-    subscriber.run.cancel()
-    first.wait_cancelled()
-
-
 def test_a_used_subscriber_takes_no_subscription(make: Make) -> None:
     subscriber = make(ignore)
     rf.range_(3).subscribe(subscriber)
@@ -178,19 +166,6 @@ def test_a_used_subscriber_takes_no_subscription(make: Make) -> None:
     late.subscribe(subscriber)
     late.wait_cancelled()
     assert late.requested == 0
-
-
-def test_none_is_a_type_error(make: Make, dropped: list[BaseException]) -> None:
-    for signal in ("on_subscribe", "on_next", "on_error"):
-        subscriber = make(ignore)
-        if signal != "on_subscribe":
-            subscriber.on_subscribe(ManualPublisher())
-        with pytest.raises(TypeError):
-            getattr(subscriber, signal)(None)
-        subscriber.run.cancel()
-    del subscriber
-    gc.collect()
-    dropped.clear()
 
 
 def test_cancel_ends_it(make: Make) -> None:
