@@ -47,6 +47,11 @@ class Environment:
             self._flagged.append(RuleBroken(rule, expected, came))
             self.changed.notify_all()
 
+    def notify(self) -> None:
+        """Let every waiting expectation look again. Any thread."""
+        with self.changed:
+            self.changed.notify_all()
+
     def verify(self) -> None:
         """Raise the first violation that was flagged."""
         with self.changed:
@@ -125,8 +130,7 @@ class Environment:
                 self.flag(rule, "calls from any thread return normally", f"one raised {raised!r}")
             finally:
                 ended.set()
-                with self.changed:
-                    self.changed.notify_all()
+                self.notify()
 
         _thread.start_new_thread(main, ())
         return ended

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-__all__ = ["History", "show"]
+__all__ = ["History", "show", "show_call"]
 
 #: A longer history is printed without its middle; so is what was done.
 _HEAD, _TAIL = 30, 30
@@ -24,6 +24,10 @@ def show(value: object) -> str:
     except Exception as raised:
         text = f"<{type(value).__name__} whose repr raised {type(raised).__name__}>"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def show_call(name: str, *arguments: object) -> str:
+    return f"{name}({', '.join(map(show, arguments))})"
 
 
 def _beginning(value: Any, levels: int) -> Any:
@@ -58,7 +62,7 @@ class History:
 
     def do(self, who: str, call: str, *values: Any) -> None:
         """The kit is about to call the implementation."""
-        self.do_text(f"{who}.{call}({', '.join(map(show, values))})")
+        self.do_text(show_call(f"{who}.{call}", *values))
 
     def do_text(self, text: str) -> None:
         """The same, in words of one's own."""

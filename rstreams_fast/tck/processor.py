@@ -8,19 +8,10 @@ from typing import Any, ClassVar
 
 from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import RuleBroken
-from rstreams_fast.tck.probes import (
-    HelperPublisher,
-    ProbePublisher,
-    ProbeSubscriber,
-    ProbeSubscription,
-    same,
-)
+from rstreams_fast.tck.probes import ProbeSubscriber, same
 from rstreams_fast.tck.publisher import PublisherVerification
-from rstreams_fast.tck.subscriber import (
-    SubscriberWhiteboxVerification,
-    TestError,
-    WhiteboxProbe,
-)
+from rstreams_fast.tck.subscriber import SubscriberWhiteboxVerification, WhiteboxProbe
+from rstreams_fast.tck.upstream import CorrectSource, TestError, Upstream
 from rstreams_fast.tck.verification import STRICT, check
 
 __all__ = ["Downstream", "IdentityProcessorVerification"]
@@ -29,36 +20,39 @@ __all__ = ["Downstream", "IdentityProcessorVerification"]
 _LONG_AGO = 20
 
 
-class _Upstream:
-    """A processor under test, and the kit's publisher above it."""
+class _AboveProcessor(Upstream):
+    """What is above a processor under test."""
 
     def __init__(self, verification: IdentityProcessorVerification) -> None:
-        environment = verification.environment
+        super().__init__(verification.environment, verification._processor())
         self._verification = verification
-        self.processor = verification._processor()
-        self.subscription = ProbeSubscription(environment)
-        self.publisher = ProbePublisher(environment, self.processor, self.subscription)
-        self.publisher.send_subscription()
-        environment.verify()
         self._sent = 0
+        self.send_subscription()
+        self.environment.verify()
 
     def downstream(self) -> ProbeSubscriber:
-        return self._verification._subscriber(self.processor)
+        return self._verification._subscriber(self.subscriber)
 
-    def send(self) -> Any:
+    def pass_on(self) -> Any:
+        """Send the next element."""
         element = self._verification._element(self._sent)
         self._sent += 1
-        self.publisher.send_next(element)
+        self.send_next(element)
         return element
+
+    def fail(self, where: str) -> BaseException:
+        error = TestError(where)
+        self.send("on_error", error)
+        return error
 
     def expect_demand(self) -> None:
         """Wait until the processor has asked for more than it was sent."""
-        self._verification.environment.wait(
-            lambda: self.subscription.demand > self._sent,
+        self.environment.wait(
+            lambda: self.demand > self._sent,
             "2.1",
             f"a request upstream for element {self._sent + 1}, which downstream waits for"
             + self._verification._coordination_hint(),
-            self.subscription.came,
+            self.came,
         )
 
 
@@ -100,16 +94,12 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
 
     def create_publisher(self, elements: int) -> Any:
         """The processor itself, with a correct publisher of so many elements above it."""
-        processor = self._processor()
-        self.environment.call(HelperPublisher(self.create_element, elements).subscribe, processor)
-        return processor
+        return self._below(CorrectSource(self.create_element, elements))
 
     def create_failing_publisher(self, elements: int) -> Any:
         """The processor itself, with a publisher above it that fails after so many elements."""
-        processor = self._processor()
-        helper = HelperPublisher(self.create_element, elements, TestError("after some elements"))
-        self.environment.call(helper.subscribe, processor)
-        return processor
+        failure = TestError("after some elements")
+        return self._below(CorrectSource(self.create_element, elements, failure))
 
     def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
         """The processor itself, with a subscriber below it that works ``probe``."""
@@ -121,6 +111,11 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
 
     def _processor(self) -> Any:
         return self._make("create_identity_processor", self.buffer_size)
+
+    def _below(self, source: CorrectSource) -> Any:
+        processor = self._processor()
+        self.environment.call(source.subscribe, processor)
+        return processor
 
     def _coordination_hint(self) -> str:
         if self.coordinated_emission:
@@ -140,21 +135,19 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         self,
     ) -> None:
         """An error from upstream reaches each of two subscribers, asked or not.
-        Look at on_error of the processor: it must go through all its subscribers.
-        """
+        Look at on_error of the processor: it must go through all its subscribers."""
         self._needs_subscribers(2)
-        stage = _Upstream(self)
+        stage = _AboveProcessor(self)
         first, second = stage.downstream(), stage.downstream()
         asking = [first, second] if self.coordinated_emission else [first]
         for subscriber in asking:
             subscriber.request(1)
         stage.expect_demand()
-        sent = stage.send()
+        sent = stage.pass_on()
         for subscriber in asking:
             self._expect_same(subscriber, sent, "1.4")
             subscriber.request(1)
-        error = TestError("from upstream")
-        stage.publisher.send_error(error)
+        error = stage.fail("from upstream")
         for subscriber in (first, second):
             self._expect_same_error(subscriber, error, "1.4")
 
@@ -168,71 +161,66 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     @check("4.2", establishes="errors passed on")
     def mustImmediatelyPassOnOnErrorEventsReceivedFromItsUpstreamToItsDownstream(self) -> None:
         """An error from upstream goes downstream at once, without a request.
-        Look at on_error of the processor: it waits for no demand.
-        """
-        stage = _Upstream(self)
+        Look at on_error of the processor: it waits for no demand."""
+        stage = _AboveProcessor(self)
         subscriber = stage.downstream()
-        error = TestError("from upstream")
-        stage.publisher.send_error(error)
+        error = stage.fail("from upstream")
         self._expect_same_error(subscriber, error, "4.2")
 
     @check("2.1", needs="elements passed on")
     def required_mustRequestFromUpstreamForElementsThatHaveBeenRequestedLongAgo(self) -> None:
         """What one subscriber asked for long ago is still asked for upstream, beside another one.
-        Look at how the demands of several subscribers become one demand upstream.
-        """
+        Look at how the demands of several subscribers become one demand upstream."""
         self._needs_subscribers(2)
-        stage = _Upstream(self)
+        stage = _AboveProcessor(self)
         first = stage.downstream()
         first.request(_LONG_AGO)
         for _ in range(2):
             stage.expect_demand()
-            self._expect_same(first, stage.send(), "2.1")
+            self._expect_same(first, stage.pass_on(), "2.1")
         stage.expect_demand()
         second = stage.downstream()
         if self.coordinated_emission:
             second.expect_silence("1.1", "nothing before its request")
             second.request(1)
-            sent = stage.send()
+            sent = stage.pass_on()
             self._expect_same(first, sent, "2.1")
         else:
-            sent = stage.send()
+            sent = stage.pass_on()
             self._expect_same(first, sent, "2.1")
             second.expect_silence("1.1", "nothing before its request")
             second.request(1)
         self._expect_same(second, sent, "2.1")
         stage.expect_demand()
-        stage.publisher.send_complete()
+        stage.send("on_complete")
         for subscriber in (first, second):
             subscriber.expect_completion("1.5", "on_complete after that of upstream")
 
     @check("4.1", establishes="elements passed on")
     def beyond_spec401_everyElementMustPassInOrder(self) -> None:
         """Three times its buffer's worth of elements go through, each once and in order.
-        Look at the buffer: where it wraps, and where it is full or empty.
-        """
-        stage = _Upstream(self)
+        Look at the buffer: where it wraps, and where it is full or empty."""
+        stage = _AboveProcessor(self)
         subscriber = stage.downstream()
         total = 3 * self.buffer_size
         subscriber.request(total)
         for _ in range(total):
             stage.expect_demand()
-            self._expect_same(subscriber, stage.send(), "4.1")
-        stage.publisher.send_complete()
+            self._expect_same(subscriber, stage.pass_on(), "4.1")
+        stage.send("on_complete")
         subscriber.expect_end()
 
     @check("4.1", needs="elements passed on")
     def beyond_spec401_whatIsBufferedMustPassBeforeTheEnd(self) -> None:
         """Elements that upstream sent before on_complete come before it, even if asked for late.
-        Look at on_complete of the processor: it waits until the buffer is empty.
-        """
-        stage = _Upstream(self)
+        Look at on_complete of the processor: it waits until the buffer is empty."""
+        stage = _AboveProcessor(self)
         subscriber = stage.downstream()
         subscriber.request(1)
         stage.expect_demand()
-        asked = min(stage.subscription.demand, self.buffer_size)
-        sent = [stage.send() for _ in range(asked)]
-        stage.publisher.send_complete()
+        asked = min(stage.demand, self.buffer_size)
+        sent = [stage.pass_on() for _ in range(asked)]
+        stage.send("on_complete")
         self._expect_same(subscriber, sent[0], "4.1")
         for element in sent[1:]:
             subscriber.request(1)
@@ -242,15 +230,13 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     @check("4.1", needs="elements passed on, errors passed on")
     def beyond_spec401_failureInMidStreamMustPass(self) -> None:
         """An error after some elements goes downstream, and nothing follows it.
-        Look at on_error of the processor: what it does with elements that are buffered.
-        """
-        stage = _Upstream(self)
+        Look at on_error of the processor: what it does with elements that are buffered."""
+        stage = _AboveProcessor(self)
         subscriber = stage.downstream()
         subscriber.request(3)
         stage.expect_demand()
-        self._expect_same(subscriber, stage.send(), "4.1")
-        error = TestError("in mid-stream")
-        stage.publisher.send_error(error)
+        self._expect_same(subscriber, stage.pass_on(), "4.1")
+        error = stage.fail("in mid-stream")
         self._expect_same_error(subscriber, error, "4.2")
         subscriber.request(3)
         subscriber.expect_silence("1.7", "nothing after on_error")
@@ -258,47 +244,42 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     @check("4.1", needs="elements passed on")
     def beyond_spec401_cancelOfOneSubscriberMustNotCancelUpstream(self) -> None:
         """When one of two subscribers cancels, upstream goes on for the other.
-        Look at cancel of the processor's subscriptions: it looks whether it was the last one.
-        """
+        Look at cancel of the processor's subscriptions: it looks whether it was the last one."""
         self._needs_subscribers(2)
-        stage = _Upstream(self)
+        stage = _AboveProcessor(self)
         first, second = stage.downstream(), stage.downstream()
         second.cancel()
         first.request(1)
         stage.expect_demand()
-        self._expect_same(first, stage.send(), "4.1")
-        if stage.subscription.cancels:
+        self._expect_same(first, stage.pass_on(), "4.1")
+        if stage.cancels:
             raise RuleBroken("4.1", "no cancel() upstream while there is a subscriber", "cancel()")
 
     @check("4.1", STRICT, establishes="cancel upstream")
     def beyond_spec401_cancelOfTheLastSubscriberShouldCancelUpstream(self) -> None:
         """When its only subscriber cancels, the processor cancels upstream.
-        Look at cancel of the processor's subscriptions. Staying alive may be a choice.
-        """
-        stage = _Upstream(self)
+        Look at cancel of the processor's subscriptions. Staying alive may be a choice."""
+        stage = _AboveProcessor(self)
         subscriber = stage.downstream()
         subscriber.request(1)
         stage.expect_demand()
         subscriber.cancel()
-        stage.subscription.expect_cancel(
-            "4.1", "cancel() upstream after the last cancel downstream"
-        )
+        stage.expect_cancel("4.1", "cancel() upstream after the last cancel downstream")
 
     @check("4.1", STRICT, needs="elements passed on")
     def beyond_spec401_demandUpstreamShouldStayWithinTheBuffer(self) -> None:
         """What is asked of upstream is at most what downstream asked for plus ``buffer_size``.
-        Look at request upstream: what no subscriber has asked for must fit into the buffer.
-        """
-        stage = _Upstream(self)
+        Look at request upstream: what no subscriber has asked for must fit into the buffer."""
+        stage = _AboveProcessor(self)
         subscriber = stage.downstream()
         subscriber.request(1)
         stage.expect_demand()
         bound = 1 + self.buffer_size
         self.environment.expect_quiet(
-            lambda: stage.subscription.demand > bound,
+            lambda: stage.demand > bound,
             "4.1",
             f"at most {bound} elements asked for upstream",
-            lambda: f"{stage.subscription.demand}",
+            lambda: f"{stage.demand}",
         )
 
 

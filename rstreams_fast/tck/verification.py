@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final
 
 from rstreams_fast.tck.environment import Environment
-from rstreams_fast.tck.history import show
+from rstreams_fast.tck.history import show, show_call
 from rstreams_fast.tck.outcome import HookFailed, NotApplicable, RuleBroken, raised_by
 
 __all__ = ["GRADES", "PYTHON", "SPEC", "STRICT", "Check", "Verification", "check", "list_checks"]
@@ -229,19 +229,22 @@ class Verification:
         """What a hook returns; ``HookFailed`` if it raises, is a coroutine without a loop, or makes
         what cannot be judged.
         """
-        try:
-            made = self.environment.call(getattr(self, name), *arguments)
-        except (Exception, SystemExit) as raised:
-            raise HookFailed(
-                f"{name}({', '.join(map(show, arguments))}) {raised_by(raised)}"
-            ) from raised
-        if inspect.iscoroutine(made):
-            made.close()
-            raise HookFailed(f"{name} is a coroutine function: set asyncio_bound = True")
+        made = self._call_user("", self, name, *arguments)
         if made is not None:
             for method in _METHODS.get(name, ()):
                 if not callable(getattr(made, method, None)):
                     raise HookFailed(f"{name} returned {show(made)}, which has no method {method}")
+        return made
+
+    def _call_user(self, whose: str, owner: object, name: str, *arguments: Any) -> Any:
+        try:
+            made = self.environment.call(getattr(owner, name), *arguments)
+        except (Exception, SystemExit) as raised:
+            call = show_call(whose + name, *arguments)
+            raise HookFailed(f"{call} {raised_by(raised)}") from raised
+        if inspect.iscoroutine(made):
+            made.close()
+            raise HookFailed(f"{whose}{name} is a coroutine function: set asyncio_bound = True")
         return made
 
     def _make(self, name: str, *arguments: Any) -> Any:
@@ -257,6 +260,22 @@ class Verification:
         if made is None:
             raise NotApplicable(f"there is no {name}")
         return made
+
+    def _expect_raises(
+        self, rule: str, error: type[BaseException], owner: Any, method: str, argument: object
+    ) -> None:
+        """Expect that the implementation refuses an argument by such an error."""
+        call = f"{method}({'None' if argument is None else 'object()'})"
+        expected = f"{call} raises" + ("" if error is BaseException else f" {error.__name__}")
+        who = "publisher" if method == "subscribe" else "subscriber"
+        self.environment.history.do_text(f"{who}.{call}")
+        try:
+            self.environment.call(getattr(owner, method), argument)
+        except error:
+            return
+        except Exception as raised:
+            raise RuleBroken(rule, expected, f"it raised {raised!r}") from raised
+        raise RuleBroken(rule, expected, "it returned")
 
     def _needs_threads(self) -> None:
         if self.asyncio_bound:

@@ -1,0 +1,287 @@
+"""Checks of cancel: what follows it, how soon it returns, what it drops (§1.8, §3)."""
+
+# The names of the checks are the official kit's, so that tables of both can be joined.
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.tck.outcome import RuleBroken
+from rstreams_fast.tck.probes import ProbeSubscriber
+from rstreams_fast.tck.publisher.setup import ROUNDS, THREADS, PublisherSetup
+from rstreams_fast.tck.references import expect_collected
+from rstreams_fast.tck.verification import STRICT, check
+
+__all__ = ["CancelChecks"]
+
+#: More than any publisher has under way when it is cancelled: what comes after so many is no delay.
+_UNDER_WAY = 2500
+#: Elements that would all come if a cancel were not seen.
+_MANY = 100
+#: The element from within whose on_next the kit cancels.
+_BEFORE_CANCEL = 3
+#: Seconds for a check that a correct implementation may well not pass.
+_SOON = 0.5
+
+
+class CancelChecks(PublisherSetup):
+    """§1.8, §3.5, §3.7, §3.12, §3.13."""
+
+    # -- what follows ------------------------------------------------------------------------------
+
+    @check("1.8", needs="elements on request")
+    def beyond_spec108_cancelMustStopTheElementsInTheEnd(self) -> None:
+        """After a cancel from within on_next, of 2500 elements requested not all come.
+        Look at the loop that sends: it must look at the cancelled state, if only now and then."""
+        after, _ = self._cancel_within_on_next(UNBOUNDED, _UNDER_WAY)
+        if after >= _UNDER_WAY - _BEFORE_CANCEL:
+            expected = "the elements stop some time after the cancel"
+            raise RuleBroken("1.8", expected, f"all {_UNDER_WAY} of them")
+
+    @check("1.8", STRICT, needs="elements on request")
+    def beyond_spec108_cancelFromWithinOnNextShouldStopTheElementsAtOnce(self) -> None:
+        """After a cancel from within on_next, elements stop: at once, if they come synchronously.
+        Look at the loop that sends: it should look at the cancelled state before each element.
+        Where batches are handed to another thread, see the setting signals_after_cancel."""
+        self._cancel_at_once(_MANY)
+
+    @check("1.8", STRICT, needs="elements on request")
+    def beyond_spec108_cancelShouldStopUnboundedDemandAtOnce(self) -> None:
+        """The same where everything was requested, which some publishers send by another loop.
+        Look at the loop for unbounded demand: it should look at the cancelled state, too."""
+        self._cancel_at_once(UNBOUNDED)
+
+    def _cancel_at_once(self, demand: int) -> None:
+        after, synchronous = self._cancel_within_on_next(demand, _MANY)
+        allowed = 0 if synchronous else self.signals_after_cancel
+        if after > allowed:
+            expected = f"at most {allowed} elements after a cancel from within on_next"
+            raise RuleBroken("1.8", expected, f"{after} elements after it")
+
+    def _cancel_within_on_next(self, demand: int, elements: int) -> tuple[int, bool]:
+        """Cancel in mid-stream; how many elements follow, and whether they come synchronously."""
+        threads = {threading.get_ident()}
+
+        def react(me: ProbeSubscriber) -> None:
+            threads.add(threading.get_ident())
+            if me.received == _BEFORE_CANCEL:
+                me.cancel()
+
+        subscriber = self._subscribed(elements, on_next=react)
+        subscriber.request(demand)
+        subscriber.wait_for_elements(_BEFORE_CANCEL, "3.8", f"{_BEFORE_CANCEL} elements")
+        self._expect_settled(subscriber)
+        return subscriber.received - _BEFORE_CANCEL, len(threads) == 1
+
+    @check("1.8", needs="on_subscribe")
+    def beyond_spec108_cancelFromWithinOnSubscribeMustPreventAllSignals(self) -> None:
+        """A subscriber that cancels from within on_subscribe gets no further signal.
+        Look at what subscribe does after on_subscribe: it must look at the cancelled state."""
+        subscriber = self._subscriber(
+            self._some(3), on_subscribe=lambda me: (me.cancel(), me.request(3))
+        )
+        subscriber.expect_silence("1.8", "nothing after a cancel from within on_subscribe")
+
+    @check("3.5", needs="elements on request")
+    def beyond_spec108_cancelRacingWithSignalsMustBeSafe(self) -> None:
+        """One thread requests and another cancels while elements flow: no overlap, then silence.
+        Look at the state that request, cancel and the sending loop share without a lock."""
+        self._needs_threads()
+        subscribers = []
+        for _ in range(ROUNDS):
+            subscriber = self._subscribed(10)
+            ask = functools.partial(subscriber.request, 1, 2, 1, 4, 1, 1, 1)
+            self.environment.run_together(ask, subscriber.cancel, rule="3.5")
+            subscribers.append(subscriber)
+        self._expect_settled(*subscribers)
+
+    @check("3.12", needs="elements on request")
+    def required_spec312_cancelMustMakeThePublisherToEventuallyStopSignaling(self) -> None:
+        """After a cancel in mid-stream the elements stop.
+        Look at the loop that sends: it must look at the cancelled state."""
+        subscriber = self._subscribed(20)
+        subscriber.request(10, 5)
+        subscriber.expect_element("3.12", "the first of the elements requested")
+        subscriber.cancel()
+        self._expect_settled(subscriber, rule="3.12")
+
+    # -- the call itself ---------------------------------------------------------------------------
+
+    @check("3.5", STRICT, needs="elements on request")
+    def beyond_spec305_cancelShouldReturnSoon(self) -> None:
+        """The best of five ``cancel()`` in mid-stream returns within ``responsivity``.
+        Look at what cancel waits for: joins, locks held while signalling, the closing of a source.
+        """
+
+        def attempt() -> float:
+            subscriber = self._subscribed(3)
+            subscriber.request(1)
+            subscriber.wait_for_elements(1, "3.8", "an element")
+            start = time.monotonic()
+            subscriber.cancel()
+            return time.monotonic() - start
+
+        self._expect_soon("3.5", "cancel()", attempt)
+
+    @check("3.5", needs="elements on request")
+    def beyond_spec305_cancelMustReturnWhileOnNextRuns(self) -> None:
+        """While on_next runs, another thread's cancel returns; it does not wait for on_next.
+        Look at locks held while signalling: cancel must not take them."""
+        self._needs_threads()
+        returned: list[bool] = []
+
+        def react(me: ProbeSubscriber) -> None:
+            if me.received == 1:
+                ended = self.environment.start(me.cancel, "3.15")
+                returned.append(self.environment.pause(ended.is_set, self.timeout))
+
+        subscriber = self._subscribed(3, on_next=react)
+        subscriber.request(1)
+        self.environment.wait(
+            lambda: returned, "3.8", "an element", subscriber.came, timeout=2 * self.timeout
+        )
+        if not all(returned):
+            came = "it waited until on_next had returned"
+            raise RuleBroken("3.5", "cancel() returns while on_next runs", came)
+
+    @check("3.5", needs="elements on request")
+    def beyond_spec305_cancelFromManyThreadsMustBeSafe(self) -> None:
+        """Threads that no threading.Thread made cancel at once: no error, and then silence.
+        Look at cancel: one caller does the work, the others find it done."""
+        self._needs_threads()
+        subscriber = self._subscribed(10)
+        subscriber.request(1)
+        subscriber.expect_element("3.8", "an element")
+        self.environment.run_together(*[subscriber.cancel] * THREADS, rule="3.5")
+        subscriber.request(1)
+        subscriber.expect_silence("3.6", "nothing after four cancels")
+
+    @check("3.7", needs="on_subscribe")
+    def required_spec307_afterSubscriptionIsCancelledAdditionalCancelationsMustBeNops(self) -> None:
+        """Further cancels do nothing.
+        Look at cancel: the second call must find nothing left to do."""
+        subscriber = self._subscribed(1)
+        for _ in range(3):
+            subscriber.cancel()
+        subscriber.expect_silence("3.7", "nothing for three cancels")
+
+    @check("3.12", needs="elements on request")
+    def beyond_spec312_requestAndCancelMustWorkFromFreeRunningThreads(self) -> None:
+        """Each call comes from a new thread that threading did not make, and works.
+        Look at thread-locals, at loops taken from the calling thread, at thread identity checks."""
+        self._needs_threads()
+        subscriber = self._subscribed(10)
+        for _ in range(3):
+            self._call_from_a_new_thread(lambda: subscriber.request(1), "3.12")
+            subscriber.expect_element("3.8", "an element for a request from any thread")
+        self._call_from_a_new_thread(subscriber.cancel, "3.12")
+        subscriber.request(1)
+        subscriber.expect_silence("3.12", "nothing after a cancel from any thread")
+
+    # -- references --------------------------------------------------------------------------------
+
+    @check("3.13", needs="elements on request", establishes="references dropped by cancel")
+    def required_spec313_cancelMustMakeThePublisherEventuallyDropAllReferencesToTheSubscriber(
+        self,
+    ) -> None:
+        """After cancel, the publisher does not keep the subscriber alive.
+        Look at registries, closures, threads' locals and tracebacks that hold the subscriber."""
+        self._expect_dropped("cancel", _take_one)
+
+    @check("3.13", needs="references dropped by cancel")
+    def beyond_spec313_theSubscriberMustBeDroppedWithoutAnyRequest(self) -> None:
+        """A subscriber that cancels without having asked is not kept alive.
+        Look at what is set up by subscribe and cleared by the first element only."""
+        self._expect_dropped("a cancel without request", ProbeSubscriber.cancel)
+
+    @check("3.13", needs="references dropped by cancel")
+    def beyond_spec313_theSubscriberMustBeDroppedAfterACancelWithinOnNext(self) -> None:
+        """A subscriber that cancels from within on_next, with demand left, is not kept alive.
+        Look at what the sending loop holds when it is left early."""
+
+        def use(subscriber: ProbeSubscriber) -> None:
+            subscriber.request(3)
+            subscriber.expect_element("3.8", "an element")
+
+        self._expect_dropped("a cancel from within on_next", use, on_next=ProbeSubscriber.cancel)
+
+    @check("3.13", STRICT, needs="references dropped by cancel, on_complete")
+    def beyond_spec313_theSubscriberShouldBeDroppedAfterTheEnd(self) -> None:
+        """After on_complete the publisher does not keep the subscriber alive (§1.6).
+        Look at what only cancel clears."""
+
+        def use(subscriber: ProbeSubscriber) -> None:
+            subscriber.request(2)
+            subscriber.wait_for_terminal("1.5", "an element and on_complete")
+
+        self._expect_dropped("on_complete", use, publisher=self._publisher(1, completes=True))
+
+    @check("3.13", STRICT, needs="references dropped by cancel, on_error for request(0)")
+    def beyond_spec313_theSubscriberShouldBeDroppedAfterAnError(self) -> None:
+        """After on_error the publisher does not keep the subscriber alive (§1.6).
+        Look at errors that the publisher keeps: a traceback keeps the frames it passed through."""
+
+        def use(subscriber: ProbeSubscriber) -> None:
+            _provoke_error(subscriber)
+
+        self._expect_dropped("on_error", use)
+
+    @check("3.13", STRICT, needs="references dropped by cancel, on_error for request(0)")
+    def beyond_spec313_theErrorShouldNotKeepTheSubscriber(self) -> None:
+        """The error of on_error, where it is kept, does not keep the subscriber alive.
+        Look at where the error was caught: ``error.with_traceback(None)`` drops the frames."""
+        self._expect_dropped("on_error, while its error is kept", _provoke_error, timeout=_SOON)
+
+    @check("3.13", STRICT, needs="references dropped by cancel")
+    def beyond_spec313_theCancelledSubscriptionShouldNotKeepTheSubscriber(self) -> None:
+        """The cancelled subscription, where it is kept, does not keep the subscriber alive.
+        Look at cancel: the subscription itself should clear its reference."""
+
+        def use(subscriber: ProbeSubscriber) -> object:
+            _take_one(subscriber)
+            return subscriber.subscription
+
+        self._expect_dropped("cancel, while its subscription is kept", use, timeout=_SOON)
+
+    def _expect_dropped(
+        self,
+        after: str,
+        use: Callable[[ProbeSubscriber], object],
+        *,
+        publisher: Any = None,
+        timeout: float | None = None,
+        **reactions: Any,
+    ) -> None:
+        """Expect that a subscriber is collected after its use, while the publisher lives on, and
+        what ``use`` returns.
+        """
+        if publisher is None:
+            publisher = self._some(3)
+
+        def subscribe() -> tuple[weakref.ref[Any], object]:
+            subscriber = self._subscriber(publisher, **reactions)
+            kept = use(subscriber)
+            return weakref.ref(subscriber), kept
+
+        reference, kept = subscribe()
+        expected = f"no reference to the subscriber after {after}"
+        expect_collected(self.environment, reference, "3.13", expected, timeout)
+        del kept
+
+
+def _take_one(subscriber: ProbeSubscriber) -> None:
+    subscriber.request(1)
+    subscriber.expect_element("3.8", "an element before cancel")
+    subscriber.cancel()
+
+
+def _provoke_error(subscriber: ProbeSubscriber) -> BaseException:
+    subscriber.request(-1)
+    return subscriber.expect_error("3.9", "on_error for request(-1)")

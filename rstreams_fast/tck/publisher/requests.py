@@ -1,0 +1,265 @@
+"""Checks of request: how deep, how soon, how much, and with which numbers (§3)."""
+
+# The names of the checks are the official kit's, so that tables of both can be joined.
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.tck.history import show
+from rstreams_fast.tck.outcome import RuleBroken
+from rstreams_fast.tck.probes import ProbeSubscriber
+from rstreams_fast.tck.publisher.setup import LONG, THREADS, PublisherSetup
+from rstreams_fast.tck.verification import PYTHON, STRICT, check
+
+__all__ = ["RequestChecks"]
+
+#: Recursion that goes deeper than this, one level for each element, has no bound.
+_BOUND = 50
+_REQUESTS_PER_THREAD = 50
+#: What a negative request may be at the lowest.
+_MOST_NEGATIVE = 2**31
+#: What the message of the error for request(-1) should hold one of.
+_WORDS_OF_309 = ("3.9", "non-positive subscription request", "negative subscription request")
+
+
+class RequestChecks(PublisherSetup):
+    """§3.2 to §3.4, §3.6, §3.8, §3.9, §3.17."""
+
+    # -- when, how deep, how soon ------------------------------------------------------------------
+
+    @check("3.2", needs="elements on request")
+    def required_spec302_mustAllowSynchronousRequestCallsFromOnNextAndOnSubscribe(self) -> None:
+        """request works from within on_subscribe and on_next.
+        Look at locks held while signalling, and at demand set before on_subscribe returns."""
+        subscriber = self._subscribed(
+            6, on_subscribe=lambda me: me.request(1, 1, 1), on_next=lambda me: me.request(1)
+        )
+        subscriber.wait_for_elements(6, "3.2", "6 elements, all asked for from within signals")
+
+    @check("3.3", needs="elements on request")
+    def required_spec303_mustNotAllowUnboundedRecursion(self) -> None:
+        """Over 1200 elements, each requested within the one before, the depth has a bound.
+        Look at request: while elements are being sent it must only add to the demand and return."""
+        self._expect_depth(max(_BOUND, self.bounded_depth))
+
+    @check("3.3", STRICT, needs="elements on request")
+    def beyond_spec303_recursionShouldStayWithinTheBoundedDepth(self) -> None:
+        """The same, and on_next is never deeper in itself than ``bounded_depth``.
+        Look at paths that are taken later only: a buffer that fills, a burst that ends."""
+        self._expect_depth(self.bounded_depth)
+
+    def _expect_depth(self, most: int) -> None:
+        elements = LONG if self.max_elements >= LONG else most + 1
+
+        def react(me: ProbeSubscriber) -> None:
+            if me.deepest > most:
+                me.cancel()
+            elif me.received < elements:
+                me.request(1)
+
+        subscriber = self._subscribed(elements, on_next=react)
+        subscriber.request(1)
+        subscriber.wait_until(
+            lambda: subscriber.received >= elements or subscriber.deepest > most,
+            "3.3",
+            f"{elements} elements, each requested by the one before it",
+        )
+        if subscriber.deepest > most:
+            came = f"{subscriber.deepest} deep at element {subscriber.received}"
+            raise RuleBroken("3.3", f"on_next at most {most} deep in itself", came)
+
+    @check("3.4", STRICT, needs="elements on request")
+    def beyond_spec304_requestShouldReturnSoon(self) -> None:
+        """The best of five ``request(1)`` returns within ``responsivity``.
+        Look at what request waits for: it should add demand and return, or send one element."""
+
+        def attempt() -> float:
+            subscriber = self._subscribed(3)
+            start = time.monotonic()
+            subscriber.request(1)
+            return time.monotonic() - start
+
+        self._expect_soon("3.4", "request(1)", attempt)
+
+    # -- how much ----------------------------------------------------------------------------------
+
+    @check("3.6", needs="on_subscribe")
+    def required_spec306_afterSubscriptionIsCancelledRequestMustBeNops(self) -> None:
+        """Requests after cancel bring nothing.
+        Look at request: it must see that the subscription was cancelled."""
+        self._nothing_after_cancel(1, 1, 1)
+
+    @check("3.6", STRICT, needs="on_subscribe")
+    def beyond_spec306_afterCancelInvalidRequestsMustBeNops(self) -> None:
+        """After cancel, not even request(0), request("1") or request(None) is answered.
+        Look at the order of the checks in request: the cancelled state comes first."""
+        self._nothing_after_cancel(0, -1, "1", None, 1.5, True)
+
+    def _nothing_after_cancel(self, *requests: object) -> None:
+        subscriber = self._subscriber(self._some(3))
+        subscriber.cancel()
+        subscriber.request(*requests)
+        subscriber.expect_silence("3.6", "nothing for requests after cancel")
+
+    @check("3.8", STRICT, needs="elements on request")
+    def beyond_spec308_demandFromSeveralThreadsShouldAddUp(self) -> None:
+        """Four threads request fifty times each: two hundred elements come, one at a time.
+        Look at how demand is added: ``demand += n`` is two steps. (By §2.7 a subscriber should not
+        call request in two threads at once.)"""
+        self._needs_threads()
+        subscriber = self._subscribed(THREADS * _REQUESTS_PER_THREAD + 10)
+        ask = functools.partial(subscriber.request, *[1] * _REQUESTS_PER_THREAD)
+        self.environment.run_together(*[ask] * THREADS, rule="3.4")
+        self._expect_all_requested(subscriber)
+        subscriber.expect_nothing_more("1.1", "no more elements than requested")
+
+    @check("3.8", needs="elements on request")
+    def beyond_spec308_demandFromWithinSignalsMustAddUp(self) -> None:
+        """Requests while others are unfulfilled: as many elements come as all of them ask for.
+        Look at what request does with the demand that is left: it adds to it."""
+        portions = {1: 3, 2: 1}  # after so many elements, so many more
+
+        def react(me: ProbeSubscriber) -> None:
+            if me.received in portions:
+                me.request(portions[me.received])
+
+        subscriber = self._subscribed(10, on_subscribe=lambda me: me.request(1, 2), on_next=react)
+        subscriber.wait_for_elements(7, "3.8", "7 elements for 1 + 2 + 3 + 1 requested")
+        subscriber.expect_nothing_more("1.1", "no more than the 7 requested")
+
+    @check("3.17", needs="on_complete")
+    def required_spec317_mustSupportAPendingElementCountUpToLongMaxValue(self) -> None:
+        """``request(2**63 - 1)`` brings every element and the end.
+        Look at the type and the arithmetic of the demand."""
+        self._whole_stream(UNBOUNDED)
+
+    @check("3.17", needs="on_complete")
+    def required_spec317_mustSupportACumulativePendingElementCountUpToLongMaxValue(self) -> None:
+        """Requests that add up to ``2**63 - 1`` bring every element and the end.
+        Look at the addition of demand: it must not overflow."""
+        self._whole_stream(UNBOUNDED // 2, UNBOUNDED // 2, 1)
+
+    @check("3.17", PYTHON, needs="on_complete")
+    def beyond_spec317_aRequestThatFitsNoLongShouldCountAsUnbounded(self) -> None:
+        """``request(2**63)`` and ``request(2**64)`` bring every element and the end.
+        Look at the conversion of n: a larger int counts as 2**63 - 1, without OverflowError."""
+        self._whole_stream(UNBOUNDED + 1)
+        self._whole_stream(2**64)
+
+    def _whole_stream(self, *requests: int) -> None:
+        subscriber = self._subscribed(3, completes=True)
+        subscriber.request(*requests)
+        subscriber.expect_elements(3, "3.17")
+        subscriber.expect_completion("3.17", "on_complete after the third and last element")
+
+    @check("3.17", needs="elements on request")
+    def required_spec317_mustNotSignalOnErrorWhenPendingAboveLongMaxValue(self) -> None:
+        """Demand far above ``2**63 - 1`` counts as unbounded and is no error.
+        Look at the addition of demand: it must not go beyond 2**63 - 1."""
+        calls = 10
+
+        def react(me: ProbeSubscriber) -> None:
+            if me.received <= calls:
+                me.request(UNBOUNDED - 1)
+            elif me.received == calls + 1:
+                me.cancel()
+
+        subscriber = self._subscribed(100, on_next=react)
+        subscriber.request(1)
+        subscriber.wait_until(
+            lambda: subscriber.received > calls or subscriber.terminal,
+            "3.17",
+            f"more than {calls} elements",
+        )
+        if subscriber.terminal is not None and subscriber.terminal[0] == "on_error":
+            came = show(subscriber.terminal[1])
+            raise RuleBroken("3.17", "no on_error for too much demand", came)
+
+    @check("3.17", needs="elements on request")
+    def beyond_spec317_demandMustNotWrapAround(self) -> None:
+        """Requests from within on_next add up to ``2**63``, then to ``2**64``: elements go on.
+        Look at the addition of demand: it must stay at 2**63 - 1, not begin again at zero."""
+
+        def react(me: ProbeSubscriber) -> None:
+            if me.received == 1:
+                me.request(UNBOUNDED, 1, UNBOUNDED, 1)
+
+        subscriber = self._subscribed(3, on_next=react)
+        subscriber.request(1)
+        subscriber.expect_elements(3, "3.17")
+
+    @check("3.17", needs="elements on request")
+    def beyond_spec317_manySmallRequestsMustAddUp(self) -> None:
+        """1200 requests of one, one after the other, bring 1200 elements.
+        Look at what happens for each request: a queue that fills, a counter that wraps."""
+        subscriber = self._subscribed(LONG)
+        subscriber.request(*[1] * LONG)
+        subscriber.wait_for_elements(LONG, "3.17", f"{LONG} elements for {LONG} requests")
+
+    # -- invalid numbers ---------------------------------------------------------------------------
+
+    @check("3.9", needs="on_subscribe", establishes="on_error for request(0)")
+    def required_spec309_requestZeroMustSignalIllegalArgumentException(self) -> None:
+        """``request(0)`` is answered by on_error.
+        Look at the first lines of request: the error goes to on_error, and is not raised."""
+        self._invalid_request(0)
+
+    @check("3.9", needs="on_error for request(0)")
+    def required_spec309_requestNegativeNumberMustSignalIllegalArgumentException(self) -> None:
+        """A negative request is answered by on_error.
+        Look at the first lines of request: the error goes to on_error, and is not raised."""
+        self._invalid_request(-random.randint(1, _MOST_NEGATIVE))  # noqa: S311
+
+    @check("3.9", STRICT, needs="on_error for request(0)")
+    def optional_spec309_requestNegativeNumberMaySignalIllegalArgumentExceptionWithSpecificMessage(
+        self,
+    ) -> None:
+        """The error's text names the rule.
+        Look at the text of the ValueError."""
+        text = str(self._invalid_request(-random.randint(1, _MOST_NEGATIVE)))  # noqa: S311
+        if not any(words in text for words in _WORDS_OF_309):
+            raise RuleBroken("3.9", f"a text with one of {_WORDS_OF_309}", show(text))
+
+    @check("3.9", PYTHON, needs="on_error for request(0)")
+    def beyond_spec309_theErrorShouldBeAValueError(self) -> None:
+        """``request(0)`` is answered by a ValueError, for Java's IllegalArgumentException.
+        Look at the type of the error that request hands to on_error."""
+        self._invalid_request(0, ValueError)
+
+    @check("3.9", PYTHON, needs="on_error for request(0)")
+    def beyond_spec309_aRequestOfNoIntShouldSignalATypeError(self) -> None:
+        """request(True), request(1.5), request("1") and request(None) are answered by TypeError.
+        Look at the check of n: it comes before any comparison or addition; a bool is no count."""
+        for n in (True, 1.5, "1", None):
+            self._invalid_request(n, TypeError)
+
+    def _invalid_request(
+        self, n: object, error: type[BaseException] = BaseException
+    ) -> BaseException:
+        subscriber = self._subscriber(self._some(10))
+        subscriber.request(n)
+        what = "on_error" if error is BaseException else f"on_error({error.__name__})"
+        return subscriber.expect_error("3.9", f"{what} for request({show(n)})", error)
+
+    @check("3.9", STRICT, needs="elements on request, on_error for request(0)")
+    def beyond_spec309_anInvalidRequestFromWithinOnNextShouldBeSignalledAfterIt(self) -> None:
+        """``request(0)`` from within on_next is on_error, once on_next has returned, and the end.
+        Look at how the error reaches the loop that sends: it should not overtake on_next."""
+        within: list[str] = []
+
+        def react(me: ProbeSubscriber) -> None:
+            me.request(0)
+            if me.terminal is not None:
+                within.append("on_error within on_next")
+
+        subscriber = self._subscribed(10, on_next=react)
+        subscriber.request(5)
+        subscriber.wait_for_terminal("3.9", "on_error for request(0)")
+        subscriber.expect_nothing_more("1.7", "nothing after on_error")
+        if within and self.bounded_depth == 1:
+            raise RuleBroken("1.3", "on_error after on_next has returned", within[0])

@@ -1,0 +1,149 @@
+"""What a verification of a publisher is told, and how its checks get at a publisher."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.tck.outcome import NotApplicable, RuleBroken
+from rstreams_fast.tck.probes import ProbeFailed, ProbeSubscriber
+from rstreams_fast.tck.verification import Verification
+
+__all__ = ["LONG", "ROUNDS", "THREADS", "PublisherSetup"]
+
+#: More elements than any counter, queue or burst that a first look would stay below.
+LONG = 1200
+#: How often a race is run, and by how many threads.
+ROUNDS, THREADS = 20, 4
+_ATTEMPTS = 5
+
+
+class PublisherSetup(Verification):
+    """Hooks, settings, and how subscribers are made and waited for."""
+
+    #: The most elements ``create_publisher`` can give. ``UNBOUNDED`` says that its streams never
+    #: complete: the checks that need ``on_complete`` do not apply then.
+    max_elements: int = UNBOUNDED - 1
+    #: How many subscribers a publisher serves at once.
+    max_supported_subscribers: int = UNBOUNDED
+    #: How deep ``request`` and ``on_next`` may call each other (§3.3); one is recommended.
+    bounded_depth: int = 1
+    #: Seconds that ``request(1)`` and ``cancel()`` may take, the best of five (§3.4, §3.5).
+    responsivity: float = 0.05
+    #: How many elements may follow a ``cancel()`` that was called from within ``on_next``, where
+    #: elements come from another thread than the one that called ``request``. (Where they come
+    #: from the same thread there is no delay to excuse any.)
+    signals_after_cancel: int = 8
+
+    essential_hook = "create_publisher"
+    hooks: ClassVar[tuple[str, ...]] = (
+        "create_publisher",
+        "create_failed_publisher",
+        "create_failing_publisher",
+    )
+    settings: ClassVar[tuple[str, ...]] = (
+        *Verification.settings,
+        "max_elements",
+        "max_supported_subscribers",
+        "bounded_depth",
+        "responsivity",
+        "signals_after_cancel",
+    )
+
+    def create_publisher(self, elements: int) -> Any:
+        """A new publisher of exactly so many elements; of endlessly many for ``UNBOUNDED``."""
+        raise NotImplementedError("create_publisher(elements) is the hook that makes a publisher")
+
+    def create_failed_publisher(self) -> Any:
+        """A publisher that answers ``subscribe`` by ``on_subscribe``, ``on_error``; or None."""
+        return None
+
+    def create_failing_publisher(self, elements: int) -> Any:  # noqa: ARG002
+        """A publisher that fails after so many elements (§1.4); or None, if none can be made."""
+        return None
+
+    # -- for the checks ----------------------------------------------------------------------------
+
+    def _publisher(self, elements: int, *, completes: bool = False, subscribers: int = 1) -> Any:
+        if elements > self.max_elements:
+            raise NotApplicable(
+                f"needs {elements} elements, and max_elements is {self.max_elements}"
+            )
+        if completes and self.max_elements == UNBOUNDED:
+            raise NotApplicable("needs on_complete, and max_elements = UNBOUNDED says: never")
+        self._needs_subscribers(subscribers)
+        return self._make("create_publisher", elements)
+
+    def _some(self, elements: int) -> Any:
+        """A publisher of so many elements, or of as many as it can give."""
+        return self._publisher(max(1, min(elements, self.max_elements)))
+
+    def _needs_subscribers(self, count: int) -> None:
+        if count > self.max_supported_subscribers:
+            raise NotApplicable(
+                f"needs {count} subscribers, and max_supported_subscribers is "
+                f"{self.max_supported_subscribers}"
+            )
+
+    def _subscribe(self, publisher: Any, subscriber: Any, rule: str = "1.9") -> None:
+        """Subscribe; that this raises breaks the rule."""
+        self.environment.history.do_text(f"publisher.subscribe({subscriber.name})")
+        try:
+            self.environment.call(publisher.subscribe, subscriber)
+        except Exception as raised:
+            self.environment.verify()
+            rule = "2.13" if isinstance(raised, ProbeFailed) else rule
+            raise RuleBroken(
+                rule, "subscribe returns normally", f"it raised {raised!r}"
+            ) from raised
+
+    def _subscriber(self, publisher: Any, **reactions: Any) -> ProbeSubscriber:
+        """A new subscriber that has been given its subscription."""
+        subscriber = ProbeSubscriber(self.environment, **reactions)
+        self._subscribe(publisher, subscriber)
+        subscriber.expect_subscription()
+        return subscriber
+
+    def _subscribed(
+        self, elements: int, *, completes: bool = False, **reactions: Any
+    ) -> ProbeSubscriber:
+        """The same, of a new publisher of so many elements."""
+        return self._subscriber(self._publisher(elements, completes=completes), **reactions)
+
+    def _linger(self, subscriber: ProbeSubscriber) -> None:
+        """Stay within a signal until there is another one, or for one silence window."""
+        before = len(subscriber.signals)
+        self.environment.pause(lambda: len(subscriber.signals) > before, self.environment.silence)
+
+    def _expect_all_requested(self, subscriber: ProbeSubscriber) -> None:
+        count = subscriber.requested
+        subscriber.wait_for_elements(count, "3.8", f"{count} elements, as requested")
+
+    def _expect_soon(self, rule: str, call: str, attempt: Callable[[], float]) -> None:
+        """Expect one of several attempts to be quick: the machine may be busy, once."""
+        best = math.inf
+        for _ in range(_ATTEMPTS):
+            best = min(best, attempt())
+            if best <= self.responsivity:
+                return
+        expected = f"{call} within {self.responsivity * 1000:.0f} ms"
+        came = f"{best * 1000:.0f} ms at the best of {_ATTEMPTS} calls"
+        raise RuleBroken(rule, expected, came)
+
+    def _expect_settled(self, *subscribers: ProbeSubscriber, rule: str = "1.8") -> None:
+        """Wait until no subscriber is signalled for one silence window."""
+
+        def count() -> int:
+            return sum(len(subscriber.signals) for subscriber in subscribers)
+
+        def is_silent(before: int) -> bool:
+            return self.environment.is_quiet(lambda: count() > before)
+
+        deadline = time.monotonic() + self.timeout
+        while not is_silent(count()):
+            if time.monotonic() > deadline:
+                came = f"signals go on after {self.timeout:g} s: {count()} so far"
+                raise RuleBroken(rule, "signals stop after cancel", came)

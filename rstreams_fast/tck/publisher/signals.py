@@ -1,0 +1,261 @@
+"""Checks of what a publisher signals: how much, in which order, and how it ends (§1.1 to §1.7)."""
+
+# The names of the checks are the official kit's, so that tables of both can be joined.
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+from rstreams_fast.api import UNBOUNDED
+from rstreams_fast.tck.outcome import NotApplicable, RuleBroken
+from rstreams_fast.tck.probes import ProbeSubscriber
+from rstreams_fast.tck.publisher.setup import LONG, ROUNDS, PublisherSetup
+from rstreams_fast.tck.verification import STRICT, check
+
+__all__ = ["SignalChecks"]
+
+_ELEMENTS_BEFORE_FAILURE = 3
+
+
+class SignalChecks(PublisherSetup):
+    """§1.1 to §1.7."""
+
+    # -- how much ----------------------------------------------------------------------------------
+
+    @check("1.1", needs="on_subscribe", establishes="elements on request")
+    def required_spec101_subscriptionRequestMustResultInTheCorrectNumberOfProducedElements(
+        self,
+    ) -> None:
+        """Nothing comes before a request; then exactly as much as the requests add up to.
+        Look at where demand is read, and whether it is counted down for each element."""
+        subscriber = self._subscriber(self._some(5))
+        subscriber.expect_silence("1.1", "nothing before the first request")
+        subscriber.request(1)
+        subscriber.expect_element("3.8", "an element after request(1)")
+        if self.max_elements < 5:  # noqa: PLR2004
+            return
+        subscriber.expect_silence("1.1", "nothing more than the one requested")
+        subscriber.request(1, 2)
+        subscriber.expect_elements(3, "3.8", "3 elements after request(1), request(2)")
+        subscriber.expect_silence("1.1", "nothing more than the four requested")
+
+    @check("1.1", needs="elements on request")
+    def beyond_spec101_aLongStreamMustKeepCountAndOrder(self) -> None:
+        """Over 1200 elements, asked for in uneven portions, demand is kept and none is None.
+        Look at how demand is counted down, where one burst of elements ends and the next begins."""
+        subscriber = self._subscribed(LONG)
+        portion = 1
+        while subscriber.requested < LONG:
+            subscriber.request(min(portion, LONG - subscriber.requested))
+            portion = portion * 2 % 251  # 1, 2, 4 ... 128, 5, 10 ...
+            self._expect_all_requested(subscriber)
+
+    @check("1.2", needs="on_complete")
+    def required_spec102_maySignalLessThanRequestedAndTerminateSubscription(self) -> None:
+        """Three elements of which ten were requested: three come, then on_complete.
+        Look at the end of the source: demand that is left must not keep the stream open."""
+        subscriber = self._subscribed(3, completes=True)
+        subscriber.request(10)
+        subscriber.expect_elements(3, "1.2")
+        subscriber.expect_completion("1.2", "on_complete after the third and last element")
+
+    # -- one at a time -----------------------------------------------------------------------------
+
+    @check("1.3", needs="on_complete")
+    def stochastic_spec103_mustSignalOnMethodsSequentially(self) -> None:
+        """Signals never overlap while every on_next asks for one more, many times over.
+        Look at which thread may signal: one at a time, and the others leave their work to it."""
+
+        def ask(me: ProbeSubscriber) -> None:
+            me.request(1)
+
+        for _ in range(ROUNDS):
+            subscriber = self._subscribed(10, completes=True, on_subscribe=ask, on_next=ask)
+            subscriber.wait_for_terminal("1.3", "10 elements and on_complete, one at a time")
+
+    @check("1.3", STRICT, needs="elements on request")
+    def beyond_spec103_signalsMustNotOverlapWhenAnotherThreadRequests(self) -> None:
+        """While on_next runs, another thread's request does not start a second on_next.
+        Look at request: a thread that finds another one signalling adds its demand and returns.
+        (By §2.7 a subscriber should not call request in two threads at once.)"""
+        self._needs_threads()
+
+        def react(me: ProbeSubscriber) -> None:
+            if me.received == 1:
+                ended = self.environment.start(lambda: me.request(1), "3.16")
+                self.environment.pause(
+                    lambda: ended.is_set() or me.received > 1, self.environment.silence
+                )
+
+        subscriber = self._subscribed(3, on_next=react)
+        subscriber.request(1)
+        self._expect_all_requested(subscriber)
+
+    @check("1.3", needs="elements on request")
+    def beyond_spec103_signalsMustNotOverlapOnSubscribe(self) -> None:
+        """While on_subscribe runs, which has asked, no other thread signals.
+        Look at the thread that sends what on_subscribe asks for: it must wait for its return."""
+
+        def react(me: ProbeSubscriber) -> None:
+            me.request(2)
+            self._linger(me)
+
+        self._expect_all_requested(self._subscribed(3, on_subscribe=react))
+
+    @check("1.3", needs="on_complete")
+    def beyond_spec103_signalsMustNotOverlapOnNext(self) -> None:
+        """While on_next runs, no other thread signals, neither the next element nor the end.
+        Look at which thread may signal: one at a time, and the others leave their work to it, also
+        on_complete."""
+        subscriber = self._subscribed(3, completes=True, on_next=self._linger)
+        subscriber.request(5)
+        subscriber.wait_for_terminal("1.5", "3 elements and on_complete")
+
+    @check("1.3", STRICT, needs="elements on request, on_error for request(0)")
+    def beyond_spec103_anInvalidRequestOfAnotherThreadMustNotOverlapOnNext(self) -> None:
+        """While on_next runs, another thread's request(-1) waits with its on_error.
+        Look at how request refuses: its on_error is left to the thread that is signalling."""
+        self._needs_threads()
+
+        def react(me: ProbeSubscriber) -> None:
+            if me.received == 1:
+                self.environment.start(lambda: me.request(-1), "3.16")
+                self._linger(me)
+
+        subscriber = self._subscribed(3, on_next=react)
+        subscriber.request(1)
+        subscriber.wait_for_terminal("3.9", "on_error for request(-1)")
+
+    # -- failure -----------------------------------------------------------------------------------
+
+    @check("1.4")
+    def optional_spec104_mustSignalOnErrorWhenFails(self) -> None:
+        """A failed publisher says so by on_error, after on_subscribe, instead of raising.
+        Look at what subscribe does when the publisher has failed: it must not raise."""
+        self._expect_rejection("1.4")
+
+    @check("1.9")
+    def required_spec109_mayRejectCallsToSubscribeIfPublisherIsUnableOrUnwillingToServeThemRejectionMustTriggerOnErrorAfterOnSubscribe(  # noqa: E501
+        self,
+    ) -> None:
+        """A publisher that rejects a subscriber calls on_subscribe, then on_error.
+        Look at how subscribe rejects: with a subscription that does nothing, then on_error."""
+        self._expect_rejection("1.9")
+
+    def _expect_rejection(self, rule: str) -> ProbeSubscriber:
+        publisher = self._make_if_there("create_failed_publisher")
+        subscriber = ProbeSubscriber(self.environment)
+        self._subscribe(publisher, subscriber, rule)
+        subscriber.expect_subscription(rule)
+        subscriber.expect_error(rule, "on_error of the failed publisher")
+        return subscriber
+
+    @check("1.4")
+    def beyond_spec104_aFailureAfterSomeElementsMustBeSignalled(self) -> None:
+        """A source that fails in mid-stream ends in on_error, not in on_complete or silence.
+        Look at what catches the source's exception: it must not take it for the end."""
+        publisher = self._make_if_there("create_failing_publisher", _ELEMENTS_BEFORE_FAILURE)
+        subscriber = self._subscriber(publisher)
+        subscriber.request(_ELEMENTS_BEFORE_FAILURE, 1)
+        subscriber.wait_for_terminal("1.4", "on_error after the elements")
+        if subscriber.terminal == ("on_complete",):
+            raise RuleBroken("1.4", "on_error, since the source failed", "on_complete()")
+        subscriber.request(1)
+        subscriber.expect_nothing_more("1.7", "nothing after on_error")
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    @check("1.5", needs="elements on request", establishes="on_complete")
+    def required_createPublisher1MustProduceAStreamOfExactly1Element(self) -> None:
+        """``create_publisher(1)`` gives one element and ends.
+        Look at create_publisher itself: many checks rest on its giving what it is asked for. The
+        end may wait for one more request, not longer."""
+        self._exactly(1)
+
+    @check("1.5", needs="on_complete")
+    def required_createPublisher3MustProduceAStreamOfExactly3Elements(self) -> None:
+        """``create_publisher(3)`` gives three elements and ends.
+        Look at create_publisher itself: many checks rest on its giving what it is asked for."""
+        self._exactly(3)
+
+    @check("1.5", needs="on_complete")
+    def required_spec105_mustSignalOnCompleteWhenFiniteStreamTerminates(self) -> None:
+        """After its last element the stream completes, and stays silent.
+        Look at the end of the source. on_complete may wait for one more request, not longer."""
+        self._exactly(3).expect_silence("1.7", "nothing after on_complete")
+
+    def _exactly(self, count: int) -> ProbeSubscriber:
+        subscriber = self._subscribed(count, completes=True)
+        for index in range(count):
+            subscriber.request(1)
+            subscriber.expect_element("1.5", f"element {index + 1} of {count}")
+        subscriber.expect_end()
+        return subscriber
+
+    @check("1.5", needs="on_complete")
+    def optional_spec105_emptyStreamMustTerminateBySignallingOnComplete(self) -> None:
+        """A stream of no elements completes, without one.
+        Look at what happens when the source is empty from the start."""
+        subscriber = self._subscribed(0, completes=True)
+        if not subscriber.unread:
+            subscriber.request(1)
+        subscriber.wait_until(lambda: subscriber.signals, "1.5", "on_complete")
+        if subscriber.received:
+            raise NotApplicable("create_publisher(0) gives an element: no stream of it is empty")
+        subscriber.expect_completion("1.5", "on_complete of an empty stream")
+        subscriber.expect_silence("1.7", "nothing after on_complete")
+
+    @check("1.6", needs="on_complete")
+    def beyond_spec106_afterTheEndRequestAndCancelMustBeNops(self) -> None:
+        """After on_complete, request and cancel do nothing and raise nothing.
+        Look at request and cancel after the end: they must see that the subscription is over."""
+        self._nothing_after_the_end("1.6", 1, 2, UNBOUNDED)
+
+    @check("1.6", STRICT, needs="on_complete")
+    def beyond_spec106_afterTheEndInvalidRequestsMustBeNops(self) -> None:
+        """After on_complete, not even request(-1) or request("1") is answered.
+        Look at the order of the checks in request: first, whether the subscription is over."""
+        self._nothing_after_the_end("1.6", 0, -1, "1", None, 2**64)
+
+    @check("1.7", needs="on_complete")
+    def required_spec107_mustNotEmitFurtherSignalsOnceOnCompleteHasBeenSignalled(self) -> None:
+        """Requests after on_complete bring nothing.
+        Look at request after the end: it must see that the subscription is over."""
+        self._nothing_after_the_end("1.7", 10)
+
+    def _nothing_after_the_end(self, rule: str, *requests: object) -> None:
+        subscriber = self._subscribed(1, completes=True)
+        subscriber.request(2)
+        subscriber.expect_element(rule, "the only element")
+        subscriber.expect_completion(rule, "on_complete after the only element")
+        subscriber.request(*requests)
+        subscriber.cancel()
+        subscriber.cancel()
+        subscriber.expect_nothing_more(rule, "nothing for calls after on_complete")
+
+    @check("1.7", needs="on_error for request(0)")
+    def beyond_spec107_nothingMustFollowOnErrorOfAnInvalidRequest(self) -> None:
+        """After the on_error that request(-1) brings, requests bring nothing.
+        Look at what request(-1) leaves behind: the subscription must be over."""
+        subscriber = self._subscriber(self._some(10))
+        subscriber.request(-1)
+        subscriber.expect_error("3.9", "on_error for request(-1)")
+        subscriber.request(5)
+        subscriber.expect_silence("1.7", "nothing after on_error")
+
+    @check("1.7", needs="on_complete, on_error for request(0)")
+    def beyond_spec107_oneEndMustBeTheOnlyOne(self) -> None:
+        """Two invalid requests and the end of the source, all at once: one terminal signal comes.
+        Look at what is left waiting when a terminal signal is sent: errors and the end must share
+        one place."""
+        subscriber = self._subscribed(1, completes=True, on_next=lambda me: me.request(0, -1, 1))
+        subscriber.request(1)
+        subscriber.wait_for_terminal("3.9", "on_error for request(0)")
+        subscriber.expect_nothing_more("1.7", "nothing after the first terminal signal")
+
+    @check("1.7")
+    def beyond_spec107_nothingMustFollowOnErrorOfAFailedPublisher(self) -> None:
+        """After the on_error of a failed publisher, requests bring nothing.
+        Look at the subscription that a failed publisher gives: it must do nothing."""
+        subscriber = self._expect_rejection("1.4")
+        subscriber.request(1)
+        subscriber.expect_silence("1.7", "nothing after on_error")

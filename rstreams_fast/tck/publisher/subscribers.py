@@ -1,0 +1,269 @@
+"""Checks of subscribe, of several subscribers (§1.9 to §1.11), and of those that misbehave (§2)."""
+
+# The names of the checks are the official kit's, so that tables of both can be joined.
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+import functools
+
+from rstreams_fast.tck.history import show
+from rstreams_fast.tck.outcome import RuleBroken
+from rstreams_fast.tck.probes import ProbeFailed, ProbeSubscriber, failing, same
+from rstreams_fast.tck.publisher.setup import THREADS, PublisherSetup
+from rstreams_fast.tck.verification import PYTHON, STRICT, check
+
+__all__ = ["SubscribersChecks"]
+
+
+class SubscribersChecks(PublisherSetup):
+    """§1.9 to §1.11, §2.12, §2.13."""
+
+    # -- subscribe ---------------------------------------------------------------------------------
+
+    @check("1.9", establishes="on_subscribe")
+    def required_spec109_mustIssueOnSubscribeForNonNullSubscriber(self) -> None:
+        """on_subscribe comes, once, before anything else.
+        Look at subscribe: on_subscribe is the first signal in every case."""
+        self._subscribed(1)
+
+    @check("1.9", needs="on_subscribe")
+    def required_spec109_subscribeThrowNPEOnNullSubscriber(self) -> None:
+        """``subscribe(None)`` raises to its caller, whatever the type.
+        Look at the first line of subscribe."""
+        self._expect_raises("1.9", BaseException, self._some(3), "subscribe", None)
+
+    @check("1.9", PYTHON, needs="on_subscribe")
+    def beyond_spec109_subscribeOfNoneShouldRaiseTypeError(self) -> None:
+        """``subscribe(None)`` raises TypeError, which stands for Java's NullPointerException.
+        Look at the first line of subscribe."""
+        self._expect_raises("1.9", TypeError, self._some(3), "subscribe", None)
+
+    @check("1.9", PYTHON, needs="on_subscribe")
+    def beyond_spec109_subscribeShouldRefuseWhatIsNoSubscriber(self) -> None:
+        """``subscribe`` raises TypeError for an object without the four methods.
+        Look at the first lines of subscribe: later the mistake shows far from its cause."""
+        self._expect_raises("1.9", TypeError, self._some(3), "subscribe", object())
+
+    @check("1.9", STRICT, needs="on_subscribe")
+    def beyond_spec109_subscribingFromManyThreadsShouldServeEachOnce(self) -> None:
+        """Threads subscribe at once: on_subscribe comes once to each, and first.
+        Look at what subscribe shares between subscribers."""
+        self._needs_threads()
+        publisher = self._some(3)
+        subscribers = [ProbeSubscriber(self.environment) for _ in range(THREADS)]
+        self.environment.run_together(
+            *(functools.partial(self._subscribe, publisher, each) for each in subscribers),
+            rule="1.9",
+        )
+        for subscriber in subscribers:
+            subscriber.expect_subscription()
+
+    @check("1.10", STRICT, needs="on_subscribe")
+    def beyond_spec110_theSameSubscriberTwiceShouldBeRejected(self) -> None:
+        """A subscriber that two threads subscribe at once is given one subscription only.
+        Look at the registry of subscribers, if there is one: its test and its entry must be one
+        step. A publisher that keeps no registry does not meet this, and need not."""
+        self._needs_threads()
+        publisher = self._some(3)
+        subscriber = ProbeSubscriber(self.environment)
+
+        def attempt() -> None:
+            try:
+                self.environment.call(publisher.subscribe, subscriber)
+            except RuntimeError as refused:  # one way to refuse: the caller has broken §1.10
+                self.environment.history.add(f"publisher refused by {refused!r}")
+
+        self.environment.history.do_text(f"publisher.subscribe({subscriber.name}), in two threads")
+        self.environment.run_together(attempt, attempt, rule="1.10")
+        subscriber.expect_subscription()
+
+    # -- several subscribers -----------------------------------------------------------------------
+
+    @check("1.11", STRICT, needs="on_subscribe", establishes="a second subscriber")
+    def optional_spec111_maySupportMultiSubscribe(self) -> None:
+        """Two subscribers of one publisher are both given a subscription, and no error.
+        Look at whether it is meant for one subscriber: then set max_supported_subscribers = 1."""
+        subscribers = self._several(2, 1)
+        self.environment.expect_quiet(
+            lambda: any(subscriber.unread for subscriber in subscribers),
+            "1.11",
+            "no signal before a request",
+            lambda: "; ".join(f"{each.name}: {each.came()}" for each in subscribers),
+        )
+
+    def _several(
+        self, count: int, elements: int, *, completes: bool = False
+    ) -> list[ProbeSubscriber]:
+        publisher = self._publisher(elements, completes=completes, subscribers=count)
+        return [self._subscriber(publisher) for _ in range(count)]
+
+    @check("1.11", STRICT, needs="elements on request, a second subscriber")
+    def optional_spec111_registeredSubscribersMustReceiveOnNextOrOnCompleteSignals(self) -> None:
+        """Each of two subscribers gets an element or the end.
+        Look at whether a second subscriber is kept waiting for ever."""
+        subscribers = self._several(2, 1)
+        for subscriber in subscribers:
+            subscriber.request(1)
+        expected = "an element or on_complete for each of two subscribers"
+        for subscriber in subscribers:
+            self._expect_served(subscriber, 1, expected)
+            if not subscriber.received and subscriber.terminal != ("on_complete",):
+                raise RuleBroken("1.11", expected, show(subscriber.terminal))
+
+    @check("1.11", STRICT, needs="on_complete, a second subscriber")
+    def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingOneByOne(  # noqa: E501
+        self,
+    ) -> None:
+        """Three subscribers that ask at different rates get the same five elements in order.
+        Look at how elements are handed to subscribers that are behind."""
+        first, second, third = self._several(3, 5, completes=True)
+        steps = [(first, 1), (second, 2), (first, 1), (third, 3), (third, 1), (third, 1)]
+        for subscriber, count in [*steps, (second, 3), (first, 2), (first, 1)]:
+            subscriber.request(count)
+            subscriber.expect_elements(count, "1.11")
+        for subscriber in (third, second, first):
+            subscriber.expect_end()
+        self._expect_equal(first, second, third)
+
+    @check("1.11", STRICT, needs="elements on request, a second subscriber")
+    def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingManyUpfront(  # noqa: E501
+        self,
+    ) -> None:
+        """Three subscribers that ask for everything at once get the same elements in order.
+        Look at whether elements sent to the first are kept for the others."""
+        self._three_at_once(completes=False)
+
+    @check("1.11", STRICT, needs="on_complete, a second subscriber")
+    def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingManyUpfrontAndCompleteAsExpected(  # noqa: E501
+        self,
+    ) -> None:
+        """The same, and each of the three is told the end.
+        Look at whether on_complete reaches every subscriber."""
+        self._three_at_once(completes=True)
+
+    def _three_at_once(self, *, completes: bool) -> None:
+        subscribers = self._several(3, 3, completes=completes)
+        for subscriber in subscribers:
+            subscriber.request(4)
+        for subscriber in subscribers:
+            subscriber.expect_elements(3, "1.11")
+        for subscriber in subscribers if completes else ():
+            subscriber.expect_completion("1.11", "on_complete for each of three subscribers")
+        self._expect_equal(*subscribers)
+
+    @staticmethod
+    def _expect_equal(first: ProbeSubscriber, *others: ProbeSubscriber) -> None:
+        for other in others:
+            if len(other.elements) != len(first.elements) or not all(
+                map(same, other.elements, first.elements)
+            ):
+                raise RuleBroken(
+                    "1.11",
+                    f"the same elements as {first.name}: {show(first.elements)}",
+                    f"{other.name} got {show(other.elements)}",
+                )
+
+    @check("1.11", needs="elements on request")
+    def beyond_spec111_aSubscriberMustNotTouchAnother(self) -> None:
+        """What one subscriber asks for does not go to another; nor does its cancel end the other.
+        Look at demand and the cancelled state: each subscription has its own."""
+        publisher = self._publisher(4)
+        first, second = self._subscriber(publisher), self._subscriber(publisher)
+        first.request(2)
+        self._expect_no_element(second, "no element for a subscriber that has not asked")
+        second.cancel()
+        first.request(1)
+        self._expect_served(first, 3, "3 elements, though the other subscriber has cancelled")
+
+    @check("1.11", needs="elements on request")
+    def beyond_spec111_aLaterSubscriberMustStartAfresh(self) -> None:
+        """Demand that is left when a subscriber cancels does not pass to the next one.
+        Look at what the publisher keeps for itself that belongs to a subscription."""
+        publisher = self._publisher(10)
+        first = self._subscriber(publisher, on_next=ProbeSubscriber.cancel)
+        first.request(5)
+        self._expect_served(first, 1, "an element, as requested")
+        second = self._subscriber(publisher)
+        self._expect_no_element(second, "no element before its request")
+        second.request(1)
+        self._expect_served(second, 1, "an element or the end for a later subscriber, on request")
+
+    def _expect_no_element(self, subscriber: ProbeSubscriber, expected: str) -> None:
+        self.environment.expect_quiet(lambda: subscriber.received, "1.1", expected, subscriber.came)
+
+    @staticmethod
+    def _expect_served(subscriber: ProbeSubscriber, count: int, expected: str) -> None:
+        """Expect so many elements, or its end: it may have been rejected."""
+        subscriber.wait_until(
+            lambda: subscriber.received >= count or subscriber.terminal, "1.11", expected
+        )
+
+    # -- what subscribers may do to a publisher ----------------------------------------------------
+
+    @check("2.12", PYTHON, needs="elements on request")
+    def beyond_spec212_aSubscriberWithHostileEqualityShouldBeServed(self) -> None:
+        """A subscriber whose ==, hash, bool and len raise is served like any other.
+        Look at ``subscriber in``, ``==``, dictionaries and ``if subscriber:``; use ``is``."""
+        subscriber = _HostileSubscriber(self.environment)
+        self._subscribe(self._publisher(3), subscriber)
+        subscriber.expect_subscription()
+        subscriber.request(3)
+        subscriber.expect_elements(3, "2.12", "3 elements for a subscriber whose == raises")
+        subscriber.cancel()
+
+    @check("2.13", STRICT, needs="elements on request")
+    def beyond_spec213_whatOnNextRaisesShouldNotLeaveRequest(self) -> None:
+        """A subscriber that raises in on_next is cancelled; request does not pass its error on.
+        Look at the call of on_next: what it raises is logged, not signalled to the subscriber that
+        raised it, and the subscription is over."""
+        subscriber = self._subscribed(10, on_next=failing("on_next"))
+        subscriber.request(3)
+        subscriber.wait_for_elements(1, "3.8", "an element")
+        subscriber.request(3)
+        self._expect_settled(subscriber)
+        subscriber.expect_element("2.13", "on_next")
+        subscriber.expect_silence("2.13", _OVER.format("on_next"))
+
+    @check("2.13", STRICT, needs="elements on request")
+    def beyond_spec213_whatOnSubscribeRaisesShouldNotLeaveSubscribe(self) -> None:
+        """A subscriber that raises in on_subscribe is cancelled; subscribe returns normally.
+        Look at the call of on_subscribe: what it raises is logged, and the subscription is over."""
+
+        def react(me: ProbeSubscriber) -> None:
+            me.request(3)
+            raise ProbeFailed("on_subscribe")
+
+        subscriber = self._subscribed(10, on_subscribe=react)
+        self._expect_settled(subscriber)
+        subscriber.read_all()
+        subscriber.request(3)
+        subscriber.expect_silence("2.13", _OVER.format("on_subscribe"))
+
+    @check("2.13", STRICT, needs="on_complete")
+    def beyond_spec213_whatOnCompleteRaisesShouldNotLeaveRequest(self) -> None:
+        """What on_complete raises reaches neither request nor subscribe.
+        Look at the call of on_complete: what it raises is logged."""
+        subscriber = self._subscribed(1, completes=True, on_terminal=failing("on_complete"))
+        subscriber.request(2)
+        subscriber.wait_for_terminal("1.5", "an element and on_complete")
+        subscriber.expect_nothing_more("1.7", "nothing after an on_complete that raised")
+
+    @check("2.13", STRICT, needs="on_error for request(0)")
+    def beyond_spec213_whatOnErrorRaisesShouldNotLeaveRequest(self) -> None:
+        """What on_error raises does not reach request.
+        Look at the call of on_error: what it raises is logged."""
+        subscriber = self._subscriber(self._some(3), on_terminal=failing("on_error"))
+        subscriber.request(-1)
+        subscriber.wait_for_terminal("3.9", "on_error for request(-1)")
+        subscriber.expect_nothing_more("1.7", "nothing after an on_error that raised")
+
+
+_OVER = "nothing after {} has raised: the subscription counts as cancelled"
+
+
+class _HostileSubscriber(ProbeSubscriber):
+    __eq__ = failing("==")
+    __hash__ = failing("hash")
+    __bool__ = failing("bool")
+    __len__ = failing("len")

@@ -1,0 +1,43 @@
+"""Verification of a subscriber from outside: by what it asks for."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rstreams_fast.tck.outcome import NotApplicable
+from rstreams_fast.tck.subscriber.checks import SubscriberChecks
+from rstreams_fast.tck.subscriber.stage import Stage
+
+__all__ = ["SubscriberBlackboxVerification"]
+
+
+class SubscriberBlackboxVerification(SubscriberChecks):
+    """Verifies a subscriber: define ``create_subscriber()`` in a subclass.
+
+    The whitebox verification sees more, and is the one to prefer where it is possible.
+    """
+
+    essential_hook = "create_subscriber"
+    hooks: ClassVar[tuple[str, ...]] = (
+        *SubscriberChecks.hooks,
+        "create_subscriber",
+        "trigger_request",
+        "trigger_cancel",
+    )
+
+    def create_subscriber(self) -> Any:
+        """A new subscriber that asks for elements by itself, or by ``trigger_request``."""
+        raise NotImplementedError("create_subscriber() is the hook that makes a subscriber")
+
+    def trigger_request(self, subscriber: Any) -> None:
+        """Make the subscriber ask for (more) elements. By default it does so by itself."""
+
+    def trigger_cancel(self, subscriber: Any) -> None:
+        """Make the subscriber stop, and so cancel. Without this hook §2.6 and §2.8 are not seen."""
+
+    def _new_stage(self, linger: int) -> Stage:
+        return Stage(self, self._make("create_subscriber"), linger)
+
+    def _needs_cancel(self) -> None:
+        if not self._has("trigger_cancel"):
+            raise NotApplicable("there is no trigger_cancel")

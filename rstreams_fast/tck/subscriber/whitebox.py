@@ -1,0 +1,192 @@
+"""Verification of a subscriber from within: it tells a probe what it processes."""
+
+# The names of the checks are the official kit's, so that tables of both can be joined.
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+from rstreams_fast.tck.environment import Environment
+from rstreams_fast.tck.history import show, show_call
+from rstreams_fast.tck.outcome import HookFailed, RuleBroken
+from rstreams_fast.tck.probes import same
+from rstreams_fast.tck.subscriber.checks import SubscriberChecks
+from rstreams_fast.tck.subscriber.stage import Answers, Stage
+from rstreams_fast.tck.verification import check
+
+__all__ = ["Puppet", "SubscriberWhiteboxVerification", "WhiteboxProbe"]
+
+
+class Puppet(Protocol):
+    """What the kit moves the subscriber by; ``register_on_subscribe`` hands it over."""
+
+    def trigger_request(self, n: int, /) -> None:
+        """Make the subscriber ask for ``n`` elements, at once or one after the other."""
+
+    def signal_cancel(self) -> None:
+        """Make the subscriber cancel its subscription."""
+
+
+class WhiteboxProbe:
+    """What the subscriber tells the kit by: each signal, as it is processed. Any thread."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.puppet: Any = None
+        self.elements: list[Any] = []
+        self.terminal: tuple[Any, ...] | None = None
+        self._read = 0
+
+    def register_on_subscribe(self, puppet: Puppet, /) -> None:
+        """The subscriber has accepted a subscription; ``puppet`` moves it from now on."""
+        if self.puppet is not None:
+            came = "register_on_subscribe was called again"
+            self._environment.flag("2.5", "one subscription is accepted", came)
+            return
+        self._environment.history.add("probe.register_on_subscribe()")
+        self.puppet = puppet
+        self._environment.notify()
+
+    def register_on_next(self, element: Any, /) -> None:
+        """The subscriber has processed ``element``."""
+        with self._environment.changed:
+            self._environment.history.add(f"probe.register_on_next({show(element)})")
+            if self.terminal == ("on_complete",):
+                expected = "on_complete is processed after every element"
+                came = f"on_next({show(element)}) was processed after it"
+                self._environment.flag("2.11", expected, came)
+            self.elements.append(element)
+            self._environment.notify()
+
+    def register_on_error(self, error: BaseException, /) -> None:
+        """The subscriber has processed ``on_error``."""
+        self._register_terminal("on_error", error)
+
+    def register_on_complete(self) -> None:
+        """The subscriber has processed ``on_complete``."""
+        self._register_terminal("on_complete")
+
+    def _register_terminal(self, *signal: Any) -> None:
+        with self._environment.changed:
+            self._environment.history.add(f"probe.register_{signal[0]}()")
+            self.terminal = self.terminal or signal
+            self._environment.notify()
+
+    def came(self) -> str:
+        unread = self.elements[self._read :]
+        texts = [show_call("on_next", element) for element in unread[:8]]
+        if self.terminal is not None:
+            texts.append(self.terminal[0])
+        return "the subscriber processed " + (", ".join(texts) or "nothing")
+
+    def expect_next(self, element: Any, rule: str) -> None:
+        expected = f"the subscriber processes on_next({show(element)})"
+        self._environment.wait(lambda: len(self.elements) > self._read, rule, expected, self.came)
+        if not same(self.elements[self._read], element):
+            raise RuleBroken(rule, expected, self.came())
+        self._read += 1
+
+    def expect_none(self, rule: str) -> None:
+        self._environment.expect_quiet(
+            lambda: len(self.elements) > self._read, rule, "no further element", self.came
+        )
+
+    def expect_terminal(self, rule: str, *signal: Any) -> None:
+        expected = f"the subscriber processes {signal[0]}"
+        self._environment.wait(lambda: self.terminal, rule, expected, self.came)
+        if self.terminal != signal:
+            raise RuleBroken(rule, expected, self.came())
+
+
+class _WhiteboxStage(Stage):
+    """The same, seen from within: moved by the puppet, seen by the probe."""
+
+    def __init__(
+        self, verification: Any, subscriber: Any, linger: int, probe: WhiteboxProbe
+    ) -> None:
+        super().__init__(verification, subscriber, linger)
+        self.probe = probe
+
+    def start(self, answers: Answers | None) -> None:
+        self.send_subscription()
+        self.environment.wait(
+            lambda: self.probe.puppet is not None,
+            "2.1",
+            "the subscriber calls probe.register_on_subscribe(puppet)",
+            lambda: "no such call",
+        )
+        self.answer_by(answers)  # from now on: what is asked before the puppet is, may be dropped
+
+    def trigger_request(self, n: int) -> None:
+        self._move("trigger_request", n)
+
+    def trigger_cancel(self) -> None:
+        self._move("signal_cancel")
+
+    def _move(self, name: str, *arguments: Any) -> None:
+        self.environment.history.do("puppet", name, *arguments)
+        if self.probe.puppet is None:
+            raise HookFailed("the subscriber did not call probe.register_on_subscribe(puppet)")
+        self.verification._call_user("the puppet's ", self.probe.puppet, name, *arguments)
+
+    def forget(self) -> None:
+        self.probe.puppet = None
+
+    def expect_processed(self, elements: list[Any], rule: str) -> None:
+        for element in elements:
+            self.probe.expect_next(element, rule)
+
+    def expect_terminal(self, rule: str, *signal: Any) -> None:
+        self.probe.expect_terminal(rule, *signal)
+
+
+class SubscriberWhiteboxVerification(SubscriberChecks):
+    """Verifies a subscriber: define ``create_whitebox_subscriber(probe)`` in a subclass."""
+
+    essential_hook = "create_whitebox_subscriber"
+    hooks: ClassVar[tuple[str, ...]] = (*SubscriberChecks.hooks, "create_whitebox_subscriber")
+
+    def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
+        """A new subscriber that asks only through its puppet and tells ``probe`` what it does."""
+        raise NotImplementedError(
+            "create_whitebox_subscriber(probe) is the hook that makes a subscriber"
+        )
+
+    def _new_stage(self, linger: int) -> _WhiteboxStage:
+        probe = WhiteboxProbe(self.environment)
+        subscriber = self._make("create_whitebox_subscriber", probe)
+        return _WhiteboxStage(self, subscriber, linger, probe)
+
+    @check("2.1", needs="a request")
+    def required_exerciseWhiteboxHappyPath(self) -> None:
+        """Ask, be sent, process, ask, be sent, process: the puppet and the probe work.
+        Look at the subscriber's calls of the probe, and at its puppet."""
+        stage = self._stage()
+        stage.trigger_request(1)
+        stage.trigger_request(1)
+        first = stage.expect_request()
+        self._process_one(stage, 0, "2.1")
+        stage.trigger_request(1)
+        if first == 1:
+            stage.expect_request()
+        self._process_one(stage, 1, "2.1")
+
+    @check("3.8", needs="a request")
+    def required_spec308_requestMustRegisterGivenNumberElementsToBeProduced(self) -> None:
+        """A request of two is asked for, at once or one by one, and both elements are processed.
+        Look at puppet.trigger_request, and at what happens after the first of several elements."""
+        stage = self._stage()
+        stage.trigger_request(2)
+        requested = stage.expect_request("3.8")
+        self._process_one(stage, 0, "3.8")
+        if requested == 1:
+            stage.expect_request("3.8", "a request for the second element")
+        self._process_one(stage, 1, "3.8")
+        stage.probe.expect_none("3.8")
+        stage.trigger_request(3)
+
+    def _process_one(self, stage: Stage, index: int, rule: str) -> None:
+        element = self._element(index)
+        stage.send_next(element)
+        stage.expect_processed([element], rule)

@@ -1,0 +1,197 @@
+"""The kit's own publishers: one that a check moves by hand, one that works by itself."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast.errors import InvalidRequestError, InvalidRequestTypeError, report_dropped
+from rstreams_fast.tck.environment import Environment
+from rstreams_fast.tck.history import show_call
+
+__all__ = ["CorrectSource", "TestError", "Upstream"]
+
+#: A message shows so many calls; the history has them all.
+_SHOWN = 8
+
+
+class TestError(Exception):
+    """The error that the kit's publishers signal."""
+
+    __test__ = False
+
+
+class Upstream:
+    """What is above a subscriber under test: sends what the check tells it to, and keeps no demand.
+
+    It is the subscription, too: it records and judges the calls of it.
+    """
+
+    def __init__(self, environment: Environment, subscriber: Any, *, linger: int = 0) -> None:
+        self.environment = environment
+        self.subscriber = subscriber
+        self.requests: list[Any] = []
+        self.cancels = 0
+        self.answer: Callable[[], object] | None = None  # what request does before it returns
+        self._name = environment.name("subscription")
+        self._linger = linger  # so many calls wait for another one to overlap them
+        self._terminal: tuple[int, str] | None = None  # the thread and name of a terminal signal
+        self._inside: list[tuple[int, str]] = []
+        self._read = 0
+
+    # -- Subscription ------------------------------------------------------------------------------
+
+    def request(self, n: Any, /) -> None:
+        call = show_call("request", n)
+        self._record(call, functools.partial(self.requests.append, n))
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            self.environment.flag("3.9", "request(n) with an int n >= 1", call)
+        if self.answer is not None:
+            self.answer()
+
+    def cancel(self) -> None:
+        def count() -> None:
+            self.cancels += 1
+
+        self._record("cancel()", count)
+
+    def _record(self, call: str, note: Callable[[], None]) -> None:
+        me = (threading.get_ident(), call)
+        environment = self.environment
+        environment.history.add(f"{self._name}.{call}")
+        with environment.changed:
+            self._judge(*me)
+            self._inside.append(me)
+            lingers, self._linger = self._linger > 0, self._linger - 1
+            environment.changed.notify_all()
+            if lingers:
+                environment.changed.wait_for(lambda: len(self._inside) > 1, environment.silence)
+            note()
+            self._inside.remove(me)
+            environment.changed.notify_all()
+
+    def _judge(self, me: int, call: str) -> None:
+        flag = self.environment.flag
+        for thread, other in self._inside:
+            if thread != me:
+                came = f"{call} while another thread is inside {other}"
+                flag("2.7", "calls on a subscription one after the other", came)
+        if self._terminal is not None and self._terminal[0] == me:
+            name = self._terminal[1]
+            flag("2.3", f"{name} calls nothing on the subscription", f"{call} from within {name}")
+
+    # -- the check's side --------------------------------------------------------------------------
+
+    def send_subscription(self) -> None:
+        self.send("on_subscribe", self)
+
+    def send_next(self, element: Any) -> None:
+        self.send("on_next", element)
+
+    def send(self, name: str, *arguments: Any) -> None:
+        """Signal; that this raises breaks §2.13, and what a terminal signal calls breaks §2.3."""
+        shown = tuple(each for each in arguments if each is not self)
+        self.environment.history.do("subscriber", name, *shown)
+        try:
+            self.environment.call(self._signal, name, *arguments)
+        except Exception as raised:
+            expected = f"{show_call(name, *shown)} returns normally"
+            self.environment.flag("2.13", expected, f"it raised {raised!r}")
+
+    def _signal(self, name: str, *arguments: Any) -> None:
+        if name in ("on_complete", "on_error"):
+            self._terminal = (threading.get_ident(), name)
+        try:
+            getattr(self.subscriber, name)(*arguments)
+        finally:
+            self._terminal = None
+
+    @property
+    def demand(self) -> int:
+        """All that was asked for."""
+        return sum(n for n in self.requests if isinstance(n, int))
+
+    def came(self) -> str:
+        calls = [show_call("request", n) for n in self.requests[self._read :]]
+        return ", ".join([*calls, *["cancel()"] * self.cancels][:_SHOWN]) or (
+            "no call on the subscription"
+        )
+
+    def expect_request(self, rule: str = "2.1", expected: str = "a request(n)") -> int:
+        """Expect that there is one more request than has been read."""
+        self.environment.wait(lambda: self.requests[self._read :], rule, expected, self.came)
+        n: int = self.requests[self._read]
+        self._read += 1
+        return n
+
+    def expect_cancel(self, rule: str, expected: str) -> None:
+        self.environment.wait(lambda: self.cancels, rule, expected, self.came)
+
+
+class CorrectSource:
+    """A correct publisher of ``create(0)``, ``create(1)`` ..., for one subscriber.
+
+    After ``count`` elements it completes, or fails with ``failure``. It is its own subscription:
+    one thread at a time drains, and a request that finds it at work leaves its demand (§1.3).
+    """
+
+    def __init__(
+        self, create: Callable[[int], Any], count: int, failure: Exception | None = None
+    ) -> None:
+        self._create = create
+        self._count = count
+        self._end = failure
+        self._next = 0
+        self._demand = 0
+        self._invalid: Exception | None = None
+        self._draining = True  # until on_subscribe has returned
+        self._lock = threading.Lock()
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        self._subscriber = subscriber
+        self._signal(subscriber.on_subscribe, self)
+        self._drain()
+
+    def request(self, n: int, /) -> None:
+        with self._lock:
+            if isinstance(n, bool) or not isinstance(n, int):
+                self._invalid = self._invalid or InvalidRequestTypeError(n)
+            elif n < 1:
+                self._invalid = self._invalid or InvalidRequestError(n)
+            else:
+                self._demand += n
+            if self._draining:
+                return
+            self._draining = True
+        self._drain()
+
+    def cancel(self) -> None:
+        self._subscriber = None
+
+    def _drain(self) -> None:
+        while (signal := self._next_signal()) is not None:
+            self._signal(*signal)
+
+    def _next_signal(self) -> tuple[Any, ...] | None:
+        with self._lock:
+            subscriber = self._subscriber
+            at_end = self._next >= self._count
+            if subscriber is None or not (self._invalid or at_end or self._demand):
+                self._draining = False
+                return None
+            if self._invalid is None and not at_end:
+                self._demand -= 1
+                self._next += 1
+                return subscriber.on_next, self._create(self._next - 1)
+            self._subscriber = None
+            error = self._invalid or self._end
+            return (subscriber.on_complete,) if error is None else (subscriber.on_error, error)
+
+    def _signal(self, call: Callable[..., object], *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except Exception as raised:
+            self._subscriber = None
+            report_dropped(raised, "§2.13")
