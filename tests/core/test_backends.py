@@ -116,7 +116,8 @@ def test_the_backends_have_one_face(backend: str, name: str) -> None:
         "FusedRun": {"error", "pulled", "refund"},
     }.get(name, set())
     assert face(ours) | instance_attributes == face(specification) | instance_attributes
-    assert ours.__doc__
+    assert ours.__doc__ == specification.__doc__
+    assert [n for n in face(ours) - instance_attributes if not getattr(ours, n).__doc__] == []
 
 
 @pytest.mark.skipif(

@@ -6,14 +6,11 @@ from typing import Any, NoReturn
 
 from rstreams_fast._checks import check_count, safe_repr
 from rstreams_fast.api import UNBOUNDED
-from rstreams_fast.core._cffi._docs import described_by
 from rstreams_fast.core._cffi._raw import ffi, lib
 from rstreams_fast.core._common import CANCELLED, TERMINATED, refuse_pickle
-from rstreams_fast.core._spec import demand as spec
 from rstreams_fast.errors import DemandExceededError, check_request
 
 
-@described_by(spec.DemandCounter)
 class DemandCounter:
     __slots__ = ("__weakref__", "_demand")
 
@@ -22,11 +19,6 @@ class DemandCounter:
         lib.rsf_demand_init(self._demand, min(check_count("initial", initial), UNBOUNDED))
 
     def request(self, n: int, /) -> int:
-        """Add ``n``; return the demand before it, or the sentinel, which makes this a NOP (§3.6).
-
-        Saturates at ``UNBOUNDED``, and stays there (§3.17). ``n <= 0`` is a ``ValueError``, a
-        non-int a ``TypeError``; both change nothing (§3.9).
-        """
         if type(n) is not int or not 0 < n <= UNBOUNDED:
             before = lib.rsf_demand_load(self._demand)
             if before < 0:

@@ -12,7 +12,5 @@ from rstreams_fast.core._spec import fused as spec
 
 
 class FusedRun(spec.FusedRun):
-    __doc__ = spec.FusedRun.__doc__
-
     _ring_type = SpscRing
     _demand_type = DemandCounter

@@ -10,7 +10,6 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast._checks import check_count, check_timeout
-from rstreams_fast.core._cffi._docs import described_by
 from rstreams_fast.core._cffi._raw import ffi, lib
 from rstreams_fast.core._cffi.ring import BoundedRing, Putting, Taking
 from rstreams_fast.core._records import (
@@ -23,7 +22,6 @@ from rstreams_fast.core._records import (
     put_all,
     view_alive,
 )
-from rstreams_fast.core._spec import records as spec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,8 +30,6 @@ __all__ = ["RecordRing"]
 
 
 class _Views:
-    """The views of one side: whether one lives is known by what they all hold."""
-
     __slots__ = ("_held", "_memory", "_size")
 
     def __init__(self, memory: Any, size: int) -> None:
@@ -53,7 +49,6 @@ class _Views:
         return memoryview(held)
 
 
-@described_by(spec.RecordRing)
 class RecordRing(BoundedRing):
     def __init__(self, dtype: Any, capacity: int) -> None:
         super().__init__(capacity)

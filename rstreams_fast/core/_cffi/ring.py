@@ -20,7 +20,6 @@ from types import GenericAlias
 from typing import Any, Final, NoReturn
 
 from rstreams_fast._checks import check_capacity, check_count, check_timeout
-from rstreams_fast.core._cffi._docs import described_by
 from rstreams_fast.core._cffi._raw import ffi, lib
 from rstreams_fast.core._common import (
     check_same_process,
@@ -31,7 +30,6 @@ from rstreams_fast.core._common import (
     sleeps,
     wake_quietly,
 )
-from rstreams_fast.core._spec import ring as spec
 from rstreams_fast.errors import RingClosed, check_element
 
 _OVERLAP: Final[int] = lib.RSF_GLUE_OVERLAP
@@ -127,7 +125,6 @@ class Taking(Putting):
         self._ring._wake_producer()
 
 
-@described_by(spec.BoundedRing)
 class BoundedRing:
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
@@ -311,7 +308,6 @@ class BoundedRing:
     # -- anybody ---------------------------------------------------------------------------------
 
     def close(self, error: BaseException | None = None) -> None:
-        """Let nothing more in; ``get`` raises ``error`` at the end. The first call counts."""
         if error is not None and not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
         with self._closing:
@@ -334,7 +330,6 @@ class BoundedRing:
         refuse_pickle(self)
 
 
-@described_by(spec.SpscRing)
 class SpscRing(BoundedRing):
     __class_getitem__: Any = classmethod(GenericAlias)
 
@@ -353,10 +348,6 @@ class SpscRing(BoundedRing):
         return inside.done == 1
 
     def offer_many(self, elements: list[Any] | tuple[Any, ...], start: int = 0) -> int:
-        """Put in as many of ``elements[start:]`` as fit and return how many that were.
-
-        ``None`` among those that would fit is a ``TypeError``, and nothing is put in.
-        """
         if not isinstance(elements, list | tuple):
             raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
         start = check_count("start", start)

@@ -13,7 +13,6 @@ from types import GenericAlias
 from typing import Any, Final, NoReturn
 
 from rstreams_fast._checks import check_capacity
-from rstreams_fast.core._cffi._docs import described_by
 from rstreams_fast.core._cffi._raw import ffi, lib
 from rstreams_fast.core._common import (
     Emission,
@@ -22,7 +21,6 @@ from rstreams_fast.core._common import (
     refuse_pickle,
     sleeps,
 )
-from rstreams_fast.core._spec import serial as spec
 from rstreams_fast.errors import (
     BufferOverflowError,
     NoneSignalError,
@@ -47,26 +45,7 @@ _ANSWERS: Final = {
 }
 
 
-@described_by(spec.SignalSerializer)
 class SignalSerializer:
-    """Lets any number of threads signal one subscriber, who sees one signal at a time (§1.3).
-
-    The thread that finds nobody at work delivers; the others leave their element in a mailbox of
-    ``capacity`` elements and go. Each thread's elements stay in order. The first terminal signal
-    counts and comes last (§1.7): ``on_complete`` after everything queued; ``on_error`` before it,
-    unless ``delay_error``. A signal from within ``on_next`` is queued, so that recursion has depth
-    1 (§3.3).
-
-    When the mailbox is full, ``on_next`` with ``on_full="error"`` ends the stream with
-    ``BufferOverflowError``, and with ``"wait"`` waits (from within the subscriber that would wait
-    for itself, so there it is the error, too). With ``fail_fast`` nothing is queued: while another
-    thread delivers, ``on_next`` raises ``OverlappingCallsError`` and ``try_next`` answers ``BUSY``.
-
-    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the
-    subscriber raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a
-    signaller; only ``KeyboardInterrupt`` and its like leave through the delivering thread.
-    """
-
     __class_getitem__: Any = classmethod(GenericAlias)
 
     def __init__(

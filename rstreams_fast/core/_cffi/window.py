@@ -12,8 +12,6 @@ __all__ = ["CallWindow"]
 
 
 class CallWindow(spec.CallWindow):
-    __doc__ = spec.CallWindow.__doc__
-
     _ring_type = SpscRing
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -179,19 +179,3 @@ cdef extern from *:
     c_bool rsfpy_enter(uint32_t *) nogil
     void rsfpy_leave(uint32_t *) nogil
     void rsfpy_yield() nogil
-
-
-cdef extern from "Python.h":
-    ctypedef void *PyThread_type_lock
-    ctypedef enum PyLockStatus:
-        PY_LOCK_FAILURE
-        PY_LOCK_ACQUIRED
-        PY_LOCK_INTR
-
-    PyThread_type_lock PyThread_allocate_lock() nogil
-    void PyThread_free_lock(PyThread_type_lock) nogil
-    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long, int) nogil
-    int PyThread_acquire_lock(PyThread_type_lock, int) nogil
-    void PyThread_release_lock(PyThread_type_lock) nogil
-    unsigned long PyThread_get_thread_ident() nogil
-    int PyErr_CheckSignals() except -1

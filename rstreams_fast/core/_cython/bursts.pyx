@@ -6,6 +6,8 @@ from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 
+from rstreams_fast.core._cython._python cimport PySendResult, PYGEN_ERROR, PYGEN_RETURN, PyIter_Send
+
 from types import GenericAlias
 
 from rstreams_fast.core._common import MISSING, refuse_pickle
@@ -33,10 +35,6 @@ cdef extern from *:
     PyObject *rsfpy_stop_with(object result) noexcept
 
     ctypedef PyObject *(*unaryfunc)(PyObject *) except NULL
-    ctypedef enum PySendResult:
-        PYGEN_RETURN
-        PYGEN_ERROR
-        PYGEN_NEXT
     ctypedef PySendResult (*sendfunc)(PyObject *, PyObject *, PyObject **) except PYGEN_ERROR
     ctypedef struct PyAsyncMethods:
         unaryfunc am_anext
@@ -46,7 +44,6 @@ cdef extern from *:
         PyAsyncMethods *tp_as_async
         PyObject *tp_dict
     void PyType_Modified(object)
-    PySendResult PyIter_Send(object, object, PyObject **) except PYGEN_ERROR
 
 
 cdef object missing = MISSING  # without a look-up
@@ -55,13 +52,6 @@ cdef object missing = MISSING  # without a look-up
 # Its list is there until it is gone itself; of cycles, the collector clears that.
 @cython.no_gc_clear
 cdef class BurstIterator:
-    """Gives out a burst one by one, to ``for`` and ``async for``; a subclass fetches the next one.
-
-    A subclass has ``_refill()``, which returns the next element or raises, and a coroutine function
-    ``_refill_async()`` that does the same. They are called when the burst is used up, and mostly
-    return what ``_first_of`` does. What ``anext`` returns takes its element when it is awaited, not
-    before. Any thread may call anything: none gets an element twice.
-    """
 
     # Newest first. One list for good, as without a GIL a list may be shared, but a field may not.
     cdef list burst
@@ -80,21 +70,18 @@ cdef class BurstIterator:
         raise NotImplementedError
 
     def _first_of(self, list burst not None):
-        """Return the first element of ``burst``, whose others come next; it is used up."""
         burst.reverse()
         element = burst.pop()
         self.burst.extend(burst)
         return element
 
     def _next_of_burst(self):
-        """The next element of the burst; ``MISSING`` if it is used up."""
         try:
             return self.burst.pop()
         except IndexError:
             return MISSING
 
     def _forget_burst(self):
-        """Drop what is left of the burst."""
         self.burst.clear()
 
     def __iter__(self):

@@ -1,4 +1,4 @@
-from rstreams_fast.core._cython._csrc cimport rsf_demand
+from rstreams_fast.core._cython._csrc cimport *
 
 
 cdef class DemandCounter:

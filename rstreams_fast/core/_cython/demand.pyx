@@ -3,18 +3,7 @@
 
 from libc.stdint cimport INT64_MAX, int64_t
 
-from rstreams_fast.core._cython._csrc cimport (
-    RSF_CANCELLED,
-    RSF_EXCEEDED,
-    RSF_TERMINATED,
-    RSF_UNBOUNDED,
-    rsf_demand_cancel,
-    rsf_demand_fulfil,
-    rsf_demand_init,
-    rsf_demand_load,
-    rsf_demand_request,
-    rsf_demand_terminate,
-)
+from rstreams_fast.core._cython._csrc cimport *
 
 from rstreams_fast._checks import check_count, safe_repr
 from rstreams_fast.core._common import refuse_pickle
@@ -43,7 +32,6 @@ cdef int64_t _non_negative(str name, object n) except -1:
 
 
 cdef class DemandCounter:
-    """How many elements were requested and not yet delivered. Any thread may call any method."""
 
     def __cinit__(self, initial=0):
         rsf_demand_init(&self.demand, _non_negative("initial", initial))
@@ -52,11 +40,6 @@ cdef class DemandCounter:
         pass  # what __cinit__ took: for subclasses, which pass it on
 
     def request(self, n, /):
-        """Add ``n``; return the demand before it, or the sentinel: then this was a NOP (§3.6).
-
-        Saturates at ``UNBOUNDED``, and stays there (§3.17). ``n <= 0`` is a ``ValueError``, a
-        non-int a ``TypeError``; both change nothing (§3.9).
-        """
         cdef int64_t before = rsf_demand_load(&self.demand)
         cdef int64_t count
         if before < 0:
@@ -67,10 +50,6 @@ cdef class DemandCounter:
         return rsf_demand_request(&self.demand, count)
 
     def fulfil(self, n=1, /):
-        """Take ``n`` delivered elements off and return what is left, or the sentinel.
-
-        More than was requested is a ``DemandExceededError`` and changes nothing (§1.1).
-        """
         cdef int64_t left
         if not PyLong_CheckExact(n):
             n = check_count("n", n)
@@ -82,31 +61,25 @@ cdef class DemandCounter:
         return left
 
     def cancel(self):
-        """End the demand for good; ``True`` if this call was the one that ended it."""
         return rsf_demand_cancel(&self.demand) >= 0
 
     def terminate(self):
-        """End the demand because the stream has ended; ``True`` if this call ended it."""
         return rsf_demand_terminate(&self.demand) >= 0
 
     @property
     def value(self):
-        """The demand, or the sentinel ``CANCELLED`` or ``TERMINATED``."""
         return rsf_demand_load(&self.demand)
 
     @property
     def pending(self):
-        """The demand; 0 after ``cancel`` or ``terminate``."""
         return max(rsf_demand_load(&self.demand), 0)
 
     @property
     def cancelled(self):
-        """Whether ``cancel`` came first."""
         return rsf_demand_load(&self.demand) == RSF_CANCELLED
 
     @property
     def terminated(self):
-        """Whether ``terminate`` came first."""
         return rsf_demand_load(&self.demand) == RSF_TERMINATED
 
     def __repr__(self):

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
-from rstreams_fast.core._cython._calls cimport rsfpy_callee
-from rstreams_fast.core._cython._csrc cimport rsf_demand
+from rstreams_fast.core._cython._calls cimport *
+from rstreams_fast.core._cython._csrc cimport *
 from rstreams_fast.core._cython.demand cimport DemandCounter
 from rstreams_fast.core._cython.ring cimport SpscRing
 from cpython.object cimport PyObject

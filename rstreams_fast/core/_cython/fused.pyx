@@ -27,20 +27,9 @@ from cpython.ref cimport Py_DECREF
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc, free
 
-from rstreams_fast.core._cython._calls cimport (
-    rsfpy_call_one,
-    rsfpy_plain_count,
-    rsfpy_take_apart,
-)
-from rstreams_fast.core._cython._csrc cimport (
-    PyErr_CheckSignals,
-    RSF_EXCEEDED,
-    RSF_UNBOUNDED,
-    rsf_demand_fulfil,
-    rsf_demand_load,
-    rsfpy_enter,
-    rsfpy_leave,
-)
+from rstreams_fast.core._cython._calls cimport *
+from rstreams_fast.core._cython._csrc cimport *
+from rstreams_fast.core._cython._python cimport *
 from rstreams_fast.core._cython.demand cimport DemandCounter
 from rstreams_fast.core._cython.ring cimport SpscRing, ring_offer, ring_poll
 
@@ -79,11 +68,7 @@ cdef extern from "Python.h":
     bint PyErr_ExceptionMatches(object)
     PyObject *PyErr_Occurred()
     void PyErr_Clear()
-    int Py_EnterRecursiveCall(const char *) except *  # not 0: failed
-    void Py_LeaveRecursiveCall()
     int PyObject_IsTrue_ptr "PyObject_IsTrue"(PyObject *) noexcept
-    void Py_INCREF_ptr "Py_INCREF"(PyObject *)
-    void Py_DECREF_ptr "Py_DECREF"(PyObject *)
 
 
 cdef extern from *:
@@ -223,26 +208,6 @@ cdef inline PyObject *_take(FusedRun self) except? NULL:
 @cython.final
 @cython.trashcan(True)
 cdef class FusedRun:
-    """A run of stages without a boundary, executed as one loop over its source.
-
-    ``source`` is an iterator, an ``SpscRing`` (whose emptiness is not its end), or ``None`` when
-    elements come through ``push``. ``program`` is a tuple of stages::
-
-        ("map", f) ("map_not_none", f) ("filter", p) ("take", n) ("take_while", p) ("skip", n)
-        ("skip_while", p) ("distinct_until_changed", key) ("scan", f, seed)
-        ("reduce", f, seed) ("batch", n) ("do_on_next", f)
-
-    ``scan`` emits each new accumulation (the seed itself is not emitted); with ``MISSING`` as the
-    seed the first element passes as it is. ``reduce`` emits one element, at the end. A ``key`` of
-    ``None`` stands for the element itself. ``slot`` is called with every result (or, if it is an
-    ``SpscRing``, offered it: its capacity must cover the demand). No more than ``demand`` says is
-    delivered (§1.1), and after ``demand.cancel()``, even by the slot itself, no further element.
-
-    One caller at a time; that is the drain's owner. An ``Exception`` is an answer (``FAILED``,
-    ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt`` and its like are raised. ``None`` from a
-    source or a ``map`` is ``FAILED`` with a ``TypeError`` that names the stage; ``do_on_next``
-    errors go to ``sys.unraisablehook``.
-    """
 
     def __cinit__(self, source, program, slot, demand):
         cdef Py_ssize_t index
@@ -313,12 +278,10 @@ cdef class FusedRun:
 
     @property
     def execution(self):
-        """How this run executes: ``"c-loop"`` or ``"generated"`` (a drain in Python)."""
         return "generated" if self.uses_generated else "c-loop"
 
     @property
     def ratio(self):
-        """How many source elements one result takes at least (the product of batch sizes)."""
         return self.run_ratio
 
     @property
@@ -337,7 +300,6 @@ cdef class FusedRun:
     # -- the drain's owner -----------------------------------------------------------------------
 
     def drain(self, limit, /):
-        """Pull, process and deliver one burst of at most ``limit`` source elements."""
         cdef int64_t count = rsfpy_plain_count(limit, 1)
         if count < 0:
             count = _bounded(check_count("limit", limit, 1))
@@ -348,11 +310,6 @@ cdef class FusedRun:
             self._leave()
 
     def push(self, element, /):
-        """Process and deliver one element that came from upstream by itself.
-
-        ``MORE`` when it was delivered or kept, ``DROPPED`` when it was filtered out. A delivery
-        without demand is ``FAILED`` with ``DemandExceededError`` (§1.1).
-        """
         if element is None:
             check_element(element)
         self._enter()
@@ -362,10 +319,6 @@ cdef class FusedRun:
             self._leave()
 
     def finish(self):
-        """Deliver what batches and reductions still hold; the source has ended.
-
-        ``IDLE`` when that needs demand: call again after the next request. ``DONE`` at the end.
-        """
         self._enter()
         try:
             return self._finish()
@@ -373,10 +326,6 @@ cdef class FusedRun:
             self._leave()
 
     def clear(self):
-        """Let go of source, program and slot (§3.13). Nothing else may be called afterwards.
-
-        During another call, from within the slot for instance, it takes effect when that ends.
-        """
         if not rsfpy_enter(&self.busy):
             self.clear_later = True
             return
@@ -887,14 +836,10 @@ cdef PyObject *staged_gate_next(PyObject *gate) noexcept:
     cdef PyObject *element = (<next_function> take_processed)(gate)
     if element == NULL and PyErr_Occurred() != NULL and PyErr_ExceptionMatches(StopIteration):
         try:
-            _raise_what_is_set()
+            raise_what_is_set()
         except StopIteration as raised:
             (<Gate> gate).run.stopped = raised
     return element
-
-
-cdef int _raise_what_is_set() except -1:
-    return -1
 
 
 rsfpy_set_iternext(<PyTypeObject *> Gate, <next_function> gate_next)

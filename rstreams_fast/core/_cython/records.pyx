@@ -20,24 +20,8 @@ from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 
-from rstreams_fast.core._cython._csrc cimport (
-    rsf_records_put,
-    rsf_records_take,
-    rsf_ring_commit,
-    rsf_ring_contiguous,
-    rsf_ring_is_closed,
-    rsf_ring_leave_consumer,
-    rsf_ring_leave_producer,
-    rsf_ring_peek,
-    rsf_ring_release,
-    rsf_ring_reserve,
-    rsf_ring_size,
-    rsf_ring_slot,
-    rsfpy_enter_consumer,
-    rsfpy_enter_producer,
-    rsfpy_take_waiting_consumer,
-    rsfpy_take_waiting_producer,
-)
+from rstreams_fast.core._cython._csrc cimport *
+from rstreams_fast.core._cython._python cimport *
 from rstreams_fast.core._cython.ring cimport BoundedRing, refuse_closed, refuse_overlap
 
 from rstreams_fast._checks import check_count, check_timeout
@@ -53,10 +37,6 @@ from rstreams_fast.core._records import (
     put_all,
     view_alive,
 )
-
-
-cdef extern from "Python.h":
-    const Py_ssize_t PY_SSIZE_T_MAX
 
 
 cdef size_t ALIGNMENT = _ALIGNMENT
@@ -117,25 +97,6 @@ cdef class Views:
 
 
 cdef class RecordRing(BoundedRing):
-    """A bounded first-in first-out buffer of fixed-size records: numpy data, in memory of its own.
-
-    ``dtype`` is any numpy dtype without Python objects; ``capacity`` is the bound, in records. All
-    memory is allocated at once, and the records are copied in and out, or worked on in place:
-
-    * ``write`` copies in as many as fit, ``put`` all; ``read`` and ``get`` copy out. Large copies
-      are made without the GIL.
-    * ``reserve(n)`` gives a writable view of free room, ``commit(k)`` puts its first ``k`` records
-      in; ``peek(n)`` gives a read-only view of the oldest records, ``release(k)`` takes its first
-      ``k`` out. Neither touches a byte.
-
-    One producer (``write``, ``put``, ``aput``, ``reserve``, ``commit``, ``arm_producer``) and one
-    consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``), as with
-    ``SpscRing``: two calls that overlap on one side raise ``OverlappingCallsError``. While a view
-    of the reserved records lives, the producer's calls that put records in raise ``BufferError``,
-    as ``bytearray`` does; so do the consumer's that take records out, while a view of the peeked
-    ones lives. A view keeps the memory alive, beyond the ring: unless its base is released by hand
-    (``view.base.release()``), which ends both, as numpy has it.
-    """
 
     cdef object records
     cdef object ndarray  # the type, and the dtype that arrays have: None for a sub-array's
@@ -162,7 +123,6 @@ cdef class RecordRing(BoundedRing):
 
     @property
     def dtype(self):
-        """What a record is."""
         return self.records.dtype
 
     cdef bint _is_plain(self, object array, bint writable) except -1:
@@ -181,12 +141,6 @@ cdef class RecordRing(BoundedRing):
     # -- producer --------------------------------------------------------------------------------
 
     def write(self, array, /):
-        """Copy in as many of the records of ``array`` as fit, and return how many that were.
-
-        ``array`` has the ring's dtype, byte order included, or it is a ``TypeError``, and one
-        dimension, or it is a ``ValueError``; of a sub-array dtype the array has its dimensions,
-        too. An array that is not contiguous is copied twice. ``RingClosed`` when closed.
-        """
         cdef Py_ssize_t count
         plain = self._source(array)
         self._enter_producer("write")
@@ -197,19 +151,9 @@ cdef class RecordRing(BoundedRing):
         return self._committed(count)
 
     def put(self, array, timeout=None):
-        """Put in all records of ``array``, waiting for room as often as that takes.
-
-        ``TimeoutError`` after ``timeout`` seconds in all. An error may come when a part has been
-        put in: then its note says how many records.
-        """
         put_all(self.records, self._put_part, array, timeout)
 
     async def aput(self, array):
-        """The same, awaiting room.
-
-        The other side may be in another thread or loop. When the awaiting task is cancelled, a part
-        may have been put in: a note on the ``CancelledError`` says how many records.
-        """
         await aput_all(self.records, self._aput_part, array)
 
     def _put_part(self, array, timeout):
@@ -274,11 +218,6 @@ cdef class RecordRing(BoundedRing):
         return count
 
     def reserve(self, n, /):
-        """A writable view of free room for at most ``n`` contiguous records; empty when full.
-
-        Reserving changes nothing: it may be repeated, or forgotten. What is in the room before it
-        is written is anything. ``RingClosed`` when closed.
-        """
         cdef uint64_t index, count
         wanted = check_count("n", n)
         if not rsfpy_enter_producer(&self.ring):
@@ -293,11 +232,6 @@ cdef class RecordRing(BoundedRing):
         return self._view(self.reserved_views, index, count)
 
     def commit(self, n, /):
-        """Put in the first ``n`` records of what ``reserve`` gave last; the rest is given up.
-
-        ``BufferError`` while a view of them lives; ``ValueError`` if they are fewer;
-        ``RingClosed`` when closed.
-        """
         cdef uint64_t reserved
         count = check_count("n", n)
         self._enter_producer("commit")
@@ -313,7 +247,6 @@ cdef class RecordRing(BoundedRing):
     # -- consumer --------------------------------------------------------------------------------
 
     def read(self, max=None):
-        """Take up to ``max`` records out (``None``: all), oldest first, as a new array."""
         wanted = check_most(max)
         taken = self._room_for(wanted)
         self._enter_consumer("read")
@@ -325,10 +258,6 @@ cdef class RecordRing(BoundedRing):
         return taken if count == len(taken) else taken[:count]
 
     def read_into(self, array, /):
-        """Take out as many records as there are and ``array`` has room for; return how many.
-
-        ``array`` is as for ``write``, and contiguous and writable, or it is a ``ValueError``.
-        """
         cdef Py_ssize_t count
         plain = self._target(array)
         self._enter_consumer("read_into")
@@ -339,11 +268,6 @@ cdef class RecordRing(BoundedRing):
         return self._released(count)
 
     def get(self, max=None, timeout=None):
-        """``read`` up to ``max`` records, waiting until there is one.
-
-        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
-        ``close``, else ``RingClosed``.
-        """
         wanted = check_wanted(max)
         timeout = check_timeout(timeout)
         self._enter_consumer("get")
@@ -357,12 +281,6 @@ cdef class RecordRing(BoundedRing):
         return taken if count == len(taken) else taken[:count]
 
     async def aget(self, max=None):
-        """``read`` up to ``max`` records, awaiting that there is one. At the end it raises what
-        ``get`` does.
-
-        The other side may be in another thread or loop. When the awaiting task is cancelled,
-        nothing has been taken out.
-        """
         wanted = check_wanted(max)
         self._enter_consumer("aget")
         try:
@@ -412,10 +330,6 @@ cdef class RecordRing(BoundedRing):
         return count
 
     def peek(self, n, /):
-        """A read-only view of at most ``n`` contiguous records, the oldest; empty when empty.
-
-        Peeking changes nothing: it may be repeated, or forgotten.
-        """
         cdef uint64_t index, count
         wanted = check_count("n", n)
         if not rsfpy_enter_consumer(&self.ring):
@@ -427,10 +341,6 @@ cdef class RecordRing(BoundedRing):
         return self._view(self.peeked_views, index, count)
 
     def release(self, n, /):
-        """Take out the first ``n`` records of what ``peek`` gave last; the rest stays.
-
-        ``BufferError`` while a view of them lives; ``ValueError`` if they are fewer.
-        """
         cdef uint64_t peeked
         count = check_count("n", n)
         self._enter_consumer("release")

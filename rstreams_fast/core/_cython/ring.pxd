@@ -1,27 +1,8 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 
-from rstreams_fast.core._cython._csrc cimport (
-    PyThread_type_lock,
-    rsf_ring,
-    rsf_ring_commit,
-    rsf_ring_is_closed,
-    rsf_ring_leave_consumer,
-    rsf_ring_leave_producer,
-    rsf_ring_peek,
-    rsf_ring_release,
-    rsf_ring_reserve,
-    rsf_ring_slot,
-    rsfpy_enter_consumer,
-    rsfpy_enter_producer,
-    rsfpy_take_waiting_consumer,
-    rsfpy_take_waiting_producer,
-)
-
-
-cdef extern from "Python.h":
-    void Py_INCREF_ptr "Py_INCREF"(PyObject *)
-    void Py_DECREF_ptr "Py_DECREF"(PyObject *)
+from rstreams_fast.core._cython._csrc cimport *
+from rstreams_fast.core._cython._python cimport *
 
 
 cdef class BoundedRing:

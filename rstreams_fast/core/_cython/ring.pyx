@@ -15,42 +15,9 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from rstreams_fast.core._cython._calls cimport rsfpy_plain_count
-from rstreams_fast.core._cython._csrc cimport (
-    PY_LOCK_ACQUIRED,
-    PY_LOCK_INTR,
-    PyErr_CheckSignals,
-    PyLockStatus,
-    PyThread_acquire_lock,
-    PyThread_acquire_lock_timed,
-    PyThread_allocate_lock,
-    PyThread_free_lock,
-    PyThread_release_lock,
-    PyThread_type_lock,
-    rsf_ring,
-    rsf_ring_close,
-    rsf_ring_commit,
-    rsf_ring_init,
-    rsf_ring_is_closed,
-    rsf_ring_is_drained,
-    rsf_ring_leave_consumer,
-    rsf_ring_leave_producer,
-    rsf_ring_peek,
-    rsf_ring_prepare_wait_consumer,
-    rsf_ring_prepare_wait_producer,
-    rsf_ring_release,
-    rsf_ring_reserve,
-    rsf_ring_size,
-    rsf_ring_slot,
-    rsf_ring_slots,
-    rsf_ring_take_waiting_consumer,
-    rsf_ring_take_waiting_producer,
-    rsfpy_enter_consumer,
-    rsfpy_enter_producer,
-    rsfpy_take_waiting_consumer,
-    rsfpy_take_waiting_producer,
-    rsfpy_yield,
-)
+from rstreams_fast.core._cython._calls cimport *
+from rstreams_fast.core._cython._csrc cimport *
+from rstreams_fast.core._cython._python cimport *
 
 from os import getpid
 from time import monotonic
@@ -70,22 +37,8 @@ from rstreams_fast.core._common import (
 from rstreams_fast.errors import RingClosed, check_element
 
 
-cdef extern from "Python.h":
-    ctypedef int (*inquiry)(PyObject *)
-    void Py_DECREF_ptr "Py_DECREF"(PyObject *)
-    void PyList_SET_ITEM_ptr "PyList_SET_ITEM"(PyObject *, Py_ssize_t, PyObject *)
-    void Py_SET_SIZE(PyObject *, Py_ssize_t)
-    const Py_ssize_t PY_SSIZE_T_MAX
-
-
 cdef extern from *:
     """
-    /* Cython's own view of these slots has other argument types. */
-    #define rsfpy_traverse_of(type) ((type)->tp_traverse)
-    #define rsfpy_clear_of(type) ((type)->tp_clear)
-    #define rsfpy_set_traverse(type, f) ((type)->tp_traverse = (traverseproc)(f))
-    #define rsfpy_set_clear(type, f) ((type)->tp_clear = (inquiry)(f))
-
     static destructor rsfpy_cython_dealloc;
 
     /*
@@ -110,10 +63,6 @@ cdef extern from *:
         type->tp_dealloc = rsfpy_ring_dealloc;
     }
     """
-    traverseproc rsfpy_traverse_of(PyTypeObject *)
-    inquiry rsfpy_clear_of(PyTypeObject *)
-    void rsfpy_set_traverse(PyTypeObject *, void *)
-    void rsfpy_set_clear(PyTypeObject *, void *)
     void rsfpy_wrap_dealloc(PyTypeObject *)
 
 
@@ -137,7 +86,6 @@ cdef int refuse_none() except -1:
 
 
 cdef class BoundedRing:
-    """What rings have in common: two sides, one call on each at a time; closing; waiting."""
 
     def __cinit__(self, *args, **kwargs):
         self.consumer_event = PyThread_allocate_lock()
@@ -168,24 +116,16 @@ cdef class BoundedRing:
 
     @property
     def capacity(self):
-        """The bound, in elements."""
         return self.ring.capacity
 
     @property
     def closed(self):
-        """Whether ``close`` was called. Elements may still be inside."""
         return bool(rsf_ring_is_closed(&self.ring))
 
     def __len__(self):
         return rsf_ring_size(&self.ring)
 
     def arm(self, waker, /):
-        """Have ``waker()`` called, once, by whoever next puts an element in, or closes the ring.
-
-        The consumer's way to wait without a thread. ``False`` if there is an element, or the ring
-        is closed: look again. What the waker raises leaves through the call that put the element
-        in. ``get`` disarms.
-        """
         check_waker(waker)
         check_same_process(self, self.creator)
         if not rsfpy_enter_consumer(&self.ring):
@@ -198,9 +138,6 @@ cdef class BoundedRing:
         return armed
 
     def disarm(self):
-        """Forget the waker that ``arm`` was given, if any. Another thread may be about to call it
-        all the same.
-        """
         previous = None
         with cython.critical_section(self):
             if not self.data_awaited:
@@ -208,12 +145,6 @@ cdef class BoundedRing:
                 self.waker = None
 
     def arm_producer(self, waker, /):
-        """Have ``waker()`` called, once, by whoever next takes an element out, or closes the ring.
-
-        The producer's way to wait without a thread. ``False`` if there is room, or the ring is
-        closed: look again. What ``Exception`` the waker raises goes to ``sys.unraisablehook``, for
-        it must not keep elements from who took them out. ``put`` disarms.
-        """
         check_waker(waker)
         check_same_process(self, self.creator)
         if not rsfpy_enter_producer(&self.ring):
@@ -226,7 +157,6 @@ cdef class BoundedRing:
         return armed
 
     def disarm_producer(self):
-        """Forget the producer's waker. See ``disarm``."""
         previous = None
         with cython.critical_section(self):
             if not self.room_awaited:
@@ -234,7 +164,6 @@ cdef class BoundedRing:
                 self.producer_waker = None
 
     def close(self, error=None):
-        """Let nothing more in. The first call counts; ``get`` raises ``error`` at the end."""
         if error is not None and not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
         with cython.critical_section(self):
@@ -431,13 +360,6 @@ async def await_room(BoundedRing ring, str call):
 
 
 cdef class SpscRing(BoundedRing):
-    """A bounded first-in first-out buffer between one producer and one consumer.
-
-    The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput``, ``arm_producer``; the
-    consumer's ``poll``, ``poll_many``, ``get``, ``aget``, ``arm``. Two calls that overlap on one
-    side raise ``OverlappingCallsError``; which thread makes them does not matter, and who waits is
-    inside. ``close``, ``closed`` and ``len`` are anybody's.
-    """
 
     @classmethod
     def __class_getitem__(cls, element):
@@ -457,15 +379,9 @@ cdef class SpscRing(BoundedRing):
     # -- producer --------------------------------------------------------------------------------
 
     def offer(self, element, /):
-        """Put ``element`` in; ``False`` when full. ``RingClosed`` when closed."""
         return ring_offer(self, <PyObject *> element) != 0
 
     def offer_many(self, elements, start=0):
-        """Put in as many of ``elements[start:]`` as fit and return how many that were.
-
-        An element that is ``None`` among those that would fit is a ``TypeError`` and nothing is put
-        in.
-        """
         cdef int64_t position = rsfpy_plain_count(start, 0)
         if not isinstance(elements, (list, tuple)):
             raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
@@ -503,7 +419,6 @@ cdef class SpscRing(BoundedRing):
         return free
 
     def put(self, element, timeout=None):
-        """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
         check_element(element)
         timeout = check_timeout(timeout)
         if not rsfpy_enter_producer(&self.ring):
@@ -517,11 +432,6 @@ cdef class SpscRing(BoundedRing):
             self.wake_consumer()
 
     async def aput(self, element):
-        """Put ``element`` in, awaiting room.
-
-        The other side may be in another thread or loop. When the awaiting task is cancelled, the
-        element has not been put in.
-        """
         check_element(element)
         if not rsfpy_enter_producer(&self.ring):
             refuse_overlap(self, "producer")
@@ -545,14 +455,12 @@ cdef class SpscRing(BoundedRing):
     # -- consumer --------------------------------------------------------------------------------
 
     def poll(self):
-        """Take the oldest element out; ``None`` when empty, closed or not."""
         cdef PyObject *element = ring_poll(self)
         if element == NULL:
             return None
         return _stolen(element)
 
     def poll_many(self, max, /):
-        """Take up to ``max`` elements out, oldest first."""
         cdef int64_t wanted = rsfpy_plain_count(max, 0)
         cdef uint64_t size = rsf_ring_size(&self.ring)
         cdef uint64_t index, ready, i
@@ -578,11 +486,6 @@ cdef class SpscRing(BoundedRing):
         return taken
 
     def get(self, timeout=None):
-        """Take the oldest element out, waiting for one.
-
-        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
-        ``close``, else ``RingClosed``.
-        """
         timeout = check_timeout(timeout)
         if not rsfpy_enter_consumer(&self.ring):
             refuse_overlap(self, "consumer")
@@ -596,11 +499,6 @@ cdef class SpscRing(BoundedRing):
         return element
 
     async def aget(self):
-        """Take the oldest element out, awaiting one. At the end it raises what ``get`` does.
-
-        The other side may be in another thread or loop. When the awaiting task is cancelled,
-        nothing has been taken out.
-        """
         if not rsfpy_enter_consumer(&self.ring):
             refuse_overlap(self, "consumer")
         try:

@@ -1,8 +1,8 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
-from rstreams_fast.core._cython._calls cimport rsfpy_callee
-from rstreams_fast.core._cython._csrc cimport rsf_serial, rsf_serial_cell
+from rstreams_fast.core._cython._calls cimport *
+from rstreams_fast.core._cython._csrc cimport *
 
 
 cdef class SignalSerializer:

@@ -12,48 +12,9 @@ from cpython.ref cimport Py_DECREF
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free
 
-from rstreams_fast.core._cython._calls cimport rsfpy_call_one_deeper, rsfpy_take_apart
-from rstreams_fast.core._cython._csrc cimport (
-    PY_LOCK_ACQUIRED,
-    PyErr_CheckSignals,
-    PyLockStatus,
-    PyThread_acquire_lock,
-    PyThread_acquire_lock_timed,
-    PyThread_allocate_lock,
-    PyThread_free_lock,
-    PyThread_get_thread_ident,
-    PyThread_release_lock,
-    PyThread_type_lock,
-    RSF_SERIAL_CANCELLED,
-    RSF_SERIAL_COMPLETE,
-    RSF_SERIAL_ERROR,
-    RSF_SERIAL_FULL,
-    RSF_SERIAL_OK,
-    RSF_SERIAL_TERMINATED,
-    rsf_load_acq_u32,
-    rsf_serial_cancel,
-    rsf_serial_cell,
-    rsf_serial_enter,
-    rsf_serial_init,
-    rsf_serial_is_cancelled,
-    rsf_serial_is_drained,
-    rsf_serial_is_idle,
-    rsf_serial_latch_terminal,
-    rsf_serial_peek,
-    rsf_serial_prepare_wait,
-    rsf_serial_publish,
-    rsf_serial_publish_terminal,
-    rsf_serial_release,
-    rsf_serial_reserve,
-    rsf_serial_size,
-    rsf_serial_slot,
-    rsf_serial_slots,
-    rsf_serial_terminal,
-    rsf_store_rel_u32,
-    rsfpy_serial_leave,
-    rsfpy_serial_take_waiting,
-    rsfpy_serial_try_acquire,
-)
+from rstreams_fast.core._cython._calls cimport *
+from rstreams_fast.core._cython._csrc cimport *
+from rstreams_fast.core._cython._python cimport *
 
 from os import getpid
 from types import GenericAlias
@@ -76,27 +37,6 @@ from rstreams_fast.errors import (
     check_subscriber,
     report_dropped,
 )
-
-
-cdef extern from "Python.h":
-    ctypedef int (*inquiry)(PyObject *)
-    void Py_INCREF_ptr "Py_INCREF"(PyObject *)
-    void Py_DECREF_ptr "Py_DECREF"(PyObject *)
-    int Py_EnterRecursiveCall(const char *) except *  # not 0: failed
-    void Py_LeaveRecursiveCall()
-
-
-cdef extern from *:
-    """
-    #define rsfpy_traverse_of(type) ((type)->tp_traverse)
-    #define rsfpy_clear_of(type) ((type)->tp_clear)
-    #define rsfpy_set_traverse(type, f) ((type)->tp_traverse = (traverseproc)(f))
-    #define rsfpy_set_clear(type, f) ((type)->tp_clear = (inquiry)(f))
-    """
-    traverseproc rsfpy_traverse_of(PyTypeObject *)
-    inquiry rsfpy_clear_of(PyTypeObject *)
-    void rsfpy_set_traverse(PyTypeObject *, void *)
-    void rsfpy_set_clear(PyTypeObject *, void *)
 
 
 # Answers of _next: those of rsf_serial_reserve, and this one.
@@ -136,24 +76,6 @@ cdef class _Parked:
 
 @cython.trashcan(True)
 cdef class SignalSerializer:
-    """Lets any number of threads signal one subscriber, who sees one signal at a time (§1.3).
-
-    The thread that finds nobody at work delivers; the others leave their element in a mailbox of
-    ``capacity`` elements and go. Each thread's elements stay in order. The first terminal signal
-    counts and comes last (§1.7): ``on_complete`` after everything queued; ``on_error`` before it,
-    unless ``delay_error``. A signal from within ``on_next`` is queued, so recursion has depth 1
-    (§3.3).
-
-    When the mailbox is full, ``on_next`` with ``on_full="error"`` ends the stream with
-    ``BufferOverflowError``, and with ``"wait"`` waits (from within the subscriber that would wait
-    for itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next``
-    while another thread delivers raises ``OverlappingCallsError``, and ``try_next`` answers
-    ``BUSY``.
-
-    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the
-    subscriber raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a
-    signaller; only ``KeyboardInterrupt`` and its like leave through the delivering thread.
-    """
 
     @classmethod
     def __class_getitem__(cls, element):
@@ -196,7 +118,6 @@ cdef class SignalSerializer:
     # -- signals, any thread ---------------------------------------------------------------------
 
     def on_subscribe(self, subscription, /):
-        """Pass the subscription on, wrapped; a second one is cancelled (§2.5)."""
         cdef bint first
         if subscription is None:
             raise NoneSignalError("§2.13: subscription is None")
@@ -216,7 +137,6 @@ cdef class SignalSerializer:
             self._drain()
 
     def on_next(self, element, /):
-        """Deliver or queue ``element``."""
         cdef int answer = self._next(element, self.waits)
         if answer == RSF_SERIAL_FULL:
             subscription = self._upstream()
@@ -230,23 +150,19 @@ cdef class SignalSerializer:
             raise OverlappingCallsError("§1.3: another thread is signalling, and fail_fast is set")
 
     def try_next(self, element, /):
-        """Deliver or queue ``element`` if that needs no waiting, and say how it went."""
         return ANSWERS[self._next(element, False)]
 
     def on_error(self, error, /):
-        """Deliver ``error`` as the last signal."""
         check_error(error)
         if not self._terminate(RSF_SERIAL_ERROR, error):
             report_dropped(error, "an error after the end of the stream")
 
     def on_complete(self):
-        """Deliver completion as the last signal."""
         self._terminate(RSF_SERIAL_COMPLETE, None)
 
     # -- subscription, any thread ----------------------------------------------------------------
 
     def request(self, n, /):
-        """Ask upstream for ``n`` more elements."""
         subscription = self._upstream()
         if subscription is not None:
             # A circle of serializers would fill the C stack, which no interpreter watches.
@@ -257,7 +173,6 @@ cdef class SignalSerializer:
                 Py_LeaveRecursiveCall()
 
     def cancel(self):
-        """Cancel upstream, drop what is queued and forget the subscriber (§3.13)."""
         if self.finished or not rsf_serial_cancel(&self.serial):
             return
         subscription = self._end_upstream()
@@ -269,14 +184,12 @@ cdef class SignalSerializer:
 
     @property
     def queued(self):
-        """How many elements wait in the mailbox."""
         if self.finished or rsf_serial_is_cancelled(&self.serial):
             return 0
         return rsf_serial_size(&self.serial)
 
     @property
     def capacity(self):
-        """The mailbox's bound, in elements."""
         return self.serial.capacity
 
     def __reduce__(self):
@@ -451,7 +364,7 @@ cdef class SignalSerializer:
 
     cdef int _abandon_what_was_raised(self) except -1:
         try:
-            _raise_what_is_set()
+            raise_what_is_set()
         except BaseException as raised:
             self._abandon(raised)
         return 0
@@ -519,10 +432,6 @@ cdef class SignalSerializer:
                 if parked in self.parked:
                     self.parked.remove(parked)
         return 0
-
-
-cdef int _raise_what_is_set() except -1:
-    return -1
 
 
 # -- the garbage collector -----------------------------------------------------------------------

@@ -1,8 +1,8 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
-from rstreams_fast.core._cython._calls cimport rsfpy_callee
-from rstreams_fast.core._cython._csrc cimport rsf_ring
+from rstreams_fast.core._cython._calls cimport *
+from rstreams_fast.core._cython._csrc cimport *
 from rstreams_fast.core._cython.demand cimport DemandCounter
 
 

@@ -14,29 +14,9 @@ from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from rstreams_fast.core._cython._calls cimport (
-    rsfpy_call_one,
-    rsfpy_plain_count,
-    rsfpy_take_apart,
-)
-from rstreams_fast.core._cython._csrc cimport (
-    rsf_demand_fulfil,
-    rsf_demand_load,
-    rsf_demand_request,
-    rsf_ring,
-    rsf_ring_commit,
-    rsf_ring_init,
-    rsf_ring_is_closed,
-    rsf_ring_leave_producer,
-    rsf_ring_peek,
-    rsf_ring_release,
-    rsf_ring_reserve,
-    rsf_ring_size,
-    rsf_ring_slot,
-    rsf_ring_slots,
-    rsfpy_enter_producer,
-    rsfpy_take_waiting_consumer,
-)
+from rstreams_fast.core._cython._calls cimport *
+from rstreams_fast.core._cython._csrc cimport *
+from rstreams_fast.core._cython._python cimport *
 from rstreams_fast.core._cython.demand cimport DemandCounter
 from rstreams_fast.core._cython.ring cimport SpscRing, refuse_closed, refuse_overlap, ring_poll
 
@@ -58,26 +38,11 @@ from rstreams_fast.core._eager import (
 
 
 cdef extern from "Python.h":
-    ctypedef int (*inquiry)(PyObject *)
-    const Py_ssize_t PY_SSIZE_T_MAX
-    int PyIter_Send(PyObject *, PyObject *, PyObject **) except -1
     Py_ssize_t Py_REFCNT(PyObject *)
-    void Py_INCREF_ptr "Py_INCREF"(PyObject *)
-    void Py_DECREF_ptr "Py_DECREF"(PyObject *)
-    void Py_XDECREF_ptr "Py_XDECREF"(PyObject *)
-    void PyList_SET_ITEM_ptr "PyList_SET_ITEM"(PyObject *, Py_ssize_t, PyObject *)
-    void Py_SET_SIZE(PyObject *, Py_ssize_t)
-    const int PYGEN_RETURN
-    const int PYGEN_ERROR
-    const int PYGEN_NEXT
 
 
 cdef extern from *:
     """
-    #define rsfpy_traverse_of(type) ((type)->tp_traverse)
-    #define rsfpy_clear_of(type) ((type)->tp_clear)
-    #define rsfpy_set_traverse(type, f) ((type)->tp_traverse = (traverseproc)(f))
-    #define rsfpy_set_clear(type, f) ((type)->tp_clear = (inquiry)(f))
     #define rsfpy_set_send(type, f) \
         ((type)->tp_as_async->am_send = (PySendResult (*)(PyObject *, PyObject *, PyObject **))(f))
 
@@ -109,10 +74,6 @@ cdef extern from *:
         return result;
     }
     """
-    traverseproc rsfpy_traverse_of(PyTypeObject *)
-    inquiry rsfpy_clear_of(PyTypeObject *)
-    void rsfpy_set_traverse(PyTypeObject *, void *)
-    void rsfpy_set_clear(PyTypeObject *, void *)
     void rsfpy_set_send(PyTypeObject *, void *)
     bint rsfpy_is_marked(PyObject *) noexcept
     bint rsfpy_is_coroutine(PyObject *)
@@ -231,7 +192,7 @@ cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -
         raise RuntimeError("the call has not started")
     outcome[0] = NULL
     try:
-        status = PyIter_Send(<PyObject *> self.coro, value, outcome)
+        status = PyIter_Send(self.coro, <object> value, outcome)
         if status == PYGEN_RETURN:
             self._end(<object> outcome[0], None)
     except BaseException as failed:
@@ -306,22 +267,6 @@ cdef inline int place_result(CallWindow self, uint64_t place, PyObject *result) 
 
 @cython.final
 cdef class CallWindow:
-    """Overlapping calls of an async function: ``concurrency`` at once, ``capacity`` in all.
-
-    ``submit_many`` starts calls, each at once and without a task; only one that has to wait becomes
-    a task of ``loop``. ``take`` gives results back, in the order of submission if ``ordered``, else
-    as they come. A place in the window is held from submission until its result is taken. With
-    ``spread`` an item is a tuple of positional arguments. With ``dedupe``, equal hashable items in
-    flight share one call and its outcome; the followers take a place, but no part of
-    ``concurrency``.
-
-    After a suspended call has finished, ``on_ready`` is called by the loop, once for all that
-    finish in one turn of it: results may be taken, and calls submitted. The first failure is kept
-    in ``failure``, and nothing more is started.
-
-    For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a
-    copy of the context that ``submit_many`` runs in.
-    """
 
     def __cinit__(
         self,
@@ -361,36 +306,29 @@ cdef class CallWindow:
 
     @property
     def concurrency(self):
-        """The bound on running calls."""
         return self.calls_allowed
 
     @property
     def capacity(self):
-        """The bound on places."""
         return self.ring.capacity
 
     @property
     def permits(self):
-        """How many more calls may run, as a demand counter."""
         return self.permit_counter
 
     @property
     def running(self):
-        """How many calls have started and not finished."""
         return len(self.running_calls)
 
     @property
     def pending(self):
-        """How many places are held: running, following or finished and not yet taken."""
         return self.places_held
 
     @property
     def ready(self):
-        """How many results ``take`` would give now."""
         return self._ready(self.ring.capacity)
 
     def submit_many(self, items, start=0):
-        """Start calls for ``items[start:]`` while there is room; return how many it took."""
         cdef Py_ssize_t first, index
         cdef int64_t position = rsfpy_plain_count(start, 0)
         if not isinstance(items, (list, tuple)):
@@ -413,9 +351,6 @@ cdef class CallWindow:
         return index - first
 
     def submit_from(self, SpscRing ring not None, max, /):
-        """Start calls for up to ``max`` elements of ``ring``, which leave it one by one, while
-        there is room; return how many.
-        """
         cdef int64_t wanted = rsfpy_plain_count(max, 0)
         cdef int64_t left
         cdef PyObject *element
@@ -445,9 +380,6 @@ cdef class CallWindow:
         return wanted - left
 
     def take_into(self, SpscRing ring not None, max, /):
-        """Move up to ``max`` results into ``ring``, as many as fit, and none from a ``None`` on;
-        return how many.
-        """
         cdef int64_t wanted = rsfpy_plain_count(max, 0)
         cdef uint64_t count, index, into, i
         cdef PyObject **slot
@@ -477,7 +409,6 @@ cdef class CallWindow:
         return count
 
     def take(self, max, /):
-        """Take up to ``max`` results out."""
         cdef int64_t wanted = rsfpy_plain_count(max, 0)
         cdef uint64_t count, index, i
         cdef PyObject **slot
@@ -502,10 +433,6 @@ cdef class CallWindow:
         return taken
 
     def cancel(self):
-        """Start nothing more, drop all results and cancel the running calls.
-
-        They end in their own time: ``on_ready`` is called, and ``running`` is 0 at last.
-        """
         cdef Call call
         self.cancelled = True
         self.places_held = 0
@@ -592,7 +519,7 @@ cdef class CallWindow:
         cdef object result = None
         if outcome == NULL:
             try:
-                _raise_what_is_set()
+                raise_what_is_set()
             except BaseException as raised:
                 error = raised
         else:
@@ -760,16 +687,12 @@ cdef class CallWindow:
         self.on_ready()
 
 
-cdef int _raise_what_is_set() except -1:
-    return -1
-
-
 cdef int first_step_of(object fn, Call call, PyObject **outcome) except -1:
     # Of what is no coroutine, or none of the interpreter's.
     cdef object coro = as_coroutine(fn, <object> call.starting)
     call.coro = coro
     call.starting = <PyObject *> coro
-    cdef int status = PyIter_Send(<PyObject *> coro, <PyObject *> None, outcome)
+    cdef int status = PyIter_Send(coro, None, outcome)
     if status == PYGEN_RETURN and not is_kept(call.window, call):
         call.starting = NULL  # before it is dropped
         call.coro = None

@@ -126,7 +126,7 @@ class FusedRun:
 
     @property
     def execution(self) -> str:
-        """How this run executes: here, ``"interpreted"``."""
+        """How this run executes: ``"c-loop"``, ``"generated"`` (in Python) or ``"interpreted"``."""
         return "interpreted"
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ __all__ = ["RecordRing"]
 class _Views:
     """The views of one side: whether one lives is known by what they all hold."""
 
-    def __init__(self, storage: bytearray) -> None:
+    def __init__(self, storage: np.ndarray[Any, Any]) -> None:
         self._storage = storage
         self._held: weakref.ref[Any] | None = None
 
@@ -37,11 +36,11 @@ class _Views:
         return self._held is not None and self._held() is not None
 
     def memory(self) -> memoryview:
-        held = None if self._held is None else self._held()
+        held: Any = None if self._held is None else self._held()
         if held is None:
-            held = (ctypes.c_ubyte * len(self._storage)).from_buffer(self._storage)
+            held = self._storage.view()
             self._held = weakref.ref(held)
-        return memoryview(held).cast("B")
+        return memoryview(held)
 
 
 class RecordRing(BoundedRing):
@@ -73,18 +72,19 @@ class RecordRing(BoundedRing):
         self._itemsize = self._records.itemsize
         size = self._slots * self._itemsize
         try:
-            storage = bytearray(size + ALIGNMENT)
+            storage = bytearray(size + ALIGNMENT)  # which starts as zeros
         except (MemoryError, OverflowError):
             raise MemoryError(f"no memory for a ring of {capacity} records") from None
-        self._start = -ctypes.addressof(ctypes.c_ubyte.from_buffer(storage)) % ALIGNMENT
         np = self._records.numpy
-        self._bytes = np.frombuffer(storage, np.uint8)[self._start : self._start + size]
+        whole = np.frombuffer(storage, np.uint8)
+        start = -whole.__array_interface__["data"][0] % ALIGNMENT
+        self._bytes = whole[start : start + size]
         self._head = 0  # free-running indices
         self._tail = 0
         self._reserved = 0
         self._peeked = 0
-        self._reserved_views = _Views(storage)
-        self._peeked_views = _Views(storage)
+        self._reserved_views = _Views(self._bytes)
+        self._peeked_views = _Views(self._bytes)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -309,7 +309,7 @@ class RecordRing(BoundedRing):
     ) -> np.ndarray[Any, Any]:
         if count == 0:
             return self._records.nothing(readonly)
-        begin = self._start + at * self._itemsize
+        begin = at * self._itemsize
         memory = views.memory()[begin : begin + count * self._itemsize]
         return self._records.view(memory.toreadonly() if readonly else memory)
 
