@@ -23,6 +23,7 @@ from rstreams_fast.streams.operators.flat_map import FlatMap
 from rstreams_fast.streams.operators.merge import merge_source
 from rstreams_fast.streams.operators.publish_records_on import PublishRecordsOn
 from rstreams_fast.streams.operators.resume import OnErrorResume
+from rstreams_fast.streams.operators.switch_map import SwitchMap
 from rstreams_fast.streams.operators.timed_batch import TimedBatch
 from rstreams_fast.streams.operators.unbatch import Unbatch
 from rstreams_fast.streams.operators.zip import zip_source
@@ -274,6 +275,26 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         """
         check_sync("concat_map", "fn", fn)
         return self._boundary(ConcatMap(fn, prefetch))
+
+    def switch_map(
+        self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH
+    ) -> Stream[U]:
+        """The elements of the publisher ``fn(element)`` of the newest element alone.
+
+            above   --a--------b----------|
+            fn        a: -1--2--3  b: -4--5|
+            below   ---1--2-----4--5------|
+
+        An element cancels the publisher of the one before at once (§1.8: what is on its way is
+        dropped here); if several come together, ``fn`` is called for the last. ``prefetch``
+        elements are asked for ahead, whether or not there is demand, and again when three quarters
+        have come; of the publisher nothing is asked for that was not asked of this. Completes when
+        both this and the last publisher have. An error, of ``fn`` too, ends the stream; that of
+        this at once. ``fn`` may return what it may in ``concat_map``. Reactor: ``switchMap``;
+        RxPY: ``switch_map``.
+        """
+        check_sync("switch_map", "fn", fn)
+        return self._boundary(SwitchMap(fn, prefetch))
 
     # -- recovery --------------------------------------------------------------------------------
 

@@ -66,6 +66,7 @@ OTHERS: dict[str, Op] = {
     "merge": lambda s: s.merge(rf.empty()),
     "concat": lambda s: s.concat(rf.empty()),
     "concat_map": lambda s: s.concat_map(lambda x: rf.from_iterable([x])),
+    "switch_map": lambda s: s.batch(9).switch_map(rf.from_iterable),
     "flat_map": lambda s: s.flat_map(lambda x: rf.from_iterable([x]), concurrency=1),
     "multicast": lambda s: s.multicast(),
     "replay": lambda s: s.replay(count=9),
@@ -484,6 +485,7 @@ NESTED = {
     "zip": folded(lambda s: rf.zip_(s, rf.range_(5)).map(lambda pair: pair[0])),
     "flat_map": folded(lambda s: rf.from_iterable([s]).flat_map(same)),
     "concat_map": folded(lambda s: rf.from_iterable([s]).concat_map(same)),
+    "switch_map": folded(lambda s: rf.from_iterable([s]).switch_map(same)),
     "on_error_resume": resumed,
     "multicast": folded(lambda s: s.multicast()),
 }

@@ -174,6 +174,29 @@ class ConcatMapToOneLongStream(StreamVerification):
         return rf.range_(1).concat_map(lambda _n: rf.from_iterable(failing(elements)))
 
 
+# -- switch_map ------------------------------------------------------------------------------------
+
+
+class SwitchMap(StreamVerification):
+    """One publisher of all."""
+
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.batch(10**9).switch_map(rf.from_iterable)
+
+    def create_failing_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.range_(1).switch_map(lambda _n: rf.from_iterable(failing(elements)))
+
+
+class SwitchMapBetweenThreads(SwitchMap):
+    """From one that is silent to one on a thread."""
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        last = NoStream(rf.range_(elements).subscribe_on())
+        return rf.from_iterable([rf.never(), last]).switch_map(lambda each: each, prefetch=1)
+
+
 # -- as subscribers --------------------------------------------------------------------------------
 
 
@@ -203,6 +226,13 @@ class FlatMapAsSubscriber(StageVerification):
 
     def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
         return stream.flat_map(one)
+
+
+class SwitchMapAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return stream.switch_map(one, prefetch=1)
 
 
 class ConcatMapAsSubscriber(StageVerification):

@@ -192,6 +192,7 @@ def combinations(
     assert_type(numbers.flat_map(rsf.range_), rsf.Stream[int])
     assert_type(numbers.flat_map(lambda n: words, concurrency=2), rsf.Stream[str])
     assert_type(numbers.concat_map(lambda n: words), rsf.Stream[str])
+    assert_type(numbers.switch_map(lambda n: words, prefetch=8), rsf.Stream[str])
     numbers.flat_map(str)  # type: ignore[arg-type]
     rsf.merge(numbers, 3)  # type: ignore[call-overload]
     rsf.zip_(numbers, 3)  # type: ignore[call-overload]

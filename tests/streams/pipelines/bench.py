@@ -442,6 +442,12 @@ def _inner(bench: Bench, index: int, op: Any) -> Any:
     return bench.functions.add(inner)
 
 
+def _switch_map(bench: Bench, stream: Any, _index: int, op: Any) -> Any:
+    last = bench.source(m.Origin(kind=op.kind, size=op.size))
+    publishers = stream.map(lambda _x: rsf.never()).concat(rsf.from_iterable([last]))
+    return publishers.switch_map(lambda publisher: publisher, prefetch=op.prefetch)
+
+
 def _others(bench: Bench, op: Any) -> list[Any]:
     return [bench.source(other) for other in op.others]
 
@@ -517,6 +523,7 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
         delay_error=op.delay_error,
     ),
     m.ConcatMap: lambda b, s, i, op: s.concat_map(_inner(b, i, op), prefetch=op.prefetch),
+    m.SwitchMap: _switch_map,
     m.Shared: _shared,
     m.Through: lambda b, s, i, op: rsf.from_publisher(_Processed(s, op)),
     m.Retry: lambda b, s, i, op: s.retry(op.times),

@@ -95,6 +95,7 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
         delay_error=st.booleans(),
     ),
     m.ConcatMap: st.builds(m.ConcatMap, kind=_inner, prefetch=_prefetches),
+    m.SwitchMap: st.builds(m.SwitchMap, kind=_inner, size=_small, prefetch=_prefetches),
     m.Shared: st.builds(
         m.Shared,
         kind=st.sampled_from(["multicast", "share", "replay"]),

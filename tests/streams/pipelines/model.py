@@ -530,6 +530,24 @@ class ConcatMap(Op):
 
 
 @dataclass(frozen=True)
+class SwitchMap(Op):
+    """Each element's publisher is silent, but for one more at the end: what it gives is known."""
+
+    needs_order = False
+    kind: str = "list"
+    size: int = 3
+    prefetch: int = 2
+
+    def model(self, items: Items, call: Function) -> Items:
+        for _ in items:
+            pass
+        yield from range(self.size)
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return INFINITE
+
+
+@dataclass(frozen=True)
 class Retry(Op):
     recovers = True
     times: int = 2
@@ -700,7 +718,7 @@ def synchronous(pipeline: Pipeline) -> Pipeline:
     for op in pipeline.ops:
         if isinstance(op, (PublishOn, SubscribeOn)):
             op = dataclasses.replace(op, executor="caller")
-        elif isinstance(op, (FlatMap, ConcatMap)):
+        elif isinstance(op, (FlatMap, ConcatMap, SwitchMap)):
             op = dataclasses.replace(op, kind=on_the_caller(op.kind))
         elif isinstance(op, _Combining):
             op = dataclasses.replace(op, others=tuple(map(origin, op.others)))

@@ -1,0 +1,237 @@
+"""``switch_map``: the publisher of the newest element, in place of the one before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rstreams_fast._checks import check_capacity, describe_callable
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.errors import check_subscriber, report_dropped
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.defaults import replenish_at
+from rstreams_fast.streams.engine.fan_in import Ended, FanIn
+from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
+
+__all__ = ["SwitchMap"]
+
+#: Letters to the drain, beside those of a fan-in: this inner is the current one; it can be asked.
+_SWITCH, _ATTACHED = Ended(None), Ended(None)
+
+
+class SwitchMap(Boundary):
+    """The boundary of ``Stream.switch_map``, its arguments checked."""
+
+    def __init__(self, fn: ToPublisher, prefetch: int) -> None:
+        self.fn = fn
+        self.prefetch = check_capacity("prefetch", prefetch)
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher of the elements of ``fn(element)`` for the newest of ``upstream``."""
+        return _SwitchMapped(upstream, self)
+
+    def describe(self) -> str:
+        """Say in one line what is called and how much is asked for."""
+        return (
+            f"switch_map({describe_callable(self.fn)}): holds the newest element, asks for "
+            f"{self.prefetch} ahead, one publisher at a time"
+        )
+
+
+class _SwitchMapped:
+    def __init__(self, upstream: Publisher[Any], options: SwitchMap) -> None:
+        self._upstream = upstream
+        self._options = options
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        _SwitchMapSubscription(subscriber, self._upstream, self._options).start()
+
+
+class _SwitchMapSubscription(FanIn):
+    """One inner is the outer publisher. The drain says which of the others is the current one, as
+    it alone knows how much of the demand those before it have met: that one may be asked for the
+    rest, and for nothing that is on its way from another (§1.1).
+    """
+
+    __slots__ = (
+        "_asked",
+        "_current",
+        "_delivered",
+        "_fn",
+        "_ground",
+        "_newest",
+        "_opened",
+        "_outer",
+        "_outer_asked",
+        "_outer_attached",
+        "_outer_begun",
+        "_outer_over",
+        "_prefetch",
+        "_requested",
+        "_shown",
+        "_to_ask",
+    )
+
+    def __init__(
+        self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: SwitchMap
+    ) -> None:
+        super().__init__(subscriber)
+        self._fn: ToPublisher | None = options.fn
+        self._prefetch = options.prefetch
+        self._requested = DemandCounter()  # all that was ever asked for
+        self._outer = new_inner(self, upstream)
+        self._outer_begun = self._outer_attached = False
+        self._newest: tuple[int, Any] = (0, None)  # how many have come from above, and the last
+        # For who works upward:
+        self._opened = 0  # the number of the element whose publisher is the current one
+        self._current: Inner | None = None
+        self._asked = self._outer_asked = 0  # of that one, and of what is above, so far
+        # For the holder of the drain:
+        self._shown: Inner | None = None  # whose elements are delivered
+        self._delivered = 0
+        self._outer_over = False
+        self._ground: tuple[Inner | None, int] = (None, 0)  # who may be asked; delivered before it
+        self._to_ask = False  # whether that is news
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more elements (§3.8)."""
+        if self._add_demand(n) >= 0:
+            self._requested.request(n)
+            self._call_up()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """The metrics of the boundaries above, the current publisher's first."""
+        current = self._current
+        return (*(() if current is None else current.metrics()), *self._outer.metrics())
+
+    # -- from inners -----------------------------------------------------------------------------
+
+    def _inner_attached(self, inner: Inner, /) -> None:
+        if inner is self._outer:
+            self._outer_attached = True
+        else:
+            self._mail.append((inner, _ATTACHED))
+            self._enter()
+        self._call_up()
+
+    def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
+        if inner is not self._outer:
+            super()._inner_burst(inner, burst, over)
+            return
+        if burst:
+            self._newest = (self._newest[0] + len(burst), burst[-1])
+            del burst
+            first = self._up.request(1) == 0
+            current = self._current
+            if current is not None:
+                current.cancel()  # at once: who works upward may be busy with its elements
+            if self._demand.value < 0:  # all references were dropped, perhaps before it came
+                self._newest = (0, None)
+            if first:
+                self._go_up()
+        if over:
+            super()._inner_ended(inner, None)
+
+    def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
+        if inner is self._outer and error is not None:
+            self._fail(error)
+        else:
+            super()._inner_ended(inner, error)
+
+    # -- upward ----------------------------------------------------------------------------------
+
+    def _upward(self) -> bool:
+        outer = self._outer
+        if not self._outer_begun:
+            self._outer_begun = True
+            if self._add(outer):
+                outer.subscribe()
+            return True
+        came, element = self._newest
+        if came != self._opened:
+            self._switch(came, element)
+            return True
+        del element
+        self._to_ask = False
+        (current, before), requested = self._ground, self._requested.value
+        if current is not None and current is self._current:
+            due = UNBOUNDED if requested >= UNBOUNDED else requested - before
+            if due > self._asked:
+                n, self._asked = due - self._asked, due
+                current.ask(n)
+                return True
+        room = self._prefetch - (self._outer_asked - came)
+        if requested and self._outer_attached and room >= replenish_at(self._prefetch):
+            self._outer_asked += room
+            outer.ask(room)
+            return True
+        return False
+
+    def _switch(self, number: int, element: Any) -> None:
+        before, fn = self._current, self._fn
+        if before is not None:
+            self._inners.discard(before)
+            before.cancel()
+        if fn is None:
+            return
+        try:
+            inner = new_inner(self, publisher_from("switch_map", fn, element))
+        except RecursionError:  # to where the stack has room again
+            raise
+        except Exception as raised:
+            self._fail(raised)
+            return
+        finally:
+            del element
+        self._current, self._asked = inner, 0
+        self._mail.append((inner, _SWITCH))
+        self._opened = number  # after the letter, and before who reads it may enter
+        self._enter()
+        if self._newest[0] == number and self._add(inner):
+            inner.subscribe()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _enter(self) -> None:
+        super()._enter()
+        if self._to_ask:  # it was left by the drain, whose holder may be busy for long
+            self._call_up()
+
+    def _work(self) -> bool:
+        opening = self._newest[0] != self._opened  # read before the letters that came before it
+        mail = self._mail
+        while self._demand.value >= 0 and mail:
+            inner, what = mail.popleft()
+            if what is _SWITCH:
+                self._shown = inner
+            elif inner is not self._shown and inner is not self._outer:
+                if isinstance(what, Ended) and what.error is not None:
+                    report_dropped(what.error, "an error of a publisher that was switched from")
+            elif isinstance(what, list):
+                if inner.owner is not None:  # else it was switched from
+                    self._delivered += len(what)
+                    self._deliver(what)
+            elif what is _ATTACHED:
+                self._ground = (inner, self._delivered)
+                self._to_ask = True
+            elif what.error is not None:
+                self._fail(what.error)
+            elif inner is self._outer:
+                self._outer_over = True
+            else:
+                self._shown = None
+        if self._demand.value < 0:
+            return self._settle()
+        if self._outer_over and self._shown is None and not opening:
+            return self._complete()
+        return False
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._outer.cancel()  # perhaps it is not subscribed to yet
+        self._fn = self._current = self._shown = None
+        self._ground = (None, 0)
+        self._newest = (0, None)

@@ -1,0 +1,277 @@
+"""switch_map: the newest publisher alone, and the demand that goes from one to the next."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+
+UNBOUNDED = rsf.UNBOUNDED
+
+
+def switched(inners: Any, n: int = 0, *, prefetch: int = 4) -> tuple[ManualPublisher, Recorder]:
+    outer = ManualPublisher()
+    stream = rsf.from_publisher(outer).switch_map(inners.__getitem__, prefetch=prefetch)
+    return outer, subscribed(stream, n) if n else subscribed(stream)
+
+
+def test_the_newest_takes_the_place_of_the_one_before() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    outer, recorder = switched([a, b], 5)
+    send(outer, 0)
+    send(a, "a1", "a2")
+    late = a.subscriber
+    send(outer, 1)
+    assert (a.cancels, b.subscribes) == (1, 1)
+    late.on_next("a3")
+    late.on_complete()
+    send(b, "b1")
+    outer.subscriber.on_complete()
+    assert recorder.terminal is None
+    b.subscriber.on_complete()
+    assert recorder.elements == ["a1", "a2", "b1"]
+    assert recorder.terminal == ("on_complete",)
+    assert (outer.cancels, b.cancels) == (0, 0)
+    recorder.check()
+
+
+def test_what_was_asked_for_and_has_not_come_is_asked_of_the_next() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    outer, recorder = switched([a, b], 5)
+    send(outer, 0)
+    send(a, 1, 2)
+    send(outer, 1)
+    recorder.subscription.request(2)
+    assert (a.requests, b.requests) == ([5], [3, 2])
+    send(b, *range(5))
+    assert len(recorder.elements) == 7
+
+
+def test_unbounded_demand_goes_to_each() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    outer, recorder = switched([a, b], UNBOUNDED)
+    send(outer, 0)
+    send(a, 1)
+    recorder.subscription.request(1)
+    send(outer, 1)
+    assert (a.requests, b.requests) == ([UNBOUNDED], [UNBOUNDED])
+
+
+def test_nobody_is_asked_before_the_subscriber_has() -> None:
+    a = ManualPublisher()
+    outer, recorder = switched([a])
+    assert outer.requests == []
+    recorder.subscription.request(1)
+    assert outer.requests == [4]
+
+
+def test_what_is_above_is_asked_again_when_three_quarters_have_come_without_demand() -> None:
+    inners = [ManualPublisher() for _ in range(9)]
+    outer, recorder = switched(inners, 1)
+    send(outer, 0)
+    send(inners[0], "the only one asked for")
+    send(outer, 1)
+    assert outer.requests == [4]
+    send(outer, 2)
+    assert outer.requests == [4, 3]
+    assert [inner.requests for inner in inners[:3]] == [[1], [], []]
+    assert recorder.terminal is None
+
+
+def test_of_elements_that_come_together_the_last_one_counts() -> None:
+    called: list[int] = []
+
+    def fn(n: int) -> rsf.Stream[int]:
+        called.append(n)
+        return rsf.range_(n, n + 2)
+
+    assert rsf.range_(5).switch_map(fn).to_list() == [4, 5]
+    assert called == [4]
+
+
+def test_one_by_one_a_synchronous_publisher_comes_whole() -> None:
+    stream = rsf.range_(3).switch_map(lambda n: rsf.range_(10 * n, 10 * n + 2), prefetch=1)
+    assert stream.to_list() == [0, 1, 10, 11, 20, 21]
+
+
+def test_it_completes_without_a_request_when_both_have() -> None:
+    recorder = subscribed(rsf.empty().switch_map(rsf.range_))
+    assert recorder.terminal == ("on_complete",)
+    recorder = subscribed(rsf.range_(3).switch_map(lambda _n: rsf.empty()), 1)
+    assert recorder.signals[1:] == [("on_complete",)]
+
+
+def test_a_publisher_that_is_over_is_no_end_while_there_is_more_above() -> None:
+    outer, recorder = switched([rsf.range_(1), rsf.range_(2)], UNBOUNDED)
+    send(outer, 0)
+    send(outer, 1)
+    assert recorder.terminal is None
+    outer.subscriber.on_complete()
+    assert recorder.signals[1:] == [
+        ("on_next", 0),
+        ("on_next", 0),
+        ("on_next", 1),
+        ("on_complete",),
+    ]
+
+
+def test_an_error_from_above_cancels_the_current_one() -> None:
+    a = ManualPublisher()
+    outer, recorder = switched([a], 1)
+    send(outer, 0)
+    error = ValueError("above")
+    outer.subscriber.on_error(error)
+    assert recorder.signals[1:] == [("on_error", error)]
+    assert (outer.cancels, a.cancels) == (0, 1)
+
+
+def test_an_error_of_the_current_one_cancels_what_is_above() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    outer, recorder = switched([a, b], 1)
+    send(outer, 0)
+    error = ValueError("current")
+    a.subscriber.on_error(error)
+    assert recorder.signals[1:] == [("on_error", error)]
+    assert (outer.cancels, a.cancels) == (1, 0)
+
+
+def test_an_error_of_one_that_was_switched_from_is_made_known_and_ends_nothing() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    outer, recorder = switched([a, b], 1)
+    send(outer, 0)
+    late = a.subscriber
+    send(outer, 1)
+    dropped: list[BaseException] = []
+    before = rsf.on_dropped_error(dropped.append)
+    try:
+        late.on_error(ValueError("late"))
+    finally:
+        rsf.on_dropped_error(before)
+    assert [str(error) for error in dropped] == ["late"]
+    assert recorder.terminal is None
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda _n: 1 // 0, "zero"),
+        (lambda _n: None, "the function of switch_map, returned None"),
+        (lambda _n: [1], "the function of switch_map, returned list, which is no publisher"),
+    ],
+)
+def test_what_its_function_raises_or_returns_ends_the_stream(fn: Any, message: str) -> None:
+    outer = ManualPublisher()
+    recorder = subscribed(rsf.from_publisher(outer).switch_map(fn), 1)
+    send(outer, 1)
+    assert message in str(recorder.error)
+    assert outer.cancels == 1
+
+
+def test_cancel_cancels_both_once() -> None:
+    a = ManualPublisher()
+    outer, recorder = switched([a], 1)
+    send(outer, 0)
+    run_threads([recorder.subscription.cancel] * 4)
+    assert (outer.cancels, a.cancels) == (1, 1)
+    recorder.check()
+
+
+def test_a_publisher_without_end_on_the_caller_stops_when_the_next_comes() -> None:
+    going = threading.Event()
+    outer = ManualPublisher()
+    endless = rsf.range_(10**12).do_on_next(lambda n: going.set() if n else None)
+    recorder = Recorder(request=1)
+    rsf.from_publisher(outer).switch_map([endless, rsf.range_(1)].__getitem__).subscribe(recorder)
+    send(outer, 0)
+    asking = start_thread(lambda: recorder.subscription.request(UNBOUNDED))
+    wait_for(going, "the second element")
+    send(outer, 1)
+    outer.subscriber.on_complete()
+    assert recorder.wait_terminal() == ("on_complete",)
+    asking.result(DEADLINE)
+    assert recorder.elements[-1] == 0
+    recorder.check()
+
+
+def test_no_more_comes_than_was_asked_for_however_often_it_switches() -> None:
+    """Each publisher works on a thread of its own, and is switched from while it sends."""
+    rounds, each = 300, 5
+    outer = ManualPublisher()
+    recorder = Recorder()
+    stream = rsf.from_publisher(outer).switch_map(
+        lambda _n: rsf.range_(10**9).subscribe_on(), prefetch=16
+    )
+    stream.subscribe(recorder)
+
+    def switch() -> None:
+        for n in range(rounds):
+            recorder.subscription.request(each)
+            send(outer, n)
+
+    run_threads([switch])
+    recorder.wait_elements(rounds * each)
+    recorder.subscription.request(1)
+    recorder.wait_elements(rounds * each + 1)
+    outer.subscriber.on_complete()
+    recorder.subscription.cancel()
+    assert len(recorder.elements) == rounds * each + 1
+    recorder.check()
+
+
+def test_a_thousand_switches_leave_nothing() -> None:
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def fn(_n: int) -> rsf.Stream[int]:
+        def numbers() -> Any:
+            yield from range(10**9)
+
+        iterator = numbers()
+        alive.add(iterator)
+        return rsf.from_iterable(iterator)
+
+    outer = ManualPublisher()
+    recorder = Recorder(request=5)
+    rsf.from_publisher(outer).switch_map(fn).subscribe(recorder)
+    for n in range(1000):
+        send(outer, n)
+    gc.collect()
+    assert len(alive) <= 1
+    recorder.subscription.cancel()
+    gc.collect()
+    assert not alive
+
+
+def test_thousands_of_synchronous_publishers_do_not_recurse() -> None:
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.range_(5000).switch_map(lambda n: rsf.from_iterable((n,)), prefetch=1).subscribe(recorder)
+    assert recorder.terminal == ("on_complete",)
+    assert recorder.elements[-1] == 4999
+    assert recorder.max_depth == 1
+
+
+def test_it_describes_and_measures_what_is_above() -> None:
+    assert (
+        "switch_map(rstreams_fast.streams.factories.range_): holds the newest element, asks "
+        in (rsf.range_(1).switch_map(rsf.range_).describe())
+    )
+    outer, recorder = switched([rsf.never().publish_on("caller")], 1)
+    send(outer, 0)
+    (current,) = rsf.metrics_of(recorder.subscription)
+    assert "publish_on" in current.name
+    recorder.subscription.cancel()
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"switch_map\(fn\): fn must be callable, got int"):
+        rsf.range_(1).switch_map(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="prefetch must be >= 1"):
+        rsf.range_(1).switch_map(rsf.range_, prefetch=0)
+    with pytest.raises(TypeError, match=r"§1\.9"):
+        rsf.range_(1).switch_map(rsf.range_).subscribe(None)  # type: ignore[arg-type]
