@@ -186,6 +186,20 @@ class MulticastBuffer(Generic[R]):
             return []
         return None if self._gates else [r for c, r in self.readers.items() if c.at < floor]
 
+    def pass_by(self) -> bool:
+        """Count an element that all readers, who have had all before it, are handed elsewhere;
+        whether asking is worth another look.
+        """
+        self.end = end = self.end + 1
+        for cursor in self.readers:
+            cursor.stop = cursor.taken_at = end
+        self._floor, self._at_floor = end, len(self.readers)
+        if self._elements:
+            self._drop_before(end)
+        else:
+            self._first = end
+        return end >= self.asked or NOWHERE < self.ask_at <= end
+
     def take(self, cursor: Cursor) -> list[Any] | None:
         """Return what the reader gets next, when it has nothing in hand; ``None`` at the end."""
         if cursor not in self.readers:

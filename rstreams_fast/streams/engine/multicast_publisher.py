@@ -2,7 +2,8 @@
 
 Each subscriber has a drain of its own, entered by the thread that brings it news: upstream with
 elements, the subscriber with a request. Elements travel by bursts: a lock is taken once for what
-upstream brings and once for what a subscriber takes, never while user code runs.
+upstream brings and once for what a subscriber takes, never while user code runs. An element that
+comes by itself when all subscribers wait for it passes the buffer by.
 """
 
 from __future__ import annotations
@@ -195,7 +196,33 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         """
         if element is None:
             self._break_off(NoneSignalError("§2.13: the publisher signalled on_next(None)"))
-        self._add([element])
+        if self._retention is not None or self.buffer.ended:
+            self._add([element])
+        elif not self._deferred.defer(self._add, [element]):
+            self._pass_by(element)
+
+    def _pass_by(self, element: T) -> None:
+        """Deliver an element past the buffer, if all subscribers wait for it."""
+        ready, due = self._deferred.enter(self._hand_to_all)
+        if due is None:
+            try:
+                self._add([element])
+            finally:
+                self._tell(ready, _drain)
+        else:
+            self._spread(ready, lambda one: one.pass_on(element), due)
+
+    def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
+        """Return the subscribers whose drains this thread has entered, and whether asking is due;
+        ``None`` if another is not ready. With the lock.
+        """
+        buffer = self.buffer
+        ready: list[MulticastSubscription] = []
+        for cursor, one in buffer.readers.items():
+            if cursor.start + cursor.demand.value <= buffer.end or not one.enter():
+                return ready, None
+            ready.append(one)
+        return ready, buffer.pass_by() if ready else None
 
     def on_burst(self) -> None:
         """Hand what was put in ``burst`` to all subscribers."""
@@ -239,7 +266,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
                 )
             )
         if lagging is not None:
-            self._spread(ready)
+            self._spread(ready, _drain)
         if failure is not None:
             self._end(failure, at_once=True, cancel=True)
 
@@ -259,12 +286,19 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
                     ready.append(one)
         return lagging, ready
 
-    def _spread(self, ready: list[MulticastSubscription]) -> None:
+    def _spread(
+        self,
+        ready: list[MulticastSubscription],
+        deliver: Callable[[MulticastSubscription], object],
+        due: bool | None = None,
+    ) -> None:
         """Deliver what subscribers have in hand; ask once, afterwards, for what follows."""
         asking = self._asking
         mine = asking.request(1) == 0
-        self._tell(ready, _drain)
-        if self._deferred.enter(self.buffer.trim) and asking.request(1) == 0:
+        self._tell(ready, deliver)
+        if due is None:
+            due = self._deferred.enter(self.buffer.trim)
+        if due and asking.request(1) == 0:
             mine = True  # who asked when this began has left since
         if mine and (asking.value > 1 or asking.fulfil(1) > 0):
             self._ask_now()
@@ -484,6 +518,28 @@ class MulticastSubscription(Drain):
             self._enter()
 
     # -- the drain -------------------------------------------------------------------------------
+
+    def pass_on(self, element: Any) -> None:
+        """Deliver an element that was not in the buffer, and leave the drain, which was entered."""
+        hand_over, on_next = self._hand_over, self._on_next
+        try:
+            if self._demand.value >= 0 and on_next is not None:
+                self._waits.end()
+                try:
+                    if hand_over is not None:
+                        hand_over([element])
+                    else:
+                        on_next(element)
+                except RecursionError:
+                    raise
+                except Exception as raised:
+                    self._give_up(raised)
+                self._waits.begin(for_demand=self.cursor.stop >= self.cursor.limit)
+        except BaseException as leaving:
+            self._abandon(leaving)
+            raise
+        if self._wip.fulfil(1) != 0:
+            self._drain()
 
     def _go(self) -> None:
         publisher = self._publisher
