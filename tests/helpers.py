@@ -170,6 +170,14 @@ def freeze() -> None:
     gc.freeze()
 
 
+class Element:
+    """An element that a weak reference can watch."""
+
+
+class Problem(Exception):
+    """What only a test raises."""
+
+
 class Counted:
     """A number with a condition: ``add`` in one thread, ``wait_until`` it is reached in another."""
 

@@ -14,11 +14,7 @@ import numpy as np
 import pytest
 
 from rstreams_fast.errors import NoneSignalError, OverlappingCallsError, RingClosed
-from tests.helpers import DEADLINE, run_threads, start_thread
-
-
-class Problem(Exception):
-    pass
+from tests.helpers import DEADLINE, Problem, run_threads, start_thread
 
 
 class Objects:

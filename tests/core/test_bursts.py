@@ -15,14 +15,10 @@ from typing import Any
 import pytest
 
 from rstreams_fast.core import MISSING
-from tests.helpers import run_threads
+from tests.helpers import Element, Problem, run_threads
 
 #: As arguments of a StopIteration they would not be themselves.
 ODD = [(), (1, 2), ((3,),), ValueError("an element"), StopIteration(4), StopIteration, None, [5]]
-
-
-class Problem(Exception):
-    pass
 
 
 def over(core: Any, *bursts: list[Any]) -> Any:
@@ -285,9 +281,6 @@ def test_several_threads_get_each_element_once(core: Any) -> None:
 
 
 def test_cycles_through_a_burst_are_collected(core: Any) -> None:
-    class Element:
-        pass
-
     it = over(core, [1], [2])
     element: Any = Element()
     element.it = it

@@ -30,13 +30,9 @@ from rstreams_fast.errors import (
 )
 from rstreams_fast.runtime.parking import HAS_GIL
 from tests.core.conftest import BACKENDS, load
-from tests.helpers import run_python, start_thread, wait_for
+from tests.helpers import Problem, run_python, start_thread, wait_for
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-class Problem(Exception):
-    pass
 
 
 class Collector:

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-
-class Element:
-    pass
+from tests.helpers import Element
 
 
 class Subscriber:

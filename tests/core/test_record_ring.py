@@ -15,7 +15,7 @@ import pytest
 
 from rstreams_fast.errors import OverlappingCallsError, RingClosed
 from tests.core.conftest import BACKENDS, MODULES
-from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, Problem, run_python, run_threads, start_thread, wait_for
 
 DTYPES: list[Any] = [
     "u1",
@@ -31,10 +31,6 @@ DTYPES: list[Any] = [
     np.dtype([("a", "u1"), ("b", "f8")], align=True),
     [("outer", [("inner", "i2", (2, 3))])],
 ]
-
-
-class Problem(Exception):
-    pass
 
 
 def random_records(dtype: Any, count: int, seed: int = 0) -> np.ndarray:

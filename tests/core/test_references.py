@@ -32,7 +32,7 @@ from rstreams_fast.errors import (
     OverlappingCallsError,
     RingClosed,
 )
-from tests.helpers import freeze
+from tests.helpers import Element, freeze
 
 CALLS = 1000
 #: What caches and free lists may do meanwhile; a leak of one object in each call is 1000.
@@ -55,10 +55,6 @@ CLASSES = (
 SPECIAL = {"__anext__", "__init__", "__len__", "__next__", "__reduce__", "__repr__"}
 
 Call = Callable[[], object]
-
-
-class Element:
-    """An element that nothing else refers to."""
 
 
 class Subscriber:

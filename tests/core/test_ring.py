@@ -16,11 +16,7 @@ import pytest
 
 from rstreams_fast.errors import NoneSignalError, OverlappingCallsError, RingClosed
 from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, run_interrupted
-from tests.helpers import DEADLINE, run_threads, start_thread
-
-
-class Problem(Exception):
-    pass
+from tests.helpers import DEADLINE, Problem, run_threads, start_thread
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 5, 1000])

@@ -16,11 +16,7 @@ import pytest
 from rstreams_fast.core import Emission
 from rstreams_fast.errors import BufferOverflowError, NoneSignalError, OverlappingCallsError
 from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, load, run_interrupted
-from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
-
-
-class Problem(Exception):
-    pass
+from tests.helpers import DEADLINE, Problem, run_threads, start_thread, wait_for
 
 
 class Recorder:

@@ -14,13 +14,9 @@ from typing import Any
 import pytest
 
 from rstreams_fast.errors import RingClosed
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, Element, Problem
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
-
-
-class Problem(Exception):
-    pass
 
 
 class Harness:
@@ -1171,9 +1167,6 @@ async def test_nothing_is_logged_about_failures_that_are_kept(core: Any) -> None
 
 
 async def test_a_window_and_its_results_are_collected(core: Any) -> None:
-    class Element:
-        pass
-
     async def fn(item: Any) -> Any:
         return item
 
@@ -1190,9 +1183,6 @@ async def test_a_window_and_its_results_are_collected(core: Any) -> None:
 
 
 async def test_spec313_nothing_keeps_what_was_called_and_taken(core: Any) -> None:
-    class Element:
-        pass
-
     for fn in (echo, later):
         harness = Harness(core, fn)
         element = Element()

@@ -21,6 +21,7 @@ class Recorder:
         on_subscribe: Callable[[Recorder], object] | None = None,
     ) -> None:
         self.signals: list[tuple[Any, ...]] = []
+        self.terminal: tuple[Any, ...] | None = None
         self.violations: list[str] = []
         self.subscription: Any = None
         self.depth = 0
@@ -42,6 +43,8 @@ class Recorder:
             self.violations.append(f"§1.9: {signal} before on_subscribe")
         with self._changed:
             self.signals.append(signal)
+            if signal[0] in ("on_error", "on_complete") and self.terminal is None:
+                self.terminal = signal
             self._changed.notify_all()
 
     def on_subscribe(self, subscription: Any, /) -> None:
@@ -79,13 +82,6 @@ class Recorder:
         return [signal[1] for signal in self.signals if signal[0] == "on_next"]
 
     @property
-    def terminal(self) -> tuple[Any, ...] | None:
-        for signal in self.signals:
-            if signal[0] in ("on_error", "on_complete"):
-                return signal
-        return None
-
-    @property
     def error(self) -> BaseException | None:
         terminal = self.terminal
         return terminal[1] if terminal is not None and terminal[0] == "on_error" else None
@@ -100,7 +96,10 @@ class Recorder:
                 self._changed.wait(left)
 
     def wait_elements(self, count: int) -> None:
-        self.wait(lambda: len(self.elements) >= count, f"element {count}")
+        # Signals first: they need not be looked through.
+        self.wait(
+            lambda: len(self.signals) >= count and len(self.elements) >= count, f"element {count}"
+        )
 
     def wait_terminal(self) -> tuple[Any, ...]:
         self.wait(lambda: self.terminal is not None, "a terminal signal")

@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-import rstreams_fast as rsf
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from tests.helpers import run_python, wait_until
 
@@ -105,23 +104,17 @@ def test_a_dropped_reference_makes_the_call_at_once_on_the_same_thread() -> None
     assert threads == [threading.current_thread()]
 
 
-def test_what_a_late_call_raises_goes_to_the_hook() -> None:
-    errors: list[BaseException] = []
-    previous = rsf.on_dropped_error(errors.append)
-    try:
+def test_what_a_late_call_raises_goes_to_the_hook(dropped: list[BaseException]) -> None:
+    class Broken:
+        def __del__(self) -> None:
+            call_from_finalizer(int, "no number")
 
-        class Broken:
-            def __del__(self) -> None:
-                call_from_finalizer(int, "no number")
-
-        cycle = Broken()
-        cycle.me = cycle  # type: ignore[attr-defined]
-        del cycle
-        gc.collect()
-        wait_until(lambda: errors, "the error")
-    finally:
-        rsf.on_dropped_error(previous)
-    assert isinstance(errors[0], ValueError)
+    cycle = Broken()
+    cycle.me = cycle  # type: ignore[attr-defined]
+    del cycle
+    gc.collect()
+    wait_until(lambda: dropped, "the error")
+    assert isinstance(dropped[0], ValueError)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

@@ -14,7 +14,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.streams.sources.async_iterable import AsyncIterableSource
-from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_gone
+from tests.helpers import DEADLINE, Element, run_threads, start_thread, wait_for, wait_gone
 from tests.rules.probes import Recorder, subscribed
 
 BOOM = RuntimeError("boom")
@@ -563,9 +563,6 @@ def test_spec309_a_wrong_request_is_an_error_and_closes(
 
 @pytest.mark.parametrize("how", ["cancel", "complete", "error"])
 async def test_spec313_the_subscriber_and_elements_are_forgotten(how: str) -> None:
-    class Element:
-        pass
-
     kept: list[weakref.ref[Element]] = []
 
     async def source() -> AsyncIterator[Element]:

@@ -13,7 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.streams.engine.fan_in import FanIn
-from tests.helpers import start_thread, wait_for
+from tests.helpers import Element, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -104,21 +104,18 @@ def test_failing_at_any_element_it_fails_once_and_ends_its_sources(
 
 
 @pytest.mark.parametrize(("name", "at"), POINTS)
-def test_a_subscriber_that_raises_at_any_element_sees_no_other(name: str, at: int) -> None:
-    dropped: list[BaseException] = []
-    previous = rsf.on_dropped_error(dropped.append)
+def test_a_subscriber_that_raises_at_any_element_sees_no_other(
+    name: str, at: int, dropped: list[BaseException]
+) -> None:
     error = ValueError("from on_next")
 
     def look(recorder: Recorder, _element: Any) -> None:
         if len(recorder.elements) == at + 1:
             raise error
 
-    try:
-        sources = Sources()
-        recorder = Recorder(request=UNBOUNDED, on_next=look)
-        COMBINED[name][1](sources).subscribe(recorder)
-    finally:
-        rsf.on_dropped_error(previous)
+    sources = Sources()
+    recorder = Recorder(request=UNBOUNDED, on_next=look)
+    COMBINED[name][1](sources).subscribe(recorder)
     assert len(recorder.elements) == at + 1
     assert recorder.terminal is None
     assert dropped == [error]
@@ -215,9 +212,6 @@ def test_nothing_keeps_the_subscriber_though_its_publishers_keep_theirs(
 
 @pytest.mark.parametrize("name", ["merge", "zip", "flat_map", "flat_map outer", "concat_map outer"])
 def test_nothing_keeps_what_waits_after_cancel(name: str) -> None:
-    class Element:
-        pass
-
     keeper = Keeper()
     recorder = Recorder(request=1)
     stream = WITH_KEEPER[name](keeper)

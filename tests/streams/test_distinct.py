@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+from tests.helpers import Element
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 from tests.streams.test_operators import SOURCES
 
@@ -136,14 +137,10 @@ def test_a_key_must_be_a_function_that_is_not_a_coroutine_function() -> None:
         rsf.range_(3).distinct_until_changed(key)
 
 
-class Thing:
-    pass
-
-
 def test_after_a_cancel_it_keeps_no_element() -> None:
     upstream = ManualPublisher()
     recorder = subscribed(rsf.from_publisher(upstream).distinct_until_changed(), 5)
-    thing = Thing()
+    thing = Element()
     gone = weakref.ref(thing)
     upstream.subscriber.on_next(thing)
     recorder.signals.clear()

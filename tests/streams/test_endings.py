@@ -138,14 +138,10 @@ def test_what_a_subscriber_raises_cancels_upstream_and_is_made_known(
     recorder.check()
 
 
-def test_a_subscriber_that_raises_cancels_a_foreign_upstream() -> None:
-    previous = rsf.on_dropped_error(lambda _error: None)
-    try:
-        publisher, recorder = ManualPublisher(), Recorder(request=9, on_next=lambda _r, _x: 1 // 0)
-        rsf.from_publisher(publisher).map(str).subscribe(recorder)
-        publisher.subscriber.on_next(1)
-    finally:
-        rsf.on_dropped_error(previous)
+def test_a_subscriber_that_raises_cancels_a_foreign_upstream(dropped: list[BaseException]) -> None:
+    publisher, recorder = ManualPublisher(), Recorder(request=9, on_next=lambda _r, _x: 1 // 0)
+    rsf.from_publisher(publisher).map(str).subscribe(recorder)
+    publisher.subscriber.on_next(1)
     assert publisher.cancels == 1
 
 

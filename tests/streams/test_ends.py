@@ -21,14 +21,10 @@ import rstreams_fast as rsf
 from rstreams_fast import UNBOUNDED
 from rstreams_fast.streams.sinks import ends
 from rstreams_fast.streams.sinks.iterate import iterate
-from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, Element, run_python, run_threads, start_thread, wait_for
 from tests.rules.probes import ManualPublisher
 
 BOOM = RuntimeError("boom")
-
-
-class Element:
-    """Something that can be referred to weakly."""
 
 
 class Counting(ManualPublisher):

@@ -271,6 +271,37 @@ async def test_an_error_is_no_end_to_a_drain_that_looks_while_it_comes(
     assert recorder.terminal == ("on_error", BOOM)
 
 
+async def test_results_wait_for_demand() -> None:
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, identity, 2, concurrency=4)
+    await turns()
+    send(publisher, *range(5))
+    await turns()
+    assert recorder.elements == [0, 1]
+    recorder.subscription.request(2)
+    await turns()
+    assert recorder.elements == [0, 1, 2, 3]
+    publisher.subscriber.on_complete()
+    await turns()
+    assert recorder.terminal is None
+    recorder.subscription.request(1)
+    await turns()
+    assert recorder.elements == [0, 1, 2, 3, 4]
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
+
+
+async def test_completion_needs_no_demand() -> None:
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, identity, 1)
+    await turns()
+    publisher.subscriber.on_next(1)
+    await turns()
+    publisher.subscriber.on_complete()
+    await turns()
+    assert recorder.terminal == ("on_complete",)
+
+
 def test_nothing_is_asked_or_called_before_the_subscriber_asks(no_leaked_threads: None) -> None:
     publisher = ManualPublisher()
     before = threading.active_count()
@@ -866,6 +897,18 @@ async def test_cancel_from_within_the_function_starts_no_other_call() -> None:
     await turns()
     assert called == [0]
     assert recorder.elements == []
+    assert publisher.cancels == 1
+
+
+async def test_cancel_from_within_on_next_delivers_nothing_more() -> None:
+    publisher = ManualPublisher()
+    recorder = Recorder(request=10, on_next=lambda r, _x: r.subscription.cancel())
+    MapAsync(identity).attach(publisher).subscribe(recorder)
+    await turns()
+    send(publisher, *range(5))
+    await turns()
+    assert recorder.elements == [0]
+    assert recorder.terminal is None
     assert publisher.cancels == 1
 
 

@@ -180,7 +180,9 @@ def test_others_are_asked_while_one_element_is_being_worked_on() -> None:
     recorder.check()
 
 
-def test_no_error_of_a_subscriber_keeps_an_element(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_error_of_a_subscriber_keeps_an_element(
+    caplog: pytest.LogCaptureFixture, dropped: list[BaseException]
+) -> None:
     caplog.set_level(logging.CRITICAL, logger="rstreams_fast")
 
     class Element:
@@ -189,16 +191,11 @@ def test_no_error_of_a_subscriber_keeps_an_element(caplog: pytest.LogCaptureFixt
     class Raising(Recorder):
         on_next = staticmethod(int)  # type: ignore[assignment]
 
-    dropped: list[BaseException] = []
-    previous = rsf.on_dropped_error(dropped.append)
-    try:
-        elements = [Element()]
-        gone = weakref.ref(elements[0])
-        a = ManualPublisher()
-        rsf.merge(a, rsf.never()).subscribe(Raising(request=1))
-        a.subscriber.on_next(elements.pop())  # no frame of ours keeps it
-    finally:
-        rsf.on_dropped_error(previous)
+    elements = [Element()]
+    gone = weakref.ref(elements[0])
+    a = ManualPublisher()
+    rsf.merge(a, rsf.never()).subscribe(Raising(request=1))
+    a.subscriber.on_next(elements.pop())  # no frame of ours keeps it
     assert isinstance(dropped[0], TypeError)
     assert gone() is None
 
@@ -273,15 +270,12 @@ def test_what_is_no_exception_is_never_delayed() -> None:
     assert b.cancels == 1
 
 
-def test_only_so_many_delayed_errors_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_so_many_delayed_errors_are_kept(
+    caplog: pytest.LogCaptureFixture, dropped: list[BaseException]
+) -> None:
     caplog.set_level(logging.CRITICAL, logger="rstreams_fast")
-    dropped: list[BaseException] = []
-    previous = rsf.on_dropped_error(dropped.append)
-    try:
-        errors = [ValueError(n) for n in range(100)]
-        recorder = subscribed(rsf.merge(*map(rsf.error, errors), delay_error=True))
-    finally:
-        rsf.on_dropped_error(previous)
+    errors = [ValueError(n) for n in range(100)]
+    recorder = subscribed(rsf.merge(*map(rsf.error, errors), delay_error=True))
     assert isinstance(recorder.error, ExceptionGroup)
     assert [*recorder.error.exceptions, *dropped] == errors
     assert len(dropped) == 36

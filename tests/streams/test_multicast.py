@@ -25,14 +25,10 @@ from rstreams_fast.errors import (
 from rstreams_fast.streams.engine.multicast_buffer import Cursor, MulticastBuffer
 from rstreams_fast.streams.engine.multicast_publisher import MulticastSubscription
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
-from tests.helpers import DEADLINE, start_thread, wait_for, wait_until
+from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_until
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 ALL = rsf.UNBOUNDED
-
-
-class Element:
-    """An element that can be looked after."""
 
 
 def attached(**options: Any) -> tuple[ManualPublisher, MulticastProcessor[Any]]:

@@ -25,14 +25,10 @@ from rstreams_fast.errors import AlreadySubscribedError, DemandExceededError
 from rstreams_fast.streams.engine.defaults import BURST, TURN_SECONDS
 from rstreams_fast.streams.sinks.arrow import to_arrow, to_arrow_async
 from rstreams_fast.streams.sinks.numpy import to_numpy, to_numpy_async
-from tests.helpers import run_python, start_thread, wait_gone
+from tests.helpers import Problem, run_python, start_thread, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 SAMPLES = np.arange(1000.0)
-
-
-class Problem(Exception):
-    pass
 
 
 # -- from_numpy -----------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import rstreams_fast as rsf
 from rstreams_fast import Overflow
 from rstreams_fast.streams.engine.overflow import OverflowBoundary, OverflowSubscription
-from tests.helpers import run_threads, start_thread, wait_for
+from tests.helpers import Element, run_threads, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 DROPPING = (Overflow.DROP_OLDEST, Overflow.DROP_LATEST, Overflow.LATEST)
@@ -150,9 +150,6 @@ def test_what_comes_after_the_end_has_no_effect(dropped: list[BaseException]) ->
 
 
 def test_cancel_lets_go_of_all_that_is_held() -> None:
-    class Element:
-        pass
-
     source, recorder, drops = connect(Overflow.BUFFER, 5)
     elements = [Element(), Element()]
     refs = [weakref.ref(element) for element in elements]

@@ -20,7 +20,7 @@ from rstreams_fast.runtime.parking import HAS_GIL
 from rstreams_fast.streams.engine.async_boundary import AsyncBoundarySubscription
 from rstreams_fast.streams.engine.defaults import TURN_SECONDS
 from rstreams_fast.streams.engine.drain import Upstream
-from tests.helpers import DEADLINE, start_thread, wait_for, wait_gone
+from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
@@ -681,9 +681,6 @@ def test_a_generator_is_closed_on_the_resource_it_runs_on(build: Callable[[Any],
 
 
 def test_an_element_on_its_way_while_everything_is_let_go_of_is_not_kept() -> None:
-    class Element:
-        pass
-
     recorder, upstream = Recorder(request=1), ManualPublisher()
 
     def weigh_and_cancel(_element: object) -> int:

@@ -133,20 +133,15 @@ def test_a_source_that_cancels_its_own_subscription_is_closed_afterwards() -> No
     assert len(source.closed_in) == 1
 
 
-def test_what_a_closing_generator_raises_is_made_known() -> None:
+def test_what_a_closing_generator_raises_is_made_known(dropped: list[BaseException]) -> None:
     def source() -> Iterator[int]:
         try:
             yield from range(10)
         finally:
             raise OSError("on closing")
 
-    dropped: list[BaseException] = []
-    previous = rsf.on_dropped_error(dropped.append)
-    try:
-        recorder = subscribed(rsf.from_iterable(source()), 1)
-        recorder.subscription.cancel()
-    finally:
-        rsf.on_dropped_error(previous)
+    recorder = subscribed(rsf.from_iterable(source()), 1)
+    recorder.subscription.cancel()
     assert [str(e) for e in dropped] == ["on closing"]
 
 

@@ -13,14 +13,10 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.streams.engine.drain import Upstream
 from rstreams_fast.streams.engine.push import PushSubscription
-from tests.helpers import start_thread, wait_for, wait_gone
+from tests.helpers import Element, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 PROBLEM = ValueError("problem")
-
-
-class Element:
-    """An element that can be looked after."""
 
 
 class Watched:

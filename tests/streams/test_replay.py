@@ -15,6 +15,7 @@ import rstreams_fast as rsf
 from rstreams_fast.errors import ShutDownError
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.operators.replay import ReplayProcessor
+from tests.helpers import Element
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 ALL = rsf.UNBOUNDED
@@ -230,9 +231,6 @@ def test_it_is_kept_alive_unless_told_otherwise() -> None:
 def test_after_a_shut_down_nothing_is_kept() -> None:
     publisher, processor = attached(count=2, on_last_cancel="shut_down")
 
-    class Element:
-        pass
-
     element = Element()
     gone = weakref.ref(element)
     processor.on_next(element)
@@ -252,9 +250,6 @@ def test_what_is_beyond_the_bounds_is_let_go_of() -> None:
     timer = ManualTimer()
     _, processor = attached(count=3, seconds=10, timer=timer)
     alive = []
-
-    class Element:
-        pass
 
     for _ in range(5):
         element = Element()

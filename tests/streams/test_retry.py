@@ -17,7 +17,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
-from tests.helpers import Counted, run_threads, start_thread, wait_for, wait_gone
+from tests.helpers import Counted, Problem, run_threads, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
@@ -111,9 +111,6 @@ def test_of_a_source_that_can_be_read_once_the_error_that_ended_it_is_passed_on(
 
 
 def test_an_error_is_let_go_of_when_the_next_attempt_gives_an_element() -> None:
-    class Problem(Exception):
-        pass
-
     attempts = Attempts()
     recorder = subscribed(rsf.from_publisher(attempts).retry(), request=2)
     problem = Problem()

@@ -257,18 +257,13 @@ def test_from_publisher_gives_foreign_ones_the_operators() -> None:
     assert recorder.terminal == ("on_complete",)
 
 
-def test_signals_after_a_terminal_signal_have_no_effect() -> None:
-    dropped: list[BaseException] = []
-    previous = rsf.on_dropped_error(dropped.append)
-    try:
-        publisher, recorder = lied_to()
-        publisher.subscriber.on_complete()
-        publisher.subscriber.on_next(1)
-        publisher.subscriber.on_complete()
-        late = OSError("late")
-        publisher.subscriber.on_error(late)
-    finally:
-        rsf.on_dropped_error(previous)
+def test_signals_after_a_terminal_signal_have_no_effect(dropped: list[BaseException]) -> None:
+    publisher, recorder = lied_to()
+    publisher.subscriber.on_complete()
+    publisher.subscriber.on_next(1)
+    publisher.subscriber.on_complete()
+    late = OSError("late")
+    publisher.subscriber.on_error(late)
     assert recorder.signals == [("on_subscribe",), ("on_complete",)]
     assert dropped == [late]  # nothing is lost silently
     assert publisher.cancels == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import sys
 import threading
 import weakref
@@ -14,7 +15,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.operators import timed_batch
-from tests.helpers import run_threads, start_thread, wait_for, wait_gone, wait_until
+from tests.helpers import Element, run_threads, start_thread, wait_for, wait_gone, wait_until
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
@@ -150,6 +151,14 @@ def test_a_full_batch_waits_for_demand() -> None:
     setup.next(4)
     assert setup.batches == [[1], [2], [3, 4]]
     setup.recorder.subscription.cancel()
+
+
+def test_more_than_was_asked_for_is_an_error() -> None:
+    setup = Setup(2, request=1)
+    setup.next(1, 2, 3)
+    assert setup.batches == [[1, 2]]
+    assert isinstance(setup.recorder.error, rsf.DemandExceededError)
+    setup.recorder.check()
 
 
 @pytest.mark.parametrize("options", [{}, {"max_bytes": 3, "weigher": lambda _x: 2}])
@@ -534,19 +543,40 @@ def test_what_leaves_through_a_request_to_upstream_is_told_downstream_too() -> N
     recorder.check()
 
 
-class Thing:
-    pass
+@pytest.mark.skipif(
+    sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
+)
+@pytest.mark.parametrize("how", ["cancelled", "failed", "completed", "bad request"])
+def test_nothing_keeps_the_subscriber_or_an_element(how: str) -> None:
+    setup = Setup(3, request=1)
+    thing = Element()
+    element_gone, gone = weakref.ref(thing), weakref.ref(setup.recorder)
+    setup.next(thing)
+    del thing
+    subscription = setup.recorder.subscription
+    if how == "cancelled":
+        subscription.cancel()
+    elif how == "completed":
+        setup.publisher.subscriber.on_complete()
+    elif how == "failed":
+        setup.publisher.subscriber.on_error(ValueError())
+    else:
+        subscription.request(0)
+    del setup.recorder
+    assert gone() is None, gc.get_referrers(gone())
+    assert element_gone() is None, gc.get_referrers(element_gone())
+    assert subscription is not None
 
 
 def test_an_element_on_its_way_while_everything_is_let_go_of_is_not_kept() -> None:
     def weigh_and_cancel(element: object) -> int:
-        if isinstance(element, Thing):
+        if isinstance(element, Element):
             setup.recorder.subscription.cancel()
         return 1
 
     setup = Setup(5, request=5, max_bytes=99, weigher=weigh_and_cancel)
     setup.next(1)
-    thing = Thing()
+    thing = Element()
     gone = weakref.ref(thing)
     setup.next(thing)
     del thing

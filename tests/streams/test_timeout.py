@@ -309,13 +309,9 @@ def test_a_bad_request_stops_the_clock(n: Any) -> None:
     assert setup.timer.pending == 0
 
 
-def test_what_a_subscriber_raises_stops_the_clock() -> None:
-    previous = rsf.on_dropped_error(lambda _error: None)
-    try:
-        setup = Setup(request=5, on_next=lambda _r, _x: 1 // 0)
-        setup.next(1)
-    finally:
-        rsf.on_dropped_error(previous)
+def test_what_a_subscriber_raises_stops_the_clock(dropped: list[BaseException]) -> None:
+    setup = Setup(request=5, on_next=lambda _r, _x: 1 // 0)
+    setup.next(1)
     assert setup.publisher.cancels == 1
     assert setup.timer.pending == 0
 
