@@ -9,6 +9,7 @@ import inspect
 import io
 import json
 import logging
+import operator
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,17 +21,6 @@ from rstreams_fast.tck import runner
 from rstreams_fast.tck.outcome import HookFailed, place_of, raised_by
 from rstreams_fast.tck.processor import IdentityProcessorVerification
 from rstreams_fast.tck.publisher import PublisherVerification
-from rstreams_fast.tck.runner import (
-    BROKEN,
-    ERROR,
-    KEPT,
-    NOT_APPLICABLE,
-    NOT_JUDGED,
-    Result,
-    fails,
-    order_findings,
-    summary,
-)
 from rstreams_fast.tck.subscriber import (
     SubscriberBlackboxVerification,
     SubscriberWhiteboxVerification,
@@ -124,7 +114,7 @@ def _run(options: argparse.Namespace) -> int:
     except CouldNotRun as reason:
         print(f"rstreams-fast tck: {reason}", file=sys.stderr)
         return EXIT_COULD_NOT_RUN
-    results: dict[str, list[Result]] = {}
+    results: dict[str, list[runner.Result]] = {}
     statuses = set()
     for kind, (make, checks) in chosen.items():
         print(f"{kind}: {len(checks)} checks of {options.target}")
@@ -135,7 +125,8 @@ def _run(options: argparse.Namespace) -> int:
                 _show(result, verbose=options.verbose)
         statuses.add(_conclude(results[kind], options.grade or make().fail_on))
     status = EXIT_BROKEN if EXIT_BROKEN in statuses else max(statuses)
-    if not any(result.outcome != NOT_APPLICABLE for each in results.values() for result in each):
+    outcomes = {result.outcome for each in results.values() for result in each}
+    if outcomes <= {runner.NOT_APPLICABLE}:
         print("rstreams-fast tck: nothing was verified", file=sys.stderr)
         status = EXIT_COULD_NOT_RUN
     if options.json is not None:
@@ -177,12 +168,10 @@ def _load(target: str) -> Any:
         sys.path.insert(0, here)
     try:
         found: Any = importlib.import_module(name)
-        for part in attribute.split(".") if attribute else ():
-            found = getattr(found, part)
+        return operator.attrgetter(attribute)(found) if attribute else found
     except (Exception, SystemExit) as raised:
         said = f"{type(raised).__name__}: {raised}{place_of(raised)}"
         raise CouldNotRun(f"cannot load {target}: {said}") from raised
-    return found
 
 
 def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
@@ -285,33 +274,34 @@ def _matches(check: Check, pattern: str) -> bool:
 # -- what came of it -------------------------------------------------------------------------------
 
 
-def _show(result: Result, *, verbose: bool) -> None:
+def _show(result: runner.Result, *, verbose: bool) -> None:
     """One check, as soon as it is over; what it found follows at the end, with all others."""
-    if verbose or result.outcome == ERROR:
+    if verbose or result.outcome == runner.ERROR:
         print(f"  {result.outcome}: {result.check.name} ({result.seconds:.2f} s)")
         print("".join(f"    {line}\n" for line in result.message.splitlines()), end="")
 
 
-def _conclude(results: list[Result], fail_on: str) -> int:
+def _conclude(results: list[runner.Result], fail_on: str) -> int:
     """Print what to mend, and the counts; return the exit status."""
-    findings = order_findings(result.broken for result in results if result.broken)
-    for line in summary(findings, fail_on):
+    findings = runner.order_findings(result.broken for result in results if result.broken)
+    for line in runner.summary(findings, fail_on):
         print(f"  {line}")
-    reasons = Counter(result.message for result in results if result.outcome == NOT_JUDGED)
+    reasons = Counter(result.message for result in results if result.outcome == runner.NOT_JUDGED)
     for reason, count in reasons.items():
         print(f"  not judged: {count} {'check' if count == 1 else 'checks'}: {reason}")
     counts = Counter(
         f"{result.outcome} ({result.check.grade})" if result.broken else result.outcome
         for result in results
     )
-    order = [KEPT, *(f"{BROKEN} ({grade})" for grade in GRADES), NOT_JUDGED, ERROR, NOT_APPLICABLE]
+    broken = (f"{runner.BROKEN} ({grade})" for grade in GRADES)
+    order = [runner.KEPT, *broken, runner.NOT_JUDGED, runner.ERROR, runner.NOT_APPLICABLE]
     print(", ".join(f"{counts[each]} {each}" for each in order if counts[each]))
-    if any(fails(finding.grade, fail_on) for finding in findings):
+    if any(runner.fails(finding.grade, fail_on) for finding in findings):
         return EXIT_BROKEN
-    return EXIT_COULD_NOT_RUN if counts[ERROR] else EXIT_KEPT
+    return EXIT_COULD_NOT_RUN if counts[runner.ERROR] else EXIT_KEPT
 
 
-def _report(target: str, results: dict[str, list[Result]], status: int) -> dict[str, Any]:
+def _report(target: str, results: dict[str, list[runner.Result]], status: int) -> dict[str, Any]:
     return {
         "target": target,
         "exit_status": status,

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 __all__ = ["LoopThread"]
@@ -29,24 +28,16 @@ class LoopThread:
 
     def call(self, function: Callable[..., Any], *args: Any, timeout: float) -> Any:
         """Call on the loop; raises what the call raised, or ``TimeoutError``."""
-        answer: Future[Any] = Future()
-        self._loop.call_soon_threadsafe(self._answer, answer, function, args)
+        answer = asyncio.run_coroutine_threadsafe(self._run(function, args), self._loop)
         try:
-            result = answer.result(timeout)
+            return answer.result(timeout)
         finally:
             del answer, args  # an exception's frames must not keep a subscriber alive
-        if inspect.iscoroutine(result):
-            return asyncio.run_coroutine_threadsafe(result, self._loop).result(timeout)
-        return result
 
     @staticmethod
-    def _answer(answer: Future[Any], function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        try:
-            result = function(*args)
-        except Exception as raised:
-            answer.set_exception(raised)
-        else:
-            answer.set_result(result)
+    async def _run(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        made = function(*args)
+        return await made if inspect.iscoroutine(made) else made
 
     def close(self, timeout: float) -> None:
         """Cancel what still runs on the loop, then end it."""

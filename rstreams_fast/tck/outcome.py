@@ -37,12 +37,8 @@ class RuleBroken(AssertionError):
         self.rule = rule
         self.expected = expected
         self.came = came
-        self.grade = ""
-        self.check = ""
-        self.title = ""
-        self.look = ""
-        self.done = ""
-        self.history = ""
+        # What the check adds that has met this.
+        self.grade = self.check = self.title = self.look = self.done = self.history = ""
 
     def __str__(self) -> str:
         return f"{self.brief()}\n{self.history}" if self.history else self.brief()

@@ -15,17 +15,7 @@ from typing import Any
 import pytest
 
 from rstreams_fast import tck
-from rstreams_fast.tck.runner import (
-    BROKEN,
-    ERROR,
-    KEPT,
-    NOT_APPLICABLE,
-    NOT_JUDGED,
-    Verdicts,
-    fails,
-    order_findings,
-    summary,
-)
+from rstreams_fast.tck import runner
 from rstreams_fast.tck.verification import STRICT
 
 __all__ = ["VerificationClass"]
@@ -34,8 +24,8 @@ __all__ = ["VerificationClass"]
 WORDS = {
     "python": ("p", "BROKEN (PYTHON)"),
     "strict": ("s", "BROKEN (STRICT)"),
-    NOT_JUDGED: ("j", "NOT JUDGED"),
-    NOT_APPLICABLE: ("n", "NOT APPLICABLE"),
+    runner.NOT_JUDGED: ("j", "NOT JUDGED"),
+    runner.NOT_APPLICABLE: ("n", "NOT APPLICABLE"),
 }
 _OUTCOME = "rstreams_tck_outcome"
 #: By verification: up to which grade it fails, and what was found.
@@ -56,7 +46,7 @@ class VerificationClass(pytest.Class):
     """A verification: its checks have the kit's names, which do not begin with ``test``."""
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        self.verdicts = Verdicts()
+        self.verdicts = runner.Verdicts()
         self.checks = {check.name: check for check in tck.list_checks(self.obj)}
         order = {name: place for place, name in enumerate(self.checks)}
         return sorted(super().collect(), key=lambda item: order.get(item.name, -1))
@@ -102,13 +92,14 @@ def pytest_runtest_makereport(
     error = call.excinfo.value if call.excinfo else None
     if check is None or error is None:
         return report
-    outcome, text = _outcome(error), str(error)
+    outcome = runner.KEPT if isinstance(error, pytest.skip.Exception) else runner.outcome_of(error)
+    text = str(error)
     verification.verdicts.note(check, outcome, call.duration)
     if isinstance(error, tck.RuleBroken):
         found = item.config.stash.setdefault(_FINDINGS, {})
         found.setdefault(verification.nodeid, (_fail_on(item), []))[1].append(error)
         report.longrepr = text  # it says more than the frames of the kit
-        if fails(error.grade, _fail_on(item)):
+        if runner.fails(error.grade, _fail_on(item)):
             return report
         outcome = error.grade
     if outcome in WORDS:
@@ -124,33 +115,23 @@ def _fail_on(item: Any) -> str:
     return asked or item.instance.fail_on
 
 
-def _outcome(error: BaseException) -> str:
-    if isinstance(error, tck.RuleBroken):
-        return BROKEN
-    if isinstance(error, tck.NotApplicable):
-        return NOT_APPLICABLE
-    if isinstance(error, tck.NotJudged):
-        return NOT_JUDGED
-    return KEPT if isinstance(error, pytest.skip.Exception) else ERROR
-
-
 def pytest_report_teststatus(report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
     outcome = getattr(report, _OUTCOME, None)
     if outcome is None:
         return None
     letter, word = WORDS[outcome]
     category = f"broken ({outcome})" if outcome in tck.GRADES else outcome
-    return category, letter, (word, {"yellow": outcome != NOT_APPLICABLE})
+    return category, letter, (word, {"yellow": outcome != runner.NOT_APPLICABLE})
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Each broken rule once, in the order to mend; with ``-v`` also what was left out."""
     for name, (fail_on, broken) in config.stash.get(_FINDINGS, {}).items():
         terminalreporter.section(f"Reactive Streams: {name}")
-        for line in summary(order_findings(broken), fail_on):
+        for line in runner.summary(runner.order_findings(broken), fail_on):
             terminalreporter.line(line)
     shown = config.getoption("reportchars", "") or ""
     if config.getoption("verbose", 0) > 0 or any(char in shown for char in "sA"):
-        for outcome in (NOT_JUDGED, NOT_APPLICABLE):
+        for outcome in (runner.NOT_JUDGED, runner.NOT_APPLICABLE):
             for report in terminalreporter.stats.get(outcome, []):
                 terminalreporter.line(f"{report.nodeid}: {report.longrepr[2]}")

@@ -30,8 +30,13 @@ class _AboveProcessor(Upstream):
         self.send_subscription()
         self.environment.verify()
 
-    def downstream(self) -> ProbeSubscriber:
-        return self._verification._subscriber(self.subscriber)
+    def downstream(self, request: int = 0) -> ProbeSubscriber:
+        """A new subscriber below, that has asked for so many elements, and so upstream is asked."""
+        subscriber = self._verification._subscriber(self.subscriber)
+        if request:
+            subscriber.request(request)
+            self.expect_demand()
+        return subscriber
 
     def pass_on(self) -> Any:
         """Send the next element."""
@@ -215,9 +220,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         """Elements that upstream sent before on_complete come before it, even if asked for late.
         Look at on_complete of the processor: it waits until the buffer is empty."""
         stage = _AboveProcessor(self)
-        subscriber = stage.downstream()
-        subscriber.request(1)
-        stage.expect_demand()
+        subscriber = stage.downstream(1)
         asked = min(stage.demand, self.buffer_size)
         sent = [stage.pass_on() for _ in range(asked)]
         stage.send("on_complete")
@@ -232,9 +235,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         """An error after some elements goes downstream, and nothing follows it.
         Look at on_error of the processor: what it does with elements that are buffered."""
         stage = _AboveProcessor(self)
-        subscriber = stage.downstream()
-        subscriber.request(3)
-        stage.expect_demand()
+        subscriber = stage.downstream(3)
         self._expect_same(subscriber, stage.pass_on(), "4.1")
         error = stage.fail("in mid-stream")
         self._expect_same_error(subscriber, error, "4.2")
@@ -260,9 +261,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         """When its only subscriber cancels, the processor cancels upstream.
         Look at cancel of the processor's subscriptions. Staying alive may be a choice."""
         stage = _AboveProcessor(self)
-        subscriber = stage.downstream()
-        subscriber.request(1)
-        stage.expect_demand()
+        subscriber = stage.downstream(1)
         subscriber.cancel()
         stage.expect_cancel("4.1", "cancel() upstream after the last cancel downstream")
 
@@ -271,9 +270,7 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         """What is asked of upstream is at most what downstream asked for plus ``buffer_size``.
         Look at request upstream: what no subscriber has asked for must fit into the buffer."""
         stage = _AboveProcessor(self)
-        subscriber = stage.downstream()
-        subscriber.request(1)
-        stage.expect_demand()
+        stage.downstream(1)
         bound = 1 + self.buffer_size
         self.environment.expect_quiet(
             lambda: stage.demand > bound,

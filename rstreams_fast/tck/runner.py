@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from rstreams_fast.tck.outcome import HookFailed, NotApplicable, RuleBroken
+from rstreams_fast.tck.outcome import HookFailed, NotApplicable, NotJudged, RuleBroken
 from rstreams_fast.tck.rules import MEND_FIRST, RULES
 from rstreams_fast.tck.verification import GRADES, Check, Verification, list_checks
 
@@ -22,6 +22,7 @@ __all__ = [
     "Verdicts",
     "fails",
     "order_findings",
+    "outcome_of",
     "run",
     "summary",
 ]
@@ -107,17 +108,23 @@ def run(make: Callable[[], Verification], checks: list[Check] | None = None) -> 
 def _run_one(verification: Verification, check: Check) -> tuple[str, str, RuleBroken | None]:
     try:
         getattr(verification, check.name)()
-    except RuleBroken as broken:
-        return BROKEN, str(broken), broken
-    except NotApplicable as reason:
-        return NOT_APPLICABLE, str(reason), None
-    except HookFailed as failed:
-        return ERROR, str(failed), None
     except KeyboardInterrupt:
         raise
+    except (RuleBroken, NotApplicable, HookFailed) as raised:
+        broken = raised if isinstance(raised, RuleBroken) else None
+        return outcome_of(raised), str(raised), broken
     except BaseException as raised:  # what a hook skips its test by, for example
         return ERROR, f"{type(raised).__name__}: {raised}", None
     return KEPT, "", None
+
+
+def outcome_of(error: BaseException) -> str:
+    """The word for a check that ended in this error."""
+    if isinstance(error, RuleBroken):
+        return BROKEN
+    if isinstance(error, NotApplicable):
+        return NOT_APPLICABLE
+    return NOT_JUDGED if isinstance(error, NotJudged) else ERROR
 
 
 # -- what to mend ----------------------------------------------------------------------------------

@@ -39,6 +39,40 @@ _METHODS = {
 _Method = Callable[[Any], None]
 
 
+def _is_names(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+
+
+def _is_seconds(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 < value <= threading.TIMEOUT_MAX
+
+
+def _at_least(least: int) -> tuple[str, Callable[[Any], bool]]:
+    return f"an int >= {least}", (
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+    )
+
+
+_SECONDS = ("seconds, a finite number > 0", _is_seconds)
+_FLAG = ("True or False", lambda value: isinstance(value, bool))
+#: What each setting must be, in words and as a test.
+_SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "timeout": _SECONDS,
+    "silence": _SECONDS,
+    "responsivity": _SECONDS,
+    "fail_on": (f"one of {', '.join(GRADES)}", lambda value: value in GRADES),
+    "not_claimed": ("a tuple of names of checks", _is_names),
+    "asyncio_bound": _FLAG,
+    "coordinated_emission": _FLAG,
+    "max_elements": _at_least(0),
+    "signals_after_cancel": _at_least(0),
+    "max_supported_subscribers": _at_least(1),
+    "bounded_depth": _at_least(1),
+    "buffer_size": _at_least(1),
+}
+
+
 @dataclass(frozen=True)
 class Check:
     """One row of the table of checks."""
@@ -162,13 +196,8 @@ class Verification:
         """
         for name in self.settings:
             value = getattr(self, name)
-            default = next(
-                vars(base)[name]
-                for base in type(self).__mro__
-                if name in vars(base) and base.__module__.startswith(f"{__package__}.")
-            )
-            right, wanted = _judge_setting(name, value, default)
-            if not right:
+            wanted, is_right = _SETTINGS[name]
+            if not is_right(value):
                 raise HookFailed(f"{name} must be {wanted}, is {show(value)}")
 
     # -- one check ---------------------------------------------------------------------------------
@@ -285,25 +314,3 @@ class Verification:
         """Call from a thread that ``threading`` did not make, and wait until it has returned."""
         ended = self.environment.start(call, rule)
         self.environment.wait(ended.is_set, rule, "the call returns", lambda: "it has not returned")
-
-
-#: Settings that may be 0; for all others 0 makes no sense.
-_MAY_BE_ZERO = frozenset({"max_elements", "signals_after_cancel"})
-
-
-def _judge_setting(name: str, value: object, default: object) -> tuple[bool, str]:
-    """Whether a setting is of the right type and size, and what that would be."""
-    if isinstance(default, tuple):
-        right = isinstance(value, tuple) and all(isinstance(each, str) for each in value)
-        return right, "a tuple of names of checks"
-    if isinstance(default, str):
-        return value in GRADES, f"one of {', '.join(GRADES)}"
-    if isinstance(default, bool):
-        return isinstance(value, bool), "True or False"
-    if isinstance(default, int):
-        least = 0 if name in _MAY_BE_ZERO else 1
-        right = isinstance(value, int) and not isinstance(value, bool) and value >= least
-        return right, f"an int >= {least}"
-    right = isinstance(value, int | float) and not isinstance(value, bool)
-    right = right and 0 < value <= threading.TIMEOUT_MAX  # type: ignore[operator]
-    return right, "seconds, a finite number > 0"

@@ -14,7 +14,7 @@ from rstreams_fast.tck.history import show
 from rstreams_fast.tck.outcome import NotApplicable, RuleBroken
 from rstreams_fast.tck.probes import failing
 from rstreams_fast.tck.references import expect_collected
-from rstreams_fast.tck.subscriber.stage import Answers, Stage
+from rstreams_fast.tck.subscriber.stage import Stage
 from rstreams_fast.tck.upstream import Upstream
 from rstreams_fast.tck.verification import PYTHON, STRICT, Verification, check
 
@@ -48,12 +48,12 @@ class SubscriberChecks(Verification):
         """``NotApplicable`` if the kit has no means to make the subscriber cancel."""
 
     def _stage(
-        self, *, linger: int = 0, subscribed: bool = True, answers: Answers | None = None
+        self, *, linger: int = 0, subscribed: bool = True, answers: list[Any] | None = None
     ) -> Any:
         """A stage, as the class of the verification makes it, with a new subscriber."""
         stage = self._new_stage(linger)
         if subscribed:
-            stage.start(answers)
+            stage.start(answers or [])
         return stage
 
     def _element(self, index: int) -> Any:
@@ -376,28 +376,22 @@ class SubscriberChecks(Verification):
         """A publisher may call on_next, and at last on_complete, before request returns (§3.10).
         Look at locks held while request is called, and at what is set up only after it: the
         subscription must be kept before it is asked."""
-        sent = [self._element(index) for index in range(_ELEMENTS)]
-        answers = Answers(sent)
-        stage = self._stage(answers=answers)
+        elements = [self._element(index) for index in range(_ELEMENTS)]
+        stage = self._stage(answers=elements)
         stage.trigger_request(_ELEMENTS)
-        while not (answers.over or stage.cancels):
-            before = answers.sent
-            answers.send(stage)  # what was asked for too early to be answered within
-            if answers.sent == before and not self._goes_on(stage, answers):
+        while not (stage.over or stage.cancels):
+            before = stage.sent
+            stage.send_answers()  # what was asked for too early to be answered within
+            if stage.sent == before and not self._goes_on(stage):
                 break
-        stage.expect_processed(sent[: answers.sent], "2.11")
+        stage.expect_processed(elements[: stage.sent], "2.11")
 
-    def _goes_on(self, stage: Stage, answers: Answers) -> bool:
+    def _goes_on(self, stage: Stage) -> bool:
         """Whether the subscriber asks for more, which is its own choice."""
-        before = answers.sent
+        before = stage.sent
         stage.trigger_request(1)
         return not self.environment.is_quiet(
-            lambda: (
-                answers.over
-                or stage.cancels
-                or answers.sent > before
-                or stage.demand > answers.sent
-            )
+            lambda: stage.over or stage.cancels or stage.sent > before or stage.demand > stage.sent
         )
 
     @check("2.13", STRICT, needs="further requests")

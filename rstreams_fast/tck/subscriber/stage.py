@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from rstreams_fast.tck.upstream import TestError, Upstream
 
-__all__ = ["Answers", "Stage"]
+__all__ = ["Stage"]
 
 
 class Stage(Upstream):
@@ -16,16 +15,22 @@ class Stage(Upstream):
     def __init__(self, verification: Any, subscriber: Any, linger: int) -> None:
         super().__init__(verification.environment, subscriber, linger=linger)
         self.verification = verification
+        self.sent = 0  # of the answers
+        self.over = False  # whether the end was sent after them
+        self._answers: list[Any] = []
+        self._sending = False
 
-    def start(self, answers: Answers | None) -> None:
+    def start(self, answers: list[Any]) -> None:
         """Send the subscription."""
         self.answer_by(answers)
         self.send_subscription()
         self.environment.verify()
 
-    def answer_by(self, answers: Answers | None) -> None:
-        if answers is not None:
-            self.answer = functools.partial(answers.send, self)
+    def answer_by(self, answers: list[Any]) -> None:
+        """Send these from within request, from now on."""
+        if answers:
+            self._answers = answers
+            self.answer = self.send_answers
 
     def trigger_request(self, n: int) -> None:  # noqa: ARG002
         """Make the subscriber ask for more, if it needs to be made to."""
@@ -50,38 +55,31 @@ class Stage(Upstream):
         self.send(terminal, *error)
         self.expect_terminal(rule, terminal, *error)
 
+    # -- elements from within request --------------------------------------------------------------
 
-class Answers:
-    """Elements that are sent before ``request`` returns (§3.10), and then the end (§3.11).
+    def send_answers(self) -> None:
+        """Send what is asked for before ``request`` returns (§3.10), and then the end (§3.11).
 
-    A request from within on_next is left to the call that sends already (§3.3).
-    """
-
-    def __init__(self, elements: list[Any]) -> None:
-        self.sent = 0
-        self.over = False
-        self._elements = elements
-        self._sending = False
-
-    def send(self, stage: Stage) -> None:
-        with stage.environment.changed:
+        A request from within on_next is left to the call that sends already (§3.3).
+        """
+        with self.environment.changed:
             if self._sending:
                 return
             self._sending = True
-        while self._send_one(stage):
-            stage.environment.notify()
+        while self._send_one():
+            self.environment.notify()
 
-    def _send_one(self, stage: Stage) -> bool:
-        with stage.environment.changed:
-            index, at_end = self.sent, self.sent == len(self._elements)
-            wanted = at_end or stage.demand > self.sent
-            if self.over or stage.cancels or not wanted:
+    def _send_one(self) -> bool:
+        with self.environment.changed:
+            index, at_end = self.sent, self.sent == len(self._answers)
+            wanted = at_end or self.demand > self.sent
+            if self.over or self.cancels or not wanted:
                 self._sending = False
                 return False
             self.over = at_end
             self.sent += not at_end
         if at_end:
-            stage.send("on_complete")
+            self.send("on_complete")
         else:
-            stage.send_next(self._elements[index])
+            self.send_next(self._answers[index])
         return True

@@ -12,7 +12,7 @@ from rstreams_fast.tck.history import show, show_call
 from rstreams_fast.tck.outcome import HookFailed, RuleBroken
 from rstreams_fast.tck.probes import same
 from rstreams_fast.tck.subscriber.checks import SubscriberChecks
-from rstreams_fast.tck.subscriber.stage import Answers, Stage
+from rstreams_fast.tck.subscriber.stage import Stage
 from rstreams_fast.tck.verification import check
 
 __all__ = ["Puppet", "SubscriberWhiteboxVerification", "WhiteboxProbe"]
@@ -108,7 +108,7 @@ class _WhiteboxStage(Stage):
         super().__init__(verification, subscriber, linger)
         self.probe = probe
 
-    def start(self, answers: Answers | None) -> None:
+    def start(self, answers: list[Any]) -> None:
         self.send_subscription()
         self.environment.wait(
             lambda: self.probe.puppet is not None,
