@@ -19,6 +19,7 @@ from rstreams_fast.streams.engine.defaults import (
 from rstreams_fast.streams.engine.describe import describe
 from rstreams_fast.streams.operators.concat import concat_source
 from rstreams_fast.streams.operators.concat_map import ConcatMap
+from rstreams_fast.streams.operators.expand import Expand
 from rstreams_fast.streams.operators.flat_map import FlatMap
 from rstreams_fast.streams.operators.merge import merge_source
 from rstreams_fast.streams.operators.publish_records_on import PublishRecordsOn
@@ -295,6 +296,26 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         """
         check_sync("switch_map", "fn", fn)
         return self._boundary(SwitchMap(fn, prefetch))
+
+    def expand(
+        self: Stream[A], fn: Callable[[A], Publisher[A]], /, *, depth_first: bool = False
+    ) -> Stream[A]:
+        """Each element, and the elements of ``fn(element)``, expanded likewise: pages, trees.
+
+            above   --1---------|
+            fn        1: -2-3|  2: -4|  3: |  4: |
+            below   --1-2-3-4---|   depth first: --1-2-4-3---|
+
+        This is recursion without a stack: any number of levels will do. Breadth first, all of one
+        level comes before the next, and each element is held until it is expanded; depth first,
+        what follows from an element comes before the next one beside it, and the publishers on the
+        way down are held that are not over. Nothing is asked for that was not asked of this (§1.1);
+        depth first, each is asked for one element at a time. ``fn`` ends it by ``empty()``, and may
+        return what it may in ``concat_map``. An error, of ``fn`` too, ends the stream. Reactor:
+        ``expand``, ``expandDeep``; RxPY: ``expand``.
+        """
+        check_sync("expand", "fn", fn)
+        return self._boundary(Expand(fn, depth_first))
 
     # -- recovery --------------------------------------------------------------------------------
 

@@ -197,6 +197,37 @@ class SwitchMapBetweenThreads(SwitchMap):
         return rf.from_iterable([rf.never(), last]).switch_map(lambda each: each, prefetch=1)
 
 
+# -- expand ----------------------------------------------------------------------------------------
+
+
+class Expand(StreamVerification):
+    """One level for each element."""
+
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        last = elements - 1
+        return rf.range_(elements).take(1).expand(lambda n: one(n + 1) if n < last else rf.empty())
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.expand(lambda _n: rf.empty())
+
+
+class ExpandDepthFirst(StreamVerification):
+    """One level for each element, on threads."""
+
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        def follow(n: int) -> rf.Stream[int]:
+            return one_on_a_thread(n + 1) if n < elements - 1 else rf.empty()
+
+        return rf.range_(elements).take(1).expand(follow, depth_first=True)
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.expand(lambda _n: rf.empty(), depth_first=True)
+
+
 # -- as subscribers --------------------------------------------------------------------------------
 
 
@@ -233,6 +264,13 @@ class SwitchMapAsSubscriber(StageVerification):
 
     def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
         return stream.switch_map(one, prefetch=1)
+
+
+class ExpandAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return stream.expand(lambda _n: rf.empty(), depth_first=True)
 
 
 class ConcatMapAsSubscriber(StageVerification):

@@ -193,6 +193,7 @@ def combinations(
     assert_type(numbers.flat_map(lambda n: words, concurrency=2), rsf.Stream[str])
     assert_type(numbers.concat_map(lambda n: words), rsf.Stream[str])
     assert_type(numbers.switch_map(lambda n: words, prefetch=8), rsf.Stream[str])
+    assert_type(numbers.expand(rsf.range_, depth_first=True), rsf.Stream[int])
     numbers.flat_map(str)  # type: ignore[arg-type]
     rsf.merge(numbers, 3)  # type: ignore[call-overload]
     rsf.zip_(numbers, 3)  # type: ignore[call-overload]

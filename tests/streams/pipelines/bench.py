@@ -524,6 +524,7 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     ),
     m.ConcatMap: lambda b, s, i, op: s.concat_map(_inner(b, i, op), prefetch=op.prefetch),
     m.SwitchMap: _switch_map,
+    m.Expand: lambda b, s, i, op: s.expand(_inner(b, i, op), depth_first=op.depth_first),
     m.Shared: _shared,
     m.Through: lambda b, s, i, op: rsf.from_publisher(_Processed(s, op)),
     m.Retry: lambda b, s, i, op: s.retry(op.times),

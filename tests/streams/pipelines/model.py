@@ -548,6 +548,36 @@ class SwitchMap(Op):
 
 
 @dataclass(frozen=True)
+class Expand(Op):
+    functions = 1
+    kind: str = "list"
+    depth_first: bool = False
+
+    @staticmethod
+    def fn(x: Any) -> Any:
+        return Origin(size=digest(x) % 3)
+
+    def model(self, items: Items, call: Function) -> Items:
+        fn = call(self.fn)
+        level = [items]
+        while level:
+            for x in level[-1]:
+                yield x
+                if self.depth_first:
+                    level.append(fn(x).model())
+                else:
+                    level.insert(0, self._lazily(fn, x))
+                    continue
+                break
+            else:
+                level.pop()
+
+    @staticmethod
+    def _lazily(fn: Function, x: Any) -> Items:
+        yield from fn(x).model()
+
+
+@dataclass(frozen=True)
 class Retry(Op):
     recovers = True
     times: int = 2
@@ -718,7 +748,7 @@ def synchronous(pipeline: Pipeline) -> Pipeline:
     for op in pipeline.ops:
         if isinstance(op, (PublishOn, SubscribeOn)):
             op = dataclasses.replace(op, executor="caller")
-        elif isinstance(op, (FlatMap, ConcatMap, SwitchMap)):
+        elif isinstance(op, (FlatMap, ConcatMap, SwitchMap, Expand)):
             op = dataclasses.replace(op, kind=on_the_caller(op.kind))
         elif isinstance(op, _Combining):
             op = dataclasses.replace(op, others=tuple(map(origin, op.others)))

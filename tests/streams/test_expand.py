@@ -1,0 +1,174 @@
+"""expand: each element and what follows from it, in two orders, without a stack."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import run_threads, start_thread
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+
+TREE = {1: [2, 3], 2: [4, 5], 3: [6], 4: [7]}
+ORDERS = {False: [1, 2, 3, 4, 5, 6, 7], True: [1, 2, 4, 7, 5, 3, 6]}
+both = pytest.mark.parametrize("deep", [False, True])
+
+
+def children(n: int) -> rsf.Stream[int]:
+    return rsf.from_iterable(TREE.get(n, []))
+
+
+def children_on_a_thread(n: int) -> rsf.Stream[int]:
+    return children(n).subscribe_on()
+
+
+def children_one_by_one(n: int) -> rsf.Stream[int]:
+    """Which are over only when they are asked for one more."""
+    return rsf.from_iterable(iter(TREE.get(n, []))).map(int)
+
+
+@both
+@pytest.mark.parametrize("fn", [children, children_on_a_thread, children_one_by_one])
+def test_the_order_of_a_tree(fn: Any, deep: bool) -> None:
+    assert rsf.from_iterable([1]).expand(fn, depth_first=deep).to_list() == ORDERS[deep]
+    assert rsf.empty().expand(fn, depth_first=deep).to_list() == []
+
+
+@both
+def test_one_by_one_it_is_the_same(deep: bool) -> None:
+    with rsf.range_(1, 2).expand(children, depth_first=deep).iterate(prefetch=1) as elements:
+        assert list(elements) == ORDERS[deep]
+
+
+@pytest.mark.parametrize(("deep", "over_with_it"), [(False, True), (True, False)])
+def test_a_hundred_thousand_levels_need_no_stack(deep: bool, over_with_it: bool) -> None:
+    last = 100_000
+
+    def follow(n: int) -> Any:
+        if n == last:
+            return rsf.empty()
+        return rsf.from_iterable([n + 1] if over_with_it else iter([n + 1]))
+
+    stream = rsf.from_iterable([0]).expand(follow, depth_first=deep)
+    assert start_thread(stream.to_list).result(100) == list(range(last + 1))
+
+
+@both
+def test_a_thousand_pages_that_are_awaited(deep: bool) -> None:
+    async def fetch(page: int) -> int:
+        await asyncio.sleep(0)
+        return page + 1
+
+    def follow(page: int) -> rsf.Stream[int]:
+        return rsf.from_iterable([page]).map_async(fetch) if page < 1000 else rsf.empty()
+
+    pages = rsf.from_iterable([0]).expand(follow, depth_first=deep)
+    assert pages.to_list() == list(range(1001))
+
+
+@both
+def test_nothing_is_asked_that_was_not_asked_for(deep: bool) -> None:
+    outer, inners = ManualPublisher(), [ManualPublisher() for _ in range(2)]
+    stream = rsf.from_publisher(outer).expand(inners.__getitem__, depth_first=deep)
+    recorder = subscribed(stream)
+    assert outer.requests == []
+    recorder.subscription.request(3)
+    assert outer.requests == [1 if deep else 3]
+    send(outer, 0)
+    outer.subscriber.on_complete()
+    assert inners[0].requests == [1 if deep else 2]
+    send(inners[0], 1)
+    assert inners[1].subscribes == deep
+    inners[0].subscriber.on_complete()
+    assert inners[1].requests == [1]
+    inners[1].subscriber.on_complete()
+    assert recorder.elements == [0, 1]
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
+
+
+@both
+def test_an_error_comes_after_what_came_before_and_cancels_the_rest(deep: bool) -> None:
+    outer, inner = ManualPublisher(), ManualPublisher()
+    stream = rsf.from_publisher(outer).expand(lambda _n: inner, depth_first=deep)
+    recorder = subscribed(stream, 5)
+    send(outer, 0)
+    if not deep:
+        outer.subscriber.on_complete()
+    error = ValueError("below")
+    inner.subscriber.on_error(error)
+    assert recorder.signals[1:] == [("on_next", 0), ("on_error", error)]
+    assert (outer.cancels, inner.cancels) == (deep, 0)
+
+
+@both
+def test_an_error_from_above_ends_it(deep: bool) -> None:
+    outer, inner = ManualPublisher(), ManualPublisher()
+    stream = rsf.from_publisher(outer).expand(lambda _n: inner, depth_first=deep)
+    recorder = subscribed(stream, 5)
+    send(outer, 0)
+    error = ValueError("above")
+    outer.subscriber.on_error(error)
+    assert recorder.signals[1:] == [("on_next", 0), ("on_error", error)]
+    assert inner.cancels == deep
+
+
+@both
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [(lambda _n: 1 // 0, "zero"), (lambda _n: None, "expand, returned None; for no elements")],
+)
+def test_what_its_function_raises_or_returns_ends_the_stream(
+    fn: Any, message: str, deep: bool
+) -> None:
+    recorder = subscribed(rsf.range_(3).expand(fn, depth_first=deep), 5)
+    assert message.split(";", maxsplit=1)[0] in str(recorder.error)
+
+
+@both
+def test_cancel_cancels_all_that_is_open_once(deep: bool) -> None:
+    outer, inner = ManualPublisher(), ManualPublisher()
+    stream = rsf.from_publisher(outer).expand(lambda _n: inner, depth_first=deep)
+    recorder = subscribed(stream, 5)
+    send(outer, 0)
+    run_threads([recorder.subscription.cancel] * 4)
+    assert (outer.cancels, inner.cancels) == (1, deep)
+
+
+@both
+def test_demand_from_threads_is_neither_lost_nor_doubled(deep: bool) -> None:
+    last, threads = 400, 4
+
+    def follow(n: int) -> Any:
+        return rsf.range_(n + 1, n + 2).subscribe_on() if n < last else rsf.empty()
+
+    recorder = Recorder()
+    rsf.range_(1).expand(follow, depth_first=deep).subscribe(recorder)
+
+    def ask() -> None:
+        for _ in range(last // threads):
+            recorder.subscription.request(1)
+
+    run_threads([ask] * threads)
+    recorder.wait_elements(last)
+    recorder.subscription.request(1)
+    recorder.wait_terminal()
+    assert recorder.elements == list(range(last + 1))
+    recorder.check()
+
+
+def test_it_describes_what_it_holds() -> None:
+    assert "holds elements to be expanded" in rsf.range_(1).expand(children).describe()
+    deep = rsf.range_(1).expand(children, depth_first=True).describe()
+    assert "holds the publishers on the way down" in deep
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"expand\(fn\): fn must be callable, got int"):
+        rsf.range_(1).expand(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="depth_first must be a bool, got int"):
+        rsf.range_(1).expand(children, depth_first=1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"§1\.9"):
+        rsf.range_(1).expand(children).subscribe(None)  # type: ignore[arg-type]
