@@ -74,8 +74,7 @@ class CancelChecks(PublisherSetup):
             if me.received == _BEFORE_CANCEL:
                 me.cancel()
 
-        subscriber = self._subscribed(elements, on_next=react)
-        subscriber.request(demand)
+        subscriber = self._subscribed(elements, on_next=react, request=demand)
         subscriber.wait_for_elements(_BEFORE_CANCEL, "3.8", f"{_BEFORE_CANCEL} elements")
         self._expect_settled(subscriber)
         return subscriber.received - _BEFORE_CANCEL, len(threads) == 1
@@ -121,8 +120,7 @@ class CancelChecks(PublisherSetup):
         """
 
         def attempt() -> float:
-            subscriber = self._subscribed(3)
-            subscriber.request(1)
+            subscriber = self._subscribed(3, request=1)
             subscriber.wait_for_elements(1, "3.8", "an element")
             start = time.monotonic()
             subscriber.cancel()
@@ -142,8 +140,7 @@ class CancelChecks(PublisherSetup):
                 ended = self.environment.start(me.cancel, "3.15")
                 returned.append(self.environment.pause(ended.is_set, self.timeout))
 
-        subscriber = self._subscribed(3, on_next=react)
-        subscriber.request(1)
+        subscriber = self._subscribed(3, on_next=react, request=1)
         self.environment.wait(
             lambda: returned, "3.8", "an element", subscriber.came, timeout=2 * self.timeout
         )
@@ -156,8 +153,7 @@ class CancelChecks(PublisherSetup):
         """Threads that no threading.Thread made cancel at once: no error, and then silence.
         Look at cancel: one caller does the work, the others find it done."""
         self._needs_threads()
-        subscriber = self._subscribed(10)
-        subscriber.request(1)
+        subscriber = self._subscribed(10, request=1)
         subscriber.expect_element("3.8", "an element")
         self.environment.run_together(*[subscriber.cancel] * THREADS, rule="3.5")
         subscriber.request(1)

@@ -62,8 +62,7 @@ class RequestChecks(PublisherSetup):
             elif me.received < elements:
                 me.request(1)
 
-        subscriber = self._subscribed(elements, on_next=react)
-        subscriber.request(1)
+        subscriber = self._subscribed(elements, on_next=react, request=1)
         subscriber.wait_until(
             lambda: subscriber.received >= elements or subscriber.deepest > most,
             "3.3",
@@ -169,8 +168,7 @@ class RequestChecks(PublisherSetup):
             elif me.received == calls + 1:
                 me.cancel()
 
-        subscriber = self._subscribed(100, on_next=react)
-        subscriber.request(1)
+        subscriber = self._subscribed(100, on_next=react, request=1)
         subscriber.wait_until(
             lambda: subscriber.received > calls or subscriber.terminal,
             "3.17",
@@ -189,8 +187,7 @@ class RequestChecks(PublisherSetup):
             if me.received == 1:
                 me.request(UNBOUNDED, 1, UNBOUNDED, 1)
 
-        subscriber = self._subscribed(3, on_next=react)
-        subscriber.request(1)
+        subscriber = self._subscribed(3, on_next=react, request=1)
         subscriber.expect_elements(3, "3.17")
 
     @check("3.17", needs="elements on request")
@@ -241,8 +238,7 @@ class RequestChecks(PublisherSetup):
     def _invalid_request(
         self, n: object, error: type[BaseException] = BaseException
     ) -> BaseException:
-        subscriber = self._subscriber(self._some(10))
-        subscriber.request(n)
+        subscriber = self._subscriber(self._some(10), request=n)
         what = "on_error" if error is BaseException else f"on_error({error.__name__})"
         return subscriber.expect_error("3.9", f"{what} for request({show(n)})", error)
 
@@ -257,8 +253,7 @@ class RequestChecks(PublisherSetup):
             if me.terminal is not None:
                 within.append("on_error within on_next")
 
-        subscriber = self._subscribed(10, on_next=react)
-        subscriber.request(5)
+        subscriber = self._subscribed(10, on_next=react, request=5)
         subscriber.wait_for_terminal("3.9", "on_error for request(0)")
         subscriber.expect_nothing_more("1.7", "nothing after on_error")
         if within and self.bounded_depth == 1:

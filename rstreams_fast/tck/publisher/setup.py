@@ -100,18 +100,20 @@ class PublisherSetup(Verification):
                 rule, "subscribe returns normally", f"it raised {raised!r}"
             ) from raised
 
-    def _subscriber(self, publisher: Any, **reactions: Any) -> ProbeSubscriber:
-        """A new subscriber that has been given its subscription."""
+    def _subscriber(
+        self, publisher: Any, *, request: object = ..., **reactions: Any
+    ) -> ProbeSubscriber:
+        """A new subscriber that has been given its subscription, and has asked for so many."""
         subscriber = ProbeSubscriber(self.environment, **reactions)
         self._subscribe(publisher, subscriber)
         subscriber.expect_subscription()
+        if request is not ...:
+            subscriber.request(request)
         return subscriber
 
-    def _subscribed(
-        self, elements: int, *, completes: bool = False, **reactions: Any
-    ) -> ProbeSubscriber:
+    def _subscribed(self, elements: int, *, completes: bool = False, **how: Any) -> ProbeSubscriber:
         """The same, of a new publisher of so many elements."""
-        return self._subscriber(self._publisher(elements, completes=completes), **reactions)
+        return self._subscriber(self._publisher(elements, completes=completes), **how)
 
     def _linger(self, subscriber: ProbeSubscriber) -> None:
         """Stay within a signal until there is another one, or for one silence window."""

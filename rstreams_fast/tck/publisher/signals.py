@@ -53,8 +53,7 @@ class SignalChecks(PublisherSetup):
     def required_spec102_maySignalLessThanRequestedAndTerminateSubscription(self) -> None:
         """Three elements of which ten were requested: three come, then on_complete.
         Look at the end of the source: demand that is left must not keep the stream open."""
-        subscriber = self._subscribed(3, completes=True)
-        subscriber.request(10)
+        subscriber = self._subscribed(3, completes=True, request=10)
         subscriber.expect_elements(3, "1.2")
         subscriber.expect_completion("1.2", "on_complete after the third and last element")
 
@@ -86,8 +85,7 @@ class SignalChecks(PublisherSetup):
                     lambda: ended.is_set() or me.received > 1, self.environment.silence
                 )
 
-        subscriber = self._subscribed(3, on_next=react)
-        subscriber.request(1)
+        subscriber = self._subscribed(3, on_next=react, request=1)
         self._expect_all_requested(subscriber)
 
     @check("1.3", needs="elements on request")
@@ -106,8 +104,7 @@ class SignalChecks(PublisherSetup):
         """While on_next runs, no other thread signals, neither the next element nor the end.
         Look at which thread may signal: one at a time, and the others leave their work to it, also
         on_complete."""
-        subscriber = self._subscribed(3, completes=True, on_next=self._linger)
-        subscriber.request(5)
+        subscriber = self._subscribed(3, completes=True, on_next=self._linger, request=5)
         subscriber.wait_for_terminal("1.5", "3 elements and on_complete")
 
     @check("1.3", STRICT, needs="elements on request, on_error for request(0)")
@@ -121,8 +118,7 @@ class SignalChecks(PublisherSetup):
                 self.environment.start(lambda: me.request(-1), "3.16")
                 self._linger(me)
 
-        subscriber = self._subscribed(3, on_next=react)
-        subscriber.request(1)
+        subscriber = self._subscribed(3, on_next=react, request=1)
         subscriber.wait_for_terminal("3.9", "on_error for request(-1)")
 
     # -- failure -----------------------------------------------------------------------------------
@@ -223,8 +219,7 @@ class SignalChecks(PublisherSetup):
         self._nothing_after_the_end("1.7", 10)
 
     def _nothing_after_the_end(self, rule: str, *requests: object) -> None:
-        subscriber = self._subscribed(1, completes=True)
-        subscriber.request(2)
+        subscriber = self._subscribed(1, completes=True, request=2)
         subscriber.expect_element(rule, "the only element")
         subscriber.expect_completion(rule, "on_complete after the only element")
         subscriber.request(*requests)
@@ -236,8 +231,7 @@ class SignalChecks(PublisherSetup):
     def beyond_spec107_nothingMustFollowOnErrorOfAnInvalidRequest(self) -> None:
         """After the on_error that request(-1) brings, requests bring nothing.
         Look at what request(-1) leaves behind: the subscription must be over."""
-        subscriber = self._subscriber(self._some(10))
-        subscriber.request(-1)
+        subscriber = self._subscriber(self._some(10), request=-1)
         subscriber.expect_error("3.9", "on_error for request(-1)")
         subscriber.request(5)
         subscriber.expect_silence("1.7", "nothing after on_error")
@@ -247,8 +241,9 @@ class SignalChecks(PublisherSetup):
         """Two invalid requests and the end of the source, all at once: one terminal signal comes.
         Look at what is left waiting when a terminal signal is sent: errors and the end must share
         one place."""
-        subscriber = self._subscribed(1, completes=True, on_next=lambda me: me.request(0, -1, 1))
-        subscriber.request(1)
+        subscriber = self._subscribed(
+            1, completes=True, on_next=lambda me: me.request(0, -1, 1), request=1
+        )
         subscriber.wait_for_terminal("3.9", "on_error for request(0)")
         subscriber.expect_nothing_more("1.7", "nothing after the first terminal signal")
 

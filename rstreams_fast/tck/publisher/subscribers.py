@@ -217,8 +217,7 @@ class SubscribersChecks(PublisherSetup):
         """A subscriber that raises in on_next is cancelled; request does not pass its error on.
         Look at the call of on_next: what it raises is logged, not signalled to the subscriber that
         raised it, and the subscription is over."""
-        subscriber = self._subscribed(10, on_next=failing("on_next"))
-        subscriber.request(3)
+        subscriber = self._subscribed(10, on_next=failing("on_next"), request=3)
         subscriber.wait_for_elements(1, "3.8", "an element")
         subscriber.request(3)
         self._expect_settled(subscriber)
@@ -244,8 +243,9 @@ class SubscribersChecks(PublisherSetup):
     def beyond_spec213_whatOnCompleteRaisesShouldNotLeaveRequest(self) -> None:
         """What on_complete raises reaches neither request nor subscribe.
         Look at the call of on_complete: what it raises is logged."""
-        subscriber = self._subscribed(1, completes=True, on_terminal=failing("on_complete"))
-        subscriber.request(2)
+        subscriber = self._subscribed(
+            1, completes=True, on_terminal=failing("on_complete"), request=2
+        )
         subscriber.wait_for_terminal("1.5", "an element and on_complete")
         subscriber.expect_nothing_more("1.7", "nothing after an on_complete that raised")
 
@@ -253,8 +253,7 @@ class SubscribersChecks(PublisherSetup):
     def beyond_spec213_whatOnErrorRaisesShouldNotLeaveRequest(self) -> None:
         """What on_error raises does not reach request.
         Look at the call of on_error: what it raises is logged."""
-        subscriber = self._subscriber(self._some(3), on_terminal=failing("on_error"))
-        subscriber.request(-1)
+        subscriber = self._subscriber(self._some(3), on_terminal=failing("on_error"), request=-1)
         subscriber.wait_for_terminal("3.9", "on_error for request(-1)")
         subscriber.expect_nothing_more("1.7", "nothing after an on_error that raised")
 
