@@ -19,7 +19,7 @@ from rstreams_fast.errors import BufferOverflowError, ShutDownError
 from rstreams_fast.streams.engine.multicast_buffer import MulticastBuffer
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
 from rstreams_fast.streams.operators.replay import ReplayProcessor
-from tests.helpers import DEADLINE, Counted, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, Counted, run_threads, start_thread, wait_for, wait_until
 from tests.rules.probes import Recorder
 
 ALL = rsf.UNBOUNDED
@@ -504,6 +504,11 @@ def collection_after() -> Iterator[Callable[[int], None]]:
     gc.enable()
 
 
+def finalizers_at_work() -> bool:
+    """Whether their thread lives, on which the collector may run, and so signal, as well."""
+    return any(thread.name == "rstreams-fast-finalizers" for thread in threading.enumerate())
+
+
 @pytest.mark.parametrize("make", [MulticastProcessor, ReplayProcessor])
 @pytest.mark.parametrize("finalizer", ["cancel", "request", "subscribe", "on_next"])
 def test_a_collection_may_come_at_any_allocation(
@@ -540,6 +545,7 @@ def test_a_collection_may_come_at_any_allocation(
             processor.on_next(next(signals))
     gc.disable()
     gc.collect()
+    wait_until(lambda: not finalizers_at_work(), "the end of the thread of finalizers")
     assert stays.faults == []
     assert sorted(stays.elements) == list(range(next(signals)))
     if finalizer != "on_next":  # two signals at once are in no order
