@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from rstreams_fast._checks import check_count, check_sync
@@ -24,10 +25,12 @@ from rstreams_fast.streams.operators.flat_map import FlatMap
 from rstreams_fast.streams.operators.merge import merge_source
 from rstreams_fast.streams.operators.publish_records_on import PublishRecordsOn
 from rstreams_fast.streams.operators.resume import OnErrorResume
+from rstreams_fast.streams.operators.switch_if_empty import SwitchIfEmpty
 from rstreams_fast.streams.operators.switch_map import SwitchMap
 from rstreams_fast.streams.operators.timed_batch import TimedBatch
 from rstreams_fast.streams.operators.unbatch import Unbatch
 from rstreams_fast.streams.operators.zip import zip_source
+from rstreams_fast.streams.sources.iterable import IterableSource
 from rstreams_fast.streams.stream_ends import StreamEnds
 from rstreams_fast.streams.stream_flow import StreamFlow
 
@@ -240,6 +243,40 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         """
         return Stream(concat_source((self, *others)))
 
+    def start_with(self, *elements: U) -> Stream[T_co | U]:
+        """``elements``, and then those of this.
+
+            above   ------3--4--|
+            below   -1-2--3--4--|   of start_with(1, 2)
+
+        This is subscribed to after them; nothing is asked for twice (§1.1). Reactor: ``startWith``;
+        RxPY: ``start_with``.
+        """
+        return Stream(concat_source((_given(*elements), self)))
+
+    def default_if_empty(self, element: U, /) -> Stream[T_co | U]:
+        """The elements of this, or ``element`` if there is none.
+
+            above   -----|
+            below   -----0|   of default_if_empty(0)
+
+        It waits for demand (§1.1); an error is passed on. Reactor: ``defaultIfEmpty``; RxPY:
+        ``default_if_empty``.
+        """
+        return self._boundary(SwitchIfEmpty(_given(element)))
+
+    def switch_if_empty(self, other: Publisher[U], /) -> Stream[T_co | U]:
+        """The elements of this, or those of ``other`` if there is none.
+
+            above   -----|
+            other        -1--2-|
+            below   ------1--2-|
+
+        ``other`` is subscribed to when this has completed without an element, and asked for what
+        was asked for (§1.1). It need not keep the rules. Reactor: ``switchIfEmpty``.
+        """
+        return self._boundary(SwitchIfEmpty(other))
+
     def flat_map(
         self,
         fn: Callable[[T_co], Publisher[U]],
@@ -335,6 +372,24 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         check_sync("on_error_resume", "fn", fn)
         return self._boundary(OnErrorResume(fn, on))
 
+    def on_error_return(
+        self,
+        element: U,
+        /,
+        *,
+        on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+    ) -> Stream[T_co | U]:
+        """``element`` and the end, when what is above this has failed.
+
+            above   --1--2--X
+            below   --1--2--0|   of on_error_return(0)
+
+        It waits for demand (§1.1). Only for errors that are instances of ``on``. Reactor:
+        ``onErrorReturn``.
+        """
+        given = _given(element)
+        return self._boundary(OnErrorResume(partial(_instead, given), on))
+
     # -- boundaries ------------------------------------------------------------------------------
 
     def map_async(
@@ -403,6 +458,16 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
 
     def _boundary(self, boundary: Boundary) -> Stream[Any]:
         return self.with_part(boundary)
+
+
+def _given(*elements: A) -> Stream[A]:
+    if any(element is None for element in elements):
+        raise TypeError("None is not an element (§2.13)")
+    return Stream(IterableSource(elements, f"{len(elements)} elements"))
+
+
+def _instead(given: Stream[A], _error: BaseException) -> Stream[A]:
+    return given
 
 
 def _check_seed(operator: str, seed: object) -> None:

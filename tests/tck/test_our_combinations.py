@@ -228,6 +228,34 @@ class ExpandDepthFirst(StreamVerification):
         return stream.expand(lambda _n: rf.empty(), depth_first=True)
 
 
+# -- where there is nothing, or too little ---------------------------------------------------------
+
+
+class SwitchIfEmpty(StreamVerification):
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.empty().switch_if_empty(NoStream(rf.range_(elements)))
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.switch_if_empty(rf.empty())
+
+
+class StartWith(StreamVerification):
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        first, second = halves(elements)
+        return rf.range_(first, elements).start_with(*range(first)).take(first + second)
+
+
+class SwitchIfEmptyAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return stream.start_with().switch_if_empty(rf.empty())
+
+
 # -- as subscribers --------------------------------------------------------------------------------
 
 

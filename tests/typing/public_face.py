@@ -194,6 +194,10 @@ def combinations(
     assert_type(numbers.concat_map(lambda n: words), rsf.Stream[str])
     assert_type(numbers.switch_map(lambda n: words, prefetch=8), rsf.Stream[str])
     assert_type(numbers.expand(rsf.range_, depth_first=True), rsf.Stream[int])
+    assert_type(numbers.start_with("0", "1"), rsf.Stream[int | str])
+    assert_type(numbers.default_if_empty(0), rsf.Stream[int])
+    assert_type(numbers.switch_if_empty(words), rsf.Stream[int | str])
+    assert_type(numbers.on_error_return("failed"), rsf.Stream[int | str])
     numbers.flat_map(str)  # type: ignore[arg-type]
     rsf.merge(numbers, 3)  # type: ignore[call-overload]
     rsf.zip_(numbers, 3)  # type: ignore[call-overload]

@@ -442,6 +442,12 @@ def _inner(bench: Bench, index: int, op: Any) -> Any:
     return bench.functions.add(inner)
 
 
+def _if_empty(bench: Bench, stream: Any, _index: int, op: Any) -> Any:
+    if op.n == 1:
+        return stream.default_if_empty(bench.element(0))
+    return stream.switch_if_empty(bench.source(m.Origin(size=op.n)))
+
+
 def _switch_map(bench: Bench, stream: Any, _index: int, op: Any) -> Any:
     last = bench.source(m.Origin(kind=op.kind, size=op.size))
     publishers = stream.map(lambda _x: rsf.never()).concat(rsf.from_iterable([last]))
@@ -525,6 +531,9 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     m.ConcatMap: lambda b, s, i, op: s.concat_map(_inner(b, i, op), prefetch=op.prefetch),
     m.SwitchMap: _switch_map,
     m.Expand: lambda b, s, i, op: s.expand(_inner(b, i, op), depth_first=op.depth_first),
+    m.StartWith: lambda b, s, i, op: s.start_with(*map(b.element, range(op.n))),
+    m.IfEmpty: _if_empty,
+    m.ErrorReturn: lambda b, s, i, op: s.on_error_return(b.element(7)),
     m.Shared: _shared,
     m.Through: lambda b, s, i, op: rsf.from_publisher(_Processed(s, op)),
     m.Retry: lambda b, s, i, op: s.retry(op.times),

@@ -97,6 +97,9 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
     m.ConcatMap: st.builds(m.ConcatMap, kind=_inner, prefetch=_prefetches),
     m.SwitchMap: st.builds(m.SwitchMap, kind=_inner, size=_small, prefetch=_prefetches),
     m.Expand: st.builds(m.Expand, kind=_inner, depth_first=st.booleans()),
+    m.StartWith: st.builds(m.StartWith, n=_small),
+    m.IfEmpty: st.builds(m.IfEmpty, n=_positive),
+    m.ErrorReturn: st.builds(m.ErrorReturn),
     m.Shared: st.builds(
         m.Shared,
         kind=st.sampled_from(["multicast", "share", "replay"]),

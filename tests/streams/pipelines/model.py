@@ -578,6 +578,32 @@ class Expand(Op):
 
 
 @dataclass(frozen=True)
+class StartWith(Op):
+    needs_order = False
+    n: int = 2
+
+    def model(self, items: Items, call: Function) -> Items:
+        yield from range(self.n)
+        yield from items
+
+
+@dataclass(frozen=True)
+class IfEmpty(Op):
+    """``switch_if_empty``; of one element ``default_if_empty``."""
+
+    needs_order = False
+    n: int = 2
+
+    def model(self, items: Items, call: Function) -> Items:
+        found = False
+        for x in items:
+            found = True
+            yield x
+        if not found:
+            yield from range(self.n)
+
+
+@dataclass(frozen=True)
 class Retry(Op):
     recovers = True
     times: int = 2
@@ -610,6 +636,17 @@ class Resume(Op):
             yield from items
         except Boom:
             yield from self.other.model()
+
+
+@dataclass(frozen=True)
+class ErrorReturn(Op):
+    recovers = True
+
+    def model(self, items: Items, call: Function) -> Items:
+        try:
+            yield from items
+        except Boom:
+            yield 7
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,66 @@
+"""``switch_if_empty``: another publisher where there is no element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.errors import check_subscriber
+from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.inner_subscriber import Inner
+from rstreams_fast.streams.engine.sink_subscriber import check_publisher
+
+__all__ = ["SwitchIfEmpty"]
+
+
+class SwitchIfEmpty(Boundary):
+    """The boundary of ``Stream.switch_if_empty``, its argument checked."""
+
+    def __init__(self, other: Publisher[Any]) -> None:
+        check_publisher(other)
+        self.other = other
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher of ``upstream``, or of the other one if that is empty."""
+        return _Switched(upstream, self.other)
+
+    def describe(self) -> str:
+        """Name the kind of the other publisher."""
+        return f"switch_if_empty({type(self.other).__name__}): holds no elements"
+
+
+class _Switched:
+    def __init__(self, upstream: Publisher[Any], other: Publisher[Any]) -> None:
+        self._upstream = upstream
+        self._other = other
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        _SwitchSubscription(subscriber, self._upstream, self._other).start()
+
+
+class _SwitchSubscription(SubscriptionArbiter):
+    __slots__ = ("_other",)
+
+    def __init__(
+        self, subscriber: Subscriber[Any], upstream: Publisher[Any], other: Publisher[Any]
+    ) -> None:
+        super().__init__(subscriber, upstream)
+        self._other: Publisher[Any] | None = other  # until an element has come
+
+    def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
+        if burst:
+            self._other = None
+        super()._inner_burst(inner, burst, over)
+
+    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
+        other, self._other = self._other, None
+        if error is None and other is not None:
+            return other
+        self._finish(error)
+        return None
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._other = None

@@ -1,0 +1,106 @@
+"""start_with, default_if_empty, switch_if_empty, on_error_return: given elements in their place."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.rules.probes import ManualPublisher, send, subscribed
+
+FAILED = rsf.error(ValueError("above"))
+
+
+def test_start_with_comes_first() -> None:
+    assert rsf.range_(2, 4).start_with(0, 1).to_list() == [0, 1, 2, 3]
+    assert rsf.range_(2).start_with().to_list() == [0, 1]
+
+
+def test_start_with_subscribes_above_when_its_elements_are_over() -> None:
+    above = ManualPublisher()
+    recorder = subscribed(rsf.from_publisher(above).start_with(0, 1), 1)
+    assert above.subscribes == 0
+    recorder.subscription.request(3)
+    assert (recorder.elements, above.requests) == ([0, 1], [2])
+
+
+def test_default_if_empty_is_for_none_only() -> None:
+    assert rsf.empty().default_if_empty(7).to_list() == [7]
+    assert rsf.range_(2).default_if_empty(7).to_list() == [0, 1]
+
+
+def test_the_default_waits_for_demand() -> None:
+    recorder = subscribed(rsf.empty().default_if_empty(7))
+    assert recorder.signals == [("on_subscribe",)]
+    recorder.subscription.request(1)
+    assert recorder.signals[1:] == [("on_next", 7), ("on_complete",)]
+
+
+def test_switch_if_empty_asks_the_other_for_what_was_asked_for() -> None:
+    above, other = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.from_publisher(above).switch_if_empty(other), 3)
+    assert (above.requests, other.subscribes) == ([3], 0)
+    above.subscriber.on_complete()
+    assert other.requests == [3]
+    send(other, 1)
+    recorder.subscription.cancel()
+    assert (recorder.elements, above.cancels, other.cancels) == ([1], 0, 1)
+    recorder.check()
+
+
+def test_after_an_element_the_other_is_left_alone() -> None:
+    above, other = ManualPublisher(), ManualPublisher()
+    recorder = subscribed(rsf.from_publisher(above).switch_if_empty(other), 3)
+    send(above, 1)
+    above.subscriber.on_complete()
+    assert (recorder.terminal, other.subscribes) == (("on_complete",), 0)
+
+
+def test_the_end_of_the_other_is_the_end() -> None:
+    assert rsf.empty().switch_if_empty(rsf.empty()).to_list() == []
+    with pytest.raises(ValueError, match="above"):
+        rsf.empty().switch_if_empty(FAILED).run()
+
+
+@pytest.mark.parametrize(
+    "op", [lambda s: s.default_if_empty(7), lambda s: s.switch_if_empty(rsf.range_(1))]
+)
+def test_an_error_is_no_empty_stream(op: Callable[[Any], Any]) -> None:
+    with pytest.raises(ValueError, match="above"):
+        op(FAILED).run()
+
+
+def test_on_error_return_is_the_last_element() -> None:
+    numbers = rsf.range_(5).map(lambda n: 6 // (2 - n))
+    assert numbers.on_error_return("failed").to_list() == [3, 6, "failed"]
+    assert rsf.range_(2).on_error_return(9).to_list() == [0, 1]
+    with pytest.raises(ZeroDivisionError):
+        numbers.on_error_return(9, on=OSError).run()
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda s: s.start_with(1, None),
+        lambda s: s.default_if_empty(None),
+        lambda s: s.on_error_return(None),
+        lambda s: s.switch_if_empty(3),
+        lambda s: s.switch_if_empty(rsf.empty()).subscribe(None),
+    ],
+)
+def test_what_is_no_element_or_publisher_is_refused(op: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError):
+        op(rsf.range_(1))
+
+
+def test_what_it_describes_can_be_pickled() -> None:
+    stream = rsf.range_(1).start_with(5).default_if_empty(3).on_error_return(2)
+    assert pickle.loads(pickle.dumps(stream)).to_list() == [5, 0]
+
+
+def test_it_is_described() -> None:
+    text = rsf.empty().switch_if_empty(rsf.never()).describe()
+    assert "switch_if_empty(Stream): holds no elements" in text
