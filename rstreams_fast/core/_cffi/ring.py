@@ -12,24 +12,22 @@ entered by ``with inside, inside``: the inner one leaves it, and the outer one w
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
-from types import GenericAlias
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from rstreams_fast._checks import check_capacity, check_count, check_timeout
+from rstreams_fast._checks import check_count
 from rstreams_fast.core._cffi._raw import ffi, lib
 from rstreams_fast.core._common import (
     check_same_process,
     check_waker,
     end_error,
     refuse_overlap,
-    refuse_pickle,
     sleeps,
     wake_quietly,
 )
+from rstreams_fast.core._spec import ring as spec
 from rstreams_fast.errors import RingClosed, check_element
 
 _OVERLAP: Final[int] = lib.RSF_GLUE_OVERLAP
@@ -54,22 +52,19 @@ class _Event:
         return any(self._permit.acquire(timeout=sleep) for sleep in sleeps(timeout))
 
 
-class Putting:
-    """One call in the producer's side of a ring, for a ``with inside, inside``.
-
-    ``call`` is its name, if it may not come to a closed ring; ``count`` is how many it is about,
-    and ``there``, inside, for how many of them there is room. ``done`` is to say how many were put
-    in.
+class Putting(spec.Putting):
+    """The same as the specification's; ``count`` is how many elements the call is about, and
+    ``there``, inside, for how many of them there is room.
     """
 
-    __slots__ = ("_call", "_count", "_leaving", "_left", "_ring", "_surrounded", "done", "there")
+    __slots__ = ("_count", "there")
 
-    def __init__(self, ring: BoundedRing, count: int = 0, call: str | None = None) -> None:
-        self._ring = ring
+    _ring: BoundedRing
+
+    def __init__(self, ring: BoundedRing, call: str | None = None, count: int = 1) -> None:
+        super().__init__(ring, call)
         self._count = count
-        self._call = call
-        self._surrounded = self._leaving = self._left = False
-        self.there = self.done = 0
+        self.there = 0
 
     def __enter__(self) -> None:
         if self._surrounded:  # by the outer one, whom an interrupt from here on comes to
@@ -125,30 +120,19 @@ class Taking(Putting):
         self._ring._wake_producer()
 
 
-class BoundedRing:
+class BoundedRing(spec.BoundedRing):
+    _putting = Putting
+    _taking = Taking
+
     def __init__(self, capacity: int) -> None:
-        self._capacity = check_capacity("capacity", capacity)
+        spec.BoundedRing.__init__(self, capacity)
         self._ring: Any = ffi.new("rsf_ring *")
         lib.rsf_ring_init(self._ring, self._capacity)
         # Who is inside, and which place is meant.
         self._producer: Any = ffi.new("rsf_glue_side *")
         self._consumer: Any = ffi.new("rsf_glue_side *")
         self._data = _Event()
-        self._waker: Callable[[], object] | None = None
         self._room = _Event()
-        self._producer_waker: Callable[[], object] | None = None
-        self._data_awaited = False  # by a coroutine, whose waker is nobody else's to forget
-        self._room_awaited = False
-        # Reentrant, for the collector and signal handlers may run anything anywhere, and so close
-        # or disarm.
-        self._closing = threading.RLock()
-        self._waking = threading.RLock()
-        self._error: BaseException | None = None
-        self._creator = os.getpid()
-
-    @property
-    def capacity(self) -> int:
-        return self._capacity
 
     @property
     def closed(self) -> bool:
@@ -170,11 +154,6 @@ class BoundedRing:
                 self._set_waker(None, False)
         return armed
 
-    def disarm(self) -> None:
-        with self._waking:
-            if not self._data_awaited:
-                self._waker = None
-
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
         check_waker(waker)
         check_same_process(self, self._creator)
@@ -186,21 +165,16 @@ class BoundedRing:
                 self._set_producer_waker(None, False)
         return armed
 
-    def disarm_producer(self) -> None:
-        with self._waking:
-            if not self._room_awaited:
-                self._producer_waker = None
-
     def _set_waker(self, waker: Callable[[], object] | None, awaited: bool) -> None:
-        with self._waking:
+        with self._lock:
             self._waker, self._data_awaited = waker, awaited
 
     def _set_producer_waker(self, waker: Callable[[], object] | None, awaited: bool) -> None:
-        with self._waking:
+        with self._lock:
             self._producer_waker, self._room_awaited = waker, awaited
 
     def _wake_consumer(self) -> None:
-        with self._waking:  # or a waker that came between the look and the clearing would be lost
+        with self._lock:  # or a waker that came between the look and the clearing would be lost
             waker, self._waker = self._waker, None
         if waker is None:
             self._data.wake()
@@ -208,7 +182,7 @@ class BoundedRing:
             waker()
 
     def _wake_producer(self) -> None:
-        with self._waking:
+        with self._lock:
             waker, self._producer_waker = self._producer_waker, None
         if waker is None:
             self._room.wake()
@@ -220,7 +194,7 @@ class BoundedRing:
     def _has_data(self) -> bool:
         return lib.rsf_glue_peek(self._ring, self._consumer, 1) != 0
 
-    def _has_room(self, call: str) -> bool:
+    def _room_for(self, call: str) -> bool:
         if lib.rsf_ring_is_closed(self._ring):
             raise RingClosed(f"{call} on a closed ring")
         return lib.rsf_glue_reserve(self._ring, self._producer, 1) != 0
@@ -244,7 +218,7 @@ class BoundedRing:
     def _wait_for_room(self, call: str, timeout: float | None) -> None:
         self._set_producer_waker(None, False)
         if not self._wait(
-            lambda: self._has_room(call), lib.rsf_ring_prepare_wait_producer, self._room, timeout
+            lambda: self._room_for(call), lib.rsf_ring_prepare_wait_producer, self._room, timeout
         ):
             raise TimeoutError(f"the ring stayed full for {timeout} seconds")
 
@@ -272,7 +246,7 @@ class BoundedRing:
         from rstreams_fast.core._awaiting import new_bell
 
         self._set_producer_waker(None, False)
-        while not self._has_room(call):
+        while not self._room_for(call):
             check_same_process(self, self._creator)
             future, bell = new_bell()
             self._set_producer_waker(bell, True)
@@ -307,14 +281,10 @@ class BoundedRing:
 
     # -- anybody ---------------------------------------------------------------------------------
 
-    def close(self, error: BaseException | None = None) -> None:
-        if error is not None and not isinstance(error, BaseException):
-            raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
-        with self._closing:
-            if lib.rsf_ring_is_closed(self._ring):
-                return
-            self._error = error
-            lib.rsf_ring_close(self._ring)
+    def _close(self) -> None:
+        lib.rsf_ring_close(self._ring)
+
+    def _wake_both(self) -> None:
         try:
             if lib.rsf_ring_take_waiting_consumer(self._ring):
                 self._wake_consumer()
@@ -322,25 +292,16 @@ class BoundedRing:
             if lib.rsf_ring_take_waiting_producer(self._ring):
                 self._wake_producer()
 
-    def __repr__(self) -> str:
-        state = " closed" if self.closed else ""
-        return f"<{type(self).__name__} {len(self)}/{self._capacity}{state}>"
 
-    def __reduce__(self) -> NoReturn:
-        refuse_pickle(self)
-
-
-class SpscRing(BoundedRing):
-    __class_getitem__: Any = classmethod(GenericAlias)
-
+class SpscRing(BoundedRing, spec.SpscRing[spec.T]):
     def __init__(self, capacity: int) -> None:
-        super().__init__(capacity)
+        BoundedRing.__init__(self, capacity)
         self._slots: list[Any] = [None] * lib.rsf_ring_slots(self._ring)
 
     # -- producer --------------------------------------------------------------------------------
 
     def offer(self, element: Any, /) -> bool:
-        inside = Putting(self, 1, "offer")
+        inside = Putting(self, "offer")
         with inside, inside:
             check_element(element)
             if inside.there:
@@ -351,7 +312,7 @@ class SpscRing(BoundedRing):
         if not isinstance(elements, list | tuple):
             raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
         start = check_count("start", start)
-        inside = Putting(self, max(len(elements) - start, 0), "offer")
+        inside = Putting(self, "offer", max(len(elements) - start, 0))
         with inside, inside:
             # A copy: the list may change meanwhile. At least one: a full ring refuses None, too.
             fitting = elements[start : start + max(inside.there, 1)]
@@ -361,26 +322,11 @@ class SpscRing(BoundedRing):
                 self._put_many(inside, fitting)
         return inside.done
 
-    def put(self, element: Any, timeout: float | None = None) -> None:
-        check_element(element)
-        timeout = check_timeout(timeout)
-        inside = Putting(self, 1, "put")
-        with inside, inside:
-            self._wait_for_room("put", timeout)
-            self._put_one(inside, element)
-
-    async def aput(self, element: Any) -> None:
-        check_element(element)
-        inside = Putting(self, 1, "aput")
-        with inside, inside:
-            await self._await_room("aput")
-            self._put_one(inside, element)
-
-    def _put_one(self, inside: Putting, element: Any) -> None:
+    def _put_one(self, inside: Any, element: Any) -> None:
         self._slots[self._producer.at] = element
         inside.done = 1
 
-    def _put_many(self, inside: Putting, elements: list[Any] | tuple[Any, ...]) -> None:
+    def _put_many(self, inside: Any, elements: list[Any] | tuple[Any, ...]) -> None:
         slots, at, count = self._slots, self._producer.at, len(elements)
         piece = min(count, len(slots) - at)
         slots[at : at + piece] = elements[:piece]
@@ -390,7 +336,7 @@ class SpscRing(BoundedRing):
     # -- consumer --------------------------------------------------------------------------------
 
     def poll(self) -> Any | None:
-        inside = Taking(self, 1)
+        inside = Taking(self)
         element = None
         with inside, inside:
             if inside.there:
@@ -398,34 +344,21 @@ class SpscRing(BoundedRing):
         return element
 
     def poll_many(self, max: int, /) -> list[Any]:
-        inside = Taking(self, min(check_count("max", max), self._capacity))
+        inside = Taking(self, None, min(check_count("max", max), self._capacity))
         taken: list[Any] = []
         with inside, inside:
             if inside.there:
                 taken = self._take_many(inside)
         return taken
 
-    def get(self, timeout: float | None = None) -> Any:
-        timeout = check_timeout(timeout)
-        inside = Taking(self, 1)
-        with inside, inside:
-            self._wait_for_data(timeout)
-            return self._take_one(inside)
-
-    async def aget(self) -> Any:
-        inside = Taking(self, 1)
-        with inside, inside:
-            await self._await_data()
-            return self._take_one(inside)
-
-    def _take_one(self, inside: Putting) -> Any:
+    def _take_one(self, inside: Any) -> Any:
         at = self._consumer.at
         element = self._slots[at]
         self._slots[at] = None
         inside.done = 1
         return element
 
-    def _take_many(self, inside: Putting) -> list[Any]:
+    def _take_many(self, inside: Any) -> list[Any]:
         slots, at, count = self._slots, self._consumer.at, inside.there
         piece = min(count, len(slots) - at)
         taken = slots[at : at + piece] + slots[: count - piece]

@@ -6,36 +6,22 @@ waits for another thread, but for room in the mailbox where ``on_full="wait"`` a
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from types import GenericAlias
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from rstreams_fast._checks import check_capacity
+from rstreams_fast.api import Subscriber
 from rstreams_fast.core._cffi._raw import ffi, lib
-from rstreams_fast.core._common import (
-    Emission,
-    cancel_quietly,
-    check_same_process,
-    refuse_pickle,
-    sleeps,
-)
-from rstreams_fast.errors import (
-    BufferOverflowError,
-    NoneSignalError,
-    OverlappingCallsError,
-    check_element,
-    check_error,
-    check_subscriber,
-    report_dropped,
-)
+from rstreams_fast.core._common import Emission, cancel_quietly, check_same_process, sleeps
+from rstreams_fast.core._spec import serial as spec
+from rstreams_fast.errors import NoneSignalError, check_element, report_dropped
 
 _BUSY: Final[int] = lib.RSF_GLUE_BUSY
 _IDLE: Final[int] = lib.RSF_GLUE_IDLE
 _NOTHING: Final[int] = lib.RSF_GLUE_NOTHING
 _ELEMENT: Final[int] = lib.RSF_GLUE_ELEMENT
 _TERMINAL: Final[int] = lib.RSF_GLUE_TERMINAL
+_WITH_ELEMENT: Final = (_ELEMENT, lib.RSF_GLUE_OVER)
 
 _ANSWERS: Final = {
     lib.RSF_SERIAL_OK: Emission.OK,
@@ -45,44 +31,18 @@ _ANSWERS: Final = {
 }
 
 
-class SignalSerializer:
-    __class_getitem__: Any = classmethod(GenericAlias)
-
-    def __init__(
-        self,
-        subscriber: Any,
-        *,
-        capacity: int = 1024,
-        on_full: str = "error",
-        delay_error: bool = False,
-        fail_fast: bool = False,
-    ) -> None:
-        check_subscriber(subscriber)
-        if on_full not in ("error", "wait"):
-            raise ValueError(f"on_full must be 'error' or 'wait', got {on_full!r}")
-        self._capacity = check_capacity("capacity", capacity)
-        self._wait = on_full == "wait"
-        self._error_overtakes = not delay_error
-        self._fail_fast = fail_fast
-        self._subscriber = subscriber
-        self._subscription: Any = None
+class SignalSerializer(spec.SignalSerializer[spec.T]):
+    def __init__(self, subscriber: Subscriber[spec.T], **options: Any) -> None:
+        super().__init__(subscriber, **options)
         # Guards _subscription. Reentrant, for the collector and signal handlers may run anything
         # anywhere, and so cancel.
         self._subscribing = threading.RLock()
-        self._greet = False  # the subscriber has still to get its on_subscribe
-        self._error: BaseException | None = None
-        self._finished = False  # the terminal signal was delivered, or is just being
-        self._owner: int | None = None  # the thread that delivers; written by that thread only
-        self._room = threading.Condition()
         places = lib.rsf_serial_slots(self._capacity)
         self._slots: list[Any] = [None] * places
         self._cells: Any = ffi.new("rsf_serial_cell[]", places)
         self._serial: Any = ffi.new("rsf_serial *")
         lib.rsf_serial_init(self._serial, self._cells, self._capacity)
         self._take_at: Any = ffi.new("uint64_t *")  # the holder's
-        self._creator = os.getpid()
-
-    # -- signals, any thread ---------------------------------------------------------------------
 
     def on_subscribe(self, subscription: Any, /) -> None:
         if subscription is None:
@@ -95,42 +55,11 @@ class SignalSerializer:
             )
             if first:
                 self._subscription = subscription
-                self._greet = True
+                self._announce = True
         if not first:
             cancel_quietly(subscription)
         elif lib.rsf_serial_enter(self._serial):
             self._drain()
-
-    def on_next(self, element: Any, /) -> None:
-        answer = self._next(element, wait=self._wait)
-        if answer is Emission.FULL:
-            subscription = self._subscription
-            overflow = BufferOverflowError(
-                f"the mailbox of {self._capacity} elements is full, one was dropped"
-            )
-            # Of several threads that overflow it, and of those that end the stream, one counts.
-            if self._terminate(overflow) and subscription is not None:
-                cancel_quietly(subscription)
-        elif answer is Emission.BUSY:
-            raise OverlappingCallsError("§1.3: another thread is signalling, and fail_fast is set")
-
-    def try_next(self, element: Any, /) -> Emission:
-        return self._next(element, wait=False)
-
-    def on_error(self, error: BaseException, /) -> None:
-        check_error(error)
-        if not self._terminate(error):
-            report_dropped(error, "an error after the end of the stream")
-
-    def on_complete(self) -> None:
-        self._terminate(None)
-
-    # -- subscription, any thread ----------------------------------------------------------------
-
-    def request(self, n: int, /) -> None:
-        subscription = self._subscription
-        if subscription is not None:
-            subscription.request(n)
 
     def cancel(self) -> None:
         if self._finished or not lib.rsf_serial_cancel(self._serial):
@@ -150,13 +79,6 @@ class SignalSerializer:
             return 0  # what is still there is dropped, not delivered
         return lib.rsf_serial_size(self._serial)
 
-    @property
-    def capacity(self) -> int:
-        return self._capacity
-
-    def __reduce__(self) -> NoReturn:
-        refuse_pickle(self)
-
     # -- signalling ------------------------------------------------------------------------------
 
     def _next(self, element: Any, *, wait: bool) -> Emission:
@@ -170,11 +92,11 @@ class SignalSerializer:
             ):
                 return answer
             check_same_process(self, self._creator)
-            with self._room:
+            with self._changed:
                 for sleep in sleeps(None):
                     if not lib.rsf_serial_prepare_wait(self._serial):
                         break
-                    self._room.wait(sleep)
+                    self._changed.wait(sleep)
 
     def _signal(self, element: Any) -> Emission:
         held = lib.rsf_glue_acquire(self._serial)
@@ -186,7 +108,7 @@ class SignalSerializer:
         raised: BaseException | None = None
         answer = Emission.OK
         try:
-            if held == _IDLE and not self._greet:
+            if held == _IDLE and not self._announce:
                 # Past the mailbox: nothing is before this element.
                 self._owner = threading.get_ident()
                 raised = self._deliver(self._subscriber.on_next, element)
@@ -212,12 +134,12 @@ class SignalSerializer:
             self._drain()
         return Emission.OK
 
-    def _terminate(self, error: BaseException | None) -> bool:
+    def _terminate(self, terminal: BaseException | bool) -> bool:
         serial = self._serial
         if lib.rsf_serial_is_cancelled(serial) or not lib.rsf_serial_latch_terminal(serial):
             return False
-        self._error = error
-        kind = lib.RSF_SERIAL_COMPLETE if error is None else lib.RSF_SERIAL_ERROR
+        self._terminal = terminal
+        kind = lib.RSF_SERIAL_COMPLETE if terminal is True else lib.RSF_SERIAL_ERROR
         lib.rsf_serial_publish_terminal(serial, kind)
         self._wake()
         if lib.rsf_serial_enter(serial):
@@ -227,8 +149,8 @@ class SignalSerializer:
     def _wake(self) -> None:
         """Let those that wait for room look again."""
         if lib.rsf_serial_take_waiting(self._serial):
-            with self._room:
-                self._room.notify_all()
+            with self._changed:
+                self._changed.notify_all()
 
     # -- delivery, by the holder of the drain ----------------------------------------------------
 
@@ -265,19 +187,19 @@ class SignalSerializer:
         while True:
             if self._finished or lib.rsf_serial_is_cancelled(self._serial):
                 self._drop_queued()
-                self._subscriber = self._error = None
+                self._subscriber = self._terminal = None
                 with self._subscribing:
                     late = None
-                    if self._greet:  # it came just when all this ended, and nobody knows of it
+                    if self._announce:  # it came just when all this ended, and nobody knows of it
                         late, self._subscription = self._subscription, None
-                    self._greet = False
+                    self._announce = False
                 if late is not None:
                     cancel_quietly(late)
                 return None
-            if self._greet:
-                self._greet = False
+            if self._announce:
+                self._announce = False
                 return (self._subscriber.on_subscribe, self)
-            found = lib.rsf_glue_next(self._serial, self._error_overtakes, self._take_at)
+            found = lib.rsf_glue_next(self._serial, not self._delay_error, self._take_at)
             if found == _NOTHING:
                 return None
             if found == _ELEMENT:
@@ -285,12 +207,12 @@ class SignalSerializer:
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    if not self._greet:  # else it is to be cancelled
+                    if not self._announce:  # else it is to be cancelled
                         self._subscription = None
                 self._drop_queued()  # there is something only if an error overtakes it
-                if self._error is None:
+                if self._terminal is True:
                     return (self._subscriber.on_complete,)
-                return (self._subscriber.on_error, self._error)
+                return (self._subscriber.on_error, self._terminal)
             # Cancelled since the look above: around again.
 
     def _release(self) -> Any:
@@ -298,8 +220,8 @@ class SignalSerializer:
         element = self._slots[at]
         self._slots[at] = None
         if lib.rsf_glue_release(self._serial):
-            with self._room:
-                self._room.notify_all()
+            with self._changed:
+                self._changed.notify_all()
         return element
 
     def _drop_queued(self) -> None:
@@ -317,6 +239,3 @@ class SignalSerializer:
                 return raised
             report_dropped(raised, "§2.13: a subscriber raised")
         return None
-
-
-_WITH_ELEMENT: Final = (_ELEMENT, lib.RSF_GLUE_OVER)

@@ -24,7 +24,7 @@ cimport cython
 from cpython.method cimport PyMethod_Check, PyMethod_GET_FUNCTION
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from rstreams_fast.core._cython._calls cimport *
@@ -59,6 +59,21 @@ from rstreams_fast.errors import (
     check_element,
     report_unraisable,
 )
+
+
+# A type's tp_iternext: NULL without an exception, or with StopIteration, means "no more now".
+ctypedef PyObject *(*next_function)(PyObject *) noexcept
+
+
+cdef struct Stage:
+    int kind
+    rsfpy_callee callee  # borrowed from the program
+    int64_t argument    # of batch: its size
+    int64_t count       # of take, skip: how many more; of take_while, skip_while: 0 once decided
+
+
+cdef class FusedRun
+cdef class Gate
 
 
 cdef extern from "Python.h":
@@ -208,6 +223,42 @@ cdef inline PyObject *_take(FusedRun self) except? NULL:
 @cython.final
 @cython.trashcan(True)
 cdef class FusedRun:
+    cdef object source
+    cdef next_function source_next
+    cdef tuple program
+    cdef Stage *stages
+    cdef Py_ssize_t stage_count
+    cdef Py_ssize_t c_stages  # so many, the first ones, never are in the generated drain
+    cdef list held
+    cdef object slot
+    cdef rsfpy_callee slot_callee  # borrowed from it
+    cdef SpscRing slot_ring
+    cdef DemandCounter demand
+    cdef rsf_demand *counter
+    cdef int64_t run_ratio
+    cdef bint has_ended
+    cdef bint reduces         # delivers nothing before its end
+    cdef bint uses_generated
+    cdef bint has_none
+    cdef bint exhausted
+    cdef bint clear_later
+    cdef uint32_t busy
+    cdef int place
+    cdef int64_t budget
+    cdef int64_t remaining
+    cdef int64_t undelivered
+    cdef int64_t pulled_before
+    cdef int64_t refunded
+    cdef int until_look
+    cdef int stride
+    cdef double last_look
+    cdef double last_rest
+    cdef Gate gate
+    cdef object generated     # the drain in Python, once it was needed
+    cdef tuple generated_arguments
+    cdef object stopped  # a StopIteration that a stage raised
+    cdef readonly object error
+    cdef object __weakref__
 
     def __cinit__(self, source, program, slot, demand):
         cdef Py_ssize_t index
@@ -765,6 +816,8 @@ cdef inline int _is_true(PyObject *answer) noexcept:
 @cython.nonecheck(True)  # who debugs may find one that no drain runs on
 cdef class Gate:
     """What a generated drain iterates over, and where it keeps its accounts."""
+
+    cdef FusedRun run  # only while the generated drain runs, so there is no cycle
 
     def __iter__(self):
         return self

@@ -22,7 +22,12 @@ from libc.stdlib cimport calloc, free
 
 from rstreams_fast.core._cython._csrc cimport *
 from rstreams_fast.core._cython._python cimport *
-from rstreams_fast.core._cython.ring cimport BoundedRing, refuse_closed, refuse_overlap
+from rstreams_fast.core._cython.ring cimport (
+    BoundedRing,
+    enter_consumer,
+    enter_producer,
+    refuse_closed,
+)
 
 from rstreams_fast._checks import check_count, check_timeout
 from rstreams_fast.core._cython.ring import await_data, await_room
@@ -182,8 +187,7 @@ cdef class RecordRing(BoundedRing):
 
     cdef int _enter_producer(self, str call) except -1:
         """Enter the side of a ring that is open, and has no view of what it would put in."""
-        if not rsfpy_enter_producer(&self.ring):
-            refuse_overlap(self, "producer")
+        enter_producer(self)
         if rsf_ring_is_closed(&self.ring):
             rsf_ring_leave_producer(&self.ring)
             refuse_closed(call)
@@ -220,8 +224,7 @@ cdef class RecordRing(BoundedRing):
     def reserve(self, n, /):
         cdef uint64_t index, count
         wanted = check_count("n", n)
-        if not rsfpy_enter_producer(&self.ring):
-            refuse_overlap(self, "producer")
+        enter_producer(self)
         if rsf_ring_is_closed(&self.ring):
             rsf_ring_leave_producer(&self.ring)
             refuse_closed("reserve")
@@ -298,8 +301,7 @@ cdef class RecordRing(BoundedRing):
 
     cdef int _enter_consumer(self, str call) except -1:
         """Enter the side of a ring that has no view of what would be taken out."""
-        if not rsfpy_enter_consumer(&self.ring):
-            refuse_overlap(self, "consumer")
+        enter_consumer(self)
         if self.peeked_views.exports != 0:
             rsf_ring_leave_consumer(&self.ring)
             raise view_alive(call, "peeked")
@@ -332,8 +334,7 @@ cdef class RecordRing(BoundedRing):
     def peek(self, n, /):
         cdef uint64_t index, count
         wanted = check_count("n", n)
-        if not rsfpy_enter_consumer(&self.ring):
-            refuse_overlap(self, "consumer")
+        enter_consumer(self)
         count = rsf_ring_peek(&self.ring, min(wanted, self.ring.capacity), &index)
         count = rsf_ring_contiguous(&self.ring, index, count)
         self.peeked = count

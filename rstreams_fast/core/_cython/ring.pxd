@@ -41,13 +41,25 @@ cdef class SpscRing(BoundedRing):
 cdef int refuse_overlap(BoundedRing ring, str side) except -1
 cdef int refuse_closed(str call) except -1
 cdef int refuse_none() except -1
+cdef bint sleep_on(PyThread_type_lock event, object deadline) except -1
+
+
+cdef inline int enter_producer(BoundedRing self) except -1:
+    if not rsfpy_enter_producer(&self.ring):
+        refuse_overlap(self, "producer")
+    return 0
+
+
+cdef inline int enter_consumer(BoundedRing self) except -1:
+    if not rsfpy_enter_consumer(&self.ring):
+        refuse_overlap(self, "consumer")
+    return 0
 
 
 cdef inline int ring_offer(SpscRing self, PyObject *element) except -1:
     # 1: put in; 0: full. Takes a reference of its own.
     cdef uint64_t index
-    if not rsfpy_enter_producer(&self.ring):
-        refuse_overlap(self, "producer")
+    enter_producer(self)
     if rsf_ring_is_closed(&self.ring):
         rsf_ring_leave_producer(&self.ring)
         refuse_closed("offer")
@@ -70,8 +82,7 @@ cdef inline PyObject *ring_poll(SpscRing self) except? NULL:
     # A new reference, or NULL without an exception when empty.
     cdef uint64_t index
     cdef PyObject *element
-    if not rsfpy_enter_consumer(&self.ring):
-        refuse_overlap(self, "consumer")
+    enter_consumer(self)
     if rsf_ring_peek(&self.ring, 1, &index) == 0:
         rsf_ring_leave_consumer(&self.ring)
         return NULL

@@ -85,6 +85,29 @@ cdef int refuse_none() except -1:
     return 0
 
 
+cdef bint sleep_on(PyThread_type_lock event, object deadline) except -1:
+    """Sleep until the lock can be had (``True``) or ``deadline`` (``False``)."""
+    cdef PyLockStatus status
+    cdef long long microseconds
+    cdef double left = LONGEST_SLEEP
+    cdef double sleep = FIRST_SLEEP
+    cdef bint expired = False
+    while True:
+        if deadline is not None:
+            left = deadline - monotonic()
+            expired = left <= 0
+        microseconds = 0 if expired else <long long> (min(left, sleep) * 1e6) + 1
+        with nogil:
+            status = PyThread_acquire_lock_timed(event, microseconds, 1)
+        if status == PY_LOCK_ACQUIRED:
+            return True
+        if expired and status != PY_LOCK_INTR:
+            return False
+        # A signal that came just before the sleep did not end it: see core._common.sleeps.
+        PyErr_CheckSignals()
+        sleep = min(sleep * SLEEP_GROWTH, LONGEST_SLEEP)
+
+
 cdef class BoundedRing:
 
     def __cinit__(self, *args, **kwargs):
@@ -128,8 +151,7 @@ cdef class BoundedRing:
     def arm(self, waker, /):
         check_waker(waker)
         check_same_process(self, self.creator)
-        if not rsfpy_enter_consumer(&self.ring):
-            refuse_overlap(self, "consumer")
+        enter_consumer(self)
         self.set_waker(waker, False)  # before the flag that it is there for
         armed = rsf_ring_prepare_wait_consumer(&self.ring)
         if not armed:  # before the side is left: the next call on it may arm, too
@@ -147,8 +169,7 @@ cdef class BoundedRing:
     def arm_producer(self, waker, /):
         check_waker(waker)
         check_same_process(self, self.creator)
-        if not rsfpy_enter_producer(&self.ring):
-            refuse_overlap(self, "producer")
+        enter_producer(self)
         self.set_producer_waker(waker, False)
         armed = rsf_ring_prepare_wait_producer(&self.ring)
         if not armed:
@@ -271,31 +292,13 @@ cdef class BoundedRing:
 
     cdef bint _park(self, bint consumer, object deadline) except -1:
         """Sleep until woken (``True``) or ``deadline`` (``False``); the waiting flag is up."""
-        cdef PyThread_type_lock event = self.consumer_event if consumer else self.producer_event
-        cdef PyLockStatus status
-        cdef long long microseconds
-        cdef double left = LONGEST_SLEEP
-        cdef double sleep = FIRST_SLEEP
-        cdef bint expired = False
+        cdef bint woken = False
         try:
-            while True:
-                if deadline is not None:
-                    left = deadline - monotonic()
-                    expired = left <= 0
-                microseconds = 0 if expired else <long long> (min(left, sleep) * 1e6) + 1
-                with nogil:
-                    status = PyThread_acquire_lock_timed(event, microseconds, 1)
-                if status == PY_LOCK_ACQUIRED:
-                    return True
-                if expired and status != PY_LOCK_INTR:
-                    self._call_off(consumer)
-                    return False
-                # A signal that came just before the sleep did not end it: see core._common.sleeps.
-                PyErr_CheckSignals()
-                sleep = min(sleep * SLEEP_GROWTH, LONGEST_SLEEP)
-        except BaseException:
-            self._call_off(consumer)
-            raise
+            woken = sleep_on(self.consumer_event if consumer else self.producer_event, deadline)
+        finally:
+            if not woken:
+                self._call_off(consumer)
+        return woken
 
     cdef void _call_off(self, bint consumer) noexcept:
         # Take the flag down; if the other side was faster, its wake is on the way: absorb it.
@@ -396,8 +399,7 @@ cdef class SpscRing(BoundedRing):
         cdef Py_ssize_t size = PyList_GET_SIZE(elements) if is_list else PyTuple_GET_SIZE(elements)
         cdef PyObject *element
         cdef uint64_t index, free, i
-        if not rsfpy_enter_producer(&self.ring):
-            refuse_overlap(self, "producer")
+        enter_producer(self)
         if rsf_ring_is_closed(&self.ring):
             rsf_ring_leave_producer(&self.ring)
             refuse_closed("offer")
@@ -421,8 +423,7 @@ cdef class SpscRing(BoundedRing):
     def put(self, element, timeout=None):
         check_element(element)
         timeout = check_timeout(timeout)
-        if not rsfpy_enter_producer(&self.ring):
-            refuse_overlap(self, "producer")
+        enter_producer(self)
         try:
             self.wait_for_room("put", timeout)
             self._put_one(element)
@@ -433,8 +434,7 @@ cdef class SpscRing(BoundedRing):
 
     async def aput(self, element):
         check_element(element)
-        if not rsfpy_enter_producer(&self.ring):
-            refuse_overlap(self, "producer")
+        enter_producer(self)
         try:
             await await_room(self, "aput")
             self._put_one(element)
@@ -470,8 +470,7 @@ cdef class SpscRing(BoundedRing):
             size = wanted
         # Before the side is entered, because allocating may run the collector, and so any code.
         cdef list taken = PyList_New(size)
-        if not rsfpy_enter_consumer(&self.ring):
-            refuse_overlap(self, "consumer")
+        enter_consumer(self)
         ready = rsf_ring_peek(&self.ring, size, &index)
         for i in range(ready):
             PyList_SET_ITEM_ptr(
@@ -487,8 +486,7 @@ cdef class SpscRing(BoundedRing):
 
     def get(self, timeout=None):
         timeout = check_timeout(timeout)
-        if not rsfpy_enter_consumer(&self.ring):
-            refuse_overlap(self, "consumer")
+        enter_consumer(self)
         try:
             self.wait_for_data(timeout)
             element = self._take_one()
@@ -499,8 +497,7 @@ cdef class SpscRing(BoundedRing):
         return element
 
     async def aget(self):
-        if not rsfpy_enter_consumer(&self.ring):
-            refuse_overlap(self, "consumer")
+        enter_consumer(self)
         try:
             await await_data(self)
             element = self._take_one()

@@ -9,20 +9,19 @@ before the slot is published, dropped after it was released, and visible to the 
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
 from cpython.ref cimport Py_DECREF
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from rstreams_fast.core._cython._calls cimport *
 from rstreams_fast.core._cython._csrc cimport *
 from rstreams_fast.core._cython._python cimport *
+from rstreams_fast.core._cython.ring cimport sleep_on
 
 from os import getpid
 from types import GenericAlias
 
 from rstreams_fast._checks import check_capacity
 from rstreams_fast.core._common import (
-    FIRST_SLEEP as _FIRST_SLEEP,
-    SLEEP_GROWTH as _SLEEP_GROWTH,
     Emission,
     cancel_quietly,
     check_same_process,
@@ -49,10 +48,6 @@ cdef object ANSWERS = {
     BUSY: Emission.BUSY,
 }
 
-cdef double FIRST_SLEEP = _FIRST_SLEEP
-cdef double SLEEP_GROWTH = _SLEEP_GROWTH
-cdef double LONGEST_SLEEP = 1000.0  # seconds asked of the system at once
-
 
 @cython.final
 @cython.internal
@@ -76,6 +71,23 @@ cdef class _Parked:
 
 @cython.trashcan(True)
 cdef class SignalSerializer:
+    cdef rsf_serial serial
+    cdef rsf_serial_cell *cells
+    cdef PyObject **slots  # owned references where not NULL
+    cdef object subscriber
+    cdef object deliver_next  # the subscriber's on_next, looked up once
+    cdef rsfpy_callee callee  # borrowed from it
+    cdef object subscription
+    cdef object error
+    cdef list parked
+    cdef uint32_t announce  # on_subscribe is the next signal to deliver
+    cdef bint finished
+    cdef bint waits
+    cdef bint delay_error
+    cdef bint fail_fast
+    cdef unsigned long owner  # the thread that delivers, where that matters
+    cdef long creator
+    cdef object __weakref__
 
     @classmethod
     def __class_getitem__(cls, element):
@@ -410,23 +422,12 @@ cdef class SignalSerializer:
     cdef int _park(self) except -1:
         # Sleep until there may be room; a fork leaves those who make it behind.
         cdef _Parked parked = _Parked.__new__(_Parked)
-        cdef PyLockStatus status
-        cdef double sleep = FIRST_SLEEP
-        cdef long long microseconds
         check_same_process(self, self.creator)
         with cython.critical_section(self):
             self.parked.append(parked)
         try:
             if rsf_serial_prepare_wait(&self.serial):
-                while True:
-                    microseconds = <long long> (sleep * 1e6)
-                    with nogil:
-                        status = PyThread_acquire_lock_timed(parked.lock, microseconds, 1)
-                    if status == PY_LOCK_ACQUIRED:
-                        return 0
-                    # A signal just before the sleep did not end it: see core._common.sleeps.
-                    PyErr_CheckSignals()
-                    sleep = min(sleep * SLEEP_GROWTH, LONGEST_SLEEP)
+                sleep_on(parked.lock, None)
         finally:
             with cython.critical_section(self):
                 if parked in self.parked:

@@ -18,7 +18,7 @@ from rstreams_fast.core._cython._calls cimport *
 from rstreams_fast.core._cython._csrc cimport *
 from rstreams_fast.core._cython._python cimport *
 from rstreams_fast.core._cython.demand cimport DemandCounter
-from rstreams_fast.core._cython.ring cimport SpscRing, refuse_closed, refuse_overlap, ring_poll
+from rstreams_fast.core._cython.ring cimport SpscRing, enter_producer, refuse_closed, ring_poll
 
 import asyncio
 import sys
@@ -94,9 +94,30 @@ cdef object new_task = EagerTask.__new__
 cdef object CancelledError = asyncio.CancelledError
 
 
+cdef class CallWindow
+
+
 @cython.final
 cdef class Call:
     """One call of a window's function; once it was suspended, the coroutine its task drives."""
+
+    cdef CallWindow window
+    cdef object item
+    cdef object key          # of the dictionary of calls in flight
+    cdef object coro
+    cdef PyObject *starting  # borrowed: the coroutine, during its first step
+    cdef object context
+    cdef object task
+    cdef object waits_for
+    cdef object error
+    cdef object result
+    cdef bint introduced
+    cdef bint suspended      # by the first step, and not driven on since
+    cdef bint running        # counted as a running call of the window
+    cdef bint finished
+    cdef bint leads          # it is in the window's dictionary of calls in flight
+    cdef uint64_t place
+    cdef list followers      # their places
 
     def introduce(self, task, /):
         """Make ``task``, in which the first step runs or ran, known to the loop."""
@@ -267,6 +288,30 @@ cdef inline int place_result(CallWindow self, uint64_t place, PyObject *result) 
 
 @cython.final
 cdef class CallWindow:
+    cdef object fn
+    cdef rsfpy_callee callee  # borrowed from it
+    cdef object loop
+    cdef object on_ready
+    cdef int64_t calls_allowed
+    cdef DemandCounter permit_counter
+    cdef rsf_ring ring
+    cdef PyObject **results  # owned; NULL where a result is still awaited
+    cdef bint ordered
+    cdef bint spread
+    cdef dict in_flight
+    cdef dict running_calls  # in the order of submission
+    cdef uint64_t places_held
+    cdef bint notified
+    cdef bint cancelled
+    cdef bint submitting
+    cdef Call spare          # a call, and in it a task, for the next first step
+    cdef bint entered        # the spare's task is asyncio's current one, its context is entered
+    cdef Py_ssize_t references  # to that task, when nobody keeps it
+    cdef readonly object failure
+    cdef readonly int64_t max_running
+    cdef readonly int64_t max_pending
+    cdef readonly int64_t started
+    cdef object __weakref__
 
     def __cinit__(
         self,
@@ -385,8 +430,7 @@ cdef class CallWindow:
         cdef PyObject **slot
         if wanted < 0:
             wanted = min(check_count("max", max), INT64_MAX)
-        if not rsfpy_enter_producer(&ring.ring):
-            refuse_overlap(ring, "producer")
+        enter_producer(ring)
         if rsf_ring_is_closed(&ring.ring):
             rsf_ring_leave_producer(&ring.ring)
             refuse_closed("take_into")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast._checks import check_capacity, check_count, check_timeout
+from rstreams_fast._checks import check_count, check_timeout
 from rstreams_fast.core._records import (
     ALIGNMENT,
     Records,
@@ -21,14 +22,14 @@ from rstreams_fast.core._spec.ring import BoundedRing, Putting, Taking
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["RecordRing"]
+__all__ = ["RecordRing", "Views"]
 
 
-class _Views:
+class Views:
     """The views of one side: whether one lives is known by what they all hold."""
 
-    def __init__(self, storage: np.ndarray[Any, Any]) -> None:
-        self._storage = storage
+    def __init__(self, export: Callable[[], Any]) -> None:
+        self._export = export  # returns a new owner of all the memory
         self._held: weakref.ref[Any] | None = None
 
     @property
@@ -38,7 +39,7 @@ class _Views:
     def memory(self) -> memoryview:
         held: Any = None if self._held is None else self._held()
         if held is None:
-            held = self._storage.view()
+            held = self._export()
             self._held = weakref.ref(held)
         return memoryview(held)
 
@@ -65,8 +66,7 @@ class RecordRing(BoundedRing):
     """
 
     def __init__(self, dtype: Any, capacity: int) -> None:
-        super().__init__()
-        self._capacity = check_capacity("capacity", capacity)
+        super().__init__(capacity)
         self._records = Records(dtype, self._capacity)
         self._slots = 1 << (self._capacity - 1).bit_length()
         self._itemsize = self._records.itemsize
@@ -77,14 +77,17 @@ class RecordRing(BoundedRing):
             raise MemoryError(f"no memory for a ring of {capacity} records") from None
         np = self._records.numpy
         whole = np.frombuffer(storage, np.uint8)
-        start = -whole.__array_interface__["data"][0] % ALIGNMENT
-        self._bytes = whole[start : start + size]
+        self._start = -whole.__array_interface__["data"][0] % ALIGNMENT
+        self._bytes = whole[self._start : self._start + size]
         self._head = 0  # free-running indices
         self._tail = 0
-        self._reserved = 0
+        self._view_with(whole.view)
+
+    def _view_with(self, export: Callable[[], Any]) -> None:
+        self._reserved = 0  # what reserve gave last, and nothing was put in since
         self._peeked = 0
-        self._reserved_views = _Views(self._bytes)
-        self._peeked_views = _Views(self._bytes)
+        self._reserved_views = Views(export)
+        self._peeked_views = Views(export)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -106,10 +109,10 @@ class RecordRing(BoundedRing):
         too. An array that is not contiguous is copied twice. ``RingClosed`` when closed.
         """
         plain = self._records.source(array)
-        inside = Putting(self)
-        with inside, inside, self._lock:
-            self._check_open("write")
-            return self._put(inside, plain, "write")
+        inside = self._putting(self, "write")
+        with inside, inside:
+            self._check_reserved_views("write")
+            return self._put(inside, plain)
 
     def put(self, array: np.ndarray[Any, Any], timeout: float | None = None) -> None:
         """Put in all records of ``array``, waiting for room as often as that takes.
@@ -129,28 +132,23 @@ class RecordRing(BoundedRing):
 
     def _put_part(self, array: np.ndarray[Any, Any], timeout: float | None) -> int:
         plain = self._records.source(array)
-        inside = Putting(self)
-        with inside, inside, self._lock:
-            self._check_open("put")
+        inside = self._putting(self, "put")
+        with inside, inside:
             self._check_reserved_views("put")
             if len(plain):
                 self._wait_for_room("put", timeout)
-            return self._put(inside, plain, "put")
+            return self._put(inside, plain)
 
     async def _aput_part(self, array: np.ndarray[Any, Any]) -> int:
         plain = self._records.source(array)
-        inside = Putting(self)
+        inside = self._putting(self, "aput")
         with inside, inside:
-            self._check_open("aput")
             self._check_reserved_views("aput")
             if len(plain):
                 await self._await_room("aput")
-            with self._lock:
-                self._check_open("aput")
-                return self._put(inside, plain, "aput")
+            return self._put(inside, plain)
 
-    def _put(self, inside: Putting, plain: np.ndarray[Any, Any], call: str) -> int:
-        self._check_reserved_views(call)
+    def _put(self, inside: Any, plain: np.ndarray[Any, Any]) -> int:
         # numpy refuses to resize an array that has a weak reference, asked not to look or not.
         guard = weakref.ref(plain)
         given = plain.reshape(-1).view(self._records.numpy.uint8)
@@ -170,9 +168,8 @@ class RecordRing(BoundedRing):
         is written is anything. ``RingClosed`` when closed.
         """
         wanted = check_count("n", n)
-        inside = Putting(self)
+        inside = Putting(self, "reserve")
         with inside, inside, self._lock:
-            self._check_open("reserve")
             at = self._tail % self._slots
             self._reserved = min(wanted, self._capacity - len(self), self._slots - at)
             return self._view(self._reserved_views, at, self._reserved)
@@ -184,19 +181,20 @@ class RecordRing(BoundedRing):
         ``RingClosed`` when closed.
         """
         count = check_count("n", n)
-        inside = Putting(self)
-        with inside, inside, self._lock:
-            self._check_open("commit")
+        inside = self._putting(self, "commit")
+        with inside, inside:
             self._check_reserved_views("commit")
             if count > self._reserved:
                 raise beyond_region("commit", count, "reserved", self._reserved)
             self._commit(inside, count)
 
-    def _commit(self, inside: Putting, count: int) -> None:
-        self._changed.notify_all()
-        self._reserved = 0
-        inside.done = count
-        self._tail += count
+    def _commit(self, inside: Any, count: int) -> None:
+        with self._lock:
+            self._check_open(inside._call)
+            self._changed.notify_all()
+            self._reserved = 0
+            inside.done = count
+            self._tail += count
 
     def _check_reserved_views(self, call: str) -> None:
         if self._reserved_views.alive:
@@ -207,9 +205,10 @@ class RecordRing(BoundedRing):
     def read(self, max: int | None = None) -> np.ndarray[Any, Any]:
         """Take up to ``max`` records out (``None``: all), oldest first, as a new array."""
         wanted = check_most(max)
-        inside = Taking(self)
-        with inside, inside, self._lock:
-            return self._take(inside, wanted, "read")
+        inside = self._taking(self)
+        with inside, inside:
+            self._check_peeked_views("read")
+            return self._take(inside, wanted)
 
     def read_into(self, array: np.ndarray[Any, Any], /) -> int:
         """Take out as many records as there are and ``array`` has room for; return how many.
@@ -217,9 +216,10 @@ class RecordRing(BoundedRing):
         ``array`` is as for ``write``, and contiguous and writable, or it is a ``ValueError``.
         """
         plain = self._records.target(array)
-        inside = Taking(self)
-        with inside, inside, self._lock:
-            return self._take_into(inside, plain, "read_into")
+        inside = self._taking(self)
+        with inside, inside:
+            self._check_peeked_views("read_into")
+            return self._take_into(inside, plain)
 
     def get(self, max: int | None = None, timeout: float | None = None) -> np.ndarray[Any, Any]:
         """``read`` up to ``max`` records, waiting until there is one.
@@ -229,11 +229,11 @@ class RecordRing(BoundedRing):
         """
         wanted = check_wanted(max)
         timeout = check_timeout(timeout)
-        inside = Taking(self)
-        with inside, inside, self._lock:
+        inside = self._taking(self)
+        with inside, inside:
             self._check_peeked_views("get")
             self._wait_for_data(timeout)
-            return self._take(inside, wanted, "get")
+            return self._take(inside, wanted)
 
     async def aget(self, max: int | None = None) -> np.ndarray[Any, Any]:
         """``read`` up to ``max`` records, awaiting that there is one. At the end it raises what
@@ -243,21 +243,19 @@ class RecordRing(BoundedRing):
         nothing has been taken out.
         """
         wanted = check_wanted(max)
-        inside = Taking(self)
+        inside = self._taking(self)
         with inside, inside:
             self._check_peeked_views("aget")
             await self._await_data()
-            with self._lock:
-                return self._take(inside, wanted, "aget")
+            return self._take(inside, wanted)
 
-    def _take(self, inside: Putting, wanted: int | None, call: str) -> np.ndarray[Any, Any]:
-        self._check_peeked_views(call)
+    def _take(self, inside: Any, wanted: int | None) -> np.ndarray[Any, Any]:
+        # Inside the consumer's side, where what there is cannot become less.
         taken = self._records.empty(len(self) if wanted is None else min(wanted, len(self)))
-        self._take_into(inside, taken, call)
+        self._take_into(inside, taken)
         return taken
 
-    def _take_into(self, inside: Putting, plain: np.ndarray[Any, Any], call: str) -> int:
-        self._check_peeked_views(call)
+    def _take_into(self, inside: Any, plain: np.ndarray[Any, Any]) -> int:
         guard = weakref.ref(plain)
         taken = plain.reshape(-1).view(self._records.numpy.uint8)
         count = min(len(taken) // self._itemsize, len(self))
@@ -287,29 +285,30 @@ class RecordRing(BoundedRing):
         ``BufferError`` while a view of them lives; ``ValueError`` if they are fewer.
         """
         count = check_count("n", n)
-        inside = Taking(self)
-        with inside, inside, self._lock:
+        inside = self._taking(self)
+        with inside, inside:
             self._check_peeked_views("release")
             if count > self._peeked:
                 raise beyond_region("release", count, "peeked", self._peeked)
             self._release(inside, count)
 
-    def _release(self, inside: Putting, count: int) -> None:
-        self._changed.notify_all()
-        self._peeked = 0
-        inside.done = count
-        self._head += count
+    def _release(self, inside: Any, count: int) -> None:
+        with self._lock:
+            self._changed.notify_all()
+            self._peeked = 0
+            inside.done = count
+            self._head += count
 
     def _check_peeked_views(self, call: str) -> None:
         if self._peeked_views.alive:
             raise view_alive(call, "peeked")
 
     def _view(
-        self, views: _Views, at: int, count: int, readonly: bool = False
+        self, views: Views, at: int, count: int, readonly: bool = False
     ) -> np.ndarray[Any, Any]:
         if count == 0:
             return self._records.nothing(readonly)
-        begin = at * self._itemsize
+        begin = self._start + at * self._itemsize
         memory = views.memory()[begin : begin + count * self._itemsize]
         return self._records.view(memory.toreadonly() if readonly else memory)
 

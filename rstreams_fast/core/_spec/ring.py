@@ -35,23 +35,27 @@ else:
 class Putting:
     """One call in the producer's side of a ring, for a ``with inside, inside``.
 
-    ``done`` is to say how many were put in; so that who waits for them is woken, on the way out.
-    An interrupt may come before the first step of an ``__exit__``. The side is left by the inner
-    one, and by the outer one what the inner one did not come to.
+    ``call`` is its name, if it may not come to a closed ring. ``done`` is to say how many were put
+    in; so that who waits for them is woken, on the way out. An interrupt may come before the first
+    step of an ``__exit__``. The side is left by the inner one, and by the outer one what the inner
+    one did not come to.
     """
 
-    __slots__ = ("_leaving", "_left", "_ring", "_surrounded", "done")
+    __slots__ = ("_call", "_leaving", "_left", "_ring", "_surrounded", "done")
 
     side = "producer"
 
-    def __init__(self, ring: BoundedRing) -> None:
+    def __init__(self, ring: BoundedRing, call: str | None = None) -> None:
         self._ring = ring
+        self._call = call
         self._surrounded = self._leaving = self._left = False
         self.done = 0
 
     def __enter__(self) -> None:
         if self._surrounded and self._ring._inside.setdefault(self.side, self) is not self:
             refuse_overlap(self._ring, self.side)
+        if self._surrounded and self._call is not None:
+            self._ring._check_open(self._call)
         self._surrounded = True
 
     def __exit__(self, *raised: object) -> None:
@@ -83,9 +87,11 @@ class Taking(Putting):
 class BoundedRing:
     """What rings have in common: two sides, one call on each at a time; closing; waiting."""
 
-    _capacity: int
+    _putting: type[Any] = Putting
+    _taking: type[Any] = Taking
 
-    def __init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
+        self._capacity = check_capacity("capacity", capacity)
         # Reentrant, for the collector may run anything anywhere, and so disarm. To be entered as
         # it is: an interrupt may come within the condition's own __enter__.
         self._lock = threading.RLock()
@@ -115,7 +121,7 @@ class BoundedRing:
     # -- sides -----------------------------------------------------------------------------------
 
     def _check_open(self, call: str) -> None:
-        if self._closed:
+        if self.closed:
             raise RingClosed(f"{call} on a closed ring")
 
     # -- waiting ---------------------------------------------------------------------------------
@@ -169,25 +175,27 @@ class BoundedRing:
         return len(self) < self._capacity or self._closed
 
     def _wait_for_data(self, timeout: float | None) -> None:
-        """Wait, inside the consumer's side and with the lock, for an element; raise at the end."""
-        self._waker = None
-        if not self._wait_for(self._has_data, timeout):
-            raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
-        self._check_data()
+        """Wait, inside the consumer's side, for an element; raise at the end."""
+        with self._lock:
+            self._waker = None
+            if not self._wait_for(self._has_data, timeout):
+                raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
+            self._check_data()
 
     def _wait_for_room(self, call: str, timeout: float | None) -> None:
-        """Wait, inside the producer's side and with the lock, for room."""
-        self._producer_waker = None
-        if not self._wait_for(self._has_room, timeout):
-            raise TimeoutError(f"the ring stayed full for {timeout} seconds")
-        self._check_open(call)
+        """Wait, inside the producer's side, for room."""
+        with self._lock:
+            self._producer_waker = None
+            if not self._wait_for(self._has_room, timeout):
+                raise TimeoutError(f"the ring stayed full for {timeout} seconds")
+            self._check_open(call)
 
     def _check_data(self) -> None:
         if len(self) == 0:
             raise end_error(self._error)
 
     async def _await_data(self) -> None:
-        """The same as ``_wait_for_data``, without the lock, in a coroutine."""
+        """The same as ``_wait_for_data``, in a coroutine."""
         # asyncio is there already where somebody awaits.
         from rstreams_fast.core._awaiting import new_bell
 
@@ -249,17 +257,24 @@ class BoundedRing:
         if error is not None and not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed, self._error = True, error
-            self._changed.notify_all()
+            self._error = error
+            self._close()
+        self._wake_both()
+
+    def _close(self) -> None:
+        self._closed = True
+        self._changed.notify_all()
+
+    def _wake_both(self) -> None:
         try:
             self._wake_consumer()
         finally:
             self._wake_producer()
 
     def __repr__(self) -> str:
-        state = " closed" if self._closed else ""
+        state = " closed" if self.closed else ""
         return f"<{type(self).__name__} {len(self)}/{self._capacity}{state}>"
 
     def __reduce__(self) -> NoReturn:
@@ -276,8 +291,7 @@ class SpscRing(BoundedRing, Generic[T]):
     """
 
     def __init__(self, capacity: int) -> None:
-        super().__init__()
-        self._capacity = check_capacity("capacity", capacity)
+        super().__init__(capacity)
         self._items: deque[T] = deque()
 
     def __len__(self) -> int:
@@ -315,9 +329,8 @@ class SpscRing(BoundedRing, Generic[T]):
         """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
         check_element(element)
         timeout = check_timeout(timeout)
-        inside = Putting(self)
-        with inside, inside, self._lock:
-            self._check_open("put")
+        inside = self._putting(self, "put")
+        with inside, inside:
             self._wait_for_room("put", timeout)
             self._put_one(inside, element)
 
@@ -328,17 +341,17 @@ class SpscRing(BoundedRing, Generic[T]):
         element has not been put in.
         """
         check_element(element)
-        inside = Putting(self)
+        inside = self._putting(self, "aput")
         with inside, inside:
             await self._await_room("aput")
-            with self._lock:
-                self._check_open("aput")
-                self._put_one(inside, element)
+            self._put_one(inside, element)
 
-    def _put_one(self, inside: Putting, element: T) -> None:
-        self._changed.notify_all()
-        inside.done = 1
-        self._items.append(element)
+    def _put_one(self, inside: Any, element: T) -> None:
+        with self._lock:
+            self._check_open(inside._call)
+            self._changed.notify_all()
+            inside.done = 1
+            self._items.append(element)
 
     def poll(self) -> T | None:
         """Take the oldest element out; ``None`` when empty, closed or not."""
@@ -363,8 +376,8 @@ class SpscRing(BoundedRing, Generic[T]):
         ``close``, else ``RingClosed``.
         """
         timeout = check_timeout(timeout)
-        inside = Taking(self)
-        with inside, inside, self._lock:
+        inside = self._taking(self)
+        with inside, inside:
             self._wait_for_data(timeout)
             return self._take_one(inside)
 
@@ -374,13 +387,13 @@ class SpscRing(BoundedRing, Generic[T]):
         The other side may be in another thread or loop. When the awaiting task is cancelled,
         nothing has been taken out.
         """
-        inside = Taking(self)
+        inside = self._taking(self)
         with inside, inside:
             await self._await_data()
-            with self._lock:
-                return self._take_one(inside)
+            return self._take_one(inside)
 
-    def _take_one(self, inside: Putting) -> T:
-        self._changed.notify_all()
-        inside.done = 1
-        return self._items.popleft()
+    def _take_one(self, inside: Any) -> T:
+        with self._lock:
+            self._changed.notify_all()
+            inside.done = 1
+            return self._items.popleft()
