@@ -116,7 +116,9 @@ def add(a: int, b: int) -> int:
         ((("batch", 7), ("take", 1)), [[0, 1, 2, 3, 4, 5, 6]]),
     ],
 )
-def test_stages(core: Any, wrap: Wrap, program: Any, expected: list[Any]) -> None:
+def test_stages_give_what_they_say(
+    core: Any, wrap: Wrap, program: Any, expected: list[Any]
+) -> None:
     wrapped = tuple(tuple(wrap(x) if callable(x) else x for x in op) for op in program)
     assert run_all(core, range(20), wrapped) == expected
 
@@ -248,8 +250,6 @@ def test_a_source_is_an_iterable(core: Any) -> None:
 
 
 # -- demand ---------------------------------------------------------------------------------------
-
-
 def test_spec101_no_more_than_the_demand_is_delivered(core: Any, wrap: Wrap) -> None:
     collector = Collector()
     demand = core.DemandCounter()
@@ -375,8 +375,6 @@ def test_termination_counts_as_cancelled(core: Any) -> None:
 
 
 # -- ends -----------------------------------------------------------------------------------------
-
-
 def test_a_stage_that_needs_no_more_ends_it(core: Any, wrap: Wrap) -> None:
     for program, pulled in [
         ((("take", 12),), 12),
@@ -450,8 +448,6 @@ def test_an_empty_iterator_may_have_more_later(core: Any) -> None:
 
 
 # -- failures -------------------------------------------------------------------------------------
-
-
 def failing_at(k: int, error: BaseException) -> Callable[[int], int]:
     def function(x: int) -> int:
         if x == k:
@@ -584,9 +580,7 @@ def test_errors_show_the_users_frame(core: Any, wrap: Wrap) -> None:
 
 
 # -- push -----------------------------------------------------------------------------------------
-
-
-def test_push(core: Any, wrap: Wrap) -> None:
+def test_a_pushed_element_is_passed_on_dropped_or_too_many(core: Any, wrap: Wrap) -> None:
     collector = Collector()
     demand = core.DemandCounter(2)
     run = core.FusedRun(None, (("filter", wrap(odd)),), collector.on_next, demand)
@@ -639,7 +633,7 @@ def test_push_ends_fails_and_is_cancelled(core: Any, wrap: Wrap) -> None:
     assert run.pulled == 1
 
 
-def test_push_and_finish(core: Any) -> None:
+def test_finish_hands_over_what_pushed_elements_left(core: Any) -> None:
     collector = Collector()
     run = core.FusedRun(
         None, (("map", double), ("batch", 2)), collector.on_next, core.DemandCounter(5)
@@ -651,8 +645,6 @@ def test_push_and_finish(core: Any) -> None:
 
 
 # -- rings ----------------------------------------------------------------------------------------
-
-
 def test_from_ring_to_ring(core: Any, wrap: Wrap) -> None:
     source, slot = core.SpscRing(64), core.SpscRing(64)
     demand = core.DemandCounter(20)
@@ -690,8 +682,6 @@ def test_what_a_callable_slot_returns_means_nothing(core: Any, wrap: Wrap) -> No
 
 
 # -- ownership ------------------------------------------------------------------------------------
-
-
 def test_overlapping_and_nested_calls_are_refused(core: Any, wrap: Wrap) -> None:
     refused: list[OverlappingCallsError] = []
 
@@ -814,8 +804,6 @@ def test_execution_says_how(core: Any) -> None:
 
 
 # -- fairness -------------------------------------------------------------------------------------
-
-
 @pytest.mark.skipif(not HAS_GIL, reason="there is no GIL to be held")
 def test_c_callables_let_other_threads_run(core: Any) -> None:
     """A pipeline without a Python instruction must not hold the GIL for its whole run."""

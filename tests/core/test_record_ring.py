@@ -46,8 +46,6 @@ def raw(array: np.ndarray) -> bytes:
 
 
 # -- construction ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("capacity", [1, 5, 8])
 def test_what_goes_in_comes_out(core: Any, dtype: Any, capacity: int) -> None:
@@ -140,8 +138,6 @@ def test_the_memory_is_aligned(core: Any) -> None:
 
 
 # -- copies ---------------------------------------------------------------------------------------
-
-
 def test_write_takes_what_fits(core: Any) -> None:
     ring = core.RecordRing("i8", 5)
     assert ring.write(np.arange(8)) == 5
@@ -282,8 +278,6 @@ def test_numbers_are_checked(core: Any, call: str, argument: Any, raises: type[E
 
 
 # -- views ----------------------------------------------------------------------------------------
-
-
 def test_reserve_and_commit_write_in_place(core: Any) -> None:
     ring = core.RecordRing("i8", 6)
     view = ring.reserve(4)
@@ -515,8 +509,6 @@ def test_other_peoples_memory_holds_while_it_is_copied(core: Any) -> None:
 
 
 # -- closing and waiting --------------------------------------------------------------------------
-
-
 def test_a_closed_ring_lets_nothing_in_and_everything_out(core: Any) -> None:
     ring = core.RecordRing("i8", 4)
     ring.write(np.arange(3))
@@ -788,8 +780,6 @@ def test_large_copies_let_other_threads_run(core: Any) -> None:
 
 
 # -- the rest -------------------------------------------------------------------------------------
-
-
 def test_repr_and_no_copy(core: Any) -> None:
     ring = core.RecordRing("f4", 3)
     ring.write(np.ones(1, "f4"))
@@ -801,7 +791,7 @@ def test_repr_and_no_copy(core: Any) -> None:
             duplicate(ring)
 
 
-def test_arming(core: Any) -> None:
+def test_an_armed_side_is_woken_once(core: Any) -> None:
     ring = core.RecordRing("f4", 2)
     woken: list[str] = []
     assert ring.arm(lambda: woken.append(f"data {len(ring)}"))

@@ -784,8 +784,6 @@ TABLE: dict[str, Callable[[Kit], Cases]] = {
 
 
 # -- counting --------------------------------------------------------------------------------------
-
-
 class _Mallinfo(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_size_t)

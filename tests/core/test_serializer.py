@@ -96,8 +96,6 @@ def free(subscriber: Blocker, thread: Any) -> None:
 
 
 # -- arguments ------------------------------------------------------------------------------------
-
-
 def test_spec109_a_subscriber_is_needed(core: Any) -> None:
     with pytest.raises(NoneSignalError, match=r"§1.9"):
         core.SignalSerializer(None)
@@ -153,8 +151,6 @@ def test_capacity_and_no_copy(core: Any) -> None:
 
 
 # -- order ----------------------------------------------------------------------------------------
-
-
 def test_one_thread_sees_its_signals_delivered_at_once_and_in_order(core: Any) -> None:
     subscriber = Recorder()
     serializer = core.SignalSerializer(subscriber)
@@ -294,8 +290,6 @@ def test_an_error_after_the_end_is_reported(core: Any, dropped: Any) -> None:
 
 
 # -- subscription ---------------------------------------------------------------------------------
-
-
 def test_it_is_its_own_subscription(core: Any) -> None:
     subscriber = Recorder()
     serializer = core.SignalSerializer(subscriber)
@@ -413,8 +407,6 @@ def test_cancel_from_another_thread_races_with_elements(core: Any) -> None:
 
 
 # -- a full mailbox -------------------------------------------------------------------------------
-
-
 def test_overflow_ends_the_stream(core: Any, dropped: Any) -> None:
     subscriber, serializer, thread = blocked(core, capacity=2)
     upstream = Upstream()
@@ -545,8 +537,6 @@ def test_fail_fast_queues_nothing(core: Any) -> None:
 
 
 # -- subscribers that raise -----------------------------------------------------------------------
-
-
 def test_spec213_what_on_next_raises_cancels_and_is_reported(core: Any, dropped: Any) -> None:
     problem = Problem()
 
@@ -699,8 +689,6 @@ def test_a_circle_of_serializers_is_a_recursion_error(core: Any) -> None:
 
 
 # -- who comes back for a lock that its own thread holds: a signal handler, a finalizer ------------
-
-
 @pytest.mark.parametrize("core", [name for name in BACKENDS if name == "cffi"], indirect=True)
 @pytest.mark.parametrize("end", ["on_complete", "cancel"])
 def test_a_subscription_that_comes_just_when_it_ends_is_cancelled(

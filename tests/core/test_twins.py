@@ -68,7 +68,9 @@ demand_operations = st.lists(
 @twin
 @thorough
 @given(initial=ints, operations=demand_operations)
-def test_demand(backend: str, initial: Any, operations: list[Any]) -> None:
+def test_a_demand_counter_does_what_the_specification_does(
+    backend: str, initial: Any, operations: list[Any]
+) -> None:
     def history(core: Any) -> list[Any]:
         demand = answer(lambda: core.DemandCounter(initial))
         if isinstance(demand, tuple):
@@ -111,7 +113,9 @@ ring_operations = st.lists(
 @twin
 @thorough
 @given(capacity=st.integers(1, 9), operations=ring_operations)
-def test_ring(backend: str, capacity: int, operations: list[Any]) -> None:
+def test_a_ring_does_what_the_specification_does(
+    backend: str, capacity: int, operations: list[Any]
+) -> None:
     def history(core: Any) -> list[Any]:
         ring = core.SpscRing(capacity)
         log: list[Any] = []
@@ -153,7 +157,9 @@ record_operations = st.lists(
 @twin
 @settings(parent=thorough, max_examples=400)
 @given(capacity=st.integers(1, 9), operations=record_operations)
-def test_record_ring(backend: str, capacity: int, operations: list[Any]) -> None:
+def test_a_record_ring_does_what_the_specification_does(
+    backend: str, capacity: int, operations: list[Any]
+) -> None:
     def history(core: Any) -> list[Any]:
         ring = core.RecordRing("i2", capacity)
         log: list[Any] = []
@@ -221,7 +227,7 @@ serializer_operations = st.lists(
         st.sampled_from([*range(0, 99, 7), "subscribed", "complete", "error"]), max_size=3
     ),
 )
-def test_serializer(
+def test_a_serializer_does_what_the_specification_does(
     backend: str,
     *,
     capacity: int,
@@ -287,8 +293,6 @@ def test_serializer(
 
 
 # -- fused runs -----------------------------------------------------------------------------------
-
-
 def size(x: Any) -> int:
     return x if isinstance(x, int) else sum(map(size, x)) + len(x)
 
@@ -388,7 +392,7 @@ run_operations = st.lists(
     slot_raises_at=st.one_of(st.none(), st.none(), st.integers(1, 40)),
     operations=run_operations,
 )
-def test_fused_run(
+def test_a_fused_run_does_what_the_specification_does(
     backend: str,
     *,
     stages: list[Any],
@@ -445,8 +449,6 @@ def test_fused_run(
 
 
 # -- windows --------------------------------------------------------------------------------------
-
-
 @twin
 @settings(parent=thorough, max_examples=100)
 @given(
@@ -462,7 +464,7 @@ def test_fused_run(
     dedupe=st.booleans(),
     burst=st.integers(1, 4),
 )
-def test_window(
+def test_a_window_does_what_the_specification_does(
     backend: str,
     *,
     items: list[Any],

@@ -131,8 +131,6 @@ async def mixed(item: Any) -> Any:
 
 
 # -- results --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("fn", [echo, later, mixed])
 async def test_results_keep_the_order_of_submission(core: Any, fn: Any) -> None:
     harness = Harness(core, fn)
@@ -168,7 +166,7 @@ async def test_ordered_results_wait_for_the_first(core: Any) -> None:
     assert harness.figures == (0, 0, 0, 4)
 
 
-async def test_unordered_results_do_not(core: Any) -> None:
+async def test_unordered_results_wait_for_none(core: Any) -> None:
     gates = Gates()
     harness = Harness(core, gates, ordered=False)
     await harness.submit(1, 2, 3)
@@ -223,7 +221,7 @@ async def test_what_can_be_awaited_can_be_returned(core: Any) -> None:
     ]
 
 
-async def test_what_cannot_is_a_type_error_that_names_the_function(core: Any) -> None:
+async def test_what_cannot_be_awaited_is_a_type_error_that_names_the_function(core: Any) -> None:
     def not_async(item: Any) -> Any:
         return item
 
@@ -236,8 +234,6 @@ async def test_what_cannot_is_a_type_error_that_names_the_function(core: Any) ->
 
 
 # -- bounds ---------------------------------------------------------------------------------------
-
-
 async def test_concurrency_and_capacity_are_bounds(core: Any) -> None:
     gates = Gates()
     harness = Harness(core, gates, concurrency=2, capacity=3)
@@ -271,8 +267,6 @@ async def test_start_says_where_to_begin(core: Any) -> None:
 
 
 # -- from ring to ring ----------------------------------------------------------------------------
-
-
 def filled(core: Any, capacity: int, *elements: Any) -> Any:
     ring = core.SpscRing(capacity)
     assert ring.offer_many(list(elements)) == len(elements)
@@ -481,8 +475,6 @@ async def test_it_is_for_callbacks_of_its_loop(core: Any) -> None:
 
 
 # -- dedupe ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_equal_items_in_flight_share_a_call(core: Any, ordered: bool) -> None:
     gates = Gates()
@@ -559,7 +551,7 @@ async def test_a_hash_that_submits_is_refused(core: Any) -> None:
     assert len(harness.window.take(9)) == 2
 
 
-async def test_a_shared_failure(core: Any) -> None:
+async def test_a_call_that_several_share_fails_once(core: Any) -> None:
     gates = Gates()
     harness = Harness(core, gates, dedupe=True)
     await harness.submit("a", "a")
@@ -570,8 +562,6 @@ async def test_a_shared_failure(core: Any) -> None:
 
 
 # -- failures -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("steps", [0, 1, 2])
 @pytest.mark.parametrize("error", [Problem("x"), StopIteration("x"), ValueError("x")])
 async def test_the_first_failure_is_kept_and_nothing_more_is_started(
@@ -660,8 +650,6 @@ async def test_keyboard_interrupt_leaves_through_submit_many(
 
 
 # -- cancellation ---------------------------------------------------------------------------------
-
-
 async def test_cancel_drops_results_and_cancels_what_runs(core: Any) -> None:
     ended = []
 
@@ -773,8 +761,6 @@ async def test_a_result_that_arrives_after_cancel_is_dropped(core: Any) -> None:
 
 
 # -- tasks and contexts ---------------------------------------------------------------------------
-
-
 async def test_the_current_task_is_the_same_before_and_after_a_suspension(core: Any) -> None:
     outer = asyncio.current_task()
 

@@ -46,8 +46,6 @@ def attach() -> None:
 
 
 # -- what crosses ----------------------------------------------------------------------------------
-
-
 def to_java_error(error: BaseException) -> Any:
     """The Java exception for a Python one (§1.9, §2.13: None is null; §3.9: ValueError)."""
     if isinstance(error, jpype.JException):
@@ -98,8 +96,6 @@ def _returning(call: Call, function: Callable[..., Any], *arguments: Any) -> Non
 
 
 # -- Python's, for Java ----------------------------------------------------------------------------
-
-
 @JImplements(_RS + "Publisher")
 class PythonPublisher:
     """A Python publisher, as Java sees it."""
@@ -191,8 +187,6 @@ class PythonPuppet:
 
 
 # -- Java's, for Python ----------------------------------------------------------------------------
-
-
 def _here(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 

@@ -29,7 +29,6 @@ class Recorder:
         self._request = request
         self._on_next = on_next
         self._on_subscribe = on_subscribe
-        self._inside = threading.Lock()
         self._owner: int | None = None
         self._changed = threading.Condition()
 
@@ -58,12 +57,13 @@ class Recorder:
             subscription.request(self._request)
 
     def on_next(self, element: Any, /) -> None:
-        self._signal("on_next", element)
         outermost = self._owner is None
-        self._owner = threading.get_ident()
+        if outermost:
+            self._owner = threading.get_ident()
         self.depth += 1
         self.max_depth = max(self.max_depth, self.depth)
         try:
+            self._signal("on_next", element)
             if self._on_next is not None:
                 self._on_next(self, element)
         finally:
@@ -112,6 +112,27 @@ class Recorder:
 
     def check(self) -> None:
         assert self.violations == []
+
+
+class Plain:
+    """A subscriber that keeps nothing but its subscription, and its error."""
+
+    def __init__(self, on_next: Callable[[Any], object] = lambda _x: None) -> None:
+        self.subscription: Any = None
+        self.error: BaseException | None = None
+        self._on_next = on_next
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        self.subscription = subscription
+
+    def on_next(self, element: Any, /) -> None:
+        self._on_next(element)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.error = error
+
+    def on_complete(self) -> None:
+        pass
 
 
 class Forgetful(Recorder):

@@ -115,8 +115,6 @@ def test_without_a_gil_nobody_sleeps(clocks: Clocks, monkeypatch: pytest.MonkeyP
 
 
 # -- every way in which a stream keeps a loop ------------------------------------------------------
-
-
 class Endless:
     """A stream without an end, until it is told."""
 

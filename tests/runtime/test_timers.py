@@ -46,8 +46,6 @@ def fail(*_: object) -> None:
 
 
 # -- moved by hand ---------------------------------------------------------------------------------
-
-
 def test_works_are_done_in_order_of_time_each_at_its_own() -> None:
     timer = ManualTimer()
     seen: list[tuple[str, float]] = []
@@ -184,8 +182,6 @@ def test_any_row_of_alarms_is_run_as_a_sorted_list_says(moves: list[tuple[str, i
 
 
 # -- what is kept ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", [ManualTimer, ThreadTimer])
 @pytest.mark.usefixtures("no_leaked_threads")
 def test_a_cancelled_alarm_keeps_nothing_alive(make: type[Any]) -> None:
@@ -238,8 +234,6 @@ def test_cancelled_alarms_do_not_pile_up() -> None:
 
 
 # -- the thread ------------------------------------------------------------------------------------
-
-
 def _thread_of(timer: ThreadTimer) -> threading.Thread | None:
     return timer._of_process._thread
 
@@ -475,8 +469,6 @@ def test_there_is_one_timer_for_all() -> None:
 
 
 # -- the process -----------------------------------------------------------------------------------
-
-
 def _python(script: str) -> str:
     return run_python("-c", textwrap.dedent(script)).stdout
 
@@ -526,8 +518,6 @@ def test_importing_starts_no_thread() -> None:
 
 
 # -- arguments -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", [ManualTimer, ThreadTimer])
 def test_seconds_are_checked(make: type[Any]) -> None:
     timer = make()

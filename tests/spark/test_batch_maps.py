@@ -64,8 +64,6 @@ async def as_list(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 
 # -- map_batches -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("fn", [same, same_async, in_pieces, as_table, as_list])
 def test_outputs_come_in_the_order_of_the_inputs(fn: Any) -> None:
     outputs = rs.map_batches(fn, SCHEMA).as_map_fn()(batches(1000, 10))
@@ -307,8 +305,6 @@ def test_bad_words_are_named() -> None:
 
 
 # -- stage -----------------------------------------------------------------------------------------
-
-
 def test_any_stream_of_batches() -> None:
     def build(stream: Any) -> Any:
         return stream.map(lambda b: b.slice(1)).publish_on().filter(lambda b: b.num_rows > 5)

@@ -95,7 +95,7 @@ def values_of(number: float) -> list[Any]:
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_nor_does_it_inside_of_another_value(place: int) -> None:
+def test_nor_does_a_number_inside_of_another_value_become_infinity(place: int) -> None:
     kind, doubles = nested(pa.float32())[place], nested(pa.float64())[place]
     good, bad = values_of(-float("inf"))[place], values_of(1e300)[place]
     columns = Columns(["x"], [kind])

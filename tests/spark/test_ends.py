@@ -6,14 +6,13 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.helpers import DEADLINE, run_python, start_thread
+from tests.helpers import DEADLINE, run_python, start_thread, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,13 +34,6 @@ def threads_of_workers(spark: SparkSession) -> dict[int, list[str]]:
 
     rows = spark.range(0, 24, 1, 24).mapInArrow(look, "pid long, names string").collect()
     return {row.pid: row.names.split(",") for row in rows}
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come within {DEADLINE} s"
-        threading.Event().wait(0.02)
 
 
 def assert_nothing_left(spark: SparkSession) -> set[int]:

@@ -136,8 +136,7 @@ def test_an_unfinished_stage_shows_while_it_runs(spark: SparkSession, tmp_path: 
     """The metrics of a stalled service are there before it answers."""
     import threading
 
-    from tests.helpers import start_thread
-    from tests.spark.test_ends import wait_until
+    from tests.helpers import start_thread, wait_until
 
     with rs.Metrics() as metrics:
         go_on = str(tmp_path / "go-on")

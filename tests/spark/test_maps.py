@@ -52,8 +52,6 @@ def doubled_or_null(keys: list[int | None]) -> list[int | None]:
 
 
 # -- values, order, nulls --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [1, 7, 1000, 3000])
 @pytest.mark.parametrize("nulls", [False, True])
 def test_values_come_in_order_beside_their_keys(size: int, nulls: bool) -> None:
@@ -333,8 +331,6 @@ def test_a_wrong_value_after_null_keys_names_its_own_key() -> None:
 
 
 # -- failures --------------------------------------------------------------------------------------
-
-
 class Boom(Exception):
     pass
 
@@ -601,8 +597,6 @@ def test_a_cancellation_from_within_is_no_timeout() -> None:
 
 
 # -- dedupe ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ordered", [True, False])
 def test_equal_keys_in_flight_share_one_call(ordered: bool) -> None:
     calls = Counter[int]()
@@ -644,8 +638,6 @@ def test_keys_without_a_hash_are_not_shared(ordered: bool) -> None:
 
 
 # -- using -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sync_fn", [False, True])
 @pytest.mark.parametrize("sync_manager", [False, True])
 def test_using_is_opened_once_and_closed_on_the_loop(sync_fn: bool, sync_manager: bool) -> None:
@@ -750,8 +742,6 @@ def test_using_must_give_a_context_manager() -> None:
 
 
 # -- bounds ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ordered", [True, False])
 def test_never_more_calls_than_concurrency_nor_more_rows_than_the_window(ordered: bool) -> None:
     running = most = 0
@@ -847,8 +837,6 @@ def test_large_results_count_against_the_budget() -> None:
 
 
 # -- ends ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ordered", [True, False])
 def test_close_ends_everything_within_two_seconds(ordered: bool) -> None:
     waiting = cancelled = 0
@@ -1014,8 +1002,6 @@ def test_the_callers_context_is_seen_by_the_function() -> None:
 
 
 # -- the words -------------------------------------------------------------------------------------
-
-
 def sync(k: int) -> int:
     return k
 

@@ -104,8 +104,6 @@ class Repeatable:
 
 
 # -- elements --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("source", [generate, Repeatable(), Repeatable, Source])
 def test_functions_and_iterables_serve_any_number_of_subscribers(
     source: Any, no_leaked_threads: None
@@ -210,8 +208,6 @@ def test_nothing_starts_before_the_first_request(no_leaked_threads: None) -> Non
 
 
 # -- loops -----------------------------------------------------------------------------------------
-
-
 def test_the_running_loop_is_used_else_a_private_one() -> None:
     source = Source(3)
 
@@ -299,8 +295,6 @@ def test_one_context_per_subscribe() -> None:
 
 
 # -- closing ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("how", ["complete", "error", "cancel", "cancel in on_next", "never asked"])
 def test_aclose_is_awaited_exactly_once_and_never_inside_an_anext(
     how: str, no_leaked_threads: None
@@ -438,8 +432,6 @@ def test_aclose_that_raises_after_cancel_is_made_known() -> None:
 
 
 # -- errors ----------------------------------------------------------------------------------------
-
-
 def test_an_error_of_the_source_is_signalled_as_itself() -> None:
     recorder = subscribe(Source(fail_at=3), 9)
     recorder.wait_terminal()
@@ -559,8 +551,6 @@ def test_spec309_a_wrong_request_is_an_error_and_closes(
 
 
 # -- what is kept ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("how", ["cancel", "complete", "error"])
 async def test_spec313_the_subscriber_and_elements_are_forgotten(how: str) -> None:
     kept: list[weakref.ref[Element]] = []

@@ -14,7 +14,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.streams.engine.fan_in import FanIn
 from tests.helpers import Element, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import ManualPublisher, Plain, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
 
@@ -132,22 +132,6 @@ def test_a_bad_request_is_an_error_that_ends_the_sources(name: str, bad: Any) ->
     assert "§3.9" in str(recorder.error)
     assert sources.closed == sources.opened
     recorder.check()
-
-
-class Plain:
-    """A subscriber that keeps nothing but its subscription."""
-
-    def on_subscribe(self, subscription: Any, /) -> None:
-        self.subscription = subscription
-
-    def on_next(self, element: Any, /) -> None:
-        pass
-
-    def on_error(self, error: BaseException, /) -> None:
-        self.error = error
-
-    def on_complete(self) -> None:
-        pass
 
 
 class Keeper:

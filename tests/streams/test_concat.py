@@ -17,8 +17,6 @@ UNBOUNDED = rsf.UNBOUNDED
 
 
 # -- concat ----------------------------------------------------------------------------------------
-
-
 def test_all_of_the_first_then_all_of_the_next() -> None:
     assert rsf.concat(rsf.range_(3), rsf.empty(), rsf.range_(5, 7)).to_list() == [0, 1, 2, 5, 6]
     assert rsf.range_(2).concat(rsf.range_(2), rsf.range_(1)).to_list() == [0, 1, 0, 1, 0]
@@ -197,8 +195,6 @@ def test_describe_does_not_look_into_any_depth() -> None:
 
 
 # -- concat_map ------------------------------------------------------------------------------------
-
-
 def test_concat_map_keeps_the_order() -> None:
     stream = rsf.range_(60).concat_map(
         lambda n: rsf.range_(n).subscribe_on() if n % 7 == 0 else rsf.range_(n), prefetch=4

@@ -27,8 +27,6 @@ def emitter_and(recorder: Recorder, **options: Any) -> Emitter[Any]:
 
 
 # -- the function ----------------------------------------------------------------------------------
-
-
 def test_it_is_called_for_each_subscriber_after_on_subscribe() -> None:
     calls: list[int] = []
 
@@ -122,8 +120,6 @@ def test_a_subscriber_that_raises_is_reported(dropped: list[BaseException]) -> N
 
 
 # -- the emitter -----------------------------------------------------------------------------------
-
-
 def test_next_says_whether_it_counts() -> None:
     recorder = Recorder()
     emitter = emitter_and(recorder, capacity=2)
@@ -300,8 +296,6 @@ def test_take_cancels_the_source() -> None:
 
 
 # -- what is kept ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_after_the_end_an_emitter_keeps_nothing(ending: str, dropped: list[BaseException]) -> None:
     class Closing:
@@ -335,8 +329,6 @@ def test_an_error_of_the_function_keeps_no_subscriber() -> None:
 
 
 # -- threads and loops -----------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("no_leaked_threads")
 def test_threads_send_and_nothing_is_lost_or_doubled() -> None:
     senders, each = 4, 300
@@ -407,8 +399,6 @@ async def test_an_async_consumer_takes_what_a_thread_sends() -> None:
 
 
 # -- description and arguments ---------------------------------------------------------------------
-
-
 def test_describe_says_what_is_held() -> None:
     text = rsf.create(print, overflow=Overflow.DROP_OLDEST, capacity=8).describe()
     assert "create(DROP_OLDEST): at most 8 elements, by print" in text

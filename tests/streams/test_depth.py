@@ -339,8 +339,6 @@ def test_a_long_chain_lets_go_of_its_subscriber() -> None:
 
 
 # -- a stack that is nearly full -------------------------------------------------------------------
-
-
 def with_frames_left(n: int, call: Callable[[], Any]) -> Any:
     """Make ``call`` where ``n`` more frames fit on the stack, or so."""
     if frames() + n >= sys.getrecursionlimit():
@@ -444,8 +442,6 @@ def test_a_function_without_end_fails_the_stream() -> None:
 
 
 # -- streams within streams ------------------------------------------------------------------------
-
-
 def paged(n: int, page: int = 0, *, ask: bool = False) -> rf.Stream[Any]:
     """Every page, written recursively."""
 

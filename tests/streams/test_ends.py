@@ -77,8 +77,6 @@ def no_op(_element: Any) -> None:
 
 
 # -- for_each ------------------------------------------------------------------------------------
-
-
 def test_for_each_calls_on_next_for_every_element_and_then_on_complete() -> None:
     seen: list[Any] = []
     run = ends.for_each(Counting(3), seen.append, on_complete=lambda: seen.append("end"))
@@ -559,8 +557,6 @@ def test_the_traceback_of_what_on_next_raised_does_not_keep_the_element() -> Non
 
 
 # -- the rules of a subscriber ---------------------------------------------------------------------
-
-
 def _end_for_each(publisher: Any) -> Callable[[], Any]:
     run = ends.for_each(publisher, no_op, prefetch=4)
     return run.result
@@ -693,8 +689,6 @@ def test_an_error_after_the_end_is_made_known(dropped: list[BaseException]) -> N
 
 
 # -- the blocking ends -----------------------------------------------------------------------------
-
-
 def test_to_list_of_a_foreign_publisher_and_of_a_stream() -> None:
     assert ends.to_list(Counting(4)) == [0, 1, 2, 3]
     assert ends.to_list(rsf.range_(4)) == [0, 1, 2, 3]
@@ -825,8 +819,6 @@ def test_an_error_that_is_kept_does_not_keep_the_subscriber() -> None:
 
 
 # -- the async twins -------------------------------------------------------------------------------
-
-
 async def test_the_async_twins_give_what_the_blocking_ends_give() -> None:
     assert await ends.to_list_async(Counting(3000)) == list(range(3000))
     assert await ends.first_async(Counting(5)) == 0

@@ -30,8 +30,6 @@ class Inners:
 
 
 # -- elements and concurrency ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("concurrency", [1, 2, 256])
 @pytest.mark.parametrize("prefetch", [1, 3, 32])
 def test_all_elements_of_all_in_the_order_of_each(concurrency: int, prefetch: int) -> None:
@@ -134,8 +132,6 @@ def test_the_function_is_called_while_a_publisher_that_was_asked_waits() -> None
 
 
 # -- bounds ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("concurrency", "prefetch"), [(1, 1), (2, 4), (4, 2)])
 def test_no_more_elements_are_alive_than_it_says(concurrency: int, prefetch: int) -> None:
     alive = Counted()
@@ -187,8 +183,6 @@ def test_no_more_publishers_run_than_it_says() -> None:
 
 
 # -- the function ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("operator", ["flat_map", "concat_map"])
 @pytest.mark.parametrize(
     ("returned", "words"),
@@ -273,8 +267,6 @@ def test_describe_states_the_bound() -> None:
 
 
 # -- errors ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("where", ["outer", "inner"])
 def test_an_error_overtakes_what_waits_and_cancels_all_others_once(where: str) -> None:
     outer, inners = ManualPublisher(), Inners()
@@ -344,8 +336,6 @@ def test_cancelled_while_its_function_runs_it_does_not_subscribe() -> None:
 
 
 # -- many, and threads -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("concurrency", [1, 256])
 def test_thousands_of_synchronous_publishers_do_not_recurse(concurrency: int) -> None:
     recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))

@@ -44,8 +44,6 @@ def ticking(
 
 
 # -- when ------------------------------------------------------------------------------------------
-
-
 def test_the_first_tick_comes_after_a_period_or_after_the_delay() -> None:
     for delay, first in ((None, 2.0), (0, 0.0), (0.5, 0.5), (7, 7.0)):
         timer, recorder = ticking(2, delay=delay)
@@ -123,8 +121,6 @@ def test_real_ticks_come_in_time() -> None:
 
 
 # -- where -----------------------------------------------------------------------------------------
-
-
 def test_ticks_are_delivered_on_a_worker_of_their_own() -> None:
     seen: set[str] = set()
     rsf.interval(0.001).do_on_next(lambda n: seen.add(threading.current_thread().name)).take(
@@ -217,8 +213,6 @@ def test_an_executor_that_refuses_work_is_an_error_and_stops_the_clock() -> None
 
 
 # -- overflow --------------------------------------------------------------------------------------
-
-
 def test_a_tick_that_nobody_asked_for_is_an_error_that_says_what_to_do() -> None:
     timer, recorder = ticking(request=1)
     timer.advance(2)
@@ -285,8 +279,6 @@ def test_ticks_pile_up_within_the_bound_behind_a_slow_subscriber() -> None:
 
 
 # -- endings ---------------------------------------------------------------------------------------
-
-
 def test_cancel_stops_the_alarm() -> None:
     timer, recorder = ticking()
     timer.advance(1)
@@ -447,8 +439,6 @@ def test_ticks_do_not_keep_the_interpreter_from_exiting_and_who_waits_is_told() 
 
 
 # -- description and arguments ---------------------------------------------------------------------
-
-
 def test_describe_says_how_often_and_where() -> None:
     text = rsf.interval(5, overflow=Overflow.LATEST).describe()
     assert "interval(LATEST): at most 1 element, one every 5.0 s, on shared threads" in text

@@ -71,8 +71,6 @@ async def turns(count: int = 5) -> None:
 
 
 # -- elements and ends -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("prefetch", [1, 2, 3, 4, 5, 256, 5000])
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 1000])
 def test_for_gives_all_elements_in_order(prefetch: int, count: int) -> None:
@@ -198,8 +196,6 @@ def test_what_is_no_publisher_is_named() -> None:
 
 
 # -- bounds ----------------------------------------------------------------------------------------
-
-
 def test_prefetch_one_is_exactly_stop_and_wait() -> None:
     publisher = Synchronous(5)
     with iterate(publisher, prefetch=1) as it:
@@ -262,8 +258,6 @@ def test_more_than_was_asked_for_is_an_error_that_names_the_rule() -> None:
 
 
 # -- on which thread -------------------------------------------------------------------------------
-
-
 def test_a_synchronous_upstream_is_driven_on_the_consuming_thread_alone(
     no_leaked_threads: None,
 ) -> None:
@@ -379,8 +373,6 @@ async def test_async_for_lets_the_loop_run_between_bursts() -> None:
 
 
 # -- leaving early ---------------------------------------------------------------------------------
-
-
 def leave_by_break(publisher: Any) -> None:
     for _ in iterate(publisher):
         break
@@ -720,8 +712,6 @@ def test_an_interrupt_out_of_a_synchronous_upstream_leaves_through_next() -> Non
 
 
 # -- misuse ----------------------------------------------------------------------------------------
-
-
 def test_what_is_over_cannot_be_entered_again() -> None:
     publisher = ManualPublisher()
     it = iterate(publisher)
@@ -843,8 +833,6 @@ def test_an_iteration_does_not_pickle() -> None:
 
 
 # -- the rules of a subscriber ---------------------------------------------------------------------
-
-
 def test_an_error_after_leaving_is_made_known(dropped: list[BaseException]) -> None:
     publisher = ManualPublisher()
     with iterate(publisher):

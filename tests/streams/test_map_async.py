@@ -75,8 +75,6 @@ def subscribe(
 
 
 # -- results ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("fn", [identity, after_a_turn])
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("concurrency", [1, 3, 64])
@@ -144,8 +142,6 @@ def test_callables_of_every_kind_that_return_an_awaitable_will_do() -> None:
 
 
 # -- bounds ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("concurrency", [1, 2, 5])
 def test_no_more_calls_than_concurrency_run_at_once(concurrency: int) -> None:
     running = most = 0
@@ -314,8 +310,6 @@ def test_nothing_is_asked_or_called_before_the_subscriber_asks(no_leaked_threads
 
 
 # -- loops and threads -----------------------------------------------------------------------------
-
-
 def test_a_running_loop_is_used_and_no_thread_is_started() -> None:
     loops, threads = set(), set()
 
@@ -580,8 +574,6 @@ def test_one_context_per_subscribe() -> None:
 
 
 # -- wrong functions -------------------------------------------------------------------------------
-
-
 def test_none_is_a_type_error_that_names_stage_and_function() -> None:
     async def nothing(x: int) -> int | None:
         return None if x == 2 else x
@@ -676,8 +668,6 @@ def test_a_wrong_argument_is_named(
 
 
 # -- errors ----------------------------------------------------------------------------------------
-
-
 async def test_an_error_cancels_the_other_calls_and_upstream_and_is_signalled_as_itself() -> None:
     gates, publisher = Gates(), ManualPublisher()
     recorder = subscribe(publisher, gates, 10, concurrency=4)
@@ -829,8 +819,6 @@ def test_a_subscriber_that_raises_is_cancelled_and_made_known(
 
 
 # -- cancel ----------------------------------------------------------------------------------------
-
-
 def test_cancel_waits_for_nothing_and_cancels_the_running_calls() -> None:
     entered, leave, cancelled = threading.Event(), threading.Event(), threading.Event()
 
@@ -974,8 +962,6 @@ async def test_after_the_end_no_task_is_left_on_the_loop(how: str) -> None:
 
 
 # -- the rules -------------------------------------------------------------------------------------
-
-
 def test_spec208_elements_after_the_end_are_tolerated(dropped: list[BaseException]) -> None:
     publisher = ManualPublisher()
     recorder = subscribe(publisher, identity, None)

@@ -19,8 +19,6 @@ UNBOUNDED = rsf.UNBOUNDED
 
 
 # -- elements --------------------------------------------------------------------------------------
-
-
 def test_all_elements_of_all_in_the_order_of_each() -> None:
     merged = rsf.merge(rsf.range_(300), rsf.range_(300, 500), rsf.empty()).to_list()
     assert sorted(merged) == list(range(500))
@@ -106,8 +104,6 @@ def test_what_a_source_waits_in_does_not_hold_back_the_others() -> None:
 
 
 # -- demand and bounds -----------------------------------------------------------------------------
-
-
 def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_delivered() -> None:
     a, b = ManualPublisher(), ManualPublisher()
     recorder = subscribed(rsf.merge(a, b, prefetch=8))
@@ -201,8 +197,6 @@ def test_no_error_of_a_subscriber_keeps_an_element(
 
 
 # -- ends ------------------------------------------------------------------------------------------
-
-
 def test_it_completes_with_the_last_and_after_what_waits() -> None:
     a, b = ManualPublisher(), ManualPublisher()
     recorder = subscribed(rsf.merge(a, b), 1)
@@ -337,8 +331,6 @@ def test_keyboard_interrupt_leaves_and_cancels_all() -> None:
 
 
 # -- many, and threads -----------------------------------------------------------------------------
-
-
 def test_thousands_do_not_recurse() -> None:
     recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
     rsf.merge(*(rsf.range_(x % 3) for x in range(5000)), prefetch=1).subscribe(recorder)
@@ -403,8 +395,6 @@ def test_cancel_races_with_signals_from_threads(no_leaked_threads: None) -> None
 
 
 # -- arguments and words ---------------------------------------------------------------------------
-
-
 def test_bad_arguments_are_refused_by_name() -> None:
     with pytest.raises(TypeError, match=r"merge\(\*publishers\): publisher 2 .* int$"):
         rsf.merge(rsf.range_(1), 5)  # type: ignore[arg-type]

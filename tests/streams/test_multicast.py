@@ -26,7 +26,7 @@ from rstreams_fast.streams.engine.multicast_buffer import Cursor, MulticastBuffe
 from rstreams_fast.streams.engine.multicast_publisher import MulticastSubscription
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
 from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_until
-from tests.rules.probes import ManualPublisher, Recorder, subscribed
+from tests.rules.probes import ManualPublisher, Plain, Recorder, subscribed
 
 ALL = rsf.UNBOUNDED
 
@@ -43,8 +43,6 @@ def feed(processor: Any, elements: Any) -> None:
 
 
 # -- 1. the same sequence for all, through one bounded buffer --------------------------------------
-
-
 def test_room_is_asked_for_in_portions_not_in_driblets() -> None:
     publisher, processor = attached(buffer_size=64)
     recorder = subscribed(processor, ALL)
@@ -79,8 +77,6 @@ def test_a_bad_request_ends_the_one_who_made_it(n: Any) -> None:
 
 
 # -- 1b. or who is slow is dropped -----------------------------------------------------------------
-
-
 def test_who_lags_by_more_than_the_buffer_is_dropped_with_an_error() -> None:
     publisher, processor = attached(buffer_size=3, slow="drop")
     fast, slow, slower = subscribed(processor, ALL), subscribed(processor, 1), subscribed(processor)
@@ -111,8 +107,6 @@ def test_when_the_last_is_dropped_upstream_is_cancelled() -> None:
 
 
 # -- 1c. elements travel by bursts -----------------------------------------------------------------
-
-
 def test_a_burst_is_taken_at_one_go_and_asked_for_at_one_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -292,8 +286,6 @@ def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came() 
 
 
 # -- 2. a late subscriber --------------------------------------------------------------------------
-
-
 def test_who_comes_while_the_slow_are_dropped_does_not_lag_as_they_do() -> None:
     _, processor = attached(buffer_size=2, slow="drop")
     late: list[Recorder] = []
@@ -337,8 +329,6 @@ def test_requests_made_before_there_is_an_upstream_reach_it() -> None:
 
 
 # -- 3. subscribing to what is over ----------------------------------------------------------------
-
-
 def test_who_subscribes_to_a_completed_publisher_is_completed_at_once() -> None:
     _, processor = attached()
     subscribed(processor, ALL)
@@ -385,8 +375,6 @@ def test_what_is_left_of_a_completed_publisher_still_goes_to_who_comes_late() ->
 
 
 # -- 4. when the last has cancelled ----------------------------------------------------------------
-
-
 def test_the_last_cancel_shuts_down() -> None:
     publisher, processor = attached()
     first, second = subscribed(processor, 1), subscribed(processor)
@@ -443,8 +431,6 @@ def test_one_who_breaks_off_counts_as_cancelled(how: str, dropped: list[BaseExce
 
 
 # -- 5. the same subscriber twice ------------------------------------------------------------------
-
-
 def test_a_subscriber_that_is_subscribed_twice_is_told_and_has_ended() -> None:
     publisher, processor = attached()
     recorder, other = subscribed(processor, ALL), subscribed(processor, ALL)
@@ -648,8 +634,6 @@ def test_equality_may_use_the_publisher() -> None:
 
 
 # -- 6. the end, as early as possible --------------------------------------------------------------
-
-
 def test_the_completion_needs_no_request() -> None:
     _, processor = attached()
     exact, idle = subscribed(processor, 2), subscribed(processor)
@@ -683,8 +667,6 @@ def test_an_error_comes_after_the_buffer_if_it_is_delayed() -> None:
 
 
 # -- 7. lazy, and tolerant -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("with_subscriber", [True, False])
 def test_more_than_was_asked_for_and_fits_ends_it_all(with_subscriber: bool) -> None:
     publisher, processor = attached(buffer_size=3)
@@ -700,8 +682,6 @@ def test_more_than_was_asked_for_and_fits_ends_it_all(with_subscriber: bool) -> 
 
 
 # -- an upstream that breaks the rules -------------------------------------------------------------
-
-
 def test_none_is_no_element_and_no_error() -> None:
     for signal, value in (("on_next", None), ("on_error", None), ("on_error", "broken")):
         publisher, processor = attached()
@@ -796,8 +776,6 @@ def test_recursion_does_not_grow(request_: int) -> None:
 
 
 # -- subscribers that do as they like --------------------------------------------------------------
-
-
 def test_subscribers_may_come_and_go_from_within_on_next() -> None:
     _, processor = attached(buffer_size=8)
     late: list[Recorder] = []
@@ -902,28 +880,6 @@ def test_an_interrupt_that_leaves_upstream_reaches_everybody() -> None:
 
 
 # -- nothing is kept -------------------------------------------------------------------------------
-
-
-class Plain:
-    """A subscriber that keeps nothing."""
-
-    def __init__(self) -> None:
-        self.subscription: Any = None
-        self.error: BaseException | None = None
-
-    def on_subscribe(self, subscription: Any, /) -> None:
-        self.subscription = subscription
-
-    def on_next(self, element: Any, /) -> None:
-        pass
-
-    def on_error(self, error: BaseException, /) -> None:
-        self.error = error
-
-    def on_complete(self) -> None:
-        pass
-
-
 needs_counting = pytest.mark.skipif(
     sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
 )
@@ -1148,8 +1104,6 @@ def test_a_processor_refuses_to_pickle_with_a_sentence() -> None:
 
 
 # -- arguments -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "error", "name"),
     [
@@ -1186,8 +1140,6 @@ def test_what_is_no_subscriber_is_a_type_error(subscriber: Any) -> None:
 
 
 # -- streams that share ----------------------------------------------------------------------------
-
-
 def counted(publisher: Any) -> tuple[list[str], rsf.Stream[Any]]:
     """A stream, and what happened to its source."""
     seen: list[str] = []
@@ -1364,8 +1316,6 @@ def test_figures_say_what_is_held_and_waited_for() -> None:
 
 
 # -- what comes between two steps ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("entry", "call"),
     [

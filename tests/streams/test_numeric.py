@@ -32,8 +32,6 @@ SAMPLES = np.arange(1000.0)
 
 
 # -- from_numpy -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("rows", [0, 1, 9, 10, 11, 100])
 @pytest.mark.parametrize("chunk", [1, 10, 10**30])
 def test_from_numpy_gives_the_rows_by_chunks(rows: int, chunk: int) -> None:
@@ -92,8 +90,6 @@ def test_from_numpy_checks_its_arguments(
 
 
 # -- to_numpy -------------------------------------------------------------------------------------
-
-
 def collect(stream: Any, how: str, **options: Any) -> np.ndarray:
     if how == "blocking":
         return to_numpy(stream, **options)
@@ -541,8 +537,6 @@ def test_without_its_library_each_says_what_is_missing(missing: str, call: str) 
 
 
 # -- publish_records_on ---------------------------------------------------------------------------
-
-
 @pytest.fixture(params=["own worker", "pool", "caller", "loop"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == "own worker":
@@ -803,8 +797,6 @@ def test_spec109_too_much_memory_is_signalled() -> None:
 
 
 # -- live figures ---------------------------------------------------------------------------------
-
-
 def test_the_figures_of_unbatch() -> None:
     publisher, recorder = ManualPublisher(), Recorder()
     stream: rsf.Stream[Any] = rsf.from_publisher(publisher)

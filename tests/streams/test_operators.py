@@ -195,8 +195,6 @@ def test_a_seed_of_none_is_a_type_error(name: str) -> None:
 
 
 # -- failures at run time --------------------------------------------------------------------------
-
-
 def nothing(*_args: object) -> None:
     """Returns ``None``."""
 
@@ -251,8 +249,6 @@ def test_unbatch_of_what_is_not_iterable_is_a_type_error_that_says_so() -> None:
 
 
 # -- how much upstream is asked for ----------------------------------------------------------------
-
-
 def asked(build: Callable[[Any], Any], request: int = 1000) -> ManualPublisher:
     publisher, recorder = ManualPublisher(), Recorder(request=request)
     build(rsf.from_publisher(publisher)).subscribe(recorder)

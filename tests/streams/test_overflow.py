@@ -49,8 +49,6 @@ def metrics(recorder: Recorder) -> rsf.BoundaryMetrics:
 
 
 # -- each strategy ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("strategy", Overflow)
 def test_upstream_is_asked_for_everything_once(strategy: Overflow) -> None:
     source, recorder, _ = connect(strategy)
@@ -131,8 +129,6 @@ def test_error_holds_what_was_asked_for_up_to_the_capacity() -> None:
 
 
 # -- endings ---------------------------------------------------------------------------------------
-
-
 def test_what_comes_after_the_end_has_no_effect(dropped: list[BaseException]) -> None:
     source, recorder, drops = connect(Overflow.BUFFER, 5)
     source.send(1)
@@ -248,8 +244,6 @@ def test_demand_saturates() -> None:
 
 
 # -- against a model ---------------------------------------------------------------------------
-
-
 class Model:
     """What should happen, in as few words as possible; one thread."""
 
@@ -351,8 +345,6 @@ def test_any_row_of_signals_is_handled_as_the_model_says(
 
 
 # -- publishers that break rules -------------------------------------------------------------------
-
-
 def test_what_is_no_error_is_a_type_error_for_both_sides() -> None:
     source, recorder, _ = connect(Overflow.BUFFER, 5)
     with pytest.raises(TypeError, match="exception instance"):
@@ -475,8 +467,6 @@ def test_cancel_races_with_everything(strategy: Overflow) -> None:
 
 
 # -- drops -----------------------------------------------------------------------------------------
-
-
 class _Seen(deque[Any]):
     """Calls back, once, when the oldest has been taken out and its place is empty."""
 
@@ -573,8 +563,6 @@ def test_drops_are_counted_without_an_observer() -> None:
 
 
 # -- in pipelines ----------------------------------------------------------------------------------
-
-
 def test_a_slow_stage_below_a_fast_source_sees_some_elements_in_order() -> None:
     lost: list[int] = []
     with ThreadPoolExecutor(2) as pool:

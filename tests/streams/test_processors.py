@@ -38,8 +38,6 @@ def square(s: rf.Stream[int]) -> rf.Stream[int]:
 
 
 # -- processor(build) ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("upstream_first", [True, False])
 def test_both_sides_may_come_first(build: Build, upstream_first: bool) -> None:
     made = processor(build)
@@ -332,8 +330,6 @@ def test_of_publishers_that_race_one_is_kept() -> None:
 
 
 # -- SerializedProcessor ---------------------------------------------------------------------------
-
-
 def test_any_number_of_threads_may_signal() -> None:
     serialized: SerializedProcessor[Any, Any] = SerializedProcessor(
         rf.MulticastProcessor(buffer_size=4096), capacity=4096

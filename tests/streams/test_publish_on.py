@@ -137,8 +137,6 @@ def test_with_prefetch_1_it_is_stop_and_wait() -> None:
 
 
 # -- bytes -----------------------------------------------------------------------------------------
-
-
 def test_bytes_held_stay_below_max_bytes_plus_one_element() -> None:
     publisher, recorder = ManualPublisher(), Recorder()
     rsf.from_publisher(publisher).publish_on("caller", max_bytes=10, weigher=len).subscribe(
@@ -271,8 +269,6 @@ def test_a_weigher_that_returns_no_weight_is_an_error_naming_it(bad: Any) -> Non
 
 
 # -- errors ----------------------------------------------------------------------------------------
-
-
 def test_an_error_overtakes_the_elements_in_the_buffer() -> None:
     boom = OSError("x")
     publisher, recorder = ManualPublisher(), Recorder()
@@ -344,8 +340,6 @@ def test_bad_arguments_are_refused_by_name(
 
 
 # -- resources -------------------------------------------------------------------------------------
-
-
 def test_process_pools_are_rejected() -> None:
     with ProcessPoolExecutor(1) as pool:
         with pytest.raises(TypeError, match="ProcessPoolExecutor"):

@@ -41,8 +41,6 @@ def late(publisher: Any) -> list[Any]:
 
 
 # -- the three bounds ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("count", [1, 3, 100])
 def test_the_last_elements_are_kept_by_count(count: int) -> None:
     _, processor = attached(count=count)
@@ -155,8 +153,6 @@ def test_what_came_before_a_bad_weight_in_the_same_burst_is_not_lost() -> None:
 
 
 # -- late, and live --------------------------------------------------------------------------------
-
-
 def test_after_a_completion_what_is_kept_still_comes_and_then_the_end() -> None:
     _, processor = attached(count=2)
     feed(processor, range(5))
@@ -192,8 +188,6 @@ def test_a_delayed_error_comes_after_what_subscribers_have_not_had() -> None:
 
 
 # -- demand ----------------------------------------------------------------------------------------
-
-
 def test_time_alone_lets_the_slow_gate() -> None:
     timer = ManualTimer()
     publisher, processor = attached(seconds=1, timer=timer, buffer_size=4)
@@ -215,8 +209,6 @@ def test_time_alone_lets_the_slow_gate() -> None:
 
 
 # -- the last cancel -------------------------------------------------------------------------------
-
-
 def test_it_is_kept_alive_unless_told_otherwise() -> None:
     publisher, processor = attached(count=2)
     subscribed(processor, 1).subscription.cancel()
@@ -272,8 +264,6 @@ def test_a_long_chain_is_let_go_of_without_recursion() -> None:
 
 
 # -- streams ---------------------------------------------------------------------------------------
-
-
 def test_a_replayed_stream_runs_its_source_once() -> None:
     calls: list[int] = []
     stream = rsf.range_(10).do_on_next(calls.append).replay(count=4)
@@ -334,8 +324,6 @@ def test_figures_say_what_is_kept() -> None:
 
 
 # -- arguments -------------------------------------------------------------------------------------
-
-
 class NoTimer:
     pass
 

@@ -60,8 +60,6 @@ class Flaky:
 
 
 # -- how often -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("demand", ["unbounded", "one by one"])
 @pytest.mark.parametrize("each", [0, 1, 3])
 def test_thousands_of_retries_in_a_row_do_not_nest(each: int, demand: str) -> None:
@@ -230,8 +228,6 @@ def test_an_async_delay_is_refused_at_build_time() -> None:
 
 
 # -- demand ----------------------------------------------------------------------------------------
-
-
 def test_what_has_not_come_is_asked_of_the_next_attempt() -> None:
     attempts = Attempts()
     recorder = subscribed(rsf.from_publisher(attempts).retry(), request=10)
@@ -296,8 +292,6 @@ def test_a_request_of_nothing_ends_the_stream_at_any_moment() -> None:
 
 
 # -- cancelling ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("after", range(8))
 def test_cancelled_at_any_element_nothing_is_subscribed_to_again(after: int) -> None:
     source = Flaky(3)
@@ -360,8 +354,6 @@ def test_cancelling_while_it_changes_over_leaves_nothing_running() -> None:
 
 
 # -- publishers that keep no rule ------------------------------------------------------------------
-
-
 def test_what_an_attempt_signals_after_its_end_has_no_effect(
     dropped: list[BaseException],
 ) -> None:
@@ -414,8 +406,6 @@ def test_what_breaks_the_rules_is_a_failure_like_others(how: str) -> None:
 
 
 # -- delays ----------------------------------------------------------------------------------------
-
-
 def test_a_delay_is_waited_for_on_the_timer_and_then_a_worker_subscribes(
     no_leaked_threads: None,
 ) -> None:
@@ -558,8 +548,6 @@ def test_it_waits_on_the_timer_of_the_process(no_leaked_threads: None) -> None:
 
 
 # -- the rest --------------------------------------------------------------------------------------
-
-
 def test_a_subscriber_need_not_wait_for_a_source_on_another_thread(no_leaked_threads: None) -> None:
     asked, go = threading.Event(), threading.Event()
 

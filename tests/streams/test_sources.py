@@ -117,8 +117,6 @@ def test_from_iterable_points_asynchronous_iterables_to_from_async_iterable() ->
 
 
 # -- completion at the earliest possible moment ----------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "iterable",
     [
@@ -165,8 +163,6 @@ def test_a_container_changed_after_its_last_element_is_an_error() -> None:
 
 
 # -- from_callable, error, never -------------------------------------------------------------------
-
-
 def test_from_callable_is_called_for_each_subscriber_when_it_asks() -> None:
     numbers = itertools.count()
     stream = rsf.from_callable(lambda: next(numbers))
@@ -235,8 +231,6 @@ def test_never_neither_gives_nor_ends_but_keeps_the_rules() -> None:
 
 
 # -- from_publisher: foreign ones, and those that lie ----------------------------------------------
-
-
 def lied_to(build: Callable[[Any], Any] = lambda s: s, request: int = 2) -> Any:
     publisher, recorder = ManualPublisher(), Recorder(request=request)
     build(rsf.from_publisher(publisher)).subscribe(recorder)

@@ -50,8 +50,6 @@ def fail(_element: Any) -> None:
 
 
 # -- both ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("prefetch", [1, 4, 64, 1000])
 def test_every_element_comes_once_and_in_order(make: Make, prefetch: int) -> None:
     seen: list[int] = []
@@ -265,8 +263,6 @@ def test_both_are_subscribers() -> None:
 
 
 # -- synchronous -----------------------------------------------------------------------------------
-
-
 def test_sync_asks_for_one_at_a_time() -> None:
     publisher = ManualPublisher()
     subscriber = SyncSubscriber(ignore)
@@ -306,8 +302,6 @@ def test_sync_lets_an_interrupt_through() -> None:
 
 
 # -- asynchronous ----------------------------------------------------------------------------------
-
-
 def test_async_signals_do_not_wait_for_the_function() -> None:
     publisher = ManualPublisher()
     go, seen = threading.Event(), []

@@ -66,8 +66,6 @@ def weigh(element: int) -> int:
 
 
 # -- by number -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("demand", ["unbounded", "one by one"])
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 100])
 @pytest.mark.parametrize("options", [{"seconds": 100}, {"max_bytes": 100, "weigher": weigh}])
@@ -95,8 +93,6 @@ def test_many_batches_do_not_nest() -> None:
 
 
 # -- demand ----------------------------------------------------------------------------------------
-
-
 def test_a_demand_of_one_is_one_batch_and_asks_for_its_elements() -> None:
     setup = Setup(3, request=1)
     assert setup.publisher.requests == [3]
@@ -174,8 +170,6 @@ def test_requests_from_many_threads_are_all_met(options: Any) -> None:
 
 
 # -- time ------------------------------------------------------------------------------------------
-
-
 def test_a_batch_leaves_when_its_time_is_up() -> None:
     setup = Setup(5, request=9)
     setup.timer.advance(100)
@@ -346,8 +340,6 @@ def test_with_the_timer_of_the_process() -> None:
 
 
 # -- weight ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("demand", ["unbounded", "three", "one by one"])
 @pytest.mark.parametrize(
     ("elements", "batches"),
@@ -455,8 +447,6 @@ def test_what_a_weigher_raises_ends_the_stream() -> None:
 
 
 # -- ends ------------------------------------------------------------------------------------------
-
-
 def test_completing_hands_over_what_is_left() -> None:
     setup = Setup(5, request=1)
     setup.next(1, 2)
@@ -585,8 +575,6 @@ def test_an_element_on_its_way_while_everything_is_let_go_of_is_not_kept() -> No
 
 
 # -- figures ---------------------------------------------------------------------------------------
-
-
 def test_its_figures_say_what_it_holds_and_waits_for() -> None:
     setup = Setup(4, request=1, max_bytes=90, weigher=weigh)
     setup.next(20)
@@ -610,8 +598,6 @@ def test_the_figures_of_boundaries_above_follow() -> None:
 
 
 # -- built and described ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("n", "options", "error", "words"),
     [

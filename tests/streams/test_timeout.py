@@ -45,8 +45,6 @@ def _no_thread_stays(no_leaked_threads: None) -> None:
 
 
 # -- when ------------------------------------------------------------------------------------------
-
-
 def test_the_first_element_that_does_not_come_in_time_is_an_error() -> None:
     setup = Setup(request=3)
     setup.timer.advance(9.99)
@@ -164,8 +162,6 @@ def test_an_end_in_time_is_an_end(end: str) -> None:
 
 
 # -- where -----------------------------------------------------------------------------------------
-
-
 def test_nothing_of_the_users_runs_on_the_timers_thread() -> None:
     threads: dict[str, int] = {}
     local = contextvars.ContextVar("local", default="not set")
@@ -248,8 +244,6 @@ def test_the_clock_stands_still_during_an_element_however_late_it_is_looked_at()
 
 
 # -- races -----------------------------------------------------------------------------------------
-
-
 def test_an_element_that_races_with_the_alarm_comes_before_the_error_or_not_at_all() -> None:
     for _ in range(200):
         setup = Setup(request=1)
@@ -289,8 +283,6 @@ def test_a_request_that_races_with_an_alarm_in_vain_is_watched_over() -> None:
 
 
 # -- ends ------------------------------------------------------------------------------------------
-
-
 def test_cancelling_stops_the_clock() -> None:
     setup = Setup(request=1)
     assert setup.timer.pending == 1
@@ -358,8 +350,6 @@ def test_in_the_child_of_a_fork_its_time_ends_the_stream_all_the_same() -> None:
 
 
 # -- with the real clock, and in words -------------------------------------------------------------
-
-
 def test_with_the_timer_of_the_process() -> None:
     with pytest.raises(TimeoutError, match=r"within 0\.02 s"):
         rsf.never().timeout(0.02).to_list()

@@ -33,8 +33,6 @@ def test_the_method_zips_with_others() -> None:
 
 
 # -- the end ---------------------------------------------------------------------------------------
-
-
 def test_an_empty_one_completes_it_without_a_request_and_cancels_the_others_once() -> None:
     a, b = ManualPublisher(), ManualPublisher()
     recorder = subscribed(rsf.zip_(a, rsf.empty(), b))
@@ -106,8 +104,6 @@ def test_cancel_cancels_each_once_and_from_any_thread() -> None:
 
 
 # -- demand ----------------------------------------------------------------------------------------
-
-
 def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_delivered() -> None:
     a, b = ManualPublisher(), ManualPublisher()
     recorder = subscribed(rsf.zip_(a, b, prefetch=4))
@@ -169,8 +165,6 @@ def test_many_do_not_recurse() -> None:
 
 
 # -- arguments and words ---------------------------------------------------------------------------
-
-
 def test_bad_arguments_are_refused_by_name() -> None:
     with pytest.raises(TypeError, match=r"zip_\(\*publishers\): publisher 2 .* str; use from_it"):
         rsf.range_(1).zip("abc")  # type: ignore[arg-type]

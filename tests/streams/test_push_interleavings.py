@@ -61,8 +61,6 @@ def elsewhere(call: Callable[[], object]) -> None:
 
 
 # -- what comes last -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("error", [None, PROBLEM])
 def test_an_element_and_the_end_may_come_while_the_drain_finds_nothing_to_do(
     error: BaseException | None,
@@ -106,8 +104,6 @@ def test_an_error_may_come_while_the_drain_looks_for_it(monkeypatch: pytest.Monk
 
 
 # -- what comes while all is let go of -------------------------------------------------------------
-
-
 def test_an_element_that_comes_while_everything_is_let_go_of_is_not_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -181,8 +177,6 @@ def test_an_error_that_comes_while_one_is_looked_for_to_be_let_go_of_is_reported
 
 
 # -- asking in place of what was dropped -----------------------------------------------------------
-
-
 @pytest.mark.parametrize("look", range(3))
 def test_what_two_threads_have_dropped_is_asked_for_again_once(
     look: int, monkeypatch: pytest.MonkeyPatch
@@ -231,8 +225,6 @@ def test_what_the_drain_has_dropped_is_asked_for_again_where_take_sets_the_bound
 
 
 # -- a seed ----------------------------------------------------------------------------------------
-
-
 def test_no_element_overtakes_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     upstream = ManualPublisher()
     recorder = subscribed(rsf.from_publisher(upstream).scan(lambda a, b: a + b, 100))

@@ -19,68 +19,12 @@ from rstreams_fast.errors import BufferOverflowError, ShutDownError
 from rstreams_fast.streams.engine.multicast_buffer import MulticastBuffer
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
 from rstreams_fast.streams.operators.replay import ReplayProcessor
-from tests.helpers import DEADLINE, Counted, run_threads, start_thread, wait_for, wait_until
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_until
 from tests.rules.probes import Recorder
 
 ALL = rsf.UNBOUNDED
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
-
-
-class Tape:
-    """A subscriber that writes down what it gets, and what was wrong about it."""
-
-    def __init__(self, on_next: Callable[[Tape, Any], object] | None = None) -> None:
-        self.elements: list[Any] = []
-        self.error: BaseException | None = None
-        self.faults: list[str] = []
-        self.subscription: Any = None
-        self.subscribed = threading.Event()
-        self.over = threading.Event()
-        self.count = Counted()
-        self._inside = threading.Lock()
-        self._on_next = on_next
-
-    def on_subscribe(self, subscription: Any, /) -> None:
-        if self.subscription is not None:
-            self.faults.append("§2.12: a second on_subscribe")
-        self.subscription = subscription
-        self.subscribed.set()
-
-    def on_next(self, element: Any, /) -> None:
-        if not self._inside.acquire(blocking=False):
-            self.faults.append(f"§1.3: {element!r} overlaps another signal")
-            return
-        if self.over.is_set():
-            self.faults.append(f"§1.7: {element!r} after the end")
-        self.elements.append(element)
-        self.count.add()
-        try:
-            if self._on_next is not None:
-                self._on_next(self, element)
-        finally:
-            self._inside.release()
-
-    def on_error(self, error: BaseException, /) -> None:
-        self.error = error
-        self._end()
-
-    def on_complete(self) -> None:
-        self._end()
-
-    def _end(self) -> None:
-        if not self._inside.acquire(blocking=False):
-            self.faults.append("§1.3: the end overlaps another signal")
-        else:
-            self._inside.release()
-        if self.over.is_set():
-            self.faults.append("§1.7: a second end")
-        self.over.set()
-
-    def check(self, *, starts_anywhere: bool = False) -> None:
-        assert self.faults == []
-        first = self.elements[0] if starts_anywhere and self.elements else 0
-        assert self.elements == list(range(first, first + len(self.elements)))
 
 
 class Feeder:
@@ -160,11 +104,18 @@ class _Fed:
             self._subscriber.on_complete()
 
 
-def takes_by(portions: Callable[[], int]) -> Callable[[Tape, Any], object]:
+def check_row(recorder: Recorder, *, starts_anywhere: bool = False) -> None:
+    recorder.check()
+    elements = recorder.elements
+    first = elements[0] if starts_anywhere and elements else 0
+    assert elements == list(range(first, first + len(elements)))
+
+
+def takes_by(portions: Callable[[], int]) -> Callable[[Recorder, Any], object]:
     """Ask for another portion when the last has come."""
     left = 0
 
-    def on_next(tape: Tape, _element: Any) -> None:
+    def on_next(tape: Recorder, _element: Any) -> None:
         nonlocal left
         left -= 1
         if left <= 0:
@@ -175,8 +126,6 @@ def takes_by(portions: Callable[[], int]) -> Callable[[Tape, Any], object]:
 
 
 # -- rates ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("slow", ["gate", "drop"])
 @pytest.mark.parametrize("buffer_size", [1, 7, 64])
 def test_subscribers_that_ask_on_threads_of_their_own_get_everything(
@@ -184,25 +133,26 @@ def test_subscribers_that_ask_on_threads_of_their_own_get_everything(
 ) -> None:
     total = 600
     feeder, processor = Feeder(total), MulticastProcessor[int](buffer_size=buffer_size, slow=slow)
-    tapes = [Tape() for _ in range(4)]
+    tapes = [Recorder() for _ in range(4)]
     for tape in tapes:
         processor.subscribe(tape)
     feeder.subscribe(processor)
 
-    def ask(tape: Tape, seed: int) -> None:
+    def ask(tape: Recorder, seed: int) -> None:
         randomly = random.Random(seed)
         asked = 0
-        while not tape.over.is_set() and asked < total:
+        while tape.terminal is None and asked < total:
             asked += (n := randomly.randint(1, 2 * buffer_size))
             tape.subscription.request(n)
-            tape.count.wait_until(
-                min(asked, total) if tape.error is None else 0, "elements", timeout=DEADLINE
-            ) if slow == "gate" else tape.over.wait(0.0005)
+            if slow == "gate":
+                tape.wait_elements(min(asked, total) if tape.error is None else 0)
+            else:
+                threading.Event().wait(0.0005)
 
     run_threads([lambda t=tape, s=n: ask(t, s) for n, tape in enumerate(tapes)])  # type: ignore[misc]
     for tape in tapes:
-        wait_for(tape.over, "the end")
-        tape.check()
+        tape.wait_terminal()
+        check_row(tape)
         if slow == "gate":
             assert len(tape.elements) == total
             assert tape.error is None
@@ -217,18 +167,18 @@ def test_the_fast_are_never_further_ahead_than_the_buffer() -> None:
     total, ahead = 400, 5
     feeder, processor = Feeder(total), MulticastProcessor[int](buffer_size=ahead)
     gaps: list[int] = []
-    slow = Tape()
-    fast = Tape(lambda tape, _x: gaps.append(len(tape.elements) - len(slow.elements)))
+    slow = Recorder()
+    fast = Recorder(on_next=lambda tape, _x: gaps.append(len(tape.elements) - len(slow.elements)))
     processor.subscribe(slow)
     processor.subscribe(fast)
     fast.subscription.request(ALL)
     feeder.subscribe(processor)
     for n in range(total):
         slow.subscription.request(1)
-        slow.count.wait_until(n + 1)
+        slow.wait_elements(n + 1)
     for tape in (slow, fast):
-        wait_for(tape.over, "the end")
-        tape.check()
+        tape.wait_terminal()
+        check_row(tape)
     # One more: an element counts as had when the subscriber begins with it.
     assert max(gaps) <= ahead + 1
     feeder.join()
@@ -238,12 +188,12 @@ def test_a_subscriber_that_is_stuck_on_its_own_thread_holds_nobody_up() -> None:
     processor = MulticastProcessor[int](buffer_size=100)
     entered, leave = threading.Event(), threading.Event()
 
-    def stick(_tape: Tape, element: int) -> None:
+    def stick(_tape: Recorder, element: int) -> None:
         if element == 0:
             entered.set()
             wait_for(leave, "leave")
 
-    stuck, fast = Tape(stick), Tape()
+    stuck, fast = Recorder(on_next=stick), Recorder()
     processor.subscribe(stuck)
     processor.on_next(0)
     worker = start_thread(lambda: stuck.subscription.request(ALL))
@@ -258,8 +208,8 @@ def test_a_subscriber_that_is_stuck_on_its_own_thread_holds_nobody_up() -> None:
     worker.result()
     processor.on_complete()
     assert stuck.elements == list(range(101))
-    stuck.check()
-    fast.check(starts_anywhere=True)
+    check_row(stuck)
+    check_row(fast, starts_anywhere=True)
 
 
 @pytest.mark.skipif(
@@ -273,14 +223,14 @@ def test_one_who_is_over_but_stuck_keeps_nothing_of_what_comes_later(how: str) -
     processor = MulticastProcessor[Element](buffer_size=4, slow="drop")
     entered, leave = threading.Event(), threading.Event()
 
-    def stick(tape: Tape, _element: Element) -> None:
-        tape.elements.clear()
+    def stick(tape: Recorder, _element: Element) -> None:
+        tape.signals.clear()
         entered.set()
         wait_for(leave, "leave")
 
-    stuck = Tape(stick)
+    stuck = Recorder(on_next=stick)
     processor.subscribe(stuck)
-    passing = Tape(lambda tape, _x: tape.elements.clear())
+    passing = Recorder(on_next=lambda tape, _x: tape.signals.clear())
     processor.subscribe(passing)
     passing.subscription.request(ALL)
     processor.on_next(Element())
@@ -301,12 +251,10 @@ def test_one_who_is_over_but_stuck_keeps_nothing_of_what_comes_later(how: str) -
     worker.result()
     stuck_error = stuck.error
     assert isinstance(stuck_error, BufferOverflowError) == (how == "dropped")
-    assert stuck.faults == passing.faults == []
+    assert stuck.violations == passing.violations == []
 
 
 # -- coming and going ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("keeps", [False, True])
 def test_who_comes_and_goes_sees_an_unbroken_piece_and_who_stays_sees_all(keeps: bool) -> None:
     stop = threading.Event()
@@ -316,27 +264,27 @@ def test_who_comes_and_goes_sees_an_unbroken_piece_and_who_stays_sees_all(keeps:
         if keeps
         else MulticastProcessor[int](buffer_size=16)
     )
-    stayers = [Tape(takes_by(lambda: 3)) for _ in range(2)]
+    stayers = [Recorder(on_next=takes_by(lambda: 3)) for _ in range(2)]
     for tape in stayers:
         processor.subscribe(tape)
         tape.subscription.request(1)
     feeder.subscribe(processor)
 
-    def visit(seed: int) -> list[Tape]:
+    def visit(seed: int) -> list[Recorder]:
         randomly = random.Random(seed)
         tapes = []
         for _ in range(100):
             last = randomly.randint(1, 6)
 
-            def leave(tape: Tape, _x: int, last: int = last) -> None:
+            def leave(tape: Recorder, _x: int, last: int = last) -> None:
                 if len(tape.elements) == last:
                     tape.subscription.cancel()
 
-            tape = Tape(leave)
+            tape = Recorder(on_next=leave)
             processor.subscribe(tape)
             tape.subscription.request(last + 1)
             if randomly.random() < 0.5:
-                tape.count.wait_until(last, "the visitor's elements")
+                tape.wait_elements(last)
                 assert len(tape.elements) == last
             tape.subscription.cancel()
             tapes.append(tape)
@@ -345,11 +293,11 @@ def test_who_comes_and_goes_sees_an_unbroken_piece_and_who_stays_sees_all(keeps:
     visitors = run_threads([lambda s=seed: visit(s) for seed in range(3)])  # type: ignore[misc]
     stop.set()
     for tape in stayers:
-        wait_for(tape.over, "the end")
-        tape.check()
+        tape.wait_terminal()
+        check_row(tape)
         assert len(tape.elements) == feeder.sent
     for tape in itertools.chain(*visitors):
-        tape.check(starts_anywhere=True)
+        check_row(tape, starts_anywhere=True)
         assert tape.error is None
     feeder.join()
     assert feeder.cancels == 0
@@ -364,9 +312,9 @@ def test_everybody_gets_exactly_one_end_however_late(ending: str, keeps: bool) -
         processor: Any = (
             ReplayProcessor[int](count=3, buffer_size=4) if keeps else MulticastProcessor[int]()
         )
-        tapes = [Tape() for _ in range(12)]
+        tapes = [Recorder() for _ in range(12)]
 
-        def join(mine: list[Tape], processor: Any = processor) -> None:
+        def join(mine: list[Recorder], processor: Any = processor) -> None:
             for tape in mine:
                 processor.subscribe(tape)
                 tape.subscription.request(ALL)
@@ -378,8 +326,8 @@ def test_everybody_gets_exactly_one_end_however_late(ending: str, keeps: bool) -
             ]
         )
         for tape in tapes:
-            wait_for(tape.over, "the end")
-            tape.check(starts_anywhere=True)
+            tape.wait_terminal()
+            check_row(tape, starts_anywhere=True)
             assert tape.error is error
         feeder.join()
 
@@ -388,13 +336,13 @@ def test_the_last_cancel_and_the_next_subscriber_race_to_one_outcome() -> None:
     shut = 0
     for _ in range(200):
         feeder, processor = Feeder(3), MulticastProcessor[int]()
-        first, second = Tape(), Tape()
+        first, second = Recorder(), Recorder()
         processor.subscribe(first)
         feeder.subscribe(processor)
         run_threads([first.subscription.cancel, lambda: processor.subscribe(second)])  # noqa: B023
         second.subscription.request(ALL)
-        wait_for(second.over, "the end")
-        second.check()
+        second.wait_terminal()
+        check_row(second)
         if second.error is None:
             assert second.elements == [0, 1, 2]
             assert feeder.cancels == 0
@@ -411,22 +359,22 @@ def test_a_shared_stream_never_refuses_anybody() -> None:
     feeder = Feeder(10**9)  # ends by being cancelled only
     shared = rsf.from_publisher(feeder).share(buffer_size=4)
 
-    def visit(seed: int) -> list[Tape]:
+    def visit(seed: int) -> list[Recorder]:
         randomly = random.Random(seed)
         tapes = []
         for _ in range(40):
-            tape = Tape()
+            tape = Recorder()
             shared.subscribe(tape)
             tape.subscription.request(randomly.randint(1, 30))
             if randomly.random() < 0.5:
-                tape.count.wait_until(1, "the first element")
+                tape.wait_elements(1)
             tape.subscription.cancel()
             tapes.append(tape)
         return tapes
 
     for tapes in run_threads([lambda s=seed: visit(s) for seed in range(3)]):  # type: ignore[misc]
         for tape in tapes:
-            tape.check(starts_anywhere=True)
+            check_row(tape, starts_anywhere=True)
             assert tape.error is None
     feeder.join()
     assert feeder.subscribes >= 1
@@ -435,19 +383,17 @@ def test_a_shared_stream_never_refuses_anybody() -> None:
 
 def test_one_subscriber_subscribed_by_two_threads_has_one_subscription() -> None:
     for _ in range(100):
-        processor, tape = MulticastProcessor[int](), Tape()
+        processor, tape = MulticastProcessor[int](), Recorder()
         run_threads([lambda: processor.subscribe(tape)] * 2)  # noqa: B023
-        assert tape.faults == []
+        assert tape.violations == []
         assert isinstance(tape.error, rsf.AlreadySubscribedError)
 
 
 # -- an upstream that breaks the rules -------------------------------------------------------------
-
-
 def test_elements_from_several_threads_at_once_are_in_one_sequence_for_all() -> None:
     each = 300
     processor = MulticastProcessor[tuple[int, int]](buffer_size=3 * each)
-    tapes = [Tape() for _ in range(3)]
+    tapes = [Recorder() for _ in range(3)]
     for tape in tapes:
         processor.subscribe(tape)
     tapes[0].subscription.request(ALL)
@@ -470,13 +416,11 @@ def test_elements_from_several_threads_at_once_are_in_one_sequence_for_all() -> 
         assert [n for who, n in first if who == thread] == list(range(each))
     for tape in tapes:
         assert tape.elements == first
-        assert tape.faults == []
-        assert tape.over.is_set()
+        assert tape.violations == []
+        assert tape.terminal is not None
 
 
 # -- finalizers ------------------------------------------------------------------------------------
-
-
 class Forgotten:
     """Calls when it is collected, which a cycle leaves to the garbage collector."""
 
@@ -516,26 +460,26 @@ def test_a_collection_may_come_at_any_allocation(
 ) -> None:
     options = {"count": 2} if make is ReplayProcessor else {}
     processor: Any = make(slow="drop", **options)
-    stays = Tape()
+    stays = Recorder()
     processor.subscribe(stays)
     stays.subscription.request(ALL)
     signals = itertools.count()
     for n in range(60):
         gc.disable()
         for _ in range(2):
-            visitor = Tape()
+            visitor = Recorder()
             processor.subscribe(visitor)
             calls: dict[str, Callable[[], object]] = {
                 "cancel": visitor.subscription.cancel,
                 "request": lambda s=visitor.subscription: s.request(1),  # type: ignore[misc]
-                "subscribe": lambda: processor.subscribe(Tape()),
+                "subscribe": lambda: processor.subscribe(Recorder()),
                 "on_next": lambda: processor.on_next(next(signals)),
             }
             Forgotten(calls[finalizer])
         del visitor, calls
         collection_after(n // 3)
         if n % 3 == 0:
-            visitor = Tape()
+            visitor = Recorder()
             processor.subscribe(visitor)
             visitor.subscription.cancel()
         elif finalizer != "on_next":
@@ -546,10 +490,10 @@ def test_a_collection_may_come_at_any_allocation(
     gc.disable()
     gc.collect()
     wait_until(lambda: not finalizers_at_work(), "the end of the thread of finalizers")
-    assert stays.faults == []
+    assert stays.violations == []
     assert sorted(stays.elements) == list(range(next(signals)))
     if finalizer != "on_next":  # two signals at once are in no order
-        stays.check()
+        check_row(stays)
 
 
 @pytest.mark.parametrize("kind", ["multicast", "replay"])
@@ -565,10 +509,10 @@ def test_an_element_may_use_the_publisher_when_it_is_let_go_of(kind: str) -> Non
 
         def __del__(self) -> None:
             def use() -> None:  # from another thread, so that a lock that is held would show
-                tape = Tape()
+                tape = Recorder()
                 processor.subscribe(tape)
                 tape.subscription.request(1)
-                tape.elements.clear()
+                tape.signals.clear()
                 tape.subscription.cancel()
 
             if self.n < 10:
@@ -583,20 +527,18 @@ def test_an_element_may_use_the_publisher_when_it_is_let_go_of(kind: str) -> Non
 
 
 # -- nothing is kept -------------------------------------------------------------------------------
-
-
 def test_after_races_nothing_is_kept() -> None:
     stop = threading.Event()
     feeder, processor = Feeder(10**9, stop=stop), MulticastProcessor[int](buffer_size=8)
-    stays = Tape(takes_by(lambda: 2))
+    stays = Recorder(on_next=takes_by(lambda: 2))
     processor.subscribe(stays)
     stays.subscription.request(1)
     feeder.subscribe(processor)
-    gone: list[weakref.ref[Tape]] = []
+    gone: list[weakref.ref[Recorder]] = []
 
     def visit() -> None:
         for _ in range(100):
-            tape = Tape()
+            tape = Recorder()
             processor.subscribe(tape)
             tape.subscription.request(2)
             tape.subscription.cancel()
@@ -605,8 +547,8 @@ def test_after_races_nothing_is_kept() -> None:
     run_threads([visit, visit])
     stop.set()
     feeder.join()
-    wait_for(stays.over, "the end")
-    stays.check()
+    stays.wait_terminal()
+    check_row(stays)
     gc.collect()
     assert [reference() for reference in gone if reference() is not None] == []
 

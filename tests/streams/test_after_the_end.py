@@ -17,7 +17,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE, run_python
-from tests.rules.probes import ManualPublisher, Recorder, subscribed
+from tests.rules.probes import ManualPublisher, Plain, Recorder, subscribed
 
 
 class Foreign:
@@ -54,27 +54,6 @@ BUILDS: dict[str, Callable[[], Any]] = {
     "share": lambda: rsf.range_(10).share(),
     "replay": lambda: rsf.range_(10).replay(count=3, on_last_cancel="shut_down"),
 }
-
-
-class Plain:
-    """A subscriber that keeps nothing."""
-
-    def __init__(self, on_next: Callable[[Any], object] = lambda _x: None) -> None:
-        self.subscription: Any = None
-        self.error: BaseException | None = None
-        self._on_next = on_next
-
-    def on_subscribe(self, subscription: Any, /) -> None:
-        self.subscription = subscription
-
-    def on_next(self, element: Any, /) -> None:
-        self._on_next(element)
-
-    def on_error(self, error: BaseException, /) -> None:
-        self.error = error
-
-    def on_complete(self) -> None:
-        pass
 
 
 @pytest.mark.skipif(
@@ -241,8 +220,6 @@ def _check_fork(publisher: ManualPublisher, recorder: Recorder) -> None:
 
 
 # -- observers -------------------------------------------------------------------------------------
-
-
 def test_observers_see_the_signals_at_their_place() -> None:
     seen: list[Any] = []
     recorder = subscribed(
@@ -360,8 +337,6 @@ def test_an_interrupt_out_of_an_observer_keeps_no_end_from_downstream(end: str) 
 
 
 # -- description and import ------------------------------------------------------------------------
-
-
 def test_describe_prints_stages_boundaries_bounds_and_how_each_run_executes() -> None:
     def double(x: int) -> int:
         return 2 * x
