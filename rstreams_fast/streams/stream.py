@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from rstreams_fast._checks import check_count, check_sync
 from rstreams_fast.api import Publisher
@@ -439,6 +439,14 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         ``executor`` and ``delay_error`` see ``publish_on``. Needs numpy.
         """
         return self._boundary(PublishRecordsOn(dtype, executor, capacity, chunk, delay_error))
+
+    def transform(self, fn: Callable[[Self], U], /) -> U:
+        """``fn(self)``: a function of streams, in its place in a chain.
+
+        Called at once, not for each subscriber. Reactor: ``transform``; RxPY: ``pipe``.
+        """
+        check_sync("transform", "fn", fn)
+        return fn(self)
 
     # -- description -----------------------------------------------------------------------------
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from rstreams_fast._checks import check_sync
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING
+from rstreams_fast.runtime.parking import refuse_in_loop
+from rstreams_fast.streams.engine.assembly import Stage
 from rstreams_fast.streams.engine.defaults import ITERATE_PREFETCH
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.sinks import arrow, ends, numpy
@@ -68,6 +71,54 @@ class StreamEnds(Pipeline[T_co]):
         """Await the first element. See :func:`~rstreams_fast.streams.sinks.ends.first_async`."""
         return await ends.first_async(self, default)
 
+    @overload
+    def last(self) -> T_co: ...
+
+    @overload
+    def last(self, default: A) -> T_co | A: ...
+
+    def last(self, default: Any = MISSING) -> Any:
+        """Wait for the end, and return the last element; of none, see ``first``."""
+        return _first("last", self._last(), default)
+
+    @overload
+    async def last_async(self) -> T_co: ...
+
+    @overload
+    async def last_async(self, default: A) -> T_co | A: ...
+
+    async def last_async(self, default: Any = MISSING) -> Any:
+        """Await the end, and return the last element; of none, see ``first``."""
+        return await ends.first_async(self._last(), default)
+
+    def count(self) -> int:
+        """Wait for the end, and return the number of elements."""
+        return int(_first("count", self._count()))
+
+    async def count_async(self) -> int:
+        """Await the end, and return the number of elements."""
+        return await ends.first_async(self._count())
+
+    def any(self, predicate: Callable[[T_co], object], /) -> bool:
+        """Wait for an element for which ``predicate(element)`` is true, and cancel; of none, it is
+        false.
+        """
+        return bool(_first("any", self._any(predicate), False))
+
+    async def any_async(self, predicate: Callable[[T_co], object], /) -> bool:
+        """The same as ``any``, awaited."""
+        return await ends.first_async(self._any(predicate), False)
+
+    def all(self, predicate: Callable[[T_co], object], /) -> bool:
+        """Wait for an element for which ``predicate(element)`` is false, and cancel; of none, it is
+        true.
+        """
+        return bool(_first("all", self._all(predicate), True))
+
+    async def all_async(self, predicate: Callable[[T_co], object], /) -> bool:
+        """The same as ``all``, awaited."""
+        return await ends.first_async(self._all(predicate), True)
+
     def to_numpy(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Wait for one array of all elements. See
         :func:`~rstreams_fast.streams.sinks.numpy.to_numpy`.
@@ -116,3 +167,43 @@ class StreamEnds(Pipeline[T_co]):
 
     def __aiter__(self) -> AsyncIterator[T_co]:
         return aiter(self.iterate())
+
+    # -- what they wait for the first element of -------------------------------------------------
+
+    def _last(self) -> Pipeline[T_co]:
+        return self._through("reduce", _latter, MISSING)
+
+    def _count(self) -> Pipeline[Any]:
+        return self._through("reduce", _one_more, 0)
+
+    def _any(self, predicate: Callable[[T_co], object]) -> Pipeline[Any]:
+        check_sync("any", "predicate", predicate)
+        return self._through("filter", predicate)._through("map", _true)
+
+    def _all(self, predicate: Callable[[T_co], object]) -> Pipeline[Any]:
+        check_sync("all", "predicate", predicate)
+        return self._through("skip_while", predicate)._through("map", _false)
+
+    def _through(self, *op: Any) -> Self:
+        return self.with_part(Stage(op))
+
+
+def _first(name: str, publisher: Pipeline[A], default: Any = MISSING) -> Any:
+    refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
+    return ends.first(publisher, default)
+
+
+def _latter(_before: A, element: A) -> A:
+    return element
+
+
+def _one_more(count: int, _element: object) -> int:
+    return count + 1
+
+
+def _true(_element: object) -> bool:
+    return True
+
+
+def _false(_element: object) -> bool:
+    return False
