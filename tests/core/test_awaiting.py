@@ -158,10 +158,7 @@ async def test_who_waits_is_inside(make: Any) -> None:
     assert await getting == 1
     both.offer(1)
     putting = await parked(both.put(2))
-    for call in (
-        lambda: both.offer(3),
-        lambda: both.ring.arm_producer(pytest.fail),
-    ):
+    for call in (lambda: both.offer(3), lambda: both.ring.arm_producer(pytest.fail)):
         with pytest.raises(OverlappingCallsError, match="producer side"):
             call()
     with pytest.raises(OverlappingCallsError):

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.helpers import DEADLINE
+from rstreams_fast.runtime.timers import ManualTimer
+from tests.helpers import DEADLINE, Counted
 
 
 class Recorder:
@@ -180,6 +181,27 @@ class ManualPublisher:
     def wait_cancelled(self) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: self.cancels > 0, DEADLINE), "no cancel came"
+
+
+class CountingTimer(ManualTimer):
+    """A clock in hand that counts the alarms that were set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alarms = Counted()
+
+    def call_later(self, *args: Any) -> Any:
+        try:
+            return super().call_later(*args)
+        finally:
+            self.alarms.add()
+
+
+class BrokenTimer(ManualTimer):
+    """One that refuses every alarm."""
+
+    def call_later(self, *_args: Any) -> Any:
+        raise OSError("no timer today")
 
 
 def subscribed(publisher: Any, request: Any = ..., **options: Any) -> Recorder:

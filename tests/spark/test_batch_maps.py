@@ -224,9 +224,7 @@ def test_close_ends_the_threads(fn: Any) -> None:
 
 # -- the schema ------------------------------------------------------------------------------------
 
-WIDE = pa.schema(
-    [("s", pa.string()), ("d", pa.float64()), ("t", pa.timestamp("us", "UTC"))],
-)
+WIDE = pa.schema([("s", pa.string()), ("d", pa.float64()), ("t", pa.timestamp("us", "UTC"))])
 
 
 def test_columns_are_matched_by_name_and_cast() -> None:

@@ -372,9 +372,7 @@ def test_exceptions_that_mean_something_to_generators_and_loops(
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_an_exception_that_takes_no_note_is_the_cause_of_one_that_names_the_key(
-    sync: bool,
-) -> None:
+def test_an_exception_that_takes_no_note_is_the_cause_of_one_that_names_the_key(sync: bool) -> None:
     def look_sync(k: int) -> int:
         raise Frozen(7)
 

@@ -496,21 +496,18 @@ def test_what_cannot_be_iterated_is_refused_at_once(iterable: Any, message: str)
         AsyncIterableSource(generate, loop="loop")  # type: ignore[arg-type]
 
 
-def test_a_subscriber_that_raises_is_cancelled_and_made_known(
+async def test_a_subscriber_that_raises_is_cancelled_and_made_known(
     dropped: list[BaseException],
 ) -> None:
     def fail(_recorder: Recorder, _x: Any) -> None:
         raise BOOM
 
-    async def main() -> None:
-        source = Source()
-        recorder = subscribed(AsyncIterableSource(source), 9, on_next=fail)
-        await turns()
-        assert recorder.elements == [0]
-        assert recorder.terminal is None
-        assert source.closes == 1
-
-    asyncio.run(main())
+    source = Source()
+    recorder = subscribed(AsyncIterableSource(source), 9, on_next=fail)
+    await turns()
+    assert recorder.elements == [0]
+    assert recorder.terminal is None
+    assert source.closes == 1
     assert dropped == [BOOM]
 
 

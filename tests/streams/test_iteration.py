@@ -18,14 +18,7 @@ import rstreams_fast as rsf
 from rstreams_fast.core import SpscRing
 from rstreams_fast.streams.sinks import iterate as iteration
 from rstreams_fast.streams.sinks.iterate import iterate
-from tests.helpers import (
-    DEADLINE,
-    Counted,
-    run_threads,
-    start_thread,
-    wait_for,
-    wait_until,
-)
+from tests.helpers import DEADLINE, Counted, run_threads, start_thread, wait_for, wait_until
 from tests.rules.probes import ManualPublisher
 
 BOOM = RuntimeError("boom")
@@ -160,9 +153,7 @@ async def test_a_cancelled_error_out_of_the_stream_does_not_end_the_task_in_sile
 
 
 @pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration])
-def test_a_stop_iteration_out_of_the_stream_is_not_taken_for_its_end(
-    kind: type[Exception],
-) -> None:
+def test_a_stop_iteration_out_of_the_stream_is_not_taken_for_its_end(kind: type[Exception]) -> None:
     def stops(n: int) -> int:
         if n == 2:
             raise kind("out of the function")

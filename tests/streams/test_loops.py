@@ -76,9 +76,7 @@ def test_the_thread_does_not_join_itself(no_leaked_threads: None) -> None:
     assert answers == [False]
 
 
-def test_close_cancels_tasks_and_waits_for_generators_and_threads(
-    no_leaked_threads: None,
-) -> None:
+def test_close_cancels_tasks_and_waits_for_generators_and_threads(no_leaked_threads: None) -> None:
     thread = LoopThread()
     started = threading.Event()
     ended: list[str] = []
@@ -195,9 +193,7 @@ def test_a_share_that_is_forgotten_holds_nothing(no_leaked_threads: None) -> Non
     assert thread.join(DEADLINE)
 
 
-def test_a_share_keeps_a_private_loop_whose_maker_has_forgotten_it(
-    no_leaked_threads: None,
-) -> None:
+def test_a_share_keeps_a_private_loop_whose_maker_has_forgotten_it(no_leaked_threads: None) -> None:
     thread = LoopThread()
     share = shared(thread)
     del thread

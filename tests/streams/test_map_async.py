@@ -79,10 +79,7 @@ def subscribe(
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("concurrency", [1, 3, 64])
 def test_every_element_has_its_result(
-    fn: Callable[[int], Awaitable[int]],
-    ordered: bool,
-    concurrency: int,
-    no_leaked_threads: None,
+    fn: Callable[[int], Awaitable[int]], ordered: bool, concurrency: int, no_leaked_threads: None
 ) -> None:
     stream = rsf.range_(500).map_async(fn, concurrency=concurrency, ordered=ordered)
     results = stream.to_list()
@@ -601,33 +598,30 @@ async def test_none_is_found_among_results_that_are_handed_over_at_once() -> Non
     assert seen == [0, 1]
 
 
-def test_none_is_not_passed_on_though_a_cancel_comes_at_that_moment(
+async def test_none_is_not_passed_on_though_a_cancel_comes_at_that_moment(
     monkeypatch: pytest.MonkeyPatch, dropped: list[BaseException]
 ) -> None:
     async def nothing(_x: int) -> None:
         pass
 
-    async def main() -> None:
-        publisher = ManualPublisher()
-        recorder = subscribe(publisher, nothing, 10)
-        subscription = recorder.subscription
-        returned = type(subscription)._none_returned
+    publisher = ManualPublisher()
+    recorder = subscribe(publisher, nothing, 10)
+    subscription = recorder.subscription
+    returned = type(subscription)._none_returned
 
-        def cancel_counts(self: Any) -> Exception:
-            subscription._demand.cancel()  # the first half of cancel()
-            error: Exception = returned(self)
-            return error
+    def cancel_counts(self: Any) -> Exception:
+        subscription._demand.cancel()  # the first half of cancel()
+        error: Exception = returned(self)
+        return error
 
-        monkeypatch.setattr(type(subscription), "_none_returned", cancel_counts)
-        await turns()
-        send(publisher, 1, 2)
-        await turns()
-        subscription._stop()  # and the other half
-        subscription._enter()
-        await turns()
-        assert recorder.signals == [("on_subscribe",)]
-
-    asyncio.run(main())
+    monkeypatch.setattr(type(subscription), "_none_returned", cancel_counts)
+    await turns()
+    send(publisher, 1, 2)
+    await turns()
+    subscription._stop()  # and the other half
+    subscription._enter()
+    await turns()
+    assert recorder.signals == [("on_subscribe",)]
     assert [type(error) for error in dropped] == [rsf.StageReturnedNoneError]
 
 
@@ -737,19 +731,16 @@ def test_a_cancelled_error_out_of_a_function_is_an_error_not_a_silent_stop(late:
     assert isinstance(raised.value.__cause__, asyncio.CancelledError)
 
 
-def test_ones_own_cancellation_is_no_error(dropped: list[BaseException]) -> None:
-    async def main() -> None:
-        gates, publisher = Gates(), ManualPublisher()
-        recorder = subscribe(publisher, gates, 10)
-        await turns()
-        publisher.subscriber.on_next(0)
-        await turns()
-        recorder.subscription.cancel()
-        await turns()
-        assert gates.cancelled == [0]
-        assert recorder.terminal is None
-
-    asyncio.run(main())
+async def test_ones_own_cancellation_is_no_error(dropped: list[BaseException]) -> None:
+    gates, publisher = Gates(), ManualPublisher()
+    recorder = subscribe(publisher, gates, 10)
+    await turns()
+    publisher.subscriber.on_next(0)
+    await turns()
+    recorder.subscription.cancel()
+    await turns()
+    assert gates.cancelled == [0]
+    assert recorder.terminal is None
     assert dropped == []
 
 
@@ -794,27 +785,24 @@ def test_an_interrupt_on_a_private_loop_reaches_whoever_waits(no_leaked_threads:
         rsf.range_(3).map_async(call).to_list()
 
 
-def test_a_subscriber_that_raises_is_cancelled_and_made_known(
+async def test_a_subscriber_that_raises_is_cancelled_and_made_known(
     dropped: list[BaseException],
 ) -> None:
-    async def main() -> None:
-        gates, publisher = Gates(), ManualPublisher()
+    gates, publisher = Gates(), ManualPublisher()
 
-        def fail(_recorder: Recorder, _x: Any) -> None:
-            raise BOOM
+    def fail(_recorder: Recorder, _x: Any) -> None:
+        raise BOOM
 
-        recorder = subscribed(MapAsync(gates).attach(publisher), 10, on_next=fail)
-        await turns()
-        send(publisher, 0, 1)
-        await turns()
-        gates.finish(0)
-        await turns()
-        assert publisher.cancels == 1
-        assert recorder.elements == [0]
-        assert recorder.terminal is None
-        assert gates.cancelled == [1]
-
-    asyncio.run(main())
+    recorder = subscribed(MapAsync(gates).attach(publisher), 10, on_next=fail)
+    await turns()
+    send(publisher, 0, 1)
+    await turns()
+    gates.finish(0)
+    await turns()
+    assert publisher.cancels == 1
+    assert recorder.elements == [0]
+    assert recorder.terminal is None
+    assert gates.cancelled == [1]
     assert dropped == [BOOM]
 
 

@@ -34,10 +34,7 @@ class Feeder:
     """
 
     def __init__(
-        self,
-        count: int,
-        error: BaseException | None = None,
-        stop: threading.Event | None = None,
+        self, count: int, error: BaseException | None = None, stop: threading.Event | None = None
     ) -> None:
         self._count = count
         self._error = error

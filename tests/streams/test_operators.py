@@ -75,10 +75,7 @@ OPERATORS: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], list[Any]
     ),
     "reduce": (lambda s: s.reduce(operator.add), lambda xs: [sum(xs)] if xs else []),
     "reduce seed": (lambda s: s.reduce(operator.add, 7), lambda xs: [7 + sum(xs)]),
-    "batch": (
-        lambda s: s.batch(3),
-        lambda xs: [xs[i : i + 3] for i in range(0, len(xs), 3)],
-    ),
+    "batch": (lambda s: s.batch(3), lambda xs: [xs[i : i + 3] for i in range(0, len(xs), 3)]),
     "batch batch": (
         lambda s: s.batch(2).batch(2).map(len),
         lambda xs: [len(range(i, min(i + 4, len(xs)), 2)) for i in range(0, len(xs), 4)],

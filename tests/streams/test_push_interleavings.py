@@ -213,9 +213,7 @@ def test_what_the_drain_has_dropped_is_asked_for_again_where_take_sets_the_bound
             send(upstream, 2)
 
     recorder = subscribed(
-        rsf.from_publisher(upstream).filter(lambda x: x % 2).take(2),
-        rsf.UNBOUNDED,
-        on_next=on_next,
+        rsf.from_publisher(upstream).filter(lambda x: x % 2).take(2), rsf.UNBOUNDED, on_next=on_next
     )
     assert upstream.requests == [2]
     send(upstream, 1)

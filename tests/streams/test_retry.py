@@ -18,7 +18,14 @@ import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from tests.helpers import Counted, Problem, run_threads, start_thread, wait_for, wait_gone
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import (
+    BrokenTimer,
+    CountingTimer,
+    ManualPublisher,
+    Recorder,
+    send,
+    subscribed,
+)
 
 
 class Attempts:
@@ -354,9 +361,7 @@ def test_cancelling_while_it_changes_over_leaves_nothing_running() -> None:
 
 
 # -- publishers that keep no rule ------------------------------------------------------------------
-def test_what_an_attempt_signals_after_its_end_has_no_effect(
-    dropped: list[BaseException],
-) -> None:
+def test_what_an_attempt_signals_after_its_end_has_no_effect(dropped: list[BaseException]) -> None:
     attempts = Attempts()
     recorder = subscribed(rsf.from_publisher(attempts).retry(), request=3)
     first = attempts.last
@@ -409,16 +414,9 @@ def test_what_breaks_the_rules_is_a_failure_like_others(how: str) -> None:
 def test_a_delay_is_waited_for_on_the_timer_and_then_a_worker_subscribes(
     no_leaked_threads: None,
 ) -> None:
-    alarms, subscriptions = Counted(), Counted()
+    subscriptions = Counted()
 
-    class Counting(ManualTimer):
-        def call_later(self, *args: Any) -> Any:
-            try:
-                return super().call_later(*args)
-            finally:
-                alarms.add()
-
-    timer = Counting()
+    timer = CountingTimer()
     attempts = Attempts()
     threads: list[str] = []
     local = contextvars.ContextVar("local", default="not set")
@@ -447,7 +445,7 @@ def test_a_delay_is_waited_for_on_the_timer_and_then_a_worker_subscribes(
     subscriptions.wait_until(2)
     attempts.all[1].wait_requested(5)
     attempts.all[1].subscriber.on_error(ValueError())
-    alarms.wait_until(2)
+    timer.alarms.wait_until(2)
     timer.advance(20)
     subscriptions.wait_until(3)
     attempts.all[2].wait_requested(5)
@@ -534,11 +532,7 @@ def test_cancelling_races_with_the_alarm(no_leaked_threads: None) -> None:
 
 
 def test_a_timer_that_refuses_ends_the_stream() -> None:
-    class Broken(ManualTimer):
-        def call_later(self, *_args: Any) -> Any:
-            raise OSError("no timer today")
-
-    recorder = subscribed(rsf.error(ValueError()).retry(delay=1, timer=Broken()))
+    recorder = subscribed(rsf.error(ValueError()).retry(delay=1, timer=BrokenTimer()))
     assert isinstance(recorder.error, OSError)
 
 

@@ -16,7 +16,7 @@ import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.operators import timed_batch
 from tests.helpers import Element, run_threads, start_thread, wait_for, wait_gone, wait_until
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import CountingTimer, ManualPublisher, Recorder, send, subscribed
 
 
 class Setup:
@@ -285,16 +285,9 @@ def test_batches_that_are_due_leave_on_a_worker_in_the_context_of_subscribe() ->
 
 
 def test_no_alarm_is_set_for_each_batch() -> None:
-    class Counting(ManualTimer):
-        calls = 0
-
-        def call_later(self, *args: Any) -> Any:
-            self.calls += 1
-            return super().call_later(*args)
-
-    timer = Counting()
+    timer = CountingTimer()
     assert len(rsf.range_(2000).batch(2, seconds=10, timer=timer).to_list()) == 1000
-    assert timer.calls == 1
+    assert timer.alarms.value == 1
     assert timer.pending == 0
 
 

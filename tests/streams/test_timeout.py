@@ -15,8 +15,8 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
-from tests.helpers import Counted, run_threads, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder, subscribed
+from tests.helpers import run_threads, start_thread, wait_for
+from tests.rules.probes import BrokenTimer, CountingTimer, ManualPublisher, Recorder, subscribed
 
 
 class Setup:
@@ -120,18 +120,11 @@ def test_an_alarm_that_comes_while_nobody_asks_does_no_harm_later() -> None:
 
 
 def test_no_alarm_is_set_for_each_element() -> None:
-    class Counting(ManualTimer):
-        calls = 0
-
-        def call_later(self, *args: Any) -> Any:
-            self.calls += 1
-            return super().call_later(*args)
-
-    timer = Counting()
+    timer = CountingTimer()
     recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
     rsf.range_(2000).timeout(10, timer=timer).subscribe(recorder)
     assert recorder.terminal == ("on_complete",)
-    assert timer.calls == 1
+    assert timer.alarms.value == 1
     assert timer.pending == 0
 
 
@@ -309,11 +302,7 @@ def test_what_a_subscriber_raises_stops_the_clock(dropped: list[BaseException]) 
 
 
 def test_a_timer_that_refuses_ends_the_stream() -> None:
-    class Broken(ManualTimer):
-        def call_later(self, *_args: Any) -> Any:
-            raise OSError("no timer today")
-
-    recorder = subscribed(rsf.never().timeout(1, timer=Broken()), 1)
+    recorder = subscribed(rsf.never().timeout(1, timer=BrokenTimer()), 1)
     assert isinstance(recorder.error, OSError)
 
 
@@ -357,19 +346,10 @@ def test_with_the_timer_of_the_process() -> None:
 
 
 def test_the_sources_of_a_retry_can_each_be_timed() -> None:
-    alarms = Counted()
-
-    class Counting(ManualTimer):
-        def call_later(self, *args: Any) -> Any:
-            try:
-                return super().call_later(*args)
-            finally:
-                alarms.add()
-
-    timer = Counting()
+    timer = CountingTimer()
     recorder = subscribed(rsf.never().timeout(1, timer=timer).retry(2), 1)
     for attempt in range(3):
-        alarms.wait_until(attempt + 1)
+        timer.alarms.wait_until(attempt + 1)
         timer.advance(1)
     recorder.wait_terminal()
     assert isinstance(recorder.error, TimeoutError)
