@@ -445,11 +445,6 @@ def collection_after() -> Iterator[Callable[[int], None]]:
     gc.enable()
 
 
-def finalizers_at_work() -> bool:
-    """Whether their thread lives, on which the collector may run, and so signal, as well."""
-    return any(thread.name == "rstreams-fast-finalizers" for thread in threading.enumerate())
-
-
 @pytest.mark.parametrize("make", [MulticastProcessor, ReplayProcessor])
 @pytest.mark.parametrize("finalizer", ["cancel", "request", "subscribe", "on_next"])
 def test_a_collection_may_come_at_any_allocation(
@@ -486,9 +481,11 @@ def test_a_collection_may_come_at_any_allocation(
             processor.on_next(next(signals))
     gc.disable()
     gc.collect()
-    wait_until(lambda: not finalizers_at_work(), "the end of the thread of finalizers")
+    sent = next(signals)
+    # The collector may have run on the finalizers' thread, which then signals, too.
+    wait_until(lambda: len(stays.elements) >= sent, "the last element")
     assert stays.violations == []
-    assert sorted(stays.elements) == list(range(next(signals)))
+    assert sorted(stays.elements)[:sent] == list(range(sent))
     if finalizer != "on_next":  # two signals at once are in no order
         check_row(stays)
 
