@@ -20,6 +20,7 @@ from rstreams_fast.streams.sources.arrow import arrow_source
 from rstreams_fast.streams.sources.create import Emitter, create_source
 from rstreams_fast.streams.sources.interval import interval_source
 from rstreams_fast.streams.sources.iterable import CallOnce, IterableSource
+from rstreams_fast.streams.sources.lazy import defer_source, generate_source
 from rstreams_fast.streams.sources.numpy import array_source
 from rstreams_fast.streams.stream import Stream
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "concat",
     "create",
+    "defer",
     "empty",
     "error",
     "from_arrow",
@@ -42,6 +44,7 @@ __all__ = [
     "from_iterable",
     "from_numpy",
     "from_publisher",
+    "generate",
     "interval",
     "merge",
     "never",
@@ -142,6 +145,32 @@ def from_callable(fn: Callable[[], T], /) -> Stream[T]:
     """One element, ``fn()``, called for each subscriber when it asks."""
     check_sync("from_callable", "fn", fn)
     return Stream(CallOnce(fn))
+
+
+def defer(factory: Callable[[], Publisher[T]], /) -> Stream[T]:
+    """The elements of the publisher ``factory()``, made anew for each subscriber.
+
+        factory()   --1--2--|
+        below       --1--2--|
+
+    It is called within ``subscribe``; what it raises is signalled by ``on_error`` (§1.9). The
+    publisher need not keep the rules. Reactor, RxPY: ``defer``.
+    """
+    check_sync("defer", "factory", factory)
+    return Stream(defer_source(factory))
+
+
+def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:
+    """The elements of ``element, state = fn(state)``, until ``fn(state)`` is ``None``.
+
+        fn(1)   (a, 2)    fn(2)   (b, 3)    fn(3)   None
+        below   --a---------------b-----------------|
+
+    ``fn`` is called when an element is asked for (§1.1), and begins with ``state`` for each
+    subscriber. Reactor: ``generate``; RxPY: ``generate``, in three functions.
+    """
+    check_sync("generate", "fn", fn)
+    return Stream(generate_source(state, fn))
 
 
 def empty() -> Stream[Never]:

@@ -14,6 +14,7 @@ from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions
 from rstreams_fast.streams.operators.peek import Peek
+from rstreams_fast.streams.operators.repeat import Repeat
 from rstreams_fast.streams.operators.replay import Replay, ReplayBounds
 from rstreams_fast.streams.operators.retry import Retry
 from rstreams_fast.streams.operators.subscribe_on import SubscribeOn
@@ -72,6 +73,18 @@ class StreamFlow(Pipeline[T_co]):
         at the time of ``timer`` (``None``: that of this process).
         """
         return self.with_part(Timeout(seconds, timer))
+
+    def repeat(self, times: int = UNBOUNDED, /) -> Self:
+        """Subscribe to what is above this again when it has completed, up to ``times`` times.
+
+            above   --1--2--|  --1--2--|
+            below   --1--2-------1--2--|   of repeat(1)
+
+        As ``retry``, so ``repeat(1)`` gives all twice. What was asked for and has not come is asked
+        for again, and nothing else (§1.1). Without end, one that is empty is subscribed to until
+        somebody cancels. Reactor: ``repeat``; RxPY: ``repeat``, which counts the first, too.
+        """
+        return self.with_part(Repeat(times))
 
     # -- observers -------------------------------------------------------------------------------
 

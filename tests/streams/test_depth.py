@@ -69,6 +69,7 @@ OTHERS: dict[str, Op] = {
     "switch_map": lambda s: s.batch(9).switch_map(rf.from_iterable),
     "expand": lambda s: s.expand(lambda _x: rf.empty()),
     "switch_if_empty": lambda s: s.switch_if_empty(rf.empty()),
+    "repeat": lambda s: s.repeat(0),
     "flat_map": lambda s: s.flat_map(lambda x: rf.from_iterable([x]), concurrency=1),
     "multicast": lambda s: s.multicast(),
     "replay": lambda s: s.replay(count=9),
@@ -486,6 +487,8 @@ NESTED = {
     "switch_map": folded(lambda s: rf.from_iterable([s]).switch_map(same)),
     "expand": folded(lambda s: s.expand(lambda _x: rf.empty(), depth_first=True)),
     "switch_if_empty": folded(lambda s: rf.empty().switch_if_empty(s.map(same))),
+    "repeat": folded(lambda s: s.repeat(0).map(same)),
+    "defer": folded(lambda s: rf.defer(lambda: s)),
     "on_error_resume": resumed,
     "multicast": folded(lambda s: s.multicast()),
 }

@@ -256,6 +256,30 @@ class SwitchIfEmptyAsSubscriber(StageVerification):
         return stream.start_with().switch_if_empty(rf.empty())
 
 
+# -- made when they are needed ---------------------------------------------------------------------
+
+
+class Defer(StreamVerification):
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        return rf.defer(lambda: NoStream(rf.range_(elements)))
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return rf.defer(lambda: stream)
+
+
+class GenerateAndRepeat(StreamVerification):
+    __test__ = True
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        first = rf.generate(0, lambda n: (n, n + 1) if n < (elements + 1) // 2 else None)
+        return first.repeat(1).take(elements)
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.repeat(0)
+
+
 # -- as subscribers --------------------------------------------------------------------------------
 
 

@@ -86,8 +86,14 @@ def processors(numbers: rsf.Stream[int]) -> None:
 # ---- Sources ----------------------------------------------------------------------------------
 
 
+def halved(number: int) -> tuple[str, int] | None:
+    return (str(number), number // 2) if number else None
+
+
 def sources(table: Any) -> None:
     assert_type(rsf.range_(3), rsf.Stream[int])
+    assert_type(rsf.defer(lambda: rsf.range_(3)).repeat(2), rsf.Stream[int])
+    assert_type(rsf.generate(3, halved), rsf.Stream[str])
     assert_type(rsf.from_iterable("abc"), rsf.Stream[str])
     assert_type(rsf.from_callable(lambda: 1.5), rsf.Stream[float])
     assert_type(rsf.from_publisher(rsf.range_(3)), rsf.Stream[int])

@@ -332,6 +332,10 @@ class Bench:
             return rsf.empty()
         if kind == "error":
             return rsf.error(m.Boom("the source"))
+        if kind == "generate":
+            return rsf.generate(0, self.functions.add(self._step(origin)))
+        if kind == "defer":
+            return rsf.defer(self.functions.add(lambda: rsf.from_iterable(items())))
         if kind == "callable":
             return rsf.from_callable(self.functions.add(lambda: self.element(0)))
         if kind == "async":
@@ -349,6 +353,16 @@ class Bench:
         if counts:
             self.foreign = foreign
         return rsf.from_publisher(foreign)
+
+    def _step(self, origin: m.Origin) -> Callable[[int], Any]:
+        def step(n: int) -> Any:
+            if n < origin.size:
+                return self.element(n), n + 1
+            if origin.fails:
+                raise m.Boom("the source")
+            return None
+
+        return step
 
     def _emission(self, kind: str, items: Callable[[], Iterator[Any]]) -> Callable[[Any], None]:
         def emit(emitter: Any) -> None:
@@ -537,6 +551,7 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     m.Shared: _shared,
     m.Through: lambda b, s, i, op: rsf.from_publisher(_Processed(s, op)),
     m.Retry: lambda b, s, i, op: s.retry(op.times),
+    m.Repeat: lambda b, s, i, op: s.repeat(op.times),
     m.Resume: lambda b, s, i, op: s.on_error_resume(
         b.functions.add(lambda error: b.source(op.other))
     ),

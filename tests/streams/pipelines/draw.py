@@ -24,7 +24,8 @@ _origins = st.one_of(
     st.builds(
         m.Origin,
         kind=st.sampled_from(
-            ["list", "list", "iterator", "async", "foreign", "foreign-late", "foreign-thread",
+            ["list", "list", "iterator", "generate", "defer", "async",
+             "foreign", "foreign-late", "foreign-thread",
              "foreign-thread-late", "create", "create-thread"]
         ),
         size=_sizes,
@@ -111,6 +112,7 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
         upstream_first=st.booleans(),
     ),
     m.Retry: st.builds(m.Retry, times=st.integers(0, 2)),
+    m.Repeat: st.builds(m.Repeat, times=st.integers(0, 2)),
     m.Resume: st.builds(m.Resume, other=_origins),
 }
 
@@ -146,7 +148,7 @@ def _may_follow(origin: m.Origin, ops: list[m.Op], op: m.Op) -> bool:
     """
     if op.recovers:
         exact = origin.is_pulled and not any(above.is_boundary for above in ops)
-        return exact and not (isinstance(op, m.Retry) and origin.kind == "iterator")
+        return exact and not (isinstance(op, (m.Retry, m.Repeat)) and origin.kind == "iterator")
     return not op.needs_order or all(above.keeps_order for above in ops)
 
 

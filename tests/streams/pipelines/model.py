@@ -51,10 +51,10 @@ class Origin:
     fails: bool = False
 
     #: Pulled on whoever asks: nothing is asked ahead, and nothing overtakes.
-    PULLED: ClassVar = frozenset({"range", "list", "iterator", "callable", "empty"})
+    PULLED: ClassVar = frozenset({"range", "generate", "list", "iterator", "callable", "empty"})
     KINDS: ClassVar = PULLED | {
-        "error", "async", "foreign", "foreign-late", "foreign-thread", "foreign-thread-late",
-        "create", "create-thread",
+        "error", "async", "defer", "foreign", "foreign-late", "foreign-thread",
+        "foreign-thread-late", "create", "create-thread",
     }  # fmt: skip
 
     @property
@@ -620,6 +620,19 @@ class Retry(Op):
 
     def asks(self, wanted: float, items: list[Any]) -> float:
         return wanted * (self.times + 1)
+
+
+@dataclass(frozen=True)
+class Repeat(Op):
+    recovers = True  # it subscribes again, as who recovers does
+    times: int = 1
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return wanted
+
+    def model_anew(self, upstream: Callable[[], Items], call: Function) -> Items:
+        for _ in range(self.times + 1):
+            yield from upstream()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""``repeat``: the same publisher again when it has completed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rstreams_fast._checks import check_count
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.errors import check_subscriber
+from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
+from rstreams_fast.streams.engine.boundary import Boundary
+
+__all__ = ["Repeat"]
+
+
+class Repeat(Boundary):
+    """The boundary of ``Stream.repeat``, its argument checked."""
+
+    def __init__(self, times: int) -> None:
+        self.times = check_count("repeat(times): times", times)
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher that subscribes to ``upstream`` again and again."""
+        return _Repeated(upstream, self.times)
+
+    def describe(self) -> str:
+        """Say how often."""
+        times = "without end" if self.times >= UNBOUNDED else f"{self.times} times more"
+        return f"repeat({times}): holds no elements"
+
+
+class _Repeated:
+    def __init__(self, upstream: Publisher[Any], times: int) -> None:
+        self._upstream = upstream
+        self._times = times
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        _RepeatSubscription(subscriber, self._upstream, self._times).start()
+
+
+class _RepeatSubscription(SubscriptionArbiter):
+    __slots__ = ("_left", "_upstream")
+
+    def __init__(self, subscriber: Subscriber[Any], upstream: Publisher[Any], times: int) -> None:
+        super().__init__(subscriber, upstream)
+        self._upstream: Publisher[Any] | None = upstream
+        self._left = times
+
+    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
+        if error is None and self._left:
+            self._left -= 1
+            return self._upstream
+        self._finish(error)
+        return None
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._upstream = None

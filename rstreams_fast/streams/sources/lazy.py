@@ -1,0 +1,50 @@
+"""Sources that a function makes: a publisher for each subscriber, or one element after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rstreams_fast._checks import describe_callable
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.errors import check_subscriber
+from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.sink_subscriber import check_publisher
+from rstreams_fast.streams.sources.iterable import IterableSource
+
+__all__ = ["defer_source", "generate_source"]
+
+
+def defer_source(factory: Callable[[], Publisher[Any]]) -> Foreign:
+    """The source of :func:`rstreams_fast.defer`."""
+    return Foreign(_Deferred(factory), f"defer({describe_callable(factory)})", trusted=False)
+
+
+class _Deferred:
+    def __init__(self, factory: Callable[[], Publisher[Any]]) -> None:
+        self._factory = factory
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        publisher = self._factory()  # who subscribes signals what this raises (§1.9)
+        check_publisher(publisher)
+        publisher.subscribe(subscriber)
+
+
+def generate_source(state: Any, fn: Callable[[Any], tuple[Any, Any] | None]) -> IterableSource:
+    """The source of :func:`rstreams_fast.generate`."""
+    return IterableSource(_Generated(state, fn), f"generate({describe_callable(fn)})")
+
+
+class _Generated:
+    def __init__(self, state: Any, fn: Callable[[Any], tuple[Any, Any] | None]) -> None:
+        self._state = state
+        self._fn = fn
+
+    def __iter__(self) -> Iterator[Any]:
+        state = self._state
+        while (step := self._fn(state)) is not None:
+            element, state = step
+            del step
+            yield element
+            del element

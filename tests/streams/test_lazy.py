@@ -1,0 +1,88 @@
+"""defer, generate and repeat: what is made, or subscribed to, when it is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+
+
+def test_defer_makes_a_publisher_for_each_subscriber() -> None:
+    made: list[int] = []
+
+    def factory() -> rsf.Stream[int]:
+        made.append(1)
+        return rsf.range_(len(made))
+
+    stream = rsf.defer(factory)
+    assert made == []
+    assert stream.to_list() == [0]
+    assert stream.to_list() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"), [(lambda: 1 // 0, "zero"), (lambda: 3, "must have a method subscribe")]
+)
+def test_what_the_factory_raises_or_returns_is_signalled(factory: Any, message: str) -> None:
+    recorder = subscribed(rsf.defer(factory))
+    assert [signal[0] for signal in recorder.signals] == ["on_subscribe", "on_error"]
+    assert message in str(recorder.error)
+
+
+def test_generate_begins_anew_for_each_subscriber_and_calls_when_asked() -> None:
+    calls: list[int] = []
+
+    def fn(n: int) -> tuple[int, int] | None:
+        calls.append(n)
+        return (n * n, n + 1) if n < 4 else None
+
+    stream = rsf.generate(1, fn)
+    recorder = subscribed(stream, 2)
+    assert (recorder.elements, calls) == ([1, 4], [1, 2])
+    recorder.subscription.cancel()
+    assert stream.to_list() == [1, 4, 9]
+
+
+def test_what_generate_cannot_use_ends_it() -> None:
+    with pytest.raises(TypeError):
+        rsf.generate(1, lambda _n: 3).run()  # type: ignore[arg-type, return-value]
+    with pytest.raises(ZeroDivisionError):
+        rsf.generate(0, lambda n: (1 // n, n)).run()
+
+
+def test_repeat_subscribes_again_and_asks_for_the_rest() -> None:
+    above = ManualPublisher()
+    recorder = subscribed(rsf.from_publisher(above).repeat(1), 3)
+    send(above, 1)
+    above.subscriber.on_complete()
+    assert (above.subscribes, above.requests) == (2, [3, 2])
+    send(above, 2)
+    above.subscriber.on_complete()
+    assert (recorder.elements, recorder.terminal) == ([1, 2], ("on_complete",))
+    recorder.check()
+
+
+def test_repeat_without_end_does_not_recurse_and_can_be_left() -> None:
+    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
+    rsf.range_(2).repeat().take(5001).subscribe(recorder)
+    assert (recorder.elements, recorder.max_depth) == ([0, 1] * 2500 + [0], 1)
+
+
+def test_an_error_is_not_repeated() -> None:
+    above = ManualPublisher()
+    recorder = subscribed(rsf.from_publisher(above).repeat(), 1)
+    error = ValueError("above")
+    above.subscriber.on_error(error)
+    assert (recorder.error, above.subscribes) == (error, 1)
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    for make in (rsf.defer, lambda fn: rsf.generate(0, fn)):
+        with pytest.raises(TypeError, match="must be callable, got int"):
+            make(3)  # type: ignore[arg-type, operator]
+    with pytest.raises(ValueError, match="times must be >= 0"):
+        rsf.range_(1).repeat(-1)
+    assert "repeat(2 times more): holds no" in rsf.range_(1).repeat(2).describe()
