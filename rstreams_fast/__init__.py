@@ -49,6 +49,7 @@ from rstreams_fast.streams.factories import (
     merge,
     never,
     range_,
+    using,
     zip_,
 )
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
@@ -121,6 +122,7 @@ __all__ = [
     "on_dropped_error",
     "processor",
     "range_",
+    "using",
     "zip_",
 ]
 

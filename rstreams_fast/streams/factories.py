@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
 from rstreams_fast._checks import check_sync, safe_repr
@@ -49,6 +50,7 @@ __all__ = [
     "merge",
     "never",
     "range_",
+    "using",
     "zip_",
 ]
 
@@ -157,7 +159,42 @@ def defer(factory: Callable[[], Publisher[T]], /) -> Stream[T]:
     publisher need not keep the rules. Reactor, RxPY: ``defer``.
     """
     check_sync("defer", "factory", factory)
-    return Stream(defer_source(factory))
+    return Stream(defer_source(factory, "defer", factory))
+
+
+def using(
+    factory: Callable[[], A],
+    stream_of: Callable[[A], Publisher[T]],
+    close: Callable[[A], object],
+    /,
+) -> Stream[T]:
+    """The elements of ``stream_of(resource)``, of a resource for each subscriber.
+
+        factory()  --1--2--|
+        below      --1--2--|close(resource)
+
+    ``resource = factory()`` is made within ``subscribe``, and closed once: after the end, after a
+    ``cancel()`` (§3.12), or if there is no stream of it. What ``close`` raises after a stream goes
+    to ``sys.unraisablehook``. Reactor, RxPY: ``using``.
+    """
+    check_sync("using", "factory", factory)
+    check_sync("using", "stream_of", stream_of)
+    check_sync("using", "close", close)
+    return Stream(defer_source(partial(_use, factory, stream_of, close), "using", factory))
+
+
+def _use(
+    factory: Callable[[], A],
+    stream_of: Callable[[A], Publisher[T]],
+    close: Callable[[A], object],
+) -> Stream[T]:
+    resource = factory()
+    try:
+        stream = from_publisher(stream_of(resource))
+    except BaseException:
+        close(resource)
+        raise
+    return stream.do_finally(partial(close, resource))
 
 
 def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:

@@ -118,6 +118,17 @@ class StreamFlow(Pipeline[T_co]):
         """
         return self._observe("on_cancel", fn)
 
+    def do_finally(self, fn: Callable[[], object], /) -> Self:
+        """Call ``fn()`` once, after the end or a ``cancel()`` was passed on. See ``do_on_next``.
+
+            above   --1--2--|
+            below   --1--2--|fn()
+
+        It is called as well when a subscriber raises (§2.13). Reactor: ``doFinally``; RxPY:
+        ``finally_action``.
+        """
+        return self._observe("finally", fn)
+
     # -- boundaries ------------------------------------------------------------------------------
 
     def publish_on(

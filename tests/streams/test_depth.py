@@ -43,6 +43,7 @@ OPS: dict[str, Op] = {
     "do_on_request": lambda s: s.do_on_request(ignore),
     "do_on_cancel": lambda s: s.do_on_cancel(ignore),
     "do_on_error": lambda s: s.do_on_error(ignore),
+    "do_finally": lambda s: s.do_finally(ignore),
     "do_on_complete and map": lambda s: s.do_on_complete(ignore).map(same),
     "scan with a seed": lambda s: s.scan(lambda _a, b: b, -1).skip(1),
     "batch and unbatch": lambda s: s.batch(3).unbatch(),

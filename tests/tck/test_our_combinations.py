@@ -269,6 +269,13 @@ class Defer(StreamVerification):
         return rf.defer(lambda: stream)
 
 
+class Using(StreamVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return rf.using(object, lambda _resource: stream, id)
+
+
 class GenerateAndRepeat(StreamVerification):
     __test__ = True
 

@@ -93,6 +93,8 @@ def halved(number: int) -> tuple[str, int] | None:
 def sources(table: Any) -> None:
     assert_type(rsf.range_(3), rsf.Stream[int])
     assert_type(rsf.defer(lambda: rsf.range_(3)).repeat(2), rsf.Stream[int])
+    assert_type(rsf.using(object, lambda _o: rsf.range_(3), print), rsf.Stream[int])
+    assert_type(rsf.range_(3).do_finally(print), rsf.Stream[int])
     assert_type(rsf.generate(3, halved), rsf.Stream[str])
     assert_type(rsf.from_iterable("abc"), rsf.Stream[str])
     assert_type(rsf.from_callable(lambda: 1.5), rsf.Stream[float])

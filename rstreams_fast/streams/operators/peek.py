@@ -79,6 +79,7 @@ class _PeekSubscription(Nested):
                 self._subscriber.on_subscribe(self)
             except BaseException:
                 self._release()
+                self._finally()
                 raise
 
     def on_next(self, element: Any, /) -> None:
@@ -90,6 +91,7 @@ class _PeekSubscription(Nested):
                 raise
             except Exception:
                 self._release()
+                self._finally()
                 raise
 
     # What leaves an observer (KeyboardInterrupt and its like) is on its way to whoever called: the
@@ -102,6 +104,7 @@ class _PeekSubscription(Nested):
             subscriber = self._release()
             if subscriber is not None:
                 subscriber.on_error(error)
+            self._finally()
 
     def on_complete(self) -> None:
         try:
@@ -110,6 +113,7 @@ class _PeekSubscription(Nested):
             subscriber = self._release()
             if subscriber is not None:
                 subscriber.on_complete()
+            self._finally()
 
     def request(self, n: int, /) -> None:
         subscription = self._subscription
@@ -129,9 +133,15 @@ class _PeekSubscription(Nested):
             finally:
                 self._release()
                 subscription.cancel()
+                self._peek.tell("finally")
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         return metrics_above(self._subscription)
+
+    def _finally(self) -> None:
+        """Tell of the end, whichever it was, unless a cancel does."""
+        if self._peek.signal == "finally" and self._cancelled.cancel():
+            self._peek.tell("finally")
 
     def _release(self) -> Subscriber[Any] | None:
         subscriber, self._subscriber = self._subscriber, None

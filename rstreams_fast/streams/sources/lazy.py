@@ -15,9 +15,9 @@ from rstreams_fast.streams.sources.iterable import IterableSource
 __all__ = ["defer_source", "generate_source"]
 
 
-def defer_source(factory: Callable[[], Publisher[Any]]) -> Foreign:
-    """The source of :func:`rstreams_fast.defer`."""
-    return Foreign(_Deferred(factory), f"defer({describe_callable(factory)})", trusted=False)
+def defer_source(factory: Callable[[], Publisher[Any]], name: str, shown: Any) -> Foreign:
+    """The source of :func:`rstreams_fast.defer`; ``name(shown)`` is what it is described by."""
+    return Foreign(_Deferred(factory), f"{name}({describe_callable(shown)})", trusted=False)
 
 
 class _Deferred:

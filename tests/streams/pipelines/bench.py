@@ -399,7 +399,8 @@ def _scan(bench: Bench, stream: Any, index: int, op: Any) -> Any:
 
 
 def _do_on(bench: Bench, stream: Any, index: int, op: Any) -> Any:
-    return getattr(stream, f"do_on_{op.signal}")(bench.function(index, lambda *_: True))
+    name = "do_finally" if op.signal == "finally" else f"do_on_{op.signal}"
+    return getattr(stream, name)(bench.function(index, lambda *_: True))
 
 
 def _publish_on(bench: Bench, stream: Any, index: int, op: Any) -> Any:

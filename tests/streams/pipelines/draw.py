@@ -55,7 +55,9 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
     m.Batch: st.builds(m.Batch, n=_positive),
     m.DoOn: st.builds(
         m.DoOn,
-        signal=st.sampled_from(["next", "subscribe", "error", "complete", "request", "cancel"]),
+        signal=st.sampled_from(
+            ["next", "subscribe", "error", "complete", "request", "cancel", "finally"]
+        ),
     ),
     m.Unbatch: st.builds(m.Unbatch),
     m.PublishOn: st.builds(

@@ -1,0 +1,71 @@
+"""do_finally and using: once, at whichever end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import run_threads
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
+
+
+@pytest.mark.parametrize("stream", [rsf.range_(3), rsf.error(ValueError()), rsf.empty()])
+def test_it_comes_once_and_after_the_end(stream: rsf.Stream[Any]) -> None:
+    seen: list[Any] = []
+    recorder = Recorder(request=9)
+    stream.do_finally(lambda: seen.append(recorder.terminal)).subscribe(recorder)
+    recorder.subscription.cancel()
+    assert seen == [recorder.terminal]
+    assert recorder.terminal is not None
+
+
+def test_it_comes_once_after_a_cancel_by_many() -> None:
+    above, seen = ManualPublisher(), list[int]()
+    recorder = subscribed(rsf.from_publisher(above).do_finally(lambda: seen.append(above.cancels)))
+    run_threads([recorder.subscription.cancel] * 4)
+    assert seen == [1]
+
+
+def test_it_comes_when_the_subscriber_raises() -> None:
+    seen: list[int] = []
+    before = rsf.on_dropped_error(lambda _error: None)
+    try:
+        subscribed(
+            rsf.range_(3).do_finally(lambda: seen.append(1)), 1, on_next=lambda _r, _x: 1 // 0
+        )
+    finally:
+        rsf.on_dropped_error(before)
+    assert seen == [1]
+
+
+def test_each_subscriber_has_a_resource_that_is_closed_once() -> None:
+    made: list[int] = []
+    closed: list[int] = []
+
+    def factory() -> int:
+        made.append(len(made))
+        return made[-1]
+
+    stream = rsf.using(factory, lambda n: rsf.range_(n, n + 3), closed.append)
+    assert made == []
+    assert stream.to_list() == [0, 1, 2]
+    assert stream.first() == 1
+    assert (made, closed) == ([0, 1], [0, 1])
+    assert "using(" in stream.describe()
+
+
+@pytest.mark.parametrize("stream_of", [lambda _n: 1 // 0, lambda _n: 3])
+def test_a_resource_without_a_stream_is_closed(stream_of: Any) -> None:
+    closed: list[int] = []
+    recorder = subscribed(rsf.using(lambda: 5, stream_of, closed.append))
+    assert recorder.error is not None
+    assert closed == [5]
+
+
+def test_bad_arguments_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"do_finally\(fn\): fn must be callable"):
+        rsf.range_(1).do_finally(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"using\(close\): close must be callable"):
+        rsf.using(object, rsf.from_iterable, 3)  # type: ignore[arg-type]
