@@ -22,8 +22,8 @@ from rstreams_fast.errors import (
     DemandExceededError,
     ShutDownError,
 )
-from rstreams_fast.streams.engine.multicast_buffer import Cursor, MulticastBuffer
-from rstreams_fast.streams.engine.multicast_publisher import MulticastSubscription
+from rstreams_fast.streams.engine.multicast.buffer import Cursor, MulticastBuffer
+from rstreams_fast.streams.engine.multicast.publisher import MulticastSubscription
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
 from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_until
 from tests.rules.probes import ManualPublisher, Plain, Recorder, subscribed

@@ -41,6 +41,7 @@ __all__ = [
     "Upstream",
     "cancel_silently",
     "forked",
+    "leaves",
     "refuse",
     "silent",
 ]
@@ -91,6 +92,11 @@ def silent(call: Callable[..., object], *args: Any) -> None:
         raise
     except Exception as raised:
         report_dropped(raised, f"{getattr(call, '__qualname__', call)!s} must return normally")
+
+
+def leaves(raised: BaseException) -> bool:
+    """Whether it goes on to the caller, as ``KeyboardInterrupt`` does."""
+    return isinstance(raised, RecursionError) or not isinstance(raised, Exception)
 
 
 def cancel_silently(subscription: Subscription) -> None:
@@ -537,7 +543,7 @@ class Drain(Nested):
             if self._demand.cancel():
                 self._stop()
             self._release()
-            if isinstance(raised, RecursionError) or not isinstance(raised, Exception):
+            if leaves(raised):
                 raise
             report_dropped(raised, "§2.13: on_subscribe raised")
             return False

@@ -24,11 +24,11 @@ from rstreams_fast.errors import (
 )
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.boundary import ListSubscriber, burst_slot
-from rstreams_fast.streams.engine.deferred import DeferredWork
-from rstreams_fast.streams.engine.drain import Drain, Nested, Upstream, refuse
+from rstreams_fast.streams.engine.drain import Drain, Nested, Upstream, leaves, refuse
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
-from rstreams_fast.streams.engine.multicast_buffer import Cursor, MulticastBuffer, Retention
-from rstreams_fast.streams.engine.registry import Entry, Registry
+from rstreams_fast.streams.engine.multicast.buffer import Cursor, MulticastBuffer, Retention
+from rstreams_fast.streams.engine.multicast.deferred import DeferredWork
+from rstreams_fast.streams.engine.multicast.registry import Entry, Registry
 from rstreams_fast.streams.engine.subscribing import subscribe_to
 
 __all__ = ["MulticastPublisher", "MulticastSubscription"]
@@ -134,7 +134,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
             now = retention.now() if retention is not None else 0.0
         except BaseException as raised:  # §1.9
             self._registry.release(subscription.identity, subscription)
-            if _leaves(raised):
+            if leaves(raised):
                 raise
             refuse(subscriber, raised)
             return True
@@ -171,16 +171,14 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
                 subscribe_to(upstream, self)
             except BaseException as raised:  # §1.9; what leaves was told to nobody else
                 self._end(raised, at_once=True, cancel=True)
-                if _leaves(raised):
+                if leaves(raised):
                     raise
 
     def _may_connect(self, min_subscribers: int) -> bool:
         """Whether it is time to, for the one that asks first. With the lock."""
-        buffer = self.buffer
-        if self._connected or buffer.ended or len(buffer.readers) < min_subscribers:
-            return False
-        self._connected = True
-        return True
+        buffer, connected = self.buffer, self._connected
+        self._connected = connected or not (buffer.ended or len(buffer.readers) < min_subscribers)
+        return self._connected and not connected
 
     # -- the subscriber's side -------------------------------------------------------------------
 
@@ -195,7 +193,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         One that nobody asked for is buffered, if there is room. After the end: no effect (§2.8).
         """
         if element is None:
-            self._break_off(NoneSignalError("§2.13: the publisher signalled on_next(None)"))
+            self._break_off("the publisher signalled on_next(None)")
         if self._retention is not None or self.buffer.ended:
             self._add([element])
         elif not self._deferred.defer(self._add, [element]):
@@ -213,8 +211,8 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
             self._spread(ready, lambda one: one.pass_on(element), due)
 
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
-        """Return the subscribers whose drains this thread has entered, and whether asking is due;
-        ``None`` if another is not ready. With the lock.
+        """Return whose drains were entered, and whether asking is due: ``None`` if one is not
+        ready. With the lock.
         """
         buffer = self.buffer
         ready: list[MulticastSubscription] = []
@@ -307,10 +305,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         """Pass ``error`` on, at once unless ``delay_error`` (§4.2)."""
         if not isinstance(error, BaseException):
             self._break_off(
-                NoneSignalError(
-                    "§2.13: on_error needs an exception instance, the publisher signalled "
-                    f"on_error({error!r})"
-                )
+                f"on_error needs an exception instance, the publisher signalled on_error({error!r})"
             )
         if self._upstream_ended() and not self.buffer.ended:
             self._end(error, at_once=not self._delay_error)
@@ -327,8 +322,9 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         self._upstream.never_attached()  # one that comes now is cancelled
         return first
 
-    def _break_off(self, error: NoneSignalError) -> None:
+    def _break_off(self, what: str) -> None:
         """Upstream broke §2.13: tell it, and everybody else."""
+        error = NoneSignalError(f"§2.13: {what}")
         self._end(error, at_once=True, cancel=True)
         raise error
 
@@ -391,7 +387,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
                     self._upstream.request(n)
                 except BaseException as raised:  # §3.16; what leaves was told to nobody else
                     self._end(raised, at_once=True, cancel=True)
-                    if _leaves(raised):
+                    if leaves(raised):
                         raise
             if asking.fulfil(missed) == 0:
                 return
@@ -436,25 +432,18 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         self, demand: int, waited_for_upstream: float, waited_for_demand: float
     ) -> tuple[BoundaryMetrics, ...]:
         """What the buffer holds, seen from one subscription, then the boundaries above."""
-        max_held, held_bytes = self.buffer.size, None
-        if self._retention is not None:
-            max_held = min(max_held + self._retention.max_kept, UNBOUNDED)
-            held_bytes = self._retention.held_bytes
+        retention = self._retention
+        kept = 0 if retention is None else retention.max_kept
         mine = BoundaryMetrics(
             name=self._name,
             held=self.buffer.held,
-            max_held=max_held,
-            held_bytes=held_bytes,
+            max_held=min(self.buffer.size + kept, UNBOUNDED),
+            held_bytes=None if retention is None else retention.held_bytes,
             demand=demand,
             waited_for_upstream=waited_for_upstream,
             waited_for_demand=waited_for_demand,
         )
         return (mine, *self._upstream.metrics())
-
-
-def _leaves(raised: BaseException) -> bool:
-    """Whether it goes on to the caller, as ``KeyboardInterrupt`` does."""
-    return isinstance(raised, RecursionError) or not isinstance(raised, Exception)
 
 
 class MulticastSubscription(Drain):
@@ -495,9 +484,7 @@ class MulticastSubscription(Drain):
         self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What the buffer holds, and what this subscription waits for; then the boundaries
-        above.
-        """
+        """What the buffer holds and this waits for; then the boundaries above."""
         publisher, cursor = self._publisher, self.cursor
         if publisher is None:
             return ()

@@ -1,0 +1,1 @@
+"""One subscription to upstream, shared by any number of subscribers."""
