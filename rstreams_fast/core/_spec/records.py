@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,7 @@ class RecordRing(BoundedRing):
             raise MemoryError(f"no memory for a ring of {capacity} records") from None
         np = self._records.numpy
         whole = np.frombuffer(storage, np.uint8)
-        self._start = -whole.__array_interface__["data"][0] % ALIGNMENT
+        self._start = -ctypes.addressof(ctypes.c_ubyte.from_buffer(storage)) % ALIGNMENT
         self._bytes = whole[self._start : self._start + size]
         self._head = 0  # free-running indices
         self._tail = 0
