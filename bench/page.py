@@ -152,7 +152,7 @@ def _without_gil(result: Table, without: Table) -> Iterator[str]:
         f"The same work on a free-threaded Python, {without['rounds']} rounds in each of "
         f"{without['processes']} processes; load average {facts['load']} at the start and "
         f"{facts['load at the end']} at the end. Floor and peer are times ours, without a GIL as "
-        "well. An element that one thread makes and another lets go of is freed by its maker, and "
+        "well. An element that one thread makes and another drops is freed by its maker, and "
         "what is handed over here is: the figures contain that."
     )
     yield ""

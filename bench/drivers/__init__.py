@@ -1,6 +1,6 @@
-"""Threads without an interpreter: the C core, boost and Java, each driven by a program of ours.
+"""Threads without an interpreter: the C core, boost and Java, each driven by its own program.
 
-The C and C++ drivers are libraries that ctypes calls (it lets go of the GIL); the Java one is a
+The C and C++ drivers are libraries that ctypes calls (it releases the GIL); the Java one is a
 process that does what it is told by lines. What cannot be built or started raises ``Missing`` with
 one sentence, and its contestants are left out with it.
 """

@@ -1,7 +1,7 @@
 /*
  * drivers.c - the C core by itself, and the floors under it, on threads that no interpreter knows.
  *
- * Loaded by ctypes, which lets go of the GIL meanwhile. Each function does n operations in all,
+ * Loaded by ctypes, which releases the GIL meanwhile. Each function does n operations in all,
  * starting its threads included, and answers what the caller then compares with the right result.
  */
 #include <pthread.h>

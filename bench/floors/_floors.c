@@ -1,6 +1,6 @@
 /* The floors: the cheapest loops in C that make the same calls of user code as a stream does.
  *
- * No demand, no cancellation, no look at signals, no letting go of the GIL: nothing that a stream
+ * No demand, no cancellation, no look at signals, no release of the GIL: nothing that a stream
  * must do besides calling. What is above these figures is the price of the protocol.
  */
 #define PY_SSIZE_T_CLEAN

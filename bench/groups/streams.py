@@ -236,7 +236,7 @@ _BATCH_ROWS = 64
 
 
 class _Checked:
-    """Record batches of one schema, as whoever gathers them by hand has to look at them."""
+    """Record batches of one schema, as one who gathers them by hand has to look at them."""
 
     def __init__(self, record_batch: type[Any]) -> None:
         self._record_batch = record_batch

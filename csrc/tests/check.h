@@ -171,7 +171,7 @@ run_threads(int n, void (*body)(void *shared, int me), void *shared)
 /* ------------------------------------------------------------------ an event */
 
 /*
- * What a backend parks on. Whoever wants to wait takes a ticket first; every set() after that ends
+ * What a backend parks on. One that wants to wait takes a ticket first; every set() after that ends
  * the wait, of all who wait.
  */
 typedef struct {

@@ -87,7 +87,7 @@ def run_demo(options: Options) -> int:
     except DemoError as error:
         complain(str(error))
         return EXIT_FAILED
-    except Exception:  # a bug of ours: not to be taken for a difference, which is status 1
+    except Exception:  # a bug here: not to be taken for a difference, which is status 1
         traceback.print_exc()
         return EXIT_FAILED
     finally:

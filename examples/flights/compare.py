@@ -144,7 +144,7 @@ def run_compare(options: CompareOptions) -> int:
     except (DemoError, OSError) as error:
         complain(str(error))
         return EXIT_FAILED
-    except Exception:  # a bug of ours: not to be taken for a wrong result, which is status 1
+    except Exception:  # a bug here: not to be taken for a wrong result, which is status 1
         traceback.print_exc()
         return EXIT_FAILED
     limit = options.concurrency / options.delay.mean

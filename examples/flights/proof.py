@@ -38,7 +38,7 @@ class Proof:
 
 
 def joined(spark: SparkSession, flights: DataFrame, files: dict[str, Path]) -> DataFrame:
-    """Return the enrichment as a plain SQL left join of the files; nothing of ours takes part."""
+    """Return the enrichment as a plain SQL left join of the files; this package takes no part."""
     flights.createOrReplaceTempView("flights")
     for table in (data.WEATHER, data.PLANE):
         spark.read.csv(

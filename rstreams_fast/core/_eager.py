@@ -237,7 +237,7 @@ def start(
         task.introduce()
         return PENDING, task
     if task.call is None or sys.getrefcount(task) > _REFERENCES:
-        # Somebody keeps the task, or has asked it for something: let it come to its end.
+        # Somebody keeps the task, or has asked it for something: let it run to its end.
         task.introduce()
         task.add_done_callback(retrieve)
     if call.error is not None:

@@ -2,7 +2,7 @@
 caller.
 
 A resource takes work and runs it later, one piece after the other or several at once; it never
-blocks whoever hands work over. What it refuses, or accepts and then drops, is made known.
+blocks the thread that hands work over. What it refuses, or accepts and then drops, is made known.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 CALLER: Final = "caller"
-"""In place of an executor: whoever signals or requests does the work, one piece at a time."""
+"""In place of an executor: the thread that signals or requests works, one piece at a time."""
 
 _process_id = os.getpid()
 

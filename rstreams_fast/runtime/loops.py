@@ -156,7 +156,7 @@ class LoopThread:
                 self.end()
 
     def end(self) -> None:
-        """Let the thread end, whoever shares the loop."""
+        """Let the thread end, though others share the loop."""
         with self._lock:
             self._closed = True
             loop = self._loop

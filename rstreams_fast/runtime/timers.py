@@ -49,7 +49,7 @@ class Alarm(Protocol):
     def cancel(self) -> None:
         """Do without it: any thread, any number of times, never blocks.
 
-        The work and all it refers to are let go of at once. Work that has begun goes on.
+        The work and all it refers to are dropped at once. Work that has begun goes on.
         """
         ...
 
@@ -94,7 +94,7 @@ def check_timer(timer: object) -> None:
 
 
 class _Alarm:
-    """Belongs to whoever decides its latch: it is cancelled, or taken to be run."""
+    """Belongs to the thread that decides its latch: it is cancelled, or taken to be run."""
 
     __slots__ = ("_latch", "_queue", "when_dropped", "work")
 
@@ -173,7 +173,7 @@ def _run(alarm: _Alarm) -> None:
     try:
         if work is not None:
             work()
-    except BaseException as raised:  # whoever waits for what, it is not here
+    except BaseException as raised:  # nobody waits for it here
         report_dropped(raised, "the work of an alarm raised")
 
 

@@ -347,7 +347,7 @@ def merge(
     those beyond go to ``on_dropped_error``.
 
     Elements are delivered on the threads that they come on, one at a time. A publisher that works
-    on whoever asks it, and waits there, keeps the others from being asked for more meanwhile: give
+    on the thread that asks it, and waits there, keeps the others from being asked for more: give
     it a resource of its own by ``subscribe_on``.
 
     The publishers may be any objects with ``subscribe``, and need not keep the rules; else it is a

@@ -161,7 +161,7 @@ class _Entrance(NotPicklable, Generic[T]):
             inlet.on_complete()
 
     def _end(self, terminal: BaseException | Literal["complete"]) -> tuple[_Inlet | None, bool]:
-        """Keep the first terminal signal for whoever comes late."""
+        """Keep the first terminal signal for subscribers that come late."""
         with self._lock:
             first = self._terminal is None
             if first:
@@ -205,13 +205,13 @@ class SerializedProcessor(NotPicklable, Generic[T, U]):
     """A processor that any number of threads may signal at once.
 
     A :class:`~rstreams_fast.SignalSerializer` in front of ``processor`` (``None``: a
-    :class:`~rstreams_fast.MulticastProcessor`), which so gets one signal at a time. Whoever finds
+    :class:`~rstreams_fast.MulticastProcessor`), which so gets one signal at a time. One that finds
     nobody at work delivers; the others leave their element in a mailbox of ``capacity`` elements
     and go. When that is full, ``on_next`` ends the stream with ``BufferOverflowError``
     (``on_full="error"``) or waits (``"wait"``); ``try_next`` does neither, and says how it went. An
     error overtakes what is in the mailbox, unless ``delay_error``.
 
-    Whoever signals without asking may send no more than was asked for, as any publisher: what
+    Who signals may send no more than was asked for, as any publisher: what
     becomes of the rest is said by ``processor``. ``TypeError`` for what is no processor.
     """
 

@@ -61,7 +61,7 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
     each; every one of them gets elements of its own, from the source on (§1.11). Nothing runs
     before that.
 
-    Stages without a boundary between them run as one loop, on whoever calls ``subscribe`` or
+    Stages without a boundary between them run as one loop, on the caller of ``subscribe`` or
     ``request`` (§3.10), if the source can be pulled; ``subscribe_on`` and ``publish_on`` name
     another resource. Signals are serial (§1.3), demand is kept to (§1.1), and subscriptions may be
     used from any thread.

@@ -1,6 +1,6 @@
 /*
  * serial_cancel.c - a cancel among the elements: what is accepted is delivered or dropped, and
- * whoever sees the cancel sees what led to it.
+ * who sees the cancel sees what led to it.
  */
 #define THREADS 3
 

@@ -1,4 +1,4 @@
-"""The cffi backend: the same C core as the Cython one, for PyPy and for whoever asks for it.
+"""The cffi backend: the same C core as the Cython one, for PyPy and for those who ask for it.
 
 ``DemandCounter``, the rings and ``SignalSerializer`` stand on the C primitives. ``FusedRun`` and
 ``CallWindow`` run Python callables, which C behind cffi cannot speed up: they are those of the

@@ -124,10 +124,10 @@ GLUE = """
  * One side of a ring, as this backend uses it. A Python call that was interrupted does not know
  * whether it got in, so who is inside is written down here: each call has a number of its own, not
  * 0, and what ends a call does nothing unless that call is inside. Relaxed, for a call only looks
- * for its own number: whoever else is inside, it is not that.
+ * for its own number: if another is inside, it is not that.
  */
 typedef struct {
-    uint64_t at; /* the place that is meant, for whoever is inside */
+    uint64_t at; /* the place that is meant, for the thread inside */
     uint64_t inside;
 } rsf_glue_side;
 

@@ -67,7 +67,7 @@ class Putting(spec.Putting):
         self.there = 0
 
     def __enter__(self) -> None:
-        if self._surrounded:  # by the outer one, whom an interrupt from here on comes to
+        if self._surrounded:  # by the outer one, which gets an interrupt from here on
             self.there = self._enter()
         self._surrounded = True
 

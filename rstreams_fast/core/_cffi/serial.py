@@ -1,6 +1,6 @@
 """The signal serializer on ``rsf_serial``: a bounded mailbox, a drain, a terminal latch.
 
-As with the ring, C hands out places in a Python list. Whoever holds the drain delivers; nobody
+As with the ring, C hands out places in a Python list. The holder of the drain delivers; nobody
 waits for another thread, but for room in the mailbox where ``on_full="wait"`` asks for that.
 """
 
@@ -67,7 +67,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         with self._subscribing:
             subscription, self._subscription = self._subscription, None
         self._wake()
-        # Whoever holds the drain drops what is queued, and the subscriber.
+        # The holder of the drain drops what is queued, and the subscriber.
         if lib.rsf_serial_enter(self._serial):
             self._drain()
         if subscription is not None:

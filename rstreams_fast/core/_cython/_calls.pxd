@@ -73,7 +73,7 @@ cdef extern from *:
     }
 
     /*
-     * callable(x). A direct call does not count as recursion, so whoever can be called back by
+     * callable(x). A direct call does not count as recursion, so what can be called back by
      * one counts himself (Py_EnterRecursiveCall).
      */
     static inline PyObject *
@@ -94,7 +94,7 @@ cdef extern from *:
         return rsfpy_vectorcall(callee->function, arguments + 2, 1);
     }
 
-    /* callable(x), where it may call back whoever calls it. */
+    /* callable(x), where it may call back its caller. */
     static inline PyObject *
     rsfpy_call_one_deeper(const rsfpy_callee *callee, PyObject *x)
     {

@@ -9,7 +9,7 @@ count of elements that were not delivered.
 Where the element was when an exception left, which the gate is told, is known by the line it left
 from: a ``try`` around each part would cost an instruction for each element. One that is raised
 anywhere else, as ``KeyboardInterrupt`` may be at the loop's jump (the ``continue`` lines), finds no
-element on its way. In the end every local is let go of, since a traceback keeps the frame (§3.13).
+element on its way. In the end every local is dropped, since a traceback keeps the frame (§3.13).
 """
 
 from __future__ import annotations

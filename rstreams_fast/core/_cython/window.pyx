@@ -417,7 +417,7 @@ cdef class CallWindow:
                 item = <object> element
                 Py_DECREF_ptr(element)
                 left -= 1
-                if self.cancelled:  # by whoever waited for room in the ring
+                if self.cancelled:  # by the thread that waited for room in the ring
                     break
                 submit_one(self, item, True)
         finally:
@@ -558,7 +558,7 @@ cdef class CallWindow:
     cdef int _first_step_ended(
         self, Call call, object item, uint64_t place, PyObject *outcome
     ) except -1:
-        """A call has failed, or come to its end in a task that somebody knows."""
+        """A call has failed, or ended in a task that somebody knows."""
         cdef object error = None
         cdef object result = None
         if outcome == NULL:
@@ -578,7 +578,7 @@ cdef class CallWindow:
             coro = call.coro
             call.coro = None
             coro = None  # here, since dropping it may run any code
-        if is_kept(self, call):  # let it come to its end
+        if is_kept(self, call):  # let it run to its end
             call.finished = True
             call.result = result
             call.error = error

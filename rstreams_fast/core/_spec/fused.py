@@ -243,7 +243,7 @@ class FusedRun:
         return RunStatus.CANCELLED if self._demand.value < 0 else RunStatus.DONE
 
     def clear(self) -> None:
-        """Let go of source, program and slot (§3.13). Nothing else may be called afterwards.
+        """Drop source, program and slot (§3.13). Nothing else may be called afterwards.
 
         During another call, from within the slot for instance, it takes effect when that ends.
         """

@@ -35,10 +35,10 @@ else:
 class Putting:
     """One call in the producer's side of a ring, for a ``with inside, inside``.
 
-    ``call`` is its name, if it may not come to a closed ring. ``done`` is to say how many were put
+    ``call`` is its name, if it needs an open ring. ``done`` is to say how many were put
     in; so that who waits for them is woken, on the way out. An interrupt may come before the first
     step of an ``__exit__``. The side is left by the inner one, and by the outer one what the inner
-    one did not come to.
+    one did not reach.
     """
 
     __slots__ = ("_call", "_leaving", "_left", "_ring", "_surrounded", "done")
@@ -127,7 +127,7 @@ class BoundedRing:
     # -- waiting ---------------------------------------------------------------------------------
 
     def arm(self, waker: Callable[[], object], /) -> bool:
-        """Have ``waker()`` called, once, by whoever next puts an element in, or closes the ring.
+        """Have ``waker()`` called, once, by the next thread that puts an element in or closes.
 
         The consumer's way to wait without a thread. ``False`` if there is an element, or the ring
         is closed: look again. What the waker raises leaves through the call that put the element
@@ -149,7 +149,7 @@ class BoundedRing:
                 self._waker = None
 
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
-        """Have ``waker()`` called, once, by whoever next takes an element out, or closes the ring.
+        """Have ``waker()`` called, once, by the next thread that takes an element out or closes.
 
         The producer's way to wait without a thread. ``False`` if there is room, or the ring is
         closed: look again. What ``Exception`` the waker raises goes to ``sys.unraisablehook``, for

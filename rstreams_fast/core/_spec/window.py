@@ -157,7 +157,7 @@ class CallWindow:
                 if item is None:
                     break
                 count += 1
-                if self._cancelled:  # by whoever waited for room in the ring
+                if self._cancelled:  # by the thread that waited for room in the ring
                     break
                 self._submit(item)
         return count

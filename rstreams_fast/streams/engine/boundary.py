@@ -64,9 +64,9 @@ class StagesBoundary(Boundary):
 
 
 class RingSubscriber:
-    """A subscriber that a run of ours may bypass ``on_next`` of: it offers to ``ring`` directly.
+    """A subscriber whose ``on_next`` our runs may bypass: they offer to ``ring`` directly.
 
-    After each burst of offers, and before any terminal signal, it calls ``on_burst``. The ring
+    After each burst of offers, and before any terminal signal, a run calls ``on_burst``. The ring
     takes everything that was requested, so an offer never fails. ``ring`` is ``None`` while
     elements must come one by one.
     """
@@ -81,7 +81,7 @@ class RingSubscriber:
 
 
 class ListSubscriber:
-    """The same where there is no bound: a run of ours appends to ``burst``.
+    """The same where there is no bound: a run of the package appends to ``burst``.
 
     Its bursts are short, as on a resource: what the subscriber makes of slow elements is not late.
     """

@@ -60,7 +60,7 @@ BURST: Final = 256
 """The most source elements that a drain processes before it looks up."""
 
 CALLER_BURST: Final = 4096
-"""The same on the thread of whoever asks, where nobody waits for a turn."""
+"""The same on the thread that asks, where nobody waits for a turn."""
 
 TURN_SECONDS: Final = 0.001
 """How long a drain keeps a resource before it goes to the back of the queue, bursts permitting."""

@@ -1,16 +1,17 @@
 """The drain: all of a subscription's work, done by one thread at a time, on the caller or
 elsewhere.
 
-Whoever brings news (a request, a cancel, an element, a terminal signal) leaves it where the drain
-looks, and *enters*: work in progress (WIP) goes up by one. Only who takes it from 0 to 1 drains;
-the others leave at once, as the drain looks again until it has seen all that entered. So signals
-never overlap (§1.3), a request from within ``on_next`` never nests (§3.3), and nobody waits.
+A thread that brings news (a request, a cancel, an element, a terminal signal) leaves it where the
+drain looks, and *enters*: work in progress (WIP) goes up by one. Only who takes it from 0 to 1
+drains; the others leave at once, as the drain looks again until it has seen all that entered. So
+signals never overlap (§1.3), a request from within ``on_next`` never nests (§3.3), and nobody
+waits.
 
 A ``RecursionError`` of the calls from one subscriber to the next leaves as ``KeyboardInterrupt``
 does, through the call it happened in: where the stack is full nobody can be told.
 
 How a stream ends is decided by its demand counter: the one call of ``cancel()`` or ``terminate()``
-that returns true says it. Whoever wins by an error leaves it in ``_failure`` and enters.
+that returns true says it. One that ends it by an error leaves that in ``_failure`` and enters.
 """
 
 from __future__ import annotations
@@ -131,10 +132,10 @@ def refuse(subscriber: Subscriber[Any], error: BaseException) -> None:
 
 
 class Upstream(NotPicklable):
-    """The subscription that a subscriber of ours holds: one only, cancelled at most once.
+    """The subscription that a subscriber of the package holds: one only, cancelled at most once.
 
     ``attach`` and ``cancel`` are for any thread, ``request`` for one at a time (§2.7). A cancel
-    while another thread is in ``request`` of a subscription that is none of ours is left to that
+    while another thread is in ``request`` of a foreign subscription is left to that
     thread: when it comes back, or when it brings an element that nobody wants (``unwanted``).
     """
 
@@ -146,7 +147,7 @@ class Upstream(NotPicklable):
             DemandCounter()
         )  # cancelled by us or terminated by upstream, whichever is first
         self._met = DemandCounter()  # the second of attach and cancel does the cancelling
-        # WIP of calls on a subscription that is none of ours, which may not bear two at once.
+        # WIP of calls on a foreign subscription, which may not bear two at once.
         self._calls: DemandCounter | None = None
         self._asker = 0  # the thread that is in its request
         self._subscription: Subscription | None = None
@@ -399,11 +400,11 @@ class Drain(Nested):
         return status
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
-        """The slot for a run: the ring or the list of a subscriber of ours, else ``on_next``.
+        """The slot for a run: the ring or the list of our own subscriber, else ``on_next``.
 
         ``waits``: the run's source may wait in the middle of a burst.
         """
-        # One look at the ring: the subscriber may let go of it at any time.
+        # One look at the ring: the subscriber may drop it at any time.
         if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
             self._on_burst = subscriber.on_burst
             return ring
@@ -495,7 +496,7 @@ class Drain(Nested):
             report_dropped(error, "an error after the end of the stream")
 
     def _settle(self) -> bool:
-        """After a cancel or a terminal decision: let go of everything, signal ``on_error`` if that
+        """After a cancel or a terminal decision: drop everything, signal ``on_error`` if that
         is it.
         """
         failure = self._failure
@@ -506,11 +507,11 @@ class Drain(Nested):
                 silent(subscriber.on_error, failure)  # §1.4
         elif self._demand.cancelled:
             self._release()
-        # else: whoever terminated has not left the error yet, and enters when it has.
+        # else: the thread that terminated has not left the error yet, and enters when it has.
         return False
 
     def _release(self) -> Subscriber[Any] | None:
-        """Let go of everything (§3.13); return the subscriber for its last signal, once."""
+        """Drop everything (§3.13); return the subscriber for its last signal, once."""
         subscriber, self._subscriber = self._subscriber, None
         self._on_burst = None
         run, self._run = self._run, None

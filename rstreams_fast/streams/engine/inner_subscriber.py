@@ -1,7 +1,7 @@
 """One of several publishers above a subscription.
 
 An owner (a fan-in, or a subscription arbiter) sees the same face whether there is a subscription
-behind it, or a sequence of ours that needs none. Elements come to it in bursts.
+behind it, or a sequence of the package that needs none. Elements reach it in bursts.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class InnerSubscriber(Inner, ListSubscriber):
             owner._inner_burst(self, burst)
 
     def on_burst(self) -> None:
-        """Hand on what a run of ours has appended, which bears the rules in mind."""
+        """Hand on what a run of the package has appended, which bears the rules in mind."""
         burst = self.burst[:]
         self.burst.clear()  # it stays the one that the run appends to
         owner = self.owner

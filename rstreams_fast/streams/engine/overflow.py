@@ -134,7 +134,7 @@ class OverflowSubscription(OperatorSubscriber):
     """Between a source that does not wait and a subscriber that does.
 
     ``offer`` and ``finish`` are for any thread. With a resource the subscriber is signalled there;
-    without, on whoever offers or requests.
+    without, on the thread that offers or requests.
     """
 
     __slots__ = (
@@ -239,7 +239,7 @@ class OverflowSubscription(OperatorSubscriber):
                 on_drop(victim)
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
-            except BaseException as leaving:  # to whoever sent, so the subscriber is told as well
+            except BaseException as leaving:  # to the sender, so the subscriber is told as well
                 if self._demand.value >= 0:
                     self._fail(leaving)
                 raise
@@ -320,6 +320,6 @@ class OverflowSubscription(OperatorSubscriber):
         super()._stop()
 
     def _drop_references(self) -> None:
-        self._close()  # who cancels may not have come to it yet
+        self._close()  # who cancels may not have closed it yet
         self._late_error = None
         self._held = _Held()

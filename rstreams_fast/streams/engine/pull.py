@@ -20,8 +20,8 @@ __all__ = ["PullSegment"]
 class PullSegment:
     """Publishes what ``program`` makes of the elements of ``origin``.
 
-    ``executor`` is ``...`` for a synchronous publisher, which works on whoever calls ``request`` or
-    ``subscribe`` (§3.10, §3.11); else all work is done there.
+    ``executor`` is ``...`` for a synchronous publisher, which works on the thread that calls
+    ``request`` or ``subscribe`` (§3.10, §3.11); else all work is done there.
     """
 
     def __init__(self, origin: PullSource, program: Stages, executor: Any = ...) -> None:

@@ -108,7 +108,7 @@ class PushSubscription(OperatorSubscriber):
             return
         wip = self._wip
         if wip.request(1) != 0:
-            # Nested in a request of ours, or from a second thread: to be processed in its turn.
+            # Nested in our own request, or from a second thread: to be processed in its turn.
             self._backlog.append(element)
             self._enter()
             return
@@ -209,7 +209,7 @@ class PushSubscription(OperatorSubscriber):
 
     def _settle(self) -> bool:
         super()._settle()
-        self._forget()  # what was on its way when all was let go of is kept nowhere
+        self._forget()  # what was on its way when all was dropped is kept nowhere
         return False
 
     def _drop_references(self) -> None:

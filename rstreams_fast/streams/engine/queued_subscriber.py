@@ -15,7 +15,7 @@ __all__ = ["QueuedSubscriber"]
 
 
 class _Gone:
-    """Stands where a ring was let go of. An upstream that looked just before may still offer: what
+    """Stands where a ring was dropped. An upstream that looked just before may still offer: what
     comes is forgotten (§2.8), as nobody takes it out any more.
     """
 
@@ -84,7 +84,7 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
             self._enter()
             self._introduce_late()
             if self._demand.value < 0:
-                self._late_error = None  # all may have been let go of before it was left
+                self._late_error = None  # all may have been dropped before it was left
         elif self._completed:
             self._fail(error)
         else:  # it was cancelled, because it had sent enough

@@ -44,7 +44,7 @@ class Need:
 
 
 EVERYTHING: Final = Need()
-"""As many as come: what whoever is subscribed can make use of."""
+"""As many as come: a subscriber can make use of all."""
 
 
 def _times(a: int, b: int) -> int:

@@ -28,7 +28,7 @@ NAME: Final = f"trampoline: at most {TRAMPOLINE_PREFETCH} elements"
 
 
 class TrampolineSubscription(QueuedSubscriber):
-    """Passes on, from a trampoline, what comes to it; ``start`` subscribes it."""
+    """Passes on its signals from a trampoline; ``start`` subscribes it."""
 
     __slots__ = ("_asked", "_bounce", "_waits")
 

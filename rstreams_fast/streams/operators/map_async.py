@@ -288,7 +288,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
             for result in window.take(most - delivered) if delivered < most else ():
                 if result is None:
                     self._fail(self._none_returned())
-                    break  # whoever ended it may not have come to saying so
+                    break  # the thread that ended it may not have said so yet
                 if self._stopped:
                     break
                 delivered += 1

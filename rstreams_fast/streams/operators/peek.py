@@ -59,7 +59,7 @@ class _Peeked:
 
 
 class _PeekSubscription(Nested):
-    """Passes every signal on. Upstream is a segment of ours, so they come serially and in order."""
+    """Passes every signal on. Upstream is one of our segments: they come serially and in order."""
 
     __slots__ = ("_cancelled", "_on_next", "_peek", "_subscriber", "_subscription")
 
@@ -94,7 +94,7 @@ class _PeekSubscription(Nested):
                 self._finally()
                 raise
 
-    # What leaves an observer (KeyboardInterrupt and its like) is on its way to whoever called: the
+    # What leaves an observer (KeyboardInterrupt and its like) is on its way to the caller: the
     # others are told all the same, or would wait for ever.
 
     def on_error(self, error: BaseException, /) -> None:

@@ -100,7 +100,7 @@ class _RecordSubscription(AsyncBoundarySubscription):
     def _accept(self, element: Any) -> bool:
         if self._outstanding.value == 0:
             return False
-        self._rest = element  # first: once it has come, whoever sees no rest asks for the next
+        self._rest = element  # first: once it has come, one that sees no rest asks for the next
         try:
             self._outstanding.fulfil(1)
         except DemandExceededError:

@@ -136,7 +136,7 @@ class ReplayProcessor(MulticastPublisher[T], Processor[T, T]):
     together, as ``weigher(element)`` counts them, and those of the last ``seconds``, as the
     ``timer`` counts them: whichever is fewest. At least one of the three must be given; with
     ``seconds`` alone the number of elements has no other bound than upstream's pace. What is too
-    old is let go of when the next element or subscriber comes.
+    old is dropped when the next element or subscriber comes.
 
     A subscriber gets first what is kept, then what comes; also after the end, and then the terminal
     signal. Elements that are kept for all do not count as a subscriber's lag: the processor holds

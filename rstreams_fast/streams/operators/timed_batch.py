@@ -116,7 +116,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._due_at: float | None = None  # when its time is up
         self._look_at_time = False  # at the next opportunity, which needs demand
         # Numbers of elements: each is written by one at a time, and never falls.
-        self._asked = 0  # by whoever asks,
+        self._asked = 0  # by the thread that asks,
         self._arrived = 0  # by upstream,
         self._left = 0  # by the drain
         self._arrived_bytes = self._left_bytes = 0
@@ -167,7 +167,7 @@ class _BatchSubscription(OperatorSubscriber):
         # After the first of a batch there is nothing to look at until they are enough.
         first = self._news.request(1) == 0
         many = self._arrived - self._left >= self._n
-        # After the end it is taken out, too: it may have come when all was let go of.
+        # After the end it is taken out, too: it may have come when all was dropped.
         if first or many or self._weigher is not None or self._demand.value < 0:
             self._enter()
 

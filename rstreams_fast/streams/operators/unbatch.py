@@ -53,7 +53,7 @@ class _Items(Iterator[Any]):
         self.current = iter(iterable)
 
     def close(self) -> Iterator[Any] | None:
-        """Let go of the current iterable; return its iterator."""
+        """Drop the current iterable; return its iterator."""
         current, self.current = self.current, None
         return current
 
@@ -117,7 +117,7 @@ class _UnbatchSubscription(OperatorSubscriber):
 
     def _work(self) -> bool:
         if self._demand.value < 0:
-            self._next = None  # it may have come after all was let go of
+            self._next = None  # it may have come after all was dropped
             return self._settle()
         run = self._run
         if run is None:

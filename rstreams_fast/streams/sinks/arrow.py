@@ -1,4 +1,4 @@
-"""Arrow at the ends of a stream, through its PyCapsule interface: whoever has the two methods
+"""Arrow at the ends of a stream, through its PyCapsule interface: what has the two methods
 ``__arrow_c_stream__`` or ``__arrow_c_array__`` is welcome, and no buffer is copied.
 """
 
@@ -46,7 +46,7 @@ class _Collected:
         self._tables: list[Any] = []
 
     def add_all(self, elements: list[Any]) -> None:
-        # Whoever makes a table of record batches has a look at all of them: at their schemas, too.
+        # To make a table of record batches is to look at all of them: at their schemas, too.
         try:
             table = self._pa.Table.from_batches(elements, self._schema)
         except Exception:

@@ -1,6 +1,6 @@
-"""Ends that make one thing of all elements: how these come to whoever makes it.
+"""Ends that make one thing of all elements: how these reach what makes it.
 
-Burst by burst, where a run of ours sends them: to look at many together costs less than a call for
+Burst by burst, where our own runs send them: to look at many together costs less than a call for
 each.
 """
 

@@ -70,7 +70,7 @@ class Run(NotPicklable):
         # Reentrant, for the collector may run anything anywhere.
         self._lock = threading.RLock()
         self._end: _RunEnd[Any] | None = end
-        self._claimed = DemandCounter()  # terminated by whoever decides how this ends
+        self._claimed = DemandCounter()  # terminated by the thread that decides how this ends
         self._done = False
         self._seen = False
         self._failure: Failure | None = None
@@ -214,12 +214,9 @@ class Run(NotPicklable):
             return
         if exiting is None:  # the interpreter has emptied its modules: nobody can be told
             return
-        if not (exiting() and isinstance(failure[0], WorkDroppedError)):  # nobody is to blame
-            call_from_finalizer(
-                report_dropped,
-                failure[0],
-                "a stream failed, and nobody looked at the result of its Run",
-            )
+        if not exiting() or not isinstance(failure[0], WorkDroppedError):  # nobody is to blame
+            what = "a stream failed, and nobody looked at the result of its Run"
+            call_from_finalizer(report_dropped, failure[0], what)
 
     def __repr__(self) -> str:
         if not self._done:
@@ -372,7 +369,7 @@ class ForEach(_RunEnd[T]):
         self._on_next = self._on_error = self._on_complete = None
 
 
-# Whoever is called by these cannot wait for the end of the stream.
+# What these call cannot wait for the end of the stream.
 _CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
 
 
@@ -403,7 +400,7 @@ class _ToList(_RunEnd[T]):
 
 
 class _TrustingToList(_RunEnd[T]):
-    """For a publisher of ours, which sends no ``None``: the list takes the elements itself."""
+    """For one of our publishers, which sends no ``None``: the list takes the elements itself."""
 
     __slots__ = ("elements", "on_next")
 

@@ -129,7 +129,7 @@ class Iteration(BurstIterator[T]):
     It subscribes when it is entered, or with the first ``next`` or ``anext``. ``close``, leaving
     the ``with``, an exception out of ``next`` (the cancellation of an ``anext`` is one), and losing
     the last reference to it cancel upstream, once; it cannot be entered after that. A publisher
-    that works on whoever asks is driven by the consumer, on the consumer's thread.
+    that works on the thread that asks is driven by the consumer, on the consumer's thread.
 
     An error of the stream is raised after the elements that came before it, once. One consumer at a
     time: a ``next`` while another one waits is an :class:`OverlappingCallsError`. ``close`` may be

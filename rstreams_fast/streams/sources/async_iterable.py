@@ -147,7 +147,7 @@ class _Pulling(Drain):
                 self._task = asyncio.get_running_loop().create_task(self._run_task(iterable))
                 self._task.add_done_callback(retrieve)  # what leaves it was signalled before
                 # A stream may be forgotten while its task waits for demand. That is no failure:
-                # the task is closed, or cancelled by whoever is collected with it.
+                # the task is closed, or cancelled by what is collected with it.
                 self._task._log_destroy_pending = False  # type: ignore[attr-defined]
         elif self._parked is not None:
             if not self._parked.done():
