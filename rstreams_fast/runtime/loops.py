@@ -15,7 +15,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from rstreams_fast.runtime.at_exit import call_at_exit
 from rstreams_fast.runtime.executors import Resource, WhenDropped, Work, WorkDroppedError, resource
@@ -23,6 +23,9 @@ from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.parking import running_loop
 
 __all__ = ["HeldLoop", "LoopThread", "check_loop", "describe_loop", "loop_resource"]
+
+#: How often tasks are cancelled that those before them began when they were.
+CANCELLATIONS: Final = 100
 
 _numbers = itertools.count(1)
 _threads: weakref.WeakSet[LoopThread] = weakref.WeakSet()
@@ -244,10 +247,13 @@ def _finish(
 
 
 async def _cancel_tasks() -> None:
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    for _ in range(CANCELLATIONS):
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if not tasks:
+            break
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _close_all() -> None:

@@ -940,6 +940,23 @@ for _ in range(20):
 """
 
 
-def test_streams_that_live_when_the_interpreter_exits_end_in_silence() -> None:
-    done = run_python("-c", AT_EXIT)
+IN_CALLS_AT_EXIT = """
+import asyncio, threading
+import rstreams_fast as rsf
+
+begun = threading.Semaphore(0)
+
+async def wait(n):
+    begun.release()
+    await asyncio.sleep(1000)
+
+run = rsf.range_(10**12).map_async(wait, concurrency=16).for_each(print)
+for _ in range(16):
+    begun.acquire()
+"""
+
+
+@pytest.mark.parametrize("program", [AT_EXIT, IN_CALLS_AT_EXIT], ids=["at work", "in calls"])
+def test_streams_that_live_when_the_interpreter_exits_end_in_silence(program: str) -> None:
+    done = run_python("-c", program)
     assert (done.stdout, done.stderr) == ("", "")

@@ -9,6 +9,8 @@ from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
+from rstreams_fast.runtime.at_exit import exiting
+from rstreams_fast.runtime.executors import WorkDroppedError
 from rstreams_fast.streams.engine.drain import NotPicklable, Upstream
 
 __all__ = [
@@ -122,7 +124,11 @@ def not_a_cancellation(error: BaseException, who: str) -> BaseException:
     """
     if not is_async_cancellation(error):
         return error
-    told = RuntimeError(f"{who} raised asyncio.CancelledError, though nobody cancelled the stream")
+    told: Exception
+    if exiting():
+        told = WorkDroppedError(f"{who} was cancelled, as the interpreter exits")
+    else:
+        told = RuntimeError(f"{who} raised asyncio.CancelledError, but nobody cancelled the stream")
     told.__cause__ = error
     return told
 
