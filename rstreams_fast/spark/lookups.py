@@ -203,12 +203,14 @@ class Enrich:
 
         declared, schema = resolve_schema(self._output, "output")
         before = frame.schema
-        taken = {name.lower() for name in before.names}
+        cased = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+        fold: Callable[[str], str] = str if cased else str.lower
+        taken = set(map(fold, before.names))
         for name in declared.names:
-            if name.lower() in taken:
+            if fold(name) in taken:
                 raise ValueError(f"output: the frame has a column {name!r} already")
         layout = Layout(
-            tuple(_resolve_name(name, before.names) for name in self._on),
+            tuple(_resolve_name(name, before.names, fold) for name in self._on),
             tuple(schema.names),
             tuple(schema.types),
         )
@@ -234,11 +236,11 @@ class Enrich:
         return f"<enrich {self._options.label} on {', '.join(self._on)}>"
 
 
-def _resolve_name(name: str, names: Sequence[str]) -> str:
-    """Find a column as Spark does: by its name, else regardless of case."""
+def _resolve_name(name: str, names: Sequence[str], fold: Callable[[str], str]) -> str:
+    """Find a column as Spark does: by its name, else by what ``fold`` makes of it."""
     if list(names).count(name) == 1:
         return name
-    alike = [known for known in names if known.lower() == name.lower()]
+    alike = [known for known in names if fold(known) == fold(name)]
     if not alike:
         raise ValueError(f"on: the frame has no column {name!r}; it has {', '.join(names)}")
     if len(alike) > 1:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -249,3 +252,40 @@ def test_a_null_inside_of_a_value_is_named_by_its_path(
     assert conform(batch.slice(1, 2), schema, "fn").num_rows == 2
     with pytest.raises(ValueError, match=rf"'{path}', which is declared NOT NULL, a null at row 2"):
         conform(batch.slice(1), schema, "fn")
+
+
+# -- values of numpy and pandas --------------------------------------------------------------------
+
+DAY = dt.datetime(2020, 1, 1)  # noqa: DTZ001 - local time, as a datetime without a zone is
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "becomes"),
+    [
+        *(
+            (missing, kind, None)
+            for missing in (pd.NA, pd.NaT)
+            for kind in (pa.string(), pa.int64())
+        ),
+        (pd.NaT, pa.timestamp("us", "UTC"), None),
+        (np.datetime64("NaT"), pa.timestamp("us"), None),
+        (pd.Timestamp(DAY), pa.timestamp("us", "UTC"), DAY.astimezone(dt.UTC)),
+        (np.datetime64(DAY, "ns"), pa.timestamp("us", "UTC"), DAY.astimezone(dt.UTC)),
+        (np.datetime64(DAY), pa.timestamp("us"), DAY),
+        (np.datetime64("2020-01-01"), pa.date32(), DAY.date()),
+        (np.timedelta64(3, "s"), pa.duration("us"), dt.timedelta(seconds=3)),
+        (np.float32(1.5), pa.float64(), 1.5),
+        ([1, pd.NA], pa.list_(pa.int64()), [1, None]),
+        ({"a": pd.NA}, pa.struct([("a", pa.string())]), {"a": None}),
+    ],
+)
+def test_a_value_of_numpy_or_pandas_is_a_result(
+    value: Any, kind: pa.DataType, becomes: Any
+) -> None:
+    (array,) = Columns(["x"], [kind]).arrays([value, None], str)
+    assert array.to_pylist() == [becomes, None]
+
+
+def test_a_missing_value_of_pandas_is_not_blamed_for_another() -> None:
+    with pytest.raises(TypeError, match="for row 1: str 'x' cannot become"):
+        Columns(["x"], [pa.int64()]).arrays([pd.NA, "x"], "row {}".format)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 import time
 from collections import Counter, namedtuple
@@ -448,6 +449,18 @@ def test_using_is_left_whatever_is_raised(kind: type[BaseException]) -> None:
     with pytest.raises(kind):
         list(rs.lookup(look, pa.int64(), using=Manager).as_map_fn()(batches(1, 1)))
     assert told == [kind]
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+def test_a_function_that_exits_is_named_with_its_key(suspends: bool) -> None:
+    async def leave(k: int) -> int:
+        if suspends:
+            await asyncio.sleep(0)
+        return k if k < 3 else sys.exit(1)
+
+    with pytest.raises(SystemExit) as left:
+        list(rs.lookup(leave, pa.int64()).as_map_fn()(batches(8, 8)))
+    assert "leave for the key 3" in "".join(left.value.__notes__)
 
 
 def test_what_upstream_raises_comes_out() -> None:

@@ -387,6 +387,21 @@ def test_what_is_declared_is_checked_before_anything_runs(spark: SparkSession) -
         rs.lookup(look, "long")()
 
 
+def test_names_are_compared_as_the_session_compares_them(spark: SparkSession) -> None:
+    async def doubled(k: int) -> int:
+        return 2 * k
+
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        frame = spark.createDataFrame([(1, 2)], "id long, ID long")
+        enriched = frame.transform(rs.enrich(doubled, on="ID", output="Id long"))
+        assert [tuple(row) for row in enriched.collect()] == [(1, 2, 4)]
+        with pytest.raises(ValueError, match="no column 'iD'"):
+            frame.transform(rs.enrich(doubled, on="iD", output="v long"))
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
 def test_spark_and_arrow_types_will_do(spark: SparkSession) -> None:
     import pyarrow as pa
     from pyspark.sql.types import LongType, StructField, StructType

@@ -23,6 +23,7 @@ __all__ = [
     "PythonColumn",
     "conform",
     "keys_of",
+    "plain",
     "shorten",
 ]
 
@@ -86,6 +87,32 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
         raise ValueError(
             f"the key column {name} of {kind} has a value that Python cannot hold ({refused!r})"
         ) from refused
+
+
+def plain(value: Any, zone: dt.tzinfo | None = None) -> Any:
+    """Return what Arrow would have given for a value of numpy or pandas, in lists and dicts, too;
+    ``zone``: of timestamps that have none.
+    """
+    # Where these were not imported there are no such values.
+    np, pd = sys.modules.get("numpy"), sys.modules.get("pandas")
+    if np is not None and isinstance(value, np.datetime64):
+        day = value.item()
+        value = value.astype("M8[us]").item() if isinstance(day, int) else day
+    elif np is not None and isinstance(value, np.timedelta64):
+        value = value.astype("m8[us]").item()
+    elif np is not None and isinstance(value, np.generic):
+        value = value.item()
+    elif pd is not None and (value is pd.NA or value is pd.NaT):
+        value = None
+    elif pd is not None and isinstance(value, pd.Timestamp):
+        value = value.to_pydatetime(warn=False)
+    elif pd is not None and isinstance(value, pd.Timedelta):
+        value = value.to_pytimedelta()
+    elif isinstance(value, list) or (np is not None and isinstance(value, np.ndarray)):
+        return [plain(one) for one in value]
+    elif isinstance(value, dict):
+        return {plain(key): plain(one) for key, one in value.items()}
+    return value.replace(tzinfo=zone) if zone is not None and value is not None else value
 
 
 def _listed(array: pa.Array, kind: pa.DataType) -> list[Any]:
@@ -182,24 +209,30 @@ class Columns:
     def _array(self, index: int, values: list[Any], key_at: Callable[[int], str]) -> pa.Array:
         import pyarrow as pa
 
-        kind, rule = self.types[index], self._rules[index]
+        refusals = (pa.ArrowException, TypeError, ValueError, OverflowError)
         try:
-            whole = values if rule is None else rule.many(values)
-            return _array_of(whole, kind, self.names[index])
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as refused:
-            raise self._mismatch(index, values, key_at, refused) from refused
+            return self._converted(index, values)
+        except refusals as refused:
+            try:  # Arrow takes most of numpy's and pandas' values as they are, but not all
+                return self._converted(index, [plain(value) for value in values])
+            except refusals:
+                raise self._mismatch(index, values, key_at, refused) from refused
+
+    def _converted(self, index: int, values: list[Any]) -> pa.Array:
+        rule = self._rules[index]
+        whole = values if rule is None else rule.many(values)
+        return _array_of(whole, self.types[index], self.names[index])
 
     def _mismatch(
         self, index: int, values: list[Any], key_at: Callable[[int], str], refused: Exception
     ) -> TypeError:
         import pyarrow as pa
 
-        kind, rule = self.types[index], self._rules[index]
+        kind = self.types[index]
         where, why = "", refused
         for row, value in enumerate(values):
             try:
-                one = [value] if rule is None else rule.many([value])
-                _array_of(one, kind, self.names[index])
+                self._converted(index, [plain(value)])
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as culprit:
                 where = f" for {key_at(row)}: {type(value).__name__} {shorten(value)}"
                 why = culprit

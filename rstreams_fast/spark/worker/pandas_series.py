@@ -10,7 +10,7 @@ import zoneinfo
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.spark.worker.conversions import PythonColumn
+from rstreams_fast.spark.worker.conversions import PythonColumn, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,9 +39,7 @@ def _keys_of(series: tuple[pd.Series, ...]) -> Any:
     columns = []
     for key, kind in zip(keys, types, strict=True):
         own_zone = _zone(zone) if kind == "timestamp" else None
-        columns.append(
-            PythonColumn([_plain(one[0], own_zone) if len(one) else None for one in key])
-        )
+        columns.append(PythonColumn([plain(one[0], own_zone) if len(one) else None for one in key]))
     return columns[0] if len(columns) == 1 else tuple(columns)
 
 
@@ -52,24 +50,3 @@ def _zone(name: str) -> dt.tzinfo:
         sign, hours, minutes = name[-6], int(name[-5:-3]), int(name[-2:])
         offset = dt.timedelta(hours=hours, minutes=minutes)
         return dt.timezone(-offset if sign == "-" else offset)
-
-
-def _plain(value: Any, zone: dt.tzinfo | None = None) -> Any:
-    """Return what Arrow would have given: no numpy, no pandas."""
-    import numpy as np
-    import pandas as pd
-
-    if isinstance(value, np.datetime64):
-        value = pd.Timestamp(value)
-    elif isinstance(value, np.timedelta64):
-        value = pd.Timedelta(value)
-    if isinstance(value, pd.Timestamp):
-        moment = value.to_pydatetime(warn=False)
-        return moment if zone is None else moment.replace(tzinfo=zone)
-    if isinstance(value, pd.Timedelta):
-        return value.to_pytimedelta()
-    if isinstance(value, np.ndarray | list):
-        return [_plain(one) for one in value]
-    if isinstance(value, dict):
-        return {_plain(key): _plain(one) for key, one in value.items()}
-    return value.item() if isinstance(value, np.generic) else value

@@ -206,7 +206,8 @@ class CallPump:
             try:
                 self._loop.run_forever()
             except BaseException as raised:  # SystemExit and its like leave through the loop
-                self._fail(raised)
+                # If it was a call's, the window says which: it hears of it first, then tells us.
+                self._loop.call_soon(self._loop.call_soon, self._fail, raised)
             else:
                 if not self._ended:
                     label = self._counters.stage
@@ -372,12 +373,17 @@ class CallPump:
             self._items, self._next_item = items, 0
             if not items:
                 return 1
-        items, start = self._items, self._next_item
-        if limit < window.capacity:
-            room = max(limit - window.pending, 0 if window.pending else 1)
-            taken = window.submit_many(items[start : start + room])
-        else:
-            taken = window.submit_many(items, start)
+        items, start, started = self._items, self._next_item, window.started
+        try:
+            if limit < window.capacity:
+                room = max(limit - window.pending, 0 if window.pending else 1)
+                taken = window.submit_many(items[start : start + room])
+            else:
+                taken = window.submit_many(items, start)
+        except SystemExit as leaving:  # of a call's first step
+            if not self._options.dedupe:
+                self._call_failed(items[start + window.started - started - 1], leaving)
+            raise
         self._next_item += taken
         if self._next_item == len(items):
             self._items, self._next_item = [], 0  # they are not kept any longer
