@@ -285,6 +285,26 @@ def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came() 
     assert sum(requests) > 16
 
 
+def test_an_element_that_a_request_brings_comes_after_those_in_the_buffer() -> None:
+    requests: list[int] = []
+
+    class Upstream:
+        def request(self, n: int, /) -> None:
+            requests.append(n)
+            if len(requests) == 2:
+                processor.on_next(3)
+
+        def cancel(self) -> None:
+            pass
+
+    processor = MulticastProcessor[int](buffer_size=8)
+    processor.on_subscribe(Upstream())
+    recorder = subscribed(processor, 1)
+    feed(processor, range(3))  # nobody has asked for all of them
+    recorder.subscription.request(10)
+    assert recorder.elements == [0, 1, 2, 3]
+
+
 # -- 2. a late subscriber --------------------------------------------------------------------------
 def test_who_comes_while_the_slow_are_dropped_does_not_lag_as_they_do() -> None:
     _, processor = attached(buffer_size=2, slow="drop")

@@ -214,10 +214,11 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         """Return whose drains were entered, and whether asking is due: ``None`` if one is not
         ready. With the lock.
         """
-        buffer = self.buffer
+        buffer, end = self.buffer, self.buffer.end
         ready: list[MulticastSubscription] = []
         for cursor, one in buffer.readers.items():
-            if cursor.start + cursor.demand.value <= buffer.end or not one.enter():
+            # It may lag though it has asked for more: then its request is about to enter.
+            if cursor.stop < end or cursor.start + cursor.demand.value <= end or not one.enter():
                 return ready, None
             ready.append(one)
         return ready, buffer.pass_by() if ready else None
