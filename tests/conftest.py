@@ -5,6 +5,7 @@ threads, errors that nobody could take.
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import inspect
 import os
@@ -14,7 +15,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 
 import pytest
 
@@ -45,7 +46,20 @@ def why_no_java() -> str | None:
     )
 
 
+def on_a_loop(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
+    """A test that is a coroutine runs on a loop of its own."""
+
+    @functools.wraps(test)
+    def run(**arguments: object) -> None:
+        asyncio.run(test(**arguments))
+
+    return run
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.obj = on_a_loop(item.obj)
     reason = why_no_java()
     if reason is None:
         return
@@ -56,17 +70,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     freeze()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine on a loop of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    arguments = inspect.signature(pyfuncitem.obj).parameters
-    call = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in arguments})
-    asyncio.run(call)
-    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -87,8 +87,8 @@ def test_no_weak_reference_leads_to_a_ring_that_drops_its_elements(core: Any) ->
 
 
 def on_a_small_stack(call: Callable[[], object]) -> None:
-    """Nested calls of C, of which each takes 13 bytes or more, do not fit on it 20 000 times."""
-    before = threading.stack_size(1 << 18)
+    """Nested calls of C, of which each takes 53 bytes or more, do not fit on it 20 000 times."""
+    before = threading.stack_size(1 << 20)
     try:
         thread = start_thread(call)
     finally:
