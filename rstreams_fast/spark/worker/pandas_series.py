@@ -10,7 +10,7 @@ import zoneinfo
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.spark.worker.conversions import PythonColumn, plain
+from rstreams_fast.spark.worker.keys import PythonColumn, plain
 
 if TYPE_CHECKING:
     import pandas as pd

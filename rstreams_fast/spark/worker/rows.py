@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.worker.conversions import Columns, keys_of, shorten
+from rstreams_fast.spark.worker.conversions import Columns, shorten
 from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.keys import keys_of
 from rstreams_fast.spark.worker.partition import Partition, first_of
 from rstreams_fast.spark.worker.pump import CallPump, Output
 from rstreams_fast.spark.worker.read_ahead import ByteLease

@@ -1,0 +1,98 @@
+"""From Arrow, numpy and pandas to plain Python values: the keys that a function is called with."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["PythonColumn", "keys_of", "plain"]
+
+
+class PythonColumn:
+    """Keys that are Python objects already, with what is asked of an array of keys."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+        self.null_count = values.count(None)
+        self.nbytes = sum(map(sys.getsizeof, values))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def slice(self, start: int, rows: int) -> PythonColumn:
+        """Return some of them."""
+        return PythonColumn(self.values[start : start + rows])
+
+    def is_valid(self) -> pa.Array:
+        """Say of each whether it is not null."""
+        import pyarrow as pa
+
+        return pa.array([value is not None for value in self.values], pa.bool_())
+
+    def filter(self, mask: pa.Array) -> PythonColumn:
+        """Return those that ``mask`` is true for."""
+        return PythonColumn(list(itertools.compress(self.values, mask.to_pylist())))
+
+
+def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
+    """Return the values of ``array``, the key column ``name``, as Python objects, in bulk."""
+    if isinstance(array, PythonColumn):
+        return array.values
+    kind = array.type
+    try:
+        return _listed(array, kind)
+    except TypeError as unhashable:
+        raise TypeError(
+            f"the key column {name} of {kind} has map keys that are no keys of a dict "
+            f"({unhashable})"
+        ) from unhashable
+    except (KeyError, OverflowError, ValueError) as refused:
+        raise ValueError(
+            f"the key column {name} of {kind} has a value that Python cannot hold ({refused!r})"
+        ) from refused
+
+
+def plain(value: Any, zone: dt.tzinfo | None = None) -> Any:
+    """Return what Arrow would have given for a value of numpy or pandas, in lists and dicts, too;
+    ``zone``: of timestamps that have none.
+    """
+    # Where these were not imported there are no such values.
+    np, pd = sys.modules.get("numpy"), sys.modules.get("pandas")
+    if np is not None and isinstance(value, np.datetime64):
+        day = value.item()
+        value = value.astype("M8[us]").item() if isinstance(day, int) else day
+    elif np is not None and isinstance(value, np.timedelta64):
+        value = value.astype("m8[us]").item()
+    elif np is not None and isinstance(value, np.generic):
+        value = value.item()
+    elif pd is not None and (value is pd.NA or value is pd.NaT):
+        value = None
+    elif pd is not None and isinstance(value, pd.Timestamp):
+        value = value.to_pydatetime(warn=False)
+    elif pd is not None and isinstance(value, pd.Timedelta):
+        value = value.to_pytimedelta()
+    elif isinstance(value, list) or (np is not None and isinstance(value, np.ndarray)):
+        return [plain(one) for one in value]
+    elif isinstance(value, dict):
+        return {plain(key): plain(one) for key, one in value.items()}
+    return value.replace(tzinfo=zone) if zone is not None and value is not None else value
+
+
+def _listed(array: pa.Array, kind: pa.DataType) -> list[Any]:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        # Making a datetime with a zone costs microseconds, and timestamps repeat.
+        encoded = array.dictionary_encode()
+        values = encoded.dictionary.to_pylist()
+        if encoded.null_count:
+            return [None if i is None else values[i] for i in encoded.indices.to_pylist()]
+        return [values[i] for i in encoded.indices.to_pylist()]
+    if pa.types.is_nested(kind):
+        return list(array.to_pylist(maps_as_pydicts="strict"))
+    return list(array.to_pylist())
