@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.helpers import DEADLINE, Element, start_thread
+from tests.helpers import Element
 
 
 class Subscriber:
@@ -86,42 +84,26 @@ def test_no_weak_reference_leads_to_a_ring_that_drops_its_elements(core: Any) ->
     assert found == [None]
 
 
-def on_a_small_stack(call: Callable[[], object]) -> None:
-    """Nested calls of C, of which each takes 53 bytes or more, do not fit on it 20 000 times."""
-    before = threading.stack_size(1 << 20)
-    try:
-        thread = start_thread(call)
-    finally:
-        threading.stack_size(before)
-    thread.result(3 * DEADLINE)
-
-
 def test_a_chain_of_rings_is_freed_without_overflowing_the_stack(core: Any) -> None:
-    def free() -> None:
-        ring = None
-        for _ in range(20_000):
-            outer = core.SpscRing(1)
-            outer.offer(ring or 1)
-            ring = outer
-        watched = weakref.ref(ring)
-        del ring, outer
-        gc.collect()
-        assert watched() is None
-
-    on_a_small_stack(free)
+    ring = None
+    for _ in range(100_000):
+        outer = core.SpscRing(1)
+        outer.offer(ring or 1)
+        ring = outer
+    watched = weakref.ref(ring)
+    del ring, outer
+    gc.collect()
+    assert watched() is None
 
 
 def test_a_chain_of_runs_is_freed_without_overflowing_the_stack(core: Any) -> None:
-    def free() -> None:
-        slot: Any = print
-        for _ in range(20_000):
-            slot = core.FusedRun(None, (), slot, core.DemandCounter()).push
-        watched = weakref.ref(slot.__self__)
-        del slot
-        gc.collect()
-        assert watched() is None
-
-    on_a_small_stack(free)
+    slot: Any = print
+    for _ in range(100_000):
+        slot = core.FusedRun(None, (), slot, core.DemandCounter()).push
+    watched = weakref.ref(slot.__self__)
+    del slot
+    gc.collect()
+    assert watched() is None
 
 
 def test_a_serializer_that_contains_itself_is_collected(core: Any) -> None:
