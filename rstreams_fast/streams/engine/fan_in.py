@@ -18,18 +18,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
-from rstreams_fast.errors import report_dropped
+from rstreams_fast.errors import check_subscriber, report_dropped
 from rstreams_fast.streams.engine.boundary import burst_slot
 from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 
-__all__ = ["Ended", "FanIn", "QueueingFanIn"]
+__all__ = ["Combined", "Ended", "FanIn", "QueueingFanIn"]
+
+A = TypeVar("A")
 
 
 class Ended:
@@ -267,3 +269,25 @@ class QueueingFanIn(FanIn):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._asks = deque()
+
+
+class Combined(Generic[A]):
+    """A publisher: a fan-in below ``upstream``, and others, made anew for each subscriber.
+
+    ``make(subscriber, upstream, argument)`` returns it.
+    """
+
+    def __init__(
+        self,
+        upstream: Publisher[Any],
+        make: Callable[[Subscriber[Any], Publisher[Any], A], FanIn],
+        argument: A,
+    ) -> None:
+        self._upstream = upstream
+        self._make = make
+        self._argument = argument
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Start a fan-in for ``subscriber``."""
+        check_subscriber(subscriber)
+        self._make(subscriber, self._upstream, self._argument).start()

@@ -10,13 +10,14 @@ from typing import Any
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.runtime.at_exit import exiting
-from rstreams_fast.runtime.executors import WorkDroppedError
+from rstreams_fast.runtime.executors import WorkDroppedError, process_id
 from rstreams_fast.streams.engine.drain import NotPicklable, Upstream
 
 __all__ = [
     "Failure",
     "SerialUpstream",
     "SinkSubscriber",
+    "check_process",
     "check_publisher",
     "failure_of",
     "is_async_cancellation",
@@ -108,6 +109,14 @@ def raise_failure(failure: Failure | None) -> None:
             raise failure[0].with_traceback(failure[1])
         finally:
             del failure  # the traceback keeps this frame
+
+
+def check_process(pid: int) -> None:
+    """Refuse to wait, in the child of a fork, for what ran in the process ``pid``."""
+    if pid != process_id():
+        raise RuntimeError(
+            "the process was forked: the streams that ran before live on in the parent only"
+        )
 
 
 def is_async_cancellation(error: BaseException) -> bool:

@@ -9,7 +9,6 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.defaults import TRAMPOLINE_EVERY
 from rstreams_fast.streams.engine.drain import Nested
-from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.sink_subscriber import subscribe
 from rstreams_fast.streams.engine.trampoline import TrampolineSubscription
 
@@ -32,7 +31,7 @@ def subscribe_to(upstream: Publisher[Any], subscriber: Nested) -> None:
 
 
 class Below(Generic[A]):
-    """A publisher: an inlet below ``upstream``, made anew for each subscriber.
+    """A publisher: a subscriber below ``upstream``, made anew for each subscriber.
 
     ``make(subscriber, argument)`` returns it.
     """
@@ -40,7 +39,7 @@ class Below(Generic[A]):
     def __init__(
         self,
         upstream: Publisher[Any],
-        make: Callable[[Subscriber[Any], A], OperatorSubscriber],
+        make: Callable[[Subscriber[Any], A], Nested],
         argument: A,
     ) -> None:
         self._upstream = upstream

@@ -7,10 +7,10 @@ from typing import Any
 
 from rstreams_fast._checks import check_capacity, describe_callable
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import replenish_at
+from rstreams_fast.streams.engine.fan_in import Combined
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
@@ -27,7 +27,7 @@ class ConcatMap(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher of the elements of ``fn(element)`` for those of ``upstream``."""
-        return _ConcatMapped(upstream, self)
+        return Combined(upstream, _ConcatMapSubscription, self)
 
     def describe(self) -> str:
         """Say in one line what is called and how much may be held."""
@@ -35,16 +35,6 @@ class ConcatMap(Boundary):
             f"concat_map({describe_callable(self.fn)}): at most {self.prefetch} elements, and one "
             "publisher at a time"
         )
-
-
-class _ConcatMapped:
-    def __init__(self, upstream: Publisher[Any], options: ConcatMap) -> None:
-        self._upstream = upstream
-        self._options = options
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
-        _ConcatMapSubscription(subscriber, self._upstream, self._options).start()
 
 
 class _ConcatMapSubscription(SubscriptionArbiter):

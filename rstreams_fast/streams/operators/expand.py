@@ -7,9 +7,9 @@ from typing import Any
 
 from rstreams_fast._checks import check_bool, describe_callable
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.fan_in import Combined
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
@@ -25,23 +25,13 @@ class Expand(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher of ``upstream`` and of all that follows from its elements."""
-        return _Expanded(upstream, self)
+        kind = _DepthFirst if self.depth_first else _BreadthFirst
+        return Combined(upstream, kind, self.fn)
 
     def describe(self) -> str:
         """Say in one line what is called and what is held."""
         held = "the publishers on the way down" if self.depth_first else "elements to be expanded"
         return f"expand({describe_callable(self.fn)}): holds {held}, without a bound"
-
-
-class _Expanded:
-    def __init__(self, upstream: Publisher[Any], options: Expand) -> None:
-        self._upstream = upstream
-        self._options = options
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
-        kind = _DepthFirst if self._options.depth_first else _BreadthFirst
-        kind(subscriber, self._upstream, self._options.fn).start()
 
 
 class _BreadthFirst(SubscriptionArbiter):

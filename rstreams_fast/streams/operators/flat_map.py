@@ -9,8 +9,9 @@ from typing import Any
 from rstreams_fast._checks import check_bool, check_capacity, describe_callable
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
-from rstreams_fast.errors import StageReturnedNoneError, check_subscriber
+from rstreams_fast.errors import StageReturnedNoneError
 from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.fan_in import Combined
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.operators.merge import Merging
 
@@ -49,7 +50,7 @@ class FlatMap(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher of the elements of ``fn(element)`` for those of ``upstream``."""
-        return _FlatMapped(upstream, self)
+        return Combined(upstream, _FlatMapSubscription, self)
 
     def describe(self) -> str:
         """Say in one line what is called and how much may be held."""
@@ -59,16 +60,6 @@ class FlatMap(Boundary):
             f"once and {self.prefetch} elements of each, {self.concurrency * self.prefetch} in "
             f"all{late}"
         )
-
-
-class _FlatMapped:
-    def __init__(self, upstream: Publisher[Any], options: FlatMap) -> None:
-        self._upstream = upstream
-        self._options = options
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
-        _FlatMapSubscription(subscriber, self._upstream, self._options).start()
 
 
 class _FlatMapSubscription(Merging):

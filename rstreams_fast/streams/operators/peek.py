@@ -11,11 +11,11 @@ from typing import Any
 from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
-from rstreams_fast.errors import check_subscriber, report_unraisable
+from rstreams_fast.errors import report_unraisable
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.drain import Nested
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
-from rstreams_fast.streams.engine.subscribing import subscribe_to
+from rstreams_fast.streams.engine.subscribing import Below
 
 __all__ = ["Peek"]
 
@@ -33,7 +33,7 @@ class Peek(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher that is observed."""
-        return _Peeked(upstream, self)
+        return Below(upstream, _PeekSubscription, self)
 
     def describe(self) -> str:
         """Name signal and function."""
@@ -46,16 +46,6 @@ class Peek(Boundary):
                 self.fn(*args)
             except Exception as raised:
                 report_unraisable(raised, f"do_{signal}", self.fn)
-
-
-class _Peeked:
-    def __init__(self, upstream: Publisher[Any], peek: Peek) -> None:
-        self._upstream = upstream
-        self._peek = peek
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
-        subscribe_to(self._upstream, _PeekSubscription(subscriber, self._peek))
 
 
 class _PeekSubscription(Nested):

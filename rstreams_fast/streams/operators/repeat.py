@@ -6,9 +6,9 @@ from typing import Any
 
 from rstreams_fast._checks import check_count
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.fan_in import Combined
 
 __all__ = ["Repeat"]
 
@@ -21,22 +21,12 @@ class Repeat(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher that subscribes to ``upstream`` again and again."""
-        return _Repeated(upstream, self.times)
+        return Combined(upstream, _RepeatSubscription, self.times)
 
     def describe(self) -> str:
         """Say how often."""
         times = "without end" if self.times >= UNBOUNDED else f"{self.times} times more"
         return f"repeat({times}): holds no elements"
-
-
-class _Repeated:
-    def __init__(self, upstream: Publisher[Any], times: int) -> None:
-        self._upstream = upstream
-        self._times = times
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
-        _RepeatSubscription(subscriber, self._upstream, self._times).start()
 
 
 class _RepeatSubscription(SubscriptionArbiter):

@@ -7,9 +7,9 @@ from typing import Any
 
 from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.fan_in import Combined
 
 __all__ = ["OnErrorResume"]
 
@@ -31,22 +31,12 @@ class OnErrorResume(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher that goes on with ``fn(error)`` when ``upstream`` has failed."""
-        return _Resumed(upstream, self)
+        return Combined(upstream, _ResumeSubscription, self)
 
     def describe(self) -> str:
         """Name the function and what it is called for."""
         kinds = ", ".join(kind.__qualname__ for kind in self.on)
         return f"on_error_resume({describe_callable(self.fn)}) on {kinds}: holds no elements"
-
-
-class _Resumed:
-    def __init__(self, upstream: Publisher[Any], options: OnErrorResume) -> None:
-        self._upstream = upstream
-        self._options = options
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
-        _ResumeSubscription(subscriber, self._upstream, self._options).start()
 
 
 class _ResumeSubscription(SubscriptionArbiter):

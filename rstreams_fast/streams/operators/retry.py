@@ -7,11 +7,12 @@ from typing import Any
 
 from rstreams_fast._checks import check_count, check_plain, describe_callable
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.errors import AlreadySubscribedError, check_subscriber
+from rstreams_fast.errors import AlreadySubscribedError
 from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
+from rstreams_fast.streams.engine.fan_in import Combined
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 
 __all__ = ["Retry"]
@@ -41,7 +42,7 @@ class Retry(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher that subscribes to ``upstream`` again when it has failed."""
-        return _Retried(upstream, self)
+        return Combined(upstream, _RetrySubscription, self)
 
     def describe(self) -> str:
         """Say how often, when, and after how long."""
@@ -62,20 +63,10 @@ class Retry(Boundary):
         return check_seconds(f"retry: what {describe_callable(delay)} returned", delay(attempt))
 
 
-class _Retried:
-    def __init__(self, upstream: Publisher[Any], options: Retry) -> None:
-        self._upstream = upstream
-        self._options = options
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
-        _RetrySubscription(subscriber, self._options, self._upstream).start()
-
-
 class _RetrySubscription(SubscriptionArbiter):
     __slots__ = ("_deadline", "_failed", "_options", "_retries", "_source", "_wait_until")
 
-    def __init__(self, subscriber: Subscriber[Any], options: Retry, source: Publisher[Any]) -> None:
+    def __init__(self, subscriber: Subscriber[Any], source: Publisher[Any], options: Retry) -> None:
         super().__init__(subscriber, source)
         self._options: Retry | None = options
         self._source: Publisher[Any] | None = source

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.fan_in import Combined
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 
@@ -23,21 +23,11 @@ class SwitchIfEmpty(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher of ``upstream``, or of the other one if that is empty."""
-        return _Switched(upstream, self.other)
+        return Combined(upstream, _SwitchSubscription, self.other)
 
     def describe(self) -> str:
         """Name the kind of the other publisher."""
         return f"switch_if_empty({type(self.other).__name__}): holds no elements"
-
-
-class _Switched:
-    def __init__(self, upstream: Publisher[Any], other: Publisher[Any]) -> None:
-        self._upstream = upstream
-        self._other = other
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
-        _SwitchSubscription(subscriber, self._upstream, self._other).start()
 
 
 class _SwitchSubscription(SubscriptionArbiter):

@@ -7,10 +7,10 @@ from typing import Any
 from rstreams_fast._checks import check_capacity, describe_callable
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
-from rstreams_fast.errors import check_subscriber, report_dropped
+from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import replenish_at
-from rstreams_fast.streams.engine.fan_in import Ended, FanIn
+from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
@@ -30,7 +30,7 @@ class SwitchMap(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher of the elements of ``fn(element)`` for the newest of ``upstream``."""
-        return _SwitchMapped(upstream, self)
+        return Combined(upstream, _SwitchMapSubscription, self)
 
     def describe(self) -> str:
         """Say in one line what is called and how much is asked for."""
@@ -38,16 +38,6 @@ class SwitchMap(Boundary):
             f"switch_map({describe_callable(self.fn)}): holds the newest element, asks for "
             f"{self.prefetch} ahead, one publisher at a time"
         )
-
-
-class _SwitchMapped:
-    def __init__(self, upstream: Publisher[Any], options: SwitchMap) -> None:
-        self._upstream = upstream
-        self._options = options
-
-    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
-        _SwitchMapSubscription(subscriber, self._upstream, self._options).start()
 
 
 class _SwitchMapSubscription(FanIn):

@@ -27,6 +27,7 @@ from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.engine.sink_subscriber import (
     Failure,
     SinkSubscriber,
+    check_process,
     check_publisher,
     failure_of,
     is_async_cancellation,
@@ -107,7 +108,7 @@ class Run(NotPicklable):
         timeout = check_timeout(timeout)
         if not self._done:
             refuse_in_loop("result()", "await the Run instead")
-            self._check_process()
+            check_process(self._pid)
             if timeout is None:
                 self._refuse_within()
             self._park(timeout)
@@ -149,7 +150,7 @@ class Run(NotPicklable):
         import asyncio
 
         if not self._done:
-            self._check_process()
+            check_process(self._pid)
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
 
@@ -172,12 +173,6 @@ class Run(NotPicklable):
             raise_failure(failure)
         finally:
             del failure
-
-    def _check_process(self) -> None:
-        if self._pid != process_id():
-            raise RuntimeError(
-                "the process was forked: the streams that ran before live on in the parent only"
-            )
 
     def _when_done(self, callback: Callable[[], object]) -> bool:
         with self._lock:

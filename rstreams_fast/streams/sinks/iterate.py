@@ -35,6 +35,7 @@ from rstreams_fast.streams.engine.defaults import ITERATE_PREFETCH, replenish_at
 from rstreams_fast.streams.engine.sink_subscriber import (
     Failure,
     SinkSubscriber,
+    check_process,
     check_publisher,
     failure_of,
     is_async_cancellation,
@@ -266,7 +267,7 @@ class Iteration(BurstIterator[T]):
         inlet = self._inlet
         if inlet is None:
             return self._start()
-        self._check_process()
+        check_process(self._pid)
         self._consumed += self._fetched
         self._fetched = 0
         if self._consumed >= self._replenish and not inlet.ended:
@@ -323,12 +324,6 @@ class Iteration(BurstIterator[T]):
                 await future
         finally:
             inlet.bell.disarm()
-
-    def _check_process(self) -> None:
-        if self._pid != process_id():
-            raise RuntimeError(
-                "the process was forked: the streams that ran before live on in the parent only"
-            )
 
     def _finish(self) -> Failure | None:
         """Close at the end of the stream; return why it failed, if it did."""
