@@ -158,6 +158,8 @@ def test_a_list_that_changes_while_it_is_put_in_is_put_in_as_it_was(core: Any) -
 
 def test_results_taken_by_two_threads_are_taken_once(core: Any) -> None:
     """It is wrong to take from another thread than the loop's, and it must be harmless."""
+    if not core.__name__.endswith("_cython"):
+        pytest.skip("its window is written in Python: a wrong call breaks nothing but itself")
 
     async def fn(item: int) -> object:
         return [item]
@@ -200,8 +202,6 @@ def test_results_taken_by_two_threads_are_taken_once(core: Any) -> None:
         taken = [*got[0], *got[1], *window.take(64)]
         assert len({id(x) for x in taken}) == len(taken)  # no reference was given away twice
 
-    if core.__name__.endswith("_python") or core.__name__.endswith("_cffi"):
-        pytest.skip("plain Python objects cannot be broken")
     asyncio.run(body())
 
 
