@@ -123,6 +123,44 @@ def _mapped(operator: str) -> Group:
     )
 
 
+# -- with one of one element, or beside one that is silent -----------------------------------------
+
+
+class _Seconds(Summing):
+    """The sum of what comes second."""
+
+    def on_next(self, element: Any) -> None:
+        self.total += element[1]
+
+
+def _beside(operator: str, stream_of: Callable[[int], rsf.Stream[Any]], model: Any) -> Group:
+    def ours(n: int, sink: Sink) -> None:
+        stream_of(n).subscribe(sink)
+        sink.wait()
+
+    def loop(n: int, sink: Sink) -> None:
+        on_next = sink.on_next
+        for element in model(n):
+            on_next(element)
+
+    how: dict[str, Any] = {
+        "expected": lambda n: list(model(n)),
+        "new_sink": Summing if model is range else (_Seconds if operator[0] == "c" else _Pairs),
+    }
+    return Group(
+        operator,
+        "use",
+        f"range, {operator}, on_next in one thread",
+        [
+            feeding("ours", "ours", 50_000, ours, **how),
+            feeding("the same calls in a loop", "floor", 100_000, loop, **how),
+            feeding(
+                "RxPY 6.1", "peer", 50_000, lambda n, sink: rxpy.beside(operator, n, sink), **how
+            ),
+        ],
+    )
+
+
 COMBINING = [
     Group(
         "merge",
@@ -155,4 +193,16 @@ COMBINING = [
     ),
     _mapped("flat_map"),
     _mapped("concat_map"),
+    _beside(
+        "combine_latest",
+        lambda n: rsf.range_(1).combine_latest(rsf.range_(n)),
+        lambda n: ((0, i) for i in range(n)),
+    ),
+    _beside(
+        "with_latest_from",
+        lambda n: rsf.range_(n).with_latest_from(rsf.range_(1)),
+        lambda n: ((i, 0) for i in range(n)),
+    ),
+    _beside("race", lambda n: rsf.range_(n).race(rsf.never()), range),
+    _beside("take_until", lambda n: rsf.range_(n).take_until(rsf.never()), range),
 ]

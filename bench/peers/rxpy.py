@@ -97,6 +97,20 @@ def zipped(n: int, sink: Sink) -> None:
     _subscribe(reactivex.zip(*(reactivex.from_iterable(range(n)) for _ in range(2))), sink)
 
 
+def beside(operator: str, n: int, sink: Sink) -> None:
+    """``operator`` with one of one element, or with one that is silent."""
+    numbers, one = reactivex.from_iterable(range(n)), reactivex.just(0)
+    if operator == "combine_latest":
+        observable: Any = reactivex.combine_latest(one, numbers)
+    elif operator == "with_latest_from":
+        observable = numbers.pipe(operators.with_latest_from(one))
+    elif operator == "race":
+        observable = reactivex.amb(numbers, reactivex.never())
+    else:
+        observable = numbers.pipe(operators.take_until(reactivex.never()))
+    _subscribe(observable, sink)
+
+
 def stream_of_one(operator: str, n: int, sink: Sink) -> None:
     """``flat_map`` or ``concat_map``."""
     mapping: Any = getattr(operators, operator)

@@ -18,17 +18,20 @@ from rstreams_fast.streams.engine.defaults import (
     ROWS,
 )
 from rstreams_fast.streams.engine.describe import describe
+from rstreams_fast.streams.operators.combine_latest import CombineLatest
 from rstreams_fast.streams.operators.concat import concat_source
 from rstreams_fast.streams.operators.concat_map import ConcatMap
 from rstreams_fast.streams.operators.expand import Expand
 from rstreams_fast.streams.operators.flat_map import FlatMap
 from rstreams_fast.streams.operators.merge import merge_source
 from rstreams_fast.streams.operators.publish_records_on import PublishRecordsOn
+from rstreams_fast.streams.operators.race import Race
 from rstreams_fast.streams.operators.resume import OnErrorResume
 from rstreams_fast.streams.operators.switch_if_empty import SwitchIfEmpty
 from rstreams_fast.streams.operators.switch_map import SwitchMap
 from rstreams_fast.streams.operators.timed_batch import TimedBatch
 from rstreams_fast.streams.operators.unbatch import Unbatch
+from rstreams_fast.streams.operators.with_latest_from import WithLatestFrom
 from rstreams_fast.streams.operators.zip import zip_source
 from rstreams_fast.streams.sources.iterable import IterableSource
 from rstreams_fast.streams.stream_ends import StreamEnds
@@ -242,6 +245,72 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         :func:`rstreams_fast.concat`.
         """
         return Stream(concat_source((self, *others)))
+
+    @overload
+    def combine_latest(
+        self, b: Publisher[U], /, *, prefetch: int = INNER_PREFETCH
+    ) -> Stream[tuple[T_co, U]]: ...
+
+    @overload
+    def combine_latest(
+        self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH
+    ) -> Stream[tuple[Any, ...]]: ...
+
+    def combine_latest(
+        self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH
+    ) -> Stream[Any]:
+        """For each element of this or of ``others`` a tuple of the newest of each.
+
+            above   --1--------2-----|
+            other   -----a--b-----|
+            below   ----1a-1b-2b-----|
+
+        Nothing is passed over: each is asked for one element until all have given one, and then for
+        ``prefetch`` ahead, as in :func:`rstreams_fast.merge`; what has come waits for demand (§1.1)
+        in the order in which it came. Completes when all have, or one has without an element. An
+        error of any ends the stream at once. ``others`` need not keep the rules. Reactor:
+        ``combineLatest``; RxPY: ``combine_latest``, which passes over all that a publisher gives
+        before the last one has begun.
+        """
+        return self._boundary(CombineLatest(others, prefetch))
+
+    @overload
+    def with_latest_from(self, b: Publisher[U], /) -> Stream[tuple[T_co, U]]: ...
+
+    @overload
+    def with_latest_from(self, *others: Publisher[Any]) -> Stream[tuple[Any, ...]]: ...
+
+    def with_latest_from(self, *others: Publisher[Any]) -> Stream[Any]:
+        """For each element of this a tuple of it and the newest of each of ``others``.
+
+            above   -----1--2-----3--|
+            other   --a--------b-----|
+            below   -----1a-2a----3b-|
+
+        ``others`` are asked for everything at once. Of each the newest element is held; those that
+        another replaced before they left are counted (see ``metrics_of``). One that is an iterator
+        is run through within ``subscribe``: give it a thread, by ``subscribe_on``, if that takes
+        long. This is asked, for what was asked for (§1.1), when all of them have given an element:
+        before that nothing of it is dropped. Completes when this does, or one of ``others`` without
+        an element. An error of any ends the stream. Reactor: ``withLatestFrom``; RxPY:
+        ``with_latest_from``, which drops what comes before.
+        """
+        return self._boundary(WithLatestFrom(others))
+
+    def race(self, *others: Publisher[U]) -> Stream[T_co | U]:
+        """The elements of the one that signals first, of this and ``others``.
+
+            above   ------1--2--|
+            other   ---a--b--|
+            below   ---a--b--|
+
+        All are subscribed to, and then asked for one element each; the first element, or end, or
+        error, decides, and the others are cancelled. One that gives its element at the same time is
+        not heard (§2.8): at most one element of each is dropped. Nothing else is asked for that was
+        not asked of this (§1.1). ``others`` need not keep the rules. Reactor: ``firstWithSignal``;
+        RxPY: ``amb``.
+        """
+        return self._boundary(Race(others))
 
     def start_with(self, *elements: U) -> Stream[T_co | U]:
         """``elements``, and then those of this.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from rstreams_fast._checks import check_sync
-from rstreams_fast.api import UNBOUNDED, Subscription
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscription
 from rstreams_fast.streams.engine.assembly import Stage
 from rstreams_fast.streams.engine.async_boundary import AsyncBoundary
 from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER, PREFETCH
@@ -18,6 +18,7 @@ from rstreams_fast.streams.operators.repeat import Repeat
 from rstreams_fast.streams.operators.replay import Replay, ReplayBounds
 from rstreams_fast.streams.operators.retry import Retry
 from rstreams_fast.streams.operators.subscribe_on import SubscribeOn
+from rstreams_fast.streams.operators.take_until import TakeUntil
 from rstreams_fast.streams.operators.timeout import Timeout
 
 if TYPE_CHECKING:
@@ -85,6 +86,20 @@ class StreamFlow(Pipeline[T_co]):
         somebody cancels. Reactor: ``repeat``; RxPY: ``repeat``, which counts the first, too.
         """
         return self.with_part(Repeat(times))
+
+    def take_until(self, other: Publisher[object], /) -> Self:
+        """The elements of this until ``other`` gives one, or completes.
+
+            above   --1--2--3--4--|
+            other   ---------x
+            below   --1--2---|
+
+        ``other`` is subscribed to first, and asked for one element, whether or not there is demand;
+        then this is cancelled, and what is on its way is dropped (§2.8). Nothing is asked for that
+        was not asked of this (§1.1). An error of ``other`` ends the stream. Reactor:
+        ``takeUntilOther``; RxPY: ``take_until``, which goes on when ``other`` completes.
+        """
+        return self.with_part(TakeUntil(other))
 
     # -- observers -------------------------------------------------------------------------------
 

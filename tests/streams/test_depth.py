@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -30,6 +31,9 @@ def ignore(*_args: object) -> None:
 
 def same(x: Any) -> Any:
     return x
+
+
+first, second = itemgetter(0), itemgetter(1)
 
 
 #: Each leaves range_(5) as it is.
@@ -68,6 +72,10 @@ OTHERS: dict[str, Op] = {
     "concat": lambda s: s.concat(rf.empty()),
     "concat_map": lambda s: s.concat_map(lambda x: rf.from_iterable([x])),
     "switch_map": lambda s: s.batch(9).switch_map(rf.from_iterable),
+    "combine_latest": lambda s: s.combine_latest(rf.range_(1)).map(first),
+    "with_latest_from": lambda s: s.with_latest_from(rf.range_(1)).map(first),
+    "race": lambda s: s.race(rf.never()),
+    "take_until": lambda s: s.take_until(rf.never()),
     "expand": lambda s: s.expand(lambda _x: rf.empty()),
     "switch_if_empty": lambda s: s.switch_if_empty(rf.empty()),
     "repeat": lambda s: s.repeat(0),
@@ -487,7 +495,13 @@ NESTED = {
     "merge": folded(lambda s: s.merge(rf.empty()).map(same)),
     "merge of boundaries": folded(lambda s: s.merge(rf.empty().publish_on("caller")).map(same)),
     "merge on the caller": folded(lambda s: rf.merge(rf.empty(), s.subscribe_on("caller"))),
-    "zip": folded(lambda s: rf.zip_(s, rf.range_(5)).map(lambda pair: pair[0])),
+    "zip": folded(lambda s: rf.zip_(s, rf.range_(5)).map(first)),
+    "combine_latest": folded(lambda s: rf.range_(1).combine_latest(s).map(second)),
+    "with_latest_from": folded(
+        lambda s: s.with_latest_from(rf.never().race(rf.range_(1))).map(first)
+    ),
+    "race": folded(lambda s: rf.never().race(s)),
+    "take_until": folded(lambda s: s.take_until(rf.never().merge(rf.never()))),
     "flat_map": folded(lambda s: rf.from_iterable([s]).flat_map(same)),
     "concat_map": folded(lambda s: rf.from_iterable([s]).concat_map(same)),
     "switch_map": folded(lambda s: rf.from_iterable([s]).switch_map(same)),

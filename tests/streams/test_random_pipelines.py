@@ -73,7 +73,7 @@ def test_every_operator_and_source_has_its_turn() -> None:
     drawn: set[str] = set()
 
     @seed(2)
-    @settings(deterministic, max_examples=500, phases=[Phase.generate])
+    @settings(deterministic, max_examples=1500, phases=[Phase.generate])
     @given(pipeline=pipelines())
     def look(pipeline: m.Pipeline) -> None:
         drawn.add(pipeline.origin.kind)

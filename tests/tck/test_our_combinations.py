@@ -228,6 +228,69 @@ class ExpandDepthFirst(StreamVerification):
         return stream.expand(lambda _n: rf.empty(), depth_first=True)
 
 
+# -- beside others ---------------------------------------------------------------------------------
+
+
+def first(elements: Any) -> Any:
+    return elements[0]
+
+
+class CombineLatest(StreamVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.combine_latest(NoStream(rf.range_(1))).map(first)
+
+
+class WithLatestFrom(StreamVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.with_latest_from(NoStream(rf.range_(3))).map(first)
+
+
+class Race(StreamVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return rf.never().race(NoStream(stream.subscribe_on()))
+
+
+class TakeUntil(StreamVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
+        return stream.take_until(NoStream(rf.never()))
+
+
+class CombineLatestAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return stream.combine_latest(rf.range_(1), prefetch=1).map(first)
+
+
+class WithLatestFromAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return stream.with_latest_from(rf.range_(1)).map(first)
+
+
+class RaceAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return stream.race(rf.never())
+
+
+class TakeUntilAsSubscriber(StageVerification):
+    __test__ = True
+
+    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+        return stream.take_until(rf.never())
+
+
 # -- where there is nothing, or too little ---------------------------------------------------------
 
 

@@ -144,8 +144,7 @@ class SubscriptionArbiter(FanIn):
         ending = self._ending  # read before the elements that came before it
         mail = self._mail
         while self._demand.value >= 0 and mail:
-            _, burst = mail.popleft()
-            self._deliver(burst)  # type: ignore[arg-type]
+            self._take(*mail.popleft())
         if self._demand.value < 0:
             self._ending = None
             if ending is not None and ending.error is not None:
@@ -158,6 +157,9 @@ class SubscriptionArbiter(FanIn):
             return self._complete()
         self._fail(ending.error)
         return self._settle()
+
+    def _take(self, inner: Inner, what: Any) -> None:  # noqa: ARG002
+        self._deliver(what)
 
     def _drop_references(self) -> None:
         super()._drop_references()

@@ -536,6 +536,12 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
         *_others(b, op), prefetch=op.prefetch, delay_error=op.delay_error
     ),
     m.Zip: lambda b, s, i, op: s.zip(*_others(b, op), prefetch=op.prefetch),
+    m.CombineLatest: lambda b, s, i, op: s.combine_latest(b.source(op.other), prefetch=op.prefetch),
+    m.WithLatest: lambda b, s, i, op: s.with_latest_from(b.source(op.other)),
+    m.Race: lambda b, s, i, op: s.race(rsf.never()) if op.first else rsf.never().race(s),
+    m.TakeUntil: lambda b, s, i, op: s.take_until(
+        rsf.never() if op.kind == "never" else b.source(m.Origin(op.kind, 3))
+    ),
     m.Concat: lambda b, s, i, op: s.concat(*_others(b, op)),
     m.FlatMap: lambda b, s, i, op: s.flat_map(
         _inner(b, i, op),

@@ -89,6 +89,17 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
     ),
     m.Merge: st.builds(m.Merge, others=_beside, prefetch=_prefetches, delay_error=st.booleans()),
     m.Zip: st.builds(m.Zip, others=_beside, prefetch=_prefetches),
+    m.CombineLatest: st.builds(
+        m.CombineLatest,
+        other=st.builds(m.Origin, kind=_inner, size=st.integers(0, 1)),
+        prefetch=_prefetches,
+    ),
+    m.WithLatest: st.builds(
+        m.WithLatest,
+        other=st.builds(m.Origin, kind=st.sampled_from(["list", "range", "foreign"]), size=_small),
+    ),
+    m.Race: st.builds(m.Race, first=st.booleans()),
+    m.TakeUntil: st.builds(m.TakeUntil, kind=st.sampled_from(["never", "never", "list", "empty"])),
     m.Concat: st.builds(m.Concat, others=_beside),
     m.FlatMap: st.builds(
         m.FlatMap,

@@ -469,6 +469,62 @@ class Zip(_Combining):
 
 
 @dataclass(frozen=True)
+class CombineLatest(Op):
+    """With one of one element, or of none: what it gives is known."""
+
+    races = True  # when the other is empty
+    needs_order = False
+    other: Origin = Origin("list", 1)
+    prefetch: int = 4
+
+    @property
+    def beside(self) -> tuple[Origin, ...]:
+        return (self.other,)
+
+    def model(self, items: Items, call: Function) -> Items:
+        return itertools.product(items, range(1)) if self.other.size else iter(())
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return wanted + self.prefetch
+
+
+@dataclass(frozen=True)
+class WithLatest(CombineLatest):
+    """With one that is run through before anything else is asked."""
+
+    races = False
+
+    def model(self, items: Items, call: Function) -> Items:
+        size = self.other.size
+        return ((item, size - 1) for item in items) if size else iter(())
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return wanted
+
+
+@dataclass(frozen=True)
+class Race(Op):
+    """With one that is silent, before it or after it."""
+
+    needs_order = False
+    first: bool = True
+
+    def model(self, items: Items, call: Function) -> Items:
+        return items
+
+
+@dataclass(frozen=True)
+class TakeUntil(Op):
+    """Until what never comes, or has come before anything is asked for."""
+
+    needs_order = False
+    kind: str = "never"
+
+    def model(self, items: Items, call: Function) -> Items:
+        return items if self.kind == "never" else iter(())
+
+
+@dataclass(frozen=True)
 class Concat(_Combining):
     races = False
     needs_order = False
@@ -802,7 +858,7 @@ def synchronous(pipeline: Pipeline) -> Pipeline:
             op = dataclasses.replace(op, kind=on_the_caller(op.kind))
         elif isinstance(op, _Combining):
             op = dataclasses.replace(op, others=tuple(map(origin, op.others)))
-        elif isinstance(op, Resume):
+        elif isinstance(op, (Resume, CombineLatest)):
             op = dataclasses.replace(op, other=origin(op.other))
         elif isinstance(op, MapAsync):
             op = Map()

@@ -1,0 +1,115 @@
+"""``combine_latest``: the newest elements of several publishers, for each that comes."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from rstreams_fast._checks import check_capacity
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.defaults import BURST
+from rstreams_fast.streams.engine.fan_in import Combined, QueueingFanIn
+from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
+from rstreams_fast.streams.operators.merge import check_publishers
+
+__all__ = ["CombineLatest"]
+
+
+class CombineLatest(Boundary):
+    """The boundary of ``Stream.combine_latest``, its arguments checked."""
+
+    def __init__(self, others: tuple[Publisher[Any], ...], prefetch: int) -> None:
+        check_publishers("combine_latest", others)
+        self.others = others
+        self.prefetch = check_capacity("prefetch", prefetch)
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher of the newest elements of ``upstream`` and the others."""
+        return Combined(upstream, _CombineSubscription, self)
+
+    def describe(self) -> str:
+        """Say in one line how much may be held."""
+        count = 1 + len(self.others)
+        return (
+            f"combine_latest of {count} publishers: at most {self.prefetch} elements of each, "
+            f"{count * self.prefetch} in all, and the newest of each"
+        )
+
+
+class _CombineSubscription(QueueingFanIn):
+    """Elements wait in the mail, in the order in which they came."""
+
+    __slots__ = ("_alive", "_lacking", "_latest", "_places", "_unsubscribed")
+
+    def __init__(
+        self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: CombineLatest
+    ) -> None:
+        count = 1 + len(options.others)
+        prefetch = options.prefetch
+        super().__init__(subscriber, prefetch, options.describe(), count * prefetch)
+        order = [new_inner(self, each) for each in (upstream, *options.others)]
+        self._unsubscribed = deque(order)
+        self._places = {inner: place for place, inner in enumerate(order)}
+        self._latest: list[Any] = [None] * count  # None: there was none
+        self._alive = self._lacking = count  # inners that go on; that have given none yet
+
+    def _inner_attached(self, inner: Inner, /) -> None:
+        # For one only until each has given one: so there is none that leaves nowhere.
+        self._asks.append((inner, 1))
+        self._call_up()
+
+    def _upward(self) -> bool:
+        unsubscribed = self._unsubscribed  # replaced, not emptied, by who drops all references
+        if unsubscribed:  # all are subscribed to before any is asked
+            inner = unsubscribed.popleft()
+            if self._add(inner):
+                inner.subscribe()
+            return True
+        return super()._upward()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _step(self) -> bool:
+        demand = self._demand.value
+        if demand < 0:
+            return self._settle()
+        mail, latest = self._mail, self._latest
+        if not mail:
+            return False
+        inner, what = mail[0]
+        place = self._places[inner]
+        if not isinstance(what, list):
+            mail.popleft()
+            self._alive -= 1
+            if not self._alive or latest[place] is None:  # then no element of others can leave
+                return self._complete()
+            return True
+        if not demand:
+            return False
+        begins = latest[place] is None
+        count = min(demand, BURST, self._replenish_at - inner.consumed, len(what))
+        burst = what[:count]
+        del what[:count]
+        if not what:
+            mail.popleft()
+        before, after = latest[:place], latest[place + 1 :]
+        latest[place] = burst[-1]
+        if not begins:
+            inner.consumed += count
+            if inner.consumed >= self._replenish_at:
+                self._asks.append((inner, inner.consumed))
+                inner.consumed = 0
+        else:
+            self._lacking -= 1
+            if self._lacking:
+                return True
+            self._asks.extend((each, self._prefetch) for each in self._places)
+        self._deliver([(*before, element, *after) for element in burst])
+        return True
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._places = {}
+        self._latest = []
+        self._unsubscribed = deque()
