@@ -51,16 +51,16 @@ def _lines_of(name: str, i: int) -> list[str]:
     return "".join(numbered.get(word, word) for word in words).splitlines()
 
 
-def drain_source(shape: tuple[str, ...], first: int, to: str) -> str:
+def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> str:
     """The source of ``drain(gate, f<first>, ..., slot)`` for the stages named ``shape[first:]``.
 
     ``to`` says what ``slot`` is: a function to ``"call"``, the ``offer`` of a ``"ring"``, whose
-    answer matters, or a ``"list"``.
+    answer matters, or a ``"list"``. ``counted``: the number of elements left out is wanted.
     """
     numbered = [(i, STAGES[name], name) for i, name in enumerate(shape)][first:]
     delivers = "reduce" not in shape
     # Of those left out a run that delivers nothing before its end needs no account.
-    drops = delivers and any(kind.drops for _, kind, _ in numbered)
+    drops = counted and delivers and any(kind.drops for _, kind, _ in numbered)
     before = ["dropped = 0"] if drops else []
     after = ["gate.dropped += dropped"] if drops else []
     stages: list[str] = []
@@ -111,17 +111,19 @@ def drain_source(shape: tuple[str, ...], first: int, to: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def code_of(shape: tuple[str, ...], first: int, to: str) -> CodeType:
+def code_of(shape: tuple[str, ...], first: int, to: str, counted: bool) -> CodeType:
     name = f"<rstreams_fast drain: {' '.join(shape[first:]) or 'straight'}>"
     namespace: dict[str, Any] = {}
-    source = drain_source(shape, first, to)
+    source = drain_source(shape, first, to, counted)
     exec(compile(source, name, "exec"), namespace)  # noqa: S102
     code: CodeType = namespace["drain"].__code__
     # Without a GIL, functions that are not nested wait for the collector, or live for ever (3.13).
     return code.replace(co_flags=code.co_flags | _CO_NESTED)
 
 
-def drain_function(shape: tuple[str, ...], first: int, to: str) -> Callable[..., None]:
+def drain_function(
+    shape: tuple[str, ...], first: int, to: str, counted: bool
+) -> Callable[..., None]:
     """A drain of its own for one run: the code is compiled once, its inline caches are not shared.
 
     A shared code object would be specialised by the interpreter for the functions of one run and
@@ -135,5 +137,5 @@ def drain_function(shape: tuple[str, ...], first: int, to: str) -> Callable[...,
         "note_comparison": note_comparison,
         "report_unraisable": report_unraisable,
     }
-    code = code_of(shape, first, to)
+    code = code_of(shape, first, to, counted)
     return FunctionType(code if _CODE_IS_IMMORTAL else code.replace(), scope, "drain")
