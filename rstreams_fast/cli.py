@@ -41,6 +41,9 @@ def _parser(*, uses_tck: bool) -> argparse.ArgumentParser:
     info = commands.add_parser(
         "info", help="say what is installed, which backend is in use, which bounds hold"
     )
+    info.add_argument(
+        "--spark", action="store_true", help="say whether the drop-in daemon fits this PySpark"
+    )
     info.set_defaults(command=_printing(_info))
     return parser
 
@@ -70,7 +73,7 @@ def _printing(command: Command) -> Command:
 # -- info ------------------------------------------------------------------------------------------
 
 
-def _info(_options: argparse.Namespace) -> int:
+def _info(options: argparse.Namespace) -> int:
     from rstreams_fast.core import backend
 
     lines = {
@@ -82,11 +85,18 @@ def _info(_options: argparse.Namespace) -> int:
         "java": _java(),
         **{name: _version(name) for name in ("pyspark", "pyarrow", "aiohttp")},
         **_bounds(),
+        **(_drop_in() if options.spark else {}),
     }
     width = max(map(len, lines)) + 2
     for name, value in lines.items():
         print(f"{name:<{width}}{value}")
     return 0
+
+
+def _drop_in() -> dict[str, str]:
+    from rstreams_fast.spark.daemon.recognised import told
+
+    return {"spark daemon": told()}
 
 
 def _bounds() -> dict[str, str]:

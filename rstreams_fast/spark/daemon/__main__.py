@@ -1,0 +1,37 @@
+"""Spark's own daemon, whose workers put the windows in after the fork."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rstreams_fast.spark.daemon.recognised import WORKER, unrecognised
+
+
+def main() -> None:
+    """Run ``pyspark.daemon``. Nothing that starts threads is imported before a worker is forked."""
+    from pyspark import daemon
+
+    if sys.argv[1:] in ([], [WORKER]):
+        refusal = unrecognised()
+        if refusal is None:
+            daemon.worker = _with_windows(daemon.worker)
+        else:
+            print(f"rstreams_fast.spark.daemon: {refusal}: workers run as ever", file=sys.stderr)
+    # Spark's logging, and processes spawned by a worker, look at what the main module is.
+    sys.modules["__main__"].__spec__ = daemon.__spec__
+    daemon.manager()
+
+
+def _with_windows(stock: Any) -> Any:
+    def worker(*args: Any) -> Any:
+        from rstreams_fast.spark.daemon.seam import install
+
+        install()
+        return stock(*args)
+
+    return worker
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""Calls that overlap, on threads or on a loop, and their outcomes in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from _thread import allocate_lock
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from rstreams_fast.core import CallWindow
+from rstreams_fast.spark.daemon.steps import drive
+from rstreams_fast.spark.worker.threads import CLOSE_SECONDS, ThreadGroup
+
+__all__ = ["Call", "LoopCalls", "Submits", "ThreadCalls", "batches_in_order", "rows_in_order"]
+
+CALLS_PER_TURN = 1024
+"""Calls started before the loop looks after its sockets and timers again."""
+
+
+class Call:
+    """A call and its outcome, for which one other thread may wait."""
+
+    __slots__ = ("args", "done", "failure", "fn", "result", "waiter")
+
+    def __init__(self, fn: Callable[..., Any], args: Any) -> None:
+        self.fn = fn
+        self.args = args
+        self.done = False
+        self.result: Any = None
+        self.failure: BaseException | None = None
+        self.waiter: Any = None
+
+    def run(self) -> None:
+        """Make the call, here."""
+        try:
+            self.result = self.fn(*self.args)
+        except BaseException as raised:  # it leaves where the stock worker would have raised it
+            self.failure = raised
+        self.end()
+
+    def end(self) -> None:
+        """Say that the outcome is there."""
+        self.done = True  # before it looks for a waiter, who looks the other way round
+        waiter = self.waiter
+        if waiter is not None:
+            waiter.release()
+
+    def abandon(self) -> None:
+        """End it unmade: its task is over."""
+        self.failure = RuntimeError("the task ended before this call was made")
+        self.end()
+
+    def wait(self) -> None:
+        """Wait for the outcome."""
+        if not self.done:
+            waiter = allocate_lock()
+            waiter.acquire()
+            self.waiter = waiter
+            if not self.done:
+                waiter.acquire()
+
+    def outcome(self) -> Any:
+        """Wait for the result and return it, or raise what the call raised."""
+        if not self.done:
+            self.wait()
+        if self.failure is not None:
+            raise self.failure
+        return self.result
+
+
+class Submits(Protocol):
+    """Where calls are made."""
+
+    def submit(self, fn: Callable[..., Any], args: Any) -> Call:
+        """Have a call made, after those that were submitted before. Any thread may call."""
+
+    def close(self) -> None:
+        """Make no more calls, and end."""
+
+    def join(self) -> None:
+        """Wait for the threads to end."""
+
+
+class ThreadCalls:
+    """Makes calls on up to ``size`` threads, started as needed, in the order of submission."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
+        self._name = name
+        self._group = ThreadGroup()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._work: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._closed = False
+
+    def submit(self, fn: Callable[..., Any], args: Any) -> Call:
+        """Have a call made; the callers bound how many."""
+        call = Call(fn, args)
+        if self._threads < self._size:
+            self._add_thread()
+        self._work.put(call)
+        if self._closed:
+            self._abandon_queued()
+        return call
+
+    def _add_thread(self) -> None:
+        with self._lock:
+            if self._threads >= self._size:
+                return
+            try:
+                self._group.start(self._run, f"{self._name}-{self._threads + 1}")
+            except RuntimeError:  # no more threads to be had: those that run will do
+                if not self._threads:
+                    raise
+                self._size = self._threads
+            else:
+                self._threads += 1
+
+    def _run(self) -> None:
+        get = self._work.get
+        while (call := get()) is not None:
+            call.run()
+            del call
+
+    def _abandon_queued(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                call = self._work.get_nowait()
+                if call is not None:
+                    call.abandon()
+
+    def close(self) -> None:
+        """Make no more calls; those under way end in their own time."""
+        with self._lock:
+            self._size = 0
+            self._closed = True
+        self._abandon_queued()
+        for _ in range(self._threads):
+            self._work.put(None)
+
+    def join(self) -> None:
+        """Wait for the threads to end, at most ``CLOSE_SECONDS``."""
+        self._group.join(CLOSE_SECONDS)
+
+
+class LoopCalls:
+    """Makes calls of what has ``async def`` in it, on a loop of its own, in the window of calls."""
+
+    def __init__(self, concurrency: int, capacity: int) -> None:
+        self._group = ThreadGroup()
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._window: CallWindow
+        self._concurrency = concurrency
+        self._capacity = capacity
+        self._waiting: deque[Call] = deque()
+        self._items: list[Call] = []
+        self._next = 0
+        self._notified = False
+        self._closed = False
+
+    def submit(self, fn: Callable[..., Any], args: Any) -> Call:
+        """Have a call made; the callers bound how many."""
+        call = Call(fn, args)
+        if self._loop is None:
+            self._start()
+        self._waiting.append(call)
+        if not self._notified:
+            self._notified = True
+            self._call_soon(self._pump)
+        return call
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                self._window = CallWindow(
+                    drive,
+                    loop=loop,
+                    on_ready=self._pump,
+                    concurrency=self._concurrency,
+                    capacity=self._capacity,
+                    ordered=False,
+                )
+                self._group.start(self._run, "loop")
+                self._loop = loop
+
+    def _call_soon(self, what: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # closed: nothing is left to do
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(what)
+
+    def close(self) -> None:
+        """Cancel what runs, make no more calls, and end the loop."""
+        self._closed = True
+        self._call_soon(self._stop)
+
+    def join(self) -> None:
+        """Wait for the loop to end, at most ``CLOSE_SECONDS``."""
+        self._group.join(CLOSE_SECONDS)
+
+    # -- the loop's thread -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        loop = self._window_loop()
+        try:
+            loop.run_forever()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+    def _window_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:  # until `_start` is through
+            assert self._loop is not None  # noqa: S101 - for the reader, and for mypy
+            return self._loop
+
+    def _pump(self) -> None:
+        self._notified = False
+        window, waiting = self._window, self._waiting
+        if self._closed:
+            self._check_stopped()
+            return
+        started = 0
+        while started < CALLS_PER_TURN:
+            window.take(window.ready)
+            if self._next == len(self._items):
+                count = min(len(waiting), CALLS_PER_TURN)
+                self._items = [waiting.popleft() for _ in range(count)]
+                self._next = 0
+            begun = window.submit_many(self._items, self._next)
+            if not begun:
+                return
+            self._next += begun
+            started += begun
+        self._call_soon(self._pump)
+
+    def _stop(self) -> None:
+        self._window.cancel()
+        for call in (*self._items[self._next :], *self._waiting):
+            call.abandon()
+        self._items.clear()
+        self._waiting.clear()
+        if self._loop is not None:
+            self._loop.call_later(CLOSE_SECONDS * 0.75, self._loop.stop)
+        self._check_stopped()
+
+    def _check_stopped(self) -> None:
+        self._window.take(0)  # so that on_ready is called again
+        if not self._window.running and self._loop is not None:
+            self._loop.stop()
+
+
+def rows_in_order(rows: Iterable[Any], most: int) -> Iterator[Any]:
+    """Yield the outcomes of ``rows``, which are calls, or tuples with calls in them, in order.
+
+    Up to ``most`` rows are taken ahead.
+    """
+    pending: deque[Any] = deque()
+    half = max(1, most // 2)
+    for row in rows:
+        pending.append(row)
+        if len(pending) >= most:
+            _wait(pending[half - 1])  # one awakening for many rows
+            for _ in range(half):
+                yield _outcome(pending.popleft())
+    while pending:
+        yield _outcome(pending.popleft())
+
+
+def _wait(row: Any) -> None:
+    for call in row if type(row) is tuple else (row,):
+        if type(call) is Call:
+            call.wait()
+
+
+def _outcome(row: Any) -> Any:
+    if type(row) is Call:
+        return row.outcome()
+    return tuple([call.outcome() if type(call) is Call else call for call in row])
+
+
+def batches_in_order(calls: Iterable[tuple[Call, int]], most: int) -> Iterator[Any]:
+    """Yield what is in the lists that ``calls`` give, in order; each comes with its rows.
+
+    Two are under way at any time, more as long as they have less than ``most`` rows.
+    """
+    pending: deque[tuple[Call, int]] = deque()
+    held = 0
+    for call, rows in calls:
+        pending.append((call, rows))
+        held += rows
+        while len(pending) > 1 and held >= most:
+            first, of_first = pending.popleft()
+            held -= of_first
+            yield from first.outcome()
+    for call, _ in pending:
+        yield from call.outcome()

@@ -1,0 +1,61 @@
+"""Whether ``worker.py`` is one that the seam fits: by what it contains, not by its version."""
+
+from __future__ import annotations
+
+import ast
+from importlib.util import find_spec
+from typing import Any, Final, cast
+
+__all__ = ["WORKER", "told", "unrecognised"]
+
+WORKER: Final = "pyspark.worker"
+
+REPLACED: Final = ("read_udfs", "read_single_udf", "read_command", "chain")
+"""What the seam replaces, and calls: functions that the module finds among its globals."""
+
+PER_BATCH: Final = ("_evaluate_batch_udf", "_evaluate_batch_udf_legacy")
+"""What makes the calls of a batch since 4.2, a variable of the function that takes batches."""
+
+PER_UDF: Final = "evaluate"
+"""What makes them before: a variable of each UDF's own function, with ``get_args``."""
+
+
+def unrecognised(source: str | None = None) -> str | None:
+    """Return why the seam does not fit ``source``, by default the installed ``worker.py``."""
+    if source is None:
+        found = find_spec(WORKER)
+        loader = cast(Any, found.loader if found is not None else None)
+        source = loader.get_source(WORKER) if hasattr(loader, "get_source") else None
+        if source is None:
+            return "the source of pyspark.worker is not to be had"
+    tree = ast.parse(source)
+    names = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    missing = [name for name in REPLACED if name not in names | functions.keys()]
+    if "SQL_BATCHED_UDF" not in source or missing:
+        return f"worker.py has no {', '.join(missing or ['SQL_BATCHED_UDF'])}"
+    if not any(name in functions for name in (*PER_BATCH, PER_UDF)):
+        return f"worker.py has neither {PER_BATCH[0]} nor {PER_UDF}"
+    if [arg.arg for arg in functions["read_single_udf"].args.args][2:4] != EXPECTED:
+        return "worker.py's read_single_udf takes other arguments"
+    return None
+
+
+EXPECTED: Final = ["eval_type", "runner_conf"]
+"""The third and the fourth argument of ``read_single_udf``."""
+
+
+def told() -> str:
+    """Say it in words, for ``rstreams-fast info --spark``."""
+    try:
+        refusal = unrecognised()
+    except ModuleNotFoundError as missing:
+        refusal = str(missing)
+    if refusal is None:
+        return "fits: scalar UDFs, plain and Arrow-optimised, where concurrency is asked for"
+    return f"runs stock workers: {refusal}"

@@ -1,0 +1,290 @@
+"""What is put into ``pyspark.worker``: the calls of scalar UDFs overlap, all else is its own code.
+
+A plain UDF's function, as ``read_single_udf`` made it, is replaced by one that submits the call,
+and the rows that the stock generator gives are resolved in order. An Arrow-optimised UDF runs the
+stock code of a whole batch, on a thread for each batch under way, in which a single variable is
+replaced: what makes the calls of a batch. So every conversion, check and message is the stock
+worker's.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import CellType, TracebackType
+from typing import Any, Final
+
+from rstreams_fast.spark.daemon.calls import (
+    LoopCalls,
+    Submits,
+    ThreadCalls,
+    batches_in_order,
+    rows_in_order,
+)
+from rstreams_fast.spark.daemon.recognised import PER_BATCH, PER_UDF, REPLACED
+from rstreams_fast.spark.daemon.steps import Step
+from rstreams_fast.spark.options import (
+    DEFAULT_CONCURRENCY,
+    MAX_DEFAULT_PENDING,
+    PENDING_PER_CALL,
+    is_async,
+)
+
+__all__ = ["VARIABLE", "install"]
+
+VARIABLE: Final = "RSTREAMS_FAST_UDF_CONCURRENCY"
+"""In the executor's environment: calls of scalar UDFs at once, per task."""
+
+SPARKS_OWN: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
+
+MOST_BATCH_THREADS: Final = 32
+
+ROWS_PER_AWAKENING: Final = 512
+
+STOCK: Final = ("pyspark.worker", "pyspark.util")
+"""The modules whose functions put a UDF together."""
+
+HERE: Final = str(Path(__file__).parent)
+
+Function = Callable[..., Any]
+
+
+def install() -> None:
+    """Put the windows in, once in a process."""
+    from pyspark import worker
+    from pyspark.accumulators import Accumulator
+
+    if not isinstance(getattr(worker.read_udfs, "__self__", None), _Seam):
+        seam = _Seam(worker)
+        for name in (*REPLACED, "handle_worker_exception"):
+            setattr(worker, name, getattr(seam, name))
+        Accumulator.add = _locked(Accumulator.add)  # type: ignore[method-assign]
+
+
+class _Seam:
+    """The functions that stand in ``pyspark.worker`` for its own, and call them."""
+
+    def __init__(self, worker: Any) -> None:
+        self._read_udfs = worker.read_udfs
+        self._read_single_udf = worker.read_single_udf
+        self._read_command = worker.read_command
+        self._chain = worker.chain
+        self._handle_worker_exception = worker.handle_worker_exception
+        self._fail_on_stopiteration = worker.fail_on_stopiteration
+        self._plain = worker.PythonEvalType.SQL_BATCHED_UDF
+        self._arrow = worker.PythonEvalType.SQL_ARROW_BATCHED_UDF
+        self._task: _Task | None = None
+
+    def read_udfs(self, *args: Any) -> Any:
+        eval_type = args[2]
+        if eval_type not in (self._plain, self._arrow):
+            return self._read_udfs(*args)
+        self._task = task = _Task(eval_type == self._arrow, self._fail_on_stopiteration)
+        try:
+            func, *rest = self._read_udfs(*args)
+        finally:
+            self._task = None
+        return task.overlapping(func), *rest
+
+    def read_single_udf(self, *args: Any, **kwargs: Any) -> Any:
+        made = self._read_single_udf(*args, **kwargs)
+        return made if self._task is None else self._task.adopt(made, runner_conf=args[3])
+
+    def read_command(self, *args: Any) -> Any:
+        command = self._read_command(*args)
+        if self._task is not None and is_async(command[0]):
+            return Step(command[0]), *command[1:]
+        return command
+
+    def chain(self, f: Function, g: Function) -> Function:
+        if _suspends((*_parts(f), *_parts(g))):
+            f, g = (fn if _suspends(_parts(fn)) else Step(fn) for fn in (f, g))
+        chained: Function = self._chain(f, g)
+        return chained
+
+    def handle_worker_exception(self, e: BaseException, *args: Any, **kwargs: Any) -> None:
+        e.__traceback__ = _without_ours(e.__traceback__)
+        self._handle_worker_exception(e, *args, **kwargs)
+
+
+class _Task:
+    """The UDFs of one task, and where their calls are made."""
+
+    def __init__(self, arrow: bool, fail_on_stopiteration: Callable[[Function], Function]) -> None:
+        self._arrow = arrow
+        self._fail_on_stopiteration = fail_on_stopiteration
+        self._asked = _from_environment()
+        self._overlaps = False
+        self._profiled = False
+        self._windows: dict[str, Submits] = {}
+
+    def adopt(self, made: Any, runner_conf: Any) -> Any:
+        """Return what ``read_single_udf`` made, with a call that is submitted, if it may be."""
+        if self._arrow:
+            level = int(runner_conf.get(SPARKS_OWN, -1))
+            self._asked = level if level > 0 else self._asked
+        parts = [part for one in made if callable(one) for part in _parts(one)]
+        profiled = any(map(_profiles, parts))
+        self._profiled = self._profiled or profiled
+        if not _suspends(parts) and (self._asked <= 0 or profiled):
+            return made
+        self._overlaps = True
+        if self._arrow:
+            for cell in _cells(made, (PER_UDF,)):
+                cell.cell_contents = self._evaluate_per_udf(cell.cell_contents)
+            return made
+        offsets, fn = made
+        submit = self._window_for(fn).submit
+        return offsets, lambda *args: submit(fn, args)
+
+    def overlapping(self, func: Function) -> Function:
+        """Return ``func``, which maps the rows or batches of a partition, with what overlaps."""
+        if not self._overlaps:
+            return func
+        if self._arrow:
+            for cell in _cells((func,), PER_BATCH):
+                cell.cell_contents = self._evaluate_batch
+        run = self._batches if self._arrow else self._rows
+
+        def overlapped(split_index: int, data: Iterator[Any]) -> Iterator[Any]:
+            try:
+                yield from run(func, split_index, data)
+            finally:
+                for window in self._windows.values():
+                    window.close()
+                for window in self._windows.values():
+                    window.join()
+
+        return overlapped
+
+    def _rows(self, func: Function, split_index: int, data: Iterator[Any]) -> Iterator[Any]:
+        return rows_in_order(func(split_index, data), self._most)
+
+    def _batches(self, func: Function, split_index: int, data: Iterator[Any]) -> Iterator[Any]:
+        def run(batch: Any) -> list[Any]:
+            return list(func(split_index, iter((batch,))))
+
+        def calls() -> Iterator[tuple[Any, int]]:
+            for batch in data:
+                rows = batch.num_rows if hasattr(batch, "num_rows") else len(batch[0])
+                if "batch" not in self._windows:
+                    size = min(2 + self._most // max(1, rows), MOST_BATCH_THREADS)
+                    self._windows["batch"] = ThreadCalls(size, "batch")
+                yield self._windows["batch"].submit(run, (batch,)), rows
+
+        return batches_in_order(calls(), self._most)
+
+    @property
+    def _most(self) -> int:
+        calls = self._asked if self._asked > 0 else DEFAULT_CONCURRENCY
+        return max(2, calls, min(PENDING_PER_CALL * calls, MAX_DEFAULT_PENDING))
+
+    def _window_for(self, fn: Function) -> Submits:
+        name = "loop" if _suspends(_parts(fn)) else "call"
+        if name not in self._windows:
+            self._windows[name] = (
+                LoopCalls(self._asked if self._asked > 0 else DEFAULT_CONCURRENCY, self._most)
+                if name == "loop"
+                else ThreadCalls(1 if self._profiled else max(1, self._asked), name)
+            )
+        return self._windows[name]
+
+    def _evaluate_batch(self, fn: Function, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+        submit = self._window_for(fn).submit
+        fn = self._fail_on_stopiteration(fn)
+        calls = [submit(fn, row) for row in rows]
+        results: list[Any] = []
+        for start in range(0, len(calls), ROWS_PER_AWAKENING):
+            some = calls[start : start + ROWS_PER_AWAKENING]
+            some[-1].wait()
+            results += [call.outcome() for call in some]
+        return results
+
+    def _evaluate_per_udf(self, stock: Function) -> Function:
+        # Of 3.5 to 4.1, where each UDF makes its calls of a batch: a function within the one that
+        # fails on StopIteration, with variables of these names.
+        (inner,) = (cell.cell_contents for _, cell in _named_cells(stock))
+        named = {name: cell.cell_contents for name, cell in _named_cells(inner)}
+        fn = named["func"] if "func" in named else named["f"]
+        get_args, result_of = named.get("get_args", zip), named.get("result_func")
+
+        def evaluate(*columns: Any) -> Any:
+            results = self._evaluate_batch(fn, get_args(*columns))
+            if result_of is not None:
+                results = [result_of(result) for result in results]
+            return named["pd"].Series(results) if "pd" in named else results
+
+        return evaluate
+
+
+def _locked(add: Function) -> Function:
+    """Return ``add``, which reads, adds and writes, for many threads."""
+    lock = threading.RLock()
+
+    @functools.wraps(add)
+    def locked(self: Any, term: Any) -> None:
+        with lock:
+            add(self, term)
+
+    return locked
+
+
+def _from_environment() -> int:
+    """Return what the executor's environment asks for; 0: nothing."""
+    told = os.environ.get(VARIABLE, "0")
+    try:
+        return int(told)
+    except ValueError:
+        print(f"rstreams_fast: {VARIABLE}={told!r} is no number", file=sys.stderr)
+        return 0
+
+
+def _named_cells(fn: Any) -> list[tuple[str, CellType]]:
+    """Return the variables that a function of the stock worker closes over, and others none."""
+    if getattr(fn, "__globals__", {}).get("__name__") not in STOCK:
+        return []
+    return list(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+
+
+def _cells(functions: Iterable[Any], names: tuple[str, ...]) -> list[CellType]:
+    return [cell for fn in functions for name, cell in _named_cells(fn) if name in names]
+
+
+def _parts(fn: Function) -> Iterator[Function]:
+    """Yield ``fn``, and what it calls as far as it is put together by the stock worker."""
+    yield fn
+    for _, cell in _named_cells(fn):
+        if callable(cell.cell_contents):
+            yield from _parts(cell.cell_contents)
+
+
+def _suspends(parts: Iterable[Function]) -> bool:
+    return any(isinstance(part, Step) for part in parts)
+
+
+def _profiles(part: Any) -> bool:
+    """Say whether it is a profiler's: those measure one call at a time."""
+    code = getattr(part, "__code__", None)
+    return code is not None and (
+        code.co_name == "profiling_func"
+        or (
+            part.__module__ == "pyspark.sql.udf"
+            and not {"profiler", "memory_profiler"}.isdisjoint(code.co_freevars)
+        )
+    )
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the traceback as the stock worker would have it: without the frames of this folder."""
+    frames = []
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(HERE):
+            frames.append(traceback)
+        traceback = traceback.tb_next
+    for frame, following in zip(frames, [*frames[1:], None], strict=True):
+        frame.tb_next = following
+    return frames[0] if frames else None

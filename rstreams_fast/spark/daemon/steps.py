@@ -1,0 +1,80 @@
+"""``async def`` under the code of a stock worker, which calls functions and wants their results.
+
+A ``Step`` stands in that code for the user's function. Where it gives an awaitable, the step leaves
+the stock code by an exception; the awaitable is awaited, the stock code is called once more, and
+the step gives what came of it. In a chain of functions each step gives what it gave before, so none
+is called twice.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rstreams_fast.spark.daemon.calls import Call
+
+__all__ = ["Step", "drive"]
+
+Outcome = tuple[Any, BaseException | None]
+
+
+class _Awaiting(BaseException):
+    """Carries an awaitable out through the stock worker's code."""
+
+    def __init__(self, awaitable: Awaitable[Any]) -> None:
+        self.awaitable = awaitable
+
+
+class _Driven(threading.local):
+    """The outcomes of the steps of the call that is made on this thread."""
+
+    known: list[Outcome]
+    left: Iterator[Outcome]
+
+
+_driven = _Driven()
+
+
+class Step:
+    """One of the user's functions, under a call that ``drive`` makes."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self._fn = fn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fn, name)  # its code, for the profilers
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for result, failure in _driven.left:
+            if failure is not None:
+                raise failure
+            return result
+        result = self._fn(*args, **kwargs)
+        if inspect.isawaitable(result):
+            raise _Awaiting(result)
+        _driven.known.append((result, None))
+        return result
+
+
+async def drive(call: Call) -> None:
+    """Make ``call``, in whose function there are steps."""
+    known: list[Outcome] = []
+    while True:
+        _driven.known = known
+        _driven.left = iter(tuple(known))
+        try:
+            call.result = call.fn(*call.args)
+            break
+        except _Awaiting as left:
+            awaitable = left.awaitable
+        except BaseException as raised:
+            call.failure = raised
+            break
+        try:
+            known.append((await awaitable, None))
+        except BaseException as raised:  # cancelled, too: then it is the call's failure
+            known.append((None, raised))
+    call.end()

@@ -1,0 +1,283 @@
+"""The drop-in daemon: calls in order on threads and on a loop, and a job with no line changed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from rstreams_fast.spark.daemon import calls as calls_module
+from rstreams_fast.spark.daemon.calls import (
+    Call,
+    LoopCalls,
+    ThreadCalls,
+    batches_in_order,
+    rows_in_order,
+)
+from rstreams_fast.spark.daemon.recognised import unrecognised
+from rstreams_fast.spark.daemon.steps import Step
+from tests.helpers import DEADLINE, wait_until
+from tests.spark.backends import BACKENDS, use_backend
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadCalls]:
+    made = ThreadCalls(4, "test")
+    yield made
+    made.close()
+    made.join()
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopCalls]:
+    use_backend(request.param, monkeypatch)
+    from rstreams_fast.spark.worker import pump
+
+    monkeypatch.setattr(calls_module, "CallWindow", pump.CallWindow)
+    made = LoopCalls(4, 16)
+    yield made
+    made.close()
+    made.join()
+
+
+def test_threads_overlap_and_rows_keep_their_order(threads: ThreadCalls) -> None:
+    barrier = threading.Barrier(4)
+
+    def call(x: int) -> int:
+        barrier.wait(DEADLINE)
+        return x
+
+    rows = (threads.submit(call, (x,)) for x in range(400))
+    assert list(rows_in_order(rows, 16)) == list(range(400))
+
+
+def test_rows_are_taken_ahead_up_to_the_bound(threads: ThreadCalls) -> None:
+    taken = []
+
+    def rows() -> Iterator[Call]:
+        for x in range(100):
+            taken.append(x)
+            yield threads.submit(int, (x,))
+
+    outcomes = rows_in_order(rows(), 8)
+    assert next(outcomes) == 0
+    assert len(taken) == 8
+
+
+def test_a_row_may_have_several_calls_and_values(threads: ThreadCalls) -> None:
+    rows = [(threads.submit(int, ("1",)), "as it is", threads.submit(str, (2,)))]
+    assert list(rows_in_order(rows, 2)) == [(1, "as it is", "2")]
+
+
+def test_a_failure_is_raised_in_its_row(threads: ThreadCalls) -> None:
+    rows = rows_in_order((threads.submit(int, (text,)) for text in ("1", "x", "3")), 8)
+    assert next(rows) == 1
+    with pytest.raises(ValueError, match="'x'"):
+        next(rows)
+
+
+def test_two_batches_are_under_way_and_no_more_than_the_bound(threads: ThreadCalls) -> None:
+    taken = []
+
+    def batches() -> Iterator[tuple[Call, int]]:
+        for x in range(6):
+            taken.append(x)
+            yield threads.submit(lambda x: [x], (x,)), 100
+
+    outcomes = batches_in_order(batches(), 1)
+    assert next(outcomes) == 0
+    assert taken == [0, 1]
+    assert list(outcomes) == [1, 2, 3, 4, 5]
+
+
+def test_closing_abandons_what_has_not_begun() -> None:
+    threads = ThreadCalls(1, "test")
+    begun, go = threading.Event(), threading.Event()
+
+    def call() -> bool:
+        begun.set()
+        return go.wait(DEADLINE)
+
+    first, second = threads.submit(call, ()), threads.submit(call, ())
+    assert begun.wait(DEADLINE)
+    threads.close()
+    late = threads.submit(call, ())
+    for call_ in (second, late):
+        with pytest.raises(RuntimeError, match="task ended"):
+            call_.outcome()
+    go.set()
+    assert first.outcome()
+    threads.join()
+
+
+def test_coroutines_overlap_on_the_loop_and_none_of_a_chain_runs_twice(loop: LoopCalls) -> None:
+    running, most, before = set(), [0], []
+
+    async def suspends(x: int) -> int:
+        running.add(x)
+        most[0] = max(most[0], len(running))
+        await asyncio.sleep(0.001)
+        running.discard(x)
+        return x + 1
+
+    def ahead(x: int) -> int:
+        before.append(x)
+        return 2 * x
+
+    steps = (Step(ahead), Step(suspends), Step(suspends))
+
+    def chained(x: int) -> int:
+        for step in steps:
+            x = step(x)
+        return x
+
+    rows = (loop.submit(chained, (x,)) for x in range(50))
+    assert list(rows_in_order(rows, 16)) == [2 * x + 2 for x in range(50)]
+    assert before == list(range(50))
+    assert most == [4]
+
+
+def test_what_a_coroutine_raises_is_the_outcome(loop: LoopCalls) -> None:
+    async def fails(error: BaseException) -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    for error in (ValueError("x"), SystemExit(3), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            loop.submit(Step(fails), (error,)).outcome()
+
+
+def test_closing_cancels_coroutines_and_wakes_who_waits_for_them(loop: LoopCalls) -> None:
+    cancelled, begun = [], []
+
+    async def waits(x: int) -> None:
+        begun.append(x)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(x)
+
+    made = [loop.submit(Step(waits), (x,)) for x in range(6)]
+    wait_until(lambda: len(begun) == 4, "four calls")
+    loop.close()
+    loop.join()
+    assert sorted(cancelled) == begun == [0, 1, 2, 3]
+    for call in made[:4]:
+        with pytest.raises(asyncio.CancelledError):
+            call.outcome()
+    for call in made[4:]:
+        with pytest.raises(RuntimeError, match="task ended"):
+            call.outcome()
+
+
+def test_worker_py_is_recognised_by_what_it_contains() -> None:
+    assert unrecognised() is None
+    found = find_spec("pyspark.worker")
+    assert found is not None
+    assert found.origin is not None
+    source = Path(found.origin).read_text(encoding="utf-8")
+    for name in ("def read_single_udf", "def chain", "SQL_BATCHED_UDF"):
+        refusal = unrecognised(source.replace(name, "def another" if "def" in name else "ANOTHER"))
+        assert refusal is not None
+        assert name.split()[-1] in refusal
+    assert "evaluate" in str(unrecognised(source.replace("evaluate", "assess")))
+
+
+JOB = """
+import asyncio, datetime, os, threading, time
+from pyspark import TaskContext
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.functions import col, udf
+
+build = SparkSession.builder.master("local[2]")
+for name, value in {{
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
+    "spark.python.daemon.module": "rstreams_fast.spark.daemon",
+    **{conf},
+}}.items():
+    build = build.config(name, value)
+spark = build.getOrCreate()
+context = spark.sparkContext
+context.setLogLevel("OFF")
+
+def meet(x):  # eight at once, across batches of four
+    threading.__dict__.setdefault("_meeting", threading.Barrier(8)).wait(60)
+    return x
+
+def names(x, y=0):
+    calls.add(1)
+    return f"{{x}}-{{y}}-{{known.value.get(x)}}-{{TaskContext.get().partitionId()}}"
+
+def day(x):
+    return datetime.date(2020, 1, 1) + datetime.timedelta(days=x)
+
+def fails(x):
+    if x >= 90:
+        raise ValueError(f"at {{x}}")
+    return x
+
+def ends(x):
+    raise StopIteration("gone")
+
+async def doubled(x):
+    await asyncio.sleep(0.001)
+    return None if x == 5 else 2 * x
+
+async def cancelled(x):
+    await asyncio.sleep(0)
+    raise KeyError("in a coroutine")
+
+def message(column):
+    try:
+        numbers.select(column).collect()
+    except Exception as error:
+        return str(error)
+    raise AssertionError("it did not fail")
+
+numbers = spark.range(0, 96, 1, 1)
+for arrow in (False, True):
+    calls, known = context.accumulator(0), context.broadcast({{1: "one"}})
+    def made(fn, returns):
+        return udf(fn, returns, useArrow=arrow)
+    more = made(lambda x: x + 1, "long")
+    double, zero = made(doubled, "long"), made(lambda: 7, "long")
+    rows = numbers.select(
+        made(names, "string")("id", y=more("id")), made(day, "date")(col("id").cast("int")), zero(),
+        more(more("id")), *([made(meet, "long")("id")] if {overlap} else ["id"]),
+    ).collect()
+    assert [tuple(row) for row in rows] == [
+        (f"{{x}}-{{x + 1}}-{{'one' if x == 1 else None}}-0", day(x), 7, x + 2, x) for x in range(96)
+    ], rows[:3]
+    assert calls.value == 96
+    rows = numbers.select(double("id"), double(more("id")), more("id"), "id").collect()
+    def twice(x):
+        return None if x == 5 else 2 * x
+    assert [tuple(row) for row in rows] == [(twice(x), twice(x + 1), x + 1, x) for x in range(96)]
+    text = message(made(fails, "long")("id"))
+    assert "ValueError: at 90" in text and "rstreams_fast" not in text, text
+    assert "in fails" in text.split("Traceback (most recent call last):")[1].splitlines()[1], text
+    text = message(made(ends, "long")("id"))
+    assert "STOP_ITERATION_OCCURRED" in text, text
+    text = message(made(cancelled, "long")("id"))
+    assert "KeyError: 'in a coroutine'" in text and "rstreams_fast" not in text, text
+    assert len(numbers.select(more("id")).limit(3).collect()) == 3
+    assert len(spark.range(0, 40, 1, 40).select(more("id")).collect()) == 40
+threads = context.parallelize(range(4), 4).map(lambda _: threading.active_count()).collect()
+assert threads == [1] * 4, threads
+spark.stop()
+print("as stock")
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("overlap", [True, False], ids=["overlapping", "not-asked"])
+def test_a_job_with_no_line_changed(run_script: Callable[[str], str], overlap: bool) -> None:
+    conf = {"spark.executorEnv.RSTREAMS_FAST_UDF_CONCURRENCY": "8"} if overlap else {}
+    assert run_script(JOB.format(conf=conf, overlap=overlap)).endswith("as stock\n")
