@@ -7,9 +7,9 @@ in ``_cython/fused.pyx``, and a method of the façade.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from rstreams_fast._checks import check_count, describe_callable
@@ -27,42 +27,39 @@ __all__ = [
 ]
 
 
-class Needs(enum.Enum):
-    """How many elements a stage needs to give ``n``."""
+class Needs:
+    """How many elements a stage needs to give ``n``: one of these. (An enumeration's members take a
+    tenth of a microsecond to reach on Python 3.11, and every subscription reaches for dozens.)
+    """
 
-    SAME = "n"
-    AT_MOST = "n, and in all no more than its argument"
-    PLUS = "its argument more than n, once"
-    TIMES = "its argument times n"
-    UNKNOWN = "n or more: it may drop any"
-    ALL = "all there are"
-
-
-class State(enum.Enum):
-    """What a stage remembers from one element to the next, and what that is at first."""
-
-    NONE = "nothing"
-    COUNT = "a count, from its argument down to 0"
-    UNDECIDED = "a count that is 1, and 0 once its predicate has decided"
-    ACCUMULATION = "an object: the seed, then what the function returned"
-    BATCH = "an object: the list of those that wait for more"
-    LAST = "an object: MISSING, then the element or key before this one"
-
-    @property
-    def is_count(self) -> bool:
-        """Whether it is a number; else it is an object."""
-        return self in {State.COUNT, State.UNDECIDED}
+    SAME: Final = "n"
+    AT_MOST: Final = "n, and in all no more than its argument"
+    PLUS: Final = "its argument more than n, once"
+    TIMES: Final = "its argument times n"
+    UNKNOWN: Final = "n or more: it may drop any"
+    ALL: Final = "all there are"
 
 
-@dataclass(frozen=True, slots=True)
+class State:
+    """What a stage remembers between elements, and what that is at first: one of these."""
+
+    NONE: Final = "nothing"
+    COUNT: Final = "a count, from its argument down to 0"
+    UNDECIDED: Final = "a count that is 1, and 0 once its predicate has decided"
+    ACCUMULATION: Final = "an object: the seed, then what the function returned"
+    BATCH: Final = "an object: the list of those that wait for more"
+    LAST: Final = "an object: MISSING, then the element or key before this one"
+
+
+@dataclass(frozen=True)
 class StageKind:
     """What is to be known of a stage, but for its argument."""
 
     source: str
     """What the stage does, in Python: ``x`` is the element, ``f`` the argument, ``n`` the count and
     ``h`` the object it remembers, ``i`` its number. ``DROP`` is to leave the element out."""
-    needs: Needs = Needs.SAME
-    state: State = State.NONE
+    needs: str = Needs.SAME
+    state: str = State.NONE
     least: int | None = None
     """Of an argument that is a number, the smallest; otherwise the argument is a function."""
     optional: bool = False
@@ -70,12 +67,17 @@ class StageKind:
     flushes: bool = False
     """Whether it delivers at the end what it remembers, if anything."""
 
-    @property
+    @cached_property
     def seeded(self) -> bool:
         """Whether a seed, or ``MISSING``, follows the argument."""
         return self.state is State.ACCUMULATION
 
-    @property
+    @cached_property
+    def counts(self) -> bool:
+        """Whether what it remembers is a number; else it is an object."""
+        return self.state in {State.COUNT, State.UNDECIDED}
+
+    @cached_property
     def drops(self) -> bool:
         """Whether an element may leave nothing, or nothing yet."""
         return "DROP" in self.source
@@ -83,6 +85,8 @@ class StageKind:
     def first_state(self, stage: tuple[Any, ...]) -> Any:
         """What ``stage`` remembers before its first element."""
         match self.state:
+            case State.NONE:
+                return None
             case State.COUNT:
                 return stage[1]
             case State.UNDECIDED:
@@ -91,9 +95,7 @@ class StageKind:
                 return stage[2]
             case State.BATCH:
                 return []
-            case State.LAST:
-                return MISSING
-        return None
+        return MISSING
 
 
 STAGES: Final = {

@@ -73,7 +73,7 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
                 stages.append(line)
             else:
                 stages += [f"{margin}dropped += 1", f"{margin}continue"][not drops :]
-        if kind.state.is_count:
+        if kind.counts:
             before.append(f"n{i} = gate.count({i})")
             after.append(f"gate.set_count({i}, n{i})")
         elif kind.state is not State.NONE:

@@ -297,7 +297,7 @@ cdef class FusedRun:
             kind = STAGES[op[0]]
             held = kind.first_state(op)
             vote = 0
-            if kind.state.is_count:
+            if kind.counts:
                 stage.count = _bounded(held)
                 self.has_ended |= stage.kind == TAKE and stage.count == 0
                 held = None
