@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import rstreams_fast as rf
-from tests.tck import NO_ORDER
+from tests.tck import NO_ORDER, add_cases
 from tests.tck.test_our_publishers import FAIL_AT, NoStream, StreamVerification, failing
 from tests.tck.test_our_subscribers import StageVerification
 
@@ -132,13 +132,6 @@ class FlatMap(StreamVerification):
         return stream.flat_map(one)
 
 
-class FlatMapOneAtATime(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
-        return stream.flat_map(one_foreign, concurrency=1, prefetch=1, delay_error=True)
-
-
 class FlatMapOnThreads(StreamVerification):
     __test__ = True
     not_claimed = NO_ORDER
@@ -155,13 +148,6 @@ class FlatMapToOneLongStream(StreamVerification):
 
     def create_failing_publisher(self, elements: int) -> rf.Stream[Any]:
         return rf.range_(1).flat_map(lambda _n: rf.from_iterable(failing(elements)), prefetch=1)
-
-
-class ConcatMap(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
-        return stream.concat_map(one, prefetch=1)
 
 
 class ConcatMapToOneLongStream(StreamVerification):
@@ -235,62 +221,6 @@ def first(elements: Any) -> Any:
     return elements[0]
 
 
-class CombineLatest(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
-        return stream.combine_latest(NoStream(rf.range_(1))).map(first)
-
-
-class WithLatestFrom(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
-        return stream.with_latest_from(NoStream(rf.range_(3))).map(first)
-
-
-class Race(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
-        return rf.never().race(NoStream(stream.subscribe_on()))
-
-
-class TakeUntil(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
-        return stream.take_until(NoStream(rf.never()))
-
-
-class CombineLatestAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.combine_latest(rf.range_(1), prefetch=1).map(first)
-
-
-class WithLatestFromAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.with_latest_from(rf.range_(1)).map(first)
-
-
-class RaceAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.race(rf.never())
-
-
-class TakeUntilAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.take_until(rf.never())
-
-
 # -- where there is nothing, or too little ---------------------------------------------------------
 
 
@@ -312,13 +242,6 @@ class StartWith(StreamVerification):
         return rf.range_(first, elements).start_with(*range(first)).take(first + second)
 
 
-class SwitchIfEmptyAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.start_with().switch_if_empty(rf.empty())
-
-
 # -- made when they are needed ---------------------------------------------------------------------
 
 
@@ -332,13 +255,6 @@ class Defer(StreamVerification):
         return rf.defer(lambda: stream)
 
 
-class Using(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
-        return rf.using(object, lambda _resource: stream, id)
-
-
 class GenerateAndRepeat(StreamVerification):
     __test__ = True
 
@@ -350,53 +266,36 @@ class GenerateAndRepeat(StreamVerification):
         return stream.repeat(0)
 
 
-# -- as subscribers --------------------------------------------------------------------------------
-
-
-class MergeAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return rf.merge(stream, rf.empty(), prefetch=1)
-
-
-class ZipAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.zip(rf.range_(10**9)).map(lambda pair: pair[0])
-
-
-class ConcatAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return rf.concat(rf.empty(), stream)
-
-
-class FlatMapAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.flat_map(one)
-
-
-class SwitchMapAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.switch_map(one, prefetch=1)
-
-
-class ExpandAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.expand(lambda _n: rf.empty(), depth_first=True)
-
-
-class ConcatMapAsSubscriber(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.concat_map(one)
+add_cases(
+    globals(),
+    StreamVerification,
+    "stages",
+    FlatMapOneAtATime=lambda _, stream: stream.flat_map(
+        one_foreign, concurrency=1, prefetch=1, delay_error=True
+    ),
+    ConcatMap=lambda _, stream: stream.concat_map(one, prefetch=1),
+    CombineLatest=lambda _, stream: stream.combine_latest(NoStream(rf.range_(1))).map(first),
+    WithLatestFrom=lambda _, stream: stream.with_latest_from(NoStream(rf.range_(3))).map(first),
+    Race=lambda _, stream: rf.never().race(NoStream(stream.subscribe_on())),
+    TakeUntil=lambda _, stream: stream.take_until(NoStream(rf.never())),
+    Using=lambda _, stream: rf.using(object, lambda _resource: stream, id),
+)
+add_cases(
+    globals(),
+    StageVerification,
+    "stages",
+    CombineLatestAsSubscriber=lambda _, stream: stream.combine_latest(rf.range_(1), prefetch=1).map(
+        first
+    ),
+    WithLatestFromAsSubscriber=lambda _, stream: stream.with_latest_from(rf.range_(1)).map(first),
+    RaceAsSubscriber=lambda _, stream: stream.race(rf.never()),
+    TakeUntilAsSubscriber=lambda _, stream: stream.take_until(rf.never()),
+    SwitchIfEmptyAsSubscriber=lambda _, stream: stream.start_with().switch_if_empty(rf.empty()),
+    MergeAsSubscriber=lambda _, stream: rf.merge(stream, rf.empty(), prefetch=1),
+    ZipAsSubscriber=lambda _, stream: stream.zip(rf.range_(10**9)).map(lambda pair: pair[0]),
+    ConcatAsSubscriber=lambda _, stream: rf.concat(rf.empty(), stream),
+    FlatMapAsSubscriber=lambda _, stream: stream.flat_map(one),
+    SwitchMapAsSubscriber=lambda _, stream: stream.switch_map(one, prefetch=1),
+    ExpandAsSubscriber=lambda _, stream: stream.expand(lambda _n: rf.empty(), depth_first=True),
+    ConcatMapAsSubscriber=lambda _, stream: stream.concat_map(one),
+)

@@ -9,7 +9,7 @@ from rstreams_fast.tck import (
     IdentityProcessorVerification,
     PublisherVerification,
 )
-from tests.tck import SILENCE
+from tests.tck import SILENCE, add_cases
 from tests.tck.test_our_publishers import FAIL_AT, failing
 
 
@@ -32,63 +32,6 @@ class SharedVerification(PublisherVerification):
         return self.shared(rf.from_iterable(failing(elements)))
 
 
-class MulticastStream(SharedVerification):
-    __test__ = True
-
-    def shared(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.multicast()
-
-
-class MulticastStreamSmallBuffer(SharedVerification):
-    __test__ = True
-
-    def shared(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.multicast(buffer_size=4, on_last_cancel="keep")
-
-
-class MulticastStreamThatDrops(SharedVerification):
-    __test__ = True
-
-    def shared(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.multicast(buffer_size=64, slow="drop", delay_error=True)
-
-
-class SharedStream(SharedVerification):
-    __test__ = True
-
-    def shared(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.share()
-
-
-class SharedStreamBetweenThreads(SharedVerification):
-    """Elements come from a thread of their own, requests from those of the subscribers."""
-
-    __test__ = True
-
-    def shared(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.publish_on(prefetch=16).share(buffer_size=8)
-
-
-class ReplayedStream(SharedVerification):
-    __test__ = True
-
-    def shared(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.replay(count=100)
-
-
-class ReplayedStreamByWeightAndTime(SharedVerification):
-    __test__ = True
-
-    def shared(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.replay(
-            max_bytes=8,
-            weigher=lambda _x: 4,
-            seconds=3600.0,
-            buffer_size=4,
-            on_last_cancel="restart",
-        )
-
-
 class ProcessorVerification(IdentityProcessorVerification):
     """A processor, from both sides."""
 
@@ -99,20 +42,6 @@ class ProcessorVerification(IdentityProcessorVerification):
         processor = self.create_identity_processor(self.buffer_size)
         processor.on_error(ValueError(FAIL_AT))
         return processor
-
-
-class MulticastProcessor(ProcessorVerification):
-    __test__ = True
-
-    def create_identity_processor(self, buffer_size: int) -> Any:
-        return rf.MulticastProcessor[Any](buffer_size=buffer_size)
-
-
-class MulticastProcessorThatDrops(ProcessorVerification):
-    __test__ = True
-
-    def create_identity_processor(self, buffer_size: int) -> Any:
-        return rf.MulticastProcessor[Any](buffer_size=buffer_size, slow="drop")
 
 
 class ReplayProcessor(ProcessorVerification):
@@ -127,15 +56,44 @@ class ReplayProcessor(ProcessorVerification):
         )
 
 
-class ReplayProcessorThatKeepsNothing(ProcessorVerification):
-    """Nothing is light enough to be kept, so it serves any number of subscribers alike."""
-
-    __test__ = True
-
-    def create_identity_processor(self, buffer_size: int) -> Any:
-        return rf.ReplayProcessor[Any](
-            max_bytes=1,
-            weigher=lambda _element: 2,
-            buffer_size=buffer_size,
-            on_last_cancel="shut_down",
-        )
+add_cases(
+    globals(),
+    SharedVerification,
+    "shared",
+    MulticastStream=lambda _, stream: stream.multicast(),
+    MulticastStreamSmallBuffer=lambda _, stream: stream.multicast(
+        buffer_size=4, on_last_cancel="keep"
+    ),
+    MulticastStreamThatDrops=lambda _, stream: stream.multicast(
+        buffer_size=64, slow="drop", delay_error=True
+    ),
+    SharedStream=lambda _, stream: stream.share(),
+    # Elements come from a thread of their own, requests from those of the subscribers.
+    SharedStreamBetweenThreads=lambda _, stream: stream.publish_on(prefetch=16).share(
+        buffer_size=8
+    ),
+    ReplayedStream=lambda _, stream: stream.replay(count=100),
+    ReplayedStreamByWeightAndTime=lambda _, stream: stream.replay(
+        max_bytes=8,
+        weigher=lambda _x: 4,
+        seconds=3600.0,
+        buffer_size=4,
+        on_last_cancel="restart",
+    ),
+)
+add_cases(
+    globals(),
+    ProcessorVerification,
+    "create_identity_processor",
+    MulticastProcessor=lambda _, buffer_size: rf.MulticastProcessor[Any](buffer_size=buffer_size),
+    MulticastProcessorThatDrops=lambda _, buffer_size: rf.MulticastProcessor[Any](
+        buffer_size=buffer_size, slow="drop"
+    ),
+    # Nothing is light enough to be kept, so it serves any number of subscribers alike.
+    ReplayProcessorThatKeepsNothing=lambda _, buffer_size: rf.ReplayProcessor[Any](
+        max_bytes=1,
+        weigher=lambda _element: 2,
+        buffer_size=buffer_size,
+        on_last_cancel="shut_down",
+    ),
+)

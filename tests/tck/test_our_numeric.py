@@ -9,15 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 import rstreams_fast as rf
+from tests.tck import add_cases
 from tests.tck.test_our_publishers import FAIL_AT, StreamVerification
 from tests.tck.test_our_subscribers import StageVerification
-
-
-class FromNumpy(StreamVerification):
-    __test__ = True
-
-    def create_publisher(self, elements: int) -> rf.Stream[Any]:
-        return rf.from_numpy(np.arange(elements), chunk=1)
 
 
 class FromArrow(StreamVerification):
@@ -80,3 +74,11 @@ class PublishRecordsOnAbove(StageVerification):
         return (
             stream.map(boxed.number).publish_records_on("i8", "caller", chunk=1).map(boxed.element)
         )
+
+
+add_cases(
+    globals(),
+    StreamVerification,
+    "create_publisher",
+    FromNumpy=lambda _, elements: rf.from_numpy(np.arange(elements), chunk=1),
+)

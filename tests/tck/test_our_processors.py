@@ -23,7 +23,7 @@ from rstreams_fast.tck import (
     WhiteboxProbe,
 )
 from tests.helpers import start_thread
-from tests.tck import NO_REGISTRY, SILENCE
+from tests.tck import NO_REGISTRY, SILENCE, add_cases
 
 
 class Resources:
@@ -73,37 +73,9 @@ class ProcessorVerification(Resources, IdentityProcessorVerification):
         return failed
 
 
-class Identity(ProcessorVerification):
-    __test__ = True
-
-    def build(self, stream: rf.Stream[Any], buffer_size: int) -> rf.Stream[Any]:
-        return stream
-
-
-class Map(ProcessorVerification):
-    __test__ = True
-
-    def build(self, stream: rf.Stream[Any], buffer_size: int) -> rf.Stream[Any]:
-        return stream.map(lambda x: x).filter(lambda _x: True)
-
-
-class AsyncBoundary(ProcessorVerification):
-    __test__ = True
-
-    def build(self, stream: rf.Stream[Any], buffer_size: int) -> rf.Stream[Any]:
-        return stream.publish_on(self.pool(), prefetch=buffer_size, delay_error=True)
-
-
 async def same(x: Any) -> Any:
     await asyncio.sleep(0)
     return x
-
-
-class MapAsync(ProcessorVerification):
-    __test__ = True
-
-    def build(self, stream: rf.Stream[Any], buffer_size: int) -> rf.Stream[Any]:
-        return stream.map_async(same, concurrency=2, prefetch=buffer_size)
 
 
 class Multicast(ProcessorVerification):
@@ -188,48 +160,6 @@ class BlackboxVerification(Resources, SubscriberBlackboxVerification):
         subscriber.run.cancel()
 
 
-class Sync(BlackboxVerification):
-    __test__ = True
-
-    def make(self, fn: Any) -> Any:
-        return SyncSubscriber(fn, on_error=ignore)
-
-
-class SyncWithPrefetch(BlackboxVerification):
-    __test__ = True
-
-    def make(self, fn: Any) -> Any:
-        return SyncSubscriber(fn, on_error=ignore, prefetch=4)
-
-
-class AsyncOnWorker(BlackboxVerification):
-    __test__ = True
-
-    def make(self, fn: Any) -> Any:
-        return AsyncSubscriber(fn, on_error=ignore)
-
-
-class AsyncStopAndWait(BlackboxVerification):
-    __test__ = True
-
-    def make(self, fn: Any) -> Any:
-        return AsyncSubscriber(fn, on_error=ignore, prefetch=1)
-
-
-class AsyncOnThreadPool(BlackboxVerification):
-    __test__ = True
-
-    def make(self, fn: Any) -> Any:
-        return AsyncSubscriber(fn, self.pool(), on_error=ignore, prefetch=8)
-
-
-class AsyncOnLoop(BlackboxVerification):
-    __test__ = True
-
-    def make(self, fn: Any) -> Any:
-        return AsyncSubscriber(fn, self.loop(), on_error=ignore, prefetch=8)
-
-
 class WhiteboxVerification(Resources, SubscriberWhiteboxVerification):
     """The subscriber asks of itself; its function and hooks tell the probe."""
 
@@ -271,36 +201,45 @@ def hooks(probe: WhiteboxProbe) -> dict[str, Any]:
     return {"on_error": probe.register_on_error, "on_complete": probe.register_on_complete}
 
 
-class SyncWhitebox(WhiteboxVerification):
-    __test__ = True
-
-    def make(self, probe: WhiteboxProbe) -> Any:
-        return SyncSubscriber(probe.register_on_next, **hooks(probe))
-
-
-class AsyncOnWorkerWhitebox(WhiteboxVerification):
-    __test__ = True
-
-    def make(self, probe: WhiteboxProbe) -> Any:
-        return AsyncSubscriber(probe.register_on_next, **hooks(probe))
-
-
-class AsyncStopAndWaitWhitebox(WhiteboxVerification):
-    __test__ = True
-
-    def make(self, probe: WhiteboxProbe) -> Any:
-        return AsyncSubscriber(probe.register_on_next, prefetch=1, **hooks(probe))
-
-
-class AsyncOnThreadPoolWhitebox(WhiteboxVerification):
-    __test__ = True
-
-    def make(self, probe: WhiteboxProbe) -> Any:
-        return AsyncSubscriber(probe.register_on_next, self.pool(), **hooks(probe))
-
-
-class AsyncOnLoopWhitebox(WhiteboxVerification):
-    __test__ = True
-
-    def make(self, probe: WhiteboxProbe) -> Any:
-        return AsyncSubscriber(probe.register_on_next, self.loop(), **hooks(probe))
+add_cases(
+    globals(),
+    ProcessorVerification,
+    "build",
+    Identity=lambda _, stream, buffer_size: stream,
+    Map=lambda _, stream, buffer_size: stream.map(lambda x: x).filter(lambda _x: True),
+    AsyncBoundary=lambda self, stream, buffer_size: stream.publish_on(
+        self.pool(), prefetch=buffer_size, delay_error=True
+    ),
+    MapAsync=lambda _, stream, buffer_size: stream.map_async(
+        same, concurrency=2, prefetch=buffer_size
+    ),
+)
+add_cases(
+    globals(),
+    BlackboxVerification,
+    "make",
+    Sync=lambda _, fn: SyncSubscriber(fn, on_error=ignore),
+    SyncWithPrefetch=lambda _, fn: SyncSubscriber(fn, on_error=ignore, prefetch=4),
+    AsyncOnWorker=lambda _, fn: AsyncSubscriber(fn, on_error=ignore),
+    AsyncStopAndWait=lambda _, fn: AsyncSubscriber(fn, on_error=ignore, prefetch=1),
+    AsyncOnThreadPool=lambda self, fn: AsyncSubscriber(
+        fn, self.pool(), on_error=ignore, prefetch=8
+    ),
+    AsyncOnLoop=lambda self, fn: AsyncSubscriber(fn, self.loop(), on_error=ignore, prefetch=8),
+)
+add_cases(
+    globals(),
+    WhiteboxVerification,
+    "make",
+    SyncWhitebox=lambda _, probe: SyncSubscriber(probe.register_on_next, **hooks(probe)),
+    AsyncOnWorkerWhitebox=lambda _, probe: AsyncSubscriber(probe.register_on_next, **hooks(probe)),
+    AsyncStopAndWaitWhitebox=lambda _, probe: AsyncSubscriber(
+        probe.register_on_next, prefetch=1, **hooks(probe)
+    ),
+    AsyncOnThreadPoolWhitebox=lambda self, probe: AsyncSubscriber(
+        probe.register_on_next, self.pool(), **hooks(probe)
+    ),
+    AsyncOnLoopWhitebox=lambda self, probe: AsyncSubscriber(
+        probe.register_on_next, self.loop(), **hooks(probe)
+    ),
+)

@@ -12,7 +12,7 @@ import pytest
 import rstreams_fast as rf
 from rstreams_fast.tck import PublisherVerification
 from tests.helpers import start_thread
-from tests.tck import NO_ORDER, NO_REGISTRY, SILENCE
+from tests.tck import NO_ORDER, NO_REGISTRY, SILENCE, add_cases
 
 #: Streams of numbers; each class below builds its stage on these.
 FAIL_AT = "the source failed, as it should"
@@ -47,13 +47,6 @@ class Range(StreamVerification):
     __test__ = True
 
 
-class List(StreamVerification):
-    __test__ = True
-
-    def create_publisher(self, elements: int) -> rf.Stream[int]:
-        return rf.from_iterable(list(range(elements)))
-
-
 class Generator(StreamVerification):
     """One-shot: a second subscriber is rejected."""
 
@@ -62,43 +55,6 @@ class Generator(StreamVerification):
 
     def create_publisher(self, elements: int) -> rf.Stream[int]:
         return rf.from_iterable(n for n in range(elements))
-
-
-class MapAndFilter(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.map(lambda n: n + 1).filter(lambda n: n >= 0)
-
-
-class CCallables(StreamVerification):
-    """No Python function runs, so a loop in C does."""
-
-    __test__ = True
-
-    def create_publisher(self, elements: int) -> rf.Stream[int]:
-        return rf.from_iterable([str(n) for n in range(elements)]).map(int)
-
-
-class FilterThatDrops(StreamVerification):
-    __test__ = True
-
-    def create_publisher(self, elements: int) -> rf.Stream[int]:
-        return rf.range_(3 * elements).filter(lambda n: n % 3 == 0)
-
-
-class Take(StreamVerification):
-    __test__ = True
-
-    def create_publisher(self, elements: int) -> rf.Stream[int]:
-        return rf.range_(10**9).take(elements)
-
-
-class SkipAndTakeWhile(StreamVerification):
-    __test__ = True
-
-    def create_publisher(self, elements: int) -> rf.Stream[int]:
-        return rf.range_(10**9).skip(2).take_while(lambda n: n < elements + 2)
 
 
 class MapNotNoneAndScan(StreamVerification):
@@ -129,48 +85,6 @@ class Reduce(StreamVerification):
         return rf.range_(9 * elements).reduce(lambda before, n: before + n)
 
 
-class Observed(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return (
-            stream.do_on_subscribe(bool)
-            .do_on_next(bool)
-            .do_on_request(bool)
-            .do_on_cancel(bool)
-            .do_on_error(bool)
-            .do_on_complete(bool)
-        )
-
-
-class BatchThenUnbatch(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.batch(4).unbatch()
-
-
-class Batch(StreamVerification):
-    __test__ = True
-
-    def create_publisher(self, elements: int) -> rf.Stream[list[int]]:
-        return rf.range_(3 * elements).batch(3)
-
-
-class PublishOnOwnWorker(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.publish_on()
-
-
-class PublishOnSmallPrefetch(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.publish_on(prefetch=2)
-
-
 class OnExecutor(StreamVerification):
     executor: ThreadPoolExecutor
 
@@ -178,20 +92,6 @@ class OnExecutor(StreamVerification):
     def _with_executor(self) -> Iterator[None]:
         with ThreadPoolExecutor(4) as self.executor:
             yield
-
-
-class PublishOnThreadPool(OnExecutor):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.publish_on(self.executor, prefetch=16)
-
-
-class SubscribeOnThreadPool(OnExecutor):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.subscribe_on(self.executor)
 
 
 class OnLoop(StreamVerification):
@@ -207,30 +107,9 @@ class OnLoop(StreamVerification):
         self.loop.close()
 
 
-class PublishOnLoop(OnLoop):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.publish_on(self.loop)
-
-
-class SubscribeOnOwnWorker(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.subscribe_on()
-
-
 async def _slowly(n: int) -> int:
     await asyncio.sleep(0)
     return n
-
-
-class MapAsync(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return stream.map_async(_slowly, concurrency=8)
 
 
 class MapAsyncUnordered(StreamVerification):
@@ -263,15 +142,6 @@ class AsyncIterableOnTheRunningLoop(AsyncIterable):
     asyncio_bound = True
 
 
-class Foreign(StreamVerification):
-    """``from_publisher`` of something that is no ``Stream``."""
-
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return rf.from_publisher(NoStream(stream)).map(lambda n: n).filter(lambda n: n >= 0)
-
-
 class NoStream:
     """A publisher of which ``from_publisher`` knows nothing."""
 
@@ -282,14 +152,60 @@ class NoStream:
         self._stream.subscribe(subscriber)
 
 
-class WholePipeline(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        return (
-            stream.map(lambda n: n)
-            .publish_on(prefetch=8)
-            .map_async(_slowly, concurrency=4)
-            .filter(lambda n: n >= 0)
-            .publish_on()
-        )
+add_cases(
+    globals(),
+    StreamVerification,
+    "create_publisher",
+    List=lambda _, elements: rf.from_iterable(list(range(elements))),
+    # No Python function runs, so a loop in C does.
+    CCallables=lambda _, elements: rf.from_iterable([str(n) for n in range(elements)]).map(int),
+    FilterThatDrops=lambda _, elements: rf.range_(3 * elements).filter(lambda n: n % 3 == 0),
+    Take=lambda _, elements: rf.range_(10**9).take(elements),
+    SkipAndTakeWhile=lambda _, elements: (
+        rf.range_(10**9).skip(2).take_while(lambda n: n < elements + 2)
+    ),
+    Batch=lambda _, elements: rf.range_(3 * elements).batch(3),
+)
+add_cases(
+    globals(),
+    StreamVerification,
+    "stages",
+    MapAndFilter=lambda _, stream: stream.map(lambda n: n + 1).filter(lambda n: n >= 0),
+    Observed=lambda _, stream: (
+        stream.do_on_subscribe(bool)
+        .do_on_next(bool)
+        .do_on_request(bool)
+        .do_on_cancel(bool)
+        .do_on_error(bool)
+        .do_on_complete(bool)
+    ),
+    BatchThenUnbatch=lambda _, stream: stream.batch(4).unbatch(),
+    PublishOnOwnWorker=lambda _, stream: stream.publish_on(),
+    PublishOnSmallPrefetch=lambda _, stream: stream.publish_on(prefetch=2),
+    SubscribeOnOwnWorker=lambda _, stream: stream.subscribe_on(),
+    MapAsync=lambda _, stream: stream.map_async(_slowly, concurrency=8),
+    # ``from_publisher`` of something that is no ``Stream``.
+    Foreign=lambda _, stream: (
+        rf.from_publisher(NoStream(stream)).map(lambda n: n).filter(lambda n: n >= 0)
+    ),
+    WholePipeline=lambda _, stream: (
+        stream.map(lambda n: n)
+        .publish_on(prefetch=8)
+        .map_async(_slowly, concurrency=4)
+        .filter(lambda n: n >= 0)
+        .publish_on()
+    ),
+)
+add_cases(
+    globals(),
+    OnExecutor,
+    "stages",
+    PublishOnThreadPool=lambda self, stream: stream.publish_on(self.executor, prefetch=16),
+    SubscribeOnThreadPool=lambda self, stream: stream.subscribe_on(self.executor),
+)
+add_cases(
+    globals(),
+    OnLoop,
+    "stages",
+    PublishOnLoop=lambda self, stream: stream.publish_on(self.loop),
+)

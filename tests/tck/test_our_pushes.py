@@ -16,7 +16,7 @@ from rstreams_fast import Emitter, Overflow
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.tck import PublisherVerification
 from tests.helpers import start_thread
-from tests.tck import NO_REGISTRY, SILENCE
+from tests.tck import NO_REGISTRY, SILENCE, add_cases
 from tests.tck.test_our_publishers import FAIL_AT, StreamVerification
 from tests.tck.test_our_subscribers import StageVerification
 
@@ -32,21 +32,6 @@ class OnOverflowBuffer(StreamVerification):
 
     def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
         return stream.on_overflow(self.strategy, capacity=ENOUGH)
-
-
-class OnOverflowDropOldest(OnOverflowBuffer):
-    strategy = Overflow.DROP_OLDEST
-
-
-class OnOverflowDropLatest(OnOverflowBuffer):
-    strategy = Overflow.DROP_LATEST
-
-
-class OnOverflowBetweenThreads(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[int]) -> rf.Stream[Any]:
-        return stream.subscribe_on().on_overflow(Overflow.BUFFER, capacity=ENOUGH).publish_on()
 
 
 # -- create ----------------------------------------------------------------------------------------
@@ -94,18 +79,6 @@ class CreateOnAThread(CreateAtOnce):
             start_thread(partial(_send_politely, weakref.ref(emitter), elements, error), "sender")
 
         return rf.create(begin, overflow=self.overflow, capacity=ENOUGH)
-
-
-class CreateWithError(CreateOnAThread):
-    overflow = Overflow.ERROR
-
-
-class CreateWithDropOldest(CreateOnAThread):
-    overflow = Overflow.DROP_OLDEST
-
-
-class CreateWithDropLatest(CreateOnAThread):
-    overflow = Overflow.DROP_LATEST
 
 
 class CreateWithLatest(CreateOnAThread):
@@ -206,17 +179,35 @@ class OverflowStage(StageVerification):
         return stream.on_overflow(self.strategy)
 
 
-class DropOldestStage(OverflowStage):
-    strategy = Overflow.DROP_OLDEST
-
-
-class DropLatestStage(OverflowStage):
-    strategy = Overflow.DROP_LATEST
-
-
-class LatestStage(OverflowStage):
-    strategy = Overflow.LATEST
-
-
-class ErrorStage(OverflowStage):
-    strategy = Overflow.ERROR
+add_cases(
+    globals(),
+    OnOverflowBuffer,
+    "strategy",
+    OnOverflowDropOldest=Overflow.DROP_OLDEST,
+    OnOverflowDropLatest=Overflow.DROP_LATEST,
+)
+add_cases(
+    globals(),
+    StreamVerification,
+    "stages",
+    OnOverflowBetweenThreads=lambda _, stream: (
+        stream.subscribe_on().on_overflow(Overflow.BUFFER, capacity=ENOUGH).publish_on()
+    ),
+)
+add_cases(
+    globals(),
+    CreateOnAThread,
+    "overflow",
+    CreateWithError=Overflow.ERROR,
+    CreateWithDropOldest=Overflow.DROP_OLDEST,
+    CreateWithDropLatest=Overflow.DROP_LATEST,
+)
+add_cases(
+    globals(),
+    OverflowStage,
+    "strategy",
+    DropOldestStage=Overflow.DROP_OLDEST,
+    DropLatestStage=Overflow.DROP_LATEST,
+    LatestStage=Overflow.LATEST,
+    ErrorStage=Overflow.ERROR,
+)

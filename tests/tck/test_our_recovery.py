@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import rstreams_fast as rf
+from tests.tck import add_cases
 from tests.tck.test_our_processors import ProcessorVerification
 from tests.tck.test_our_publishers import FAIL_AT, NoStream, StreamVerification, failing
 
@@ -38,11 +39,6 @@ class Retry(StreamVerification):
 
     def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
         return stream.retry(2, when=lambda error: isinstance(error, OSError))
-
-
-class RetryAfterADelay(Retry):
-    def create_publisher(self, elements: int) -> rf.Stream[Any]:
-        return rf.from_iterable(EverySecond(elements)).retry(delay=0.001)
 
 
 class RetryOfForeign(Retry):
@@ -79,23 +75,6 @@ class OnErrorResumeWithForeign(OnErrorResume):
         return NoStream(rf.range_(start, stop).subscribe_on())
 
 
-# -- timeout ---------------------------------------------------------------------------------------
-
-
-class Timeout(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.timeout(LONG)
-
-
-class TimeoutOfAThread(StreamVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.subscribe_on().timeout(LONG)
-
-
 # -- batch -----------------------------------------------------------------------------------------
 
 
@@ -123,14 +102,6 @@ class BatchByWeight(StreamVerification):
         return stream.batch(100, max_bytes=1, weigher=weigh)
 
 
-class BatchOfAThread(BatchInTime):
-    def create_publisher(self, elements: int) -> rf.Stream[Any]:
-        return rf.range_(3 * elements).subscribe_on().batch(3, seconds=LONG)
-
-
-# -- distinct_until_changed ------------------------------------------------------------------------
-
-
 class DistinctUntilChanged(StreamVerification):
     __test__ = True
 
@@ -142,15 +113,6 @@ class DistinctUntilChanged(StreamVerification):
 
 
 # -- as processors ---------------------------------------------------------------------------------
-
-
-class RecoveryProcessor(ProcessorVerification):
-    """What switches upstream, while there is nothing to switch for."""
-
-    __test__ = True
-
-    def build(self, stream: rf.Stream[Any], buffer_size: int) -> rf.Stream[Any]:
-        return stream.retry(0).on_error_resume(rf.error)
 
 
 def _unlike_any(_element: Any) -> object:
@@ -166,3 +128,33 @@ class TimeProcessor(ProcessorVerification):
     def build(self, stream: rf.Stream[Any], buffer_size: int) -> rf.Stream[Any]:
         batches = stream.timeout(LONG).batch(1, seconds=LONG, max_bytes=1, weigher=weigh)
         return batches.unbatch().distinct_until_changed(_unlike_any)
+
+
+add_cases(
+    globals(),
+    Retry,
+    "create_publisher",
+    RetryAfterADelay=lambda _, elements: rf.from_iterable(EverySecond(elements)).retry(delay=0.001),
+)
+add_cases(
+    globals(),
+    StreamVerification,
+    "stages",
+    Timeout=lambda _, stream: stream.timeout(LONG),
+    TimeoutOfAThread=lambda _, stream: stream.subscribe_on().timeout(LONG),
+)
+add_cases(
+    globals(),
+    BatchInTime,
+    "create_publisher",
+    BatchOfAThread=lambda _, elements: (
+        rf.range_(3 * elements).subscribe_on().batch(3, seconds=LONG)
+    ),
+)
+add_cases(
+    globals(),
+    ProcessorVerification,
+    "build",
+    # What switches upstream, while there is nothing to switch for.
+    RecoveryProcessor=lambda _, stream, buffer_size: stream.retry(0).on_error_resume(rf.error),
+)

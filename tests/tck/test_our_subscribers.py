@@ -20,6 +20,7 @@ from rstreams_fast.tck import (
 )
 from rstreams_fast.tck.processor import Downstream
 from tests.helpers import start_thread, wait_for
+from tests.tck import add_cases
 
 
 class Captor:
@@ -137,27 +138,6 @@ class StageVerification(SubscriberWhiteboxVerification):
         return captor.subscriber
 
 
-class FromPublisher(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream
-
-
-class MapAndFilter(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.map(lambda x: x).filter(lambda _x: True)
-
-
-class AsyncBoundary(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.publish_on(prefetch=1)
-
-
 class PublishOnThreadPool(StageVerification):
     __test__ = True
 
@@ -182,34 +162,20 @@ class PublishOnLoop(StageVerification):
         return stream.publish_on(loop)
 
 
-class SubscribeOn(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.subscribe_on()
-
-
-class Unbatch(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.map(lambda x: [x]).unbatch()
-
-
-class BatchThenUnbatch(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.batch(1).unbatch()
-
-
 async def _same(x: Any) -> Any:
     await asyncio.sleep(0)
     return x
 
 
-class MapAsync(StageVerification):
-    __test__ = True
-
-    def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        return stream.map_async(_same, concurrency=2)
+add_cases(
+    globals(),
+    StageVerification,
+    "stages",
+    FromPublisher=lambda _, stream: stream,
+    MapAndFilter=lambda _, stream: stream.map(lambda x: x).filter(lambda _x: True),
+    AsyncBoundary=lambda _, stream: stream.publish_on(prefetch=1),
+    SubscribeOn=lambda _, stream: stream.subscribe_on(),
+    Unbatch=lambda _, stream: stream.map(lambda x: [x]).unbatch(),
+    BatchThenUnbatch=lambda _, stream: stream.batch(1).unbatch(),
+    MapAsync=lambda _, stream: stream.map_async(_same, concurrency=2),
+)
