@@ -156,13 +156,6 @@ def test_demand_from_threads_is_neither_lost_nor_doubled_at_the_change() -> None
     recorder.check()
 
 
-def test_bad_arguments_are_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"concat\(\*publishers\): publisher 2 .* NoneType$"):
-        rsf.concat(rsf.range_(1), None)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"§1\.9"):
-        rsf.concat(rsf.range_(1)).subscribe(None)  # type: ignore[arg-type]
-
-
 def test_describe_states_the_bound() -> None:
     assert "concat of 2 publishers: holds no elements" in (
         rsf.range_(1).concat(rsf.range_(2)).describe()
@@ -304,14 +297,3 @@ def test_what_waits_in_concat_map_is_readable() -> None:
     assert mine.waited_for_upstream > 0
     assert "publish_on" in above.name
     recorder.subscription.cancel()
-
-
-def test_concat_map_refuses_bad_arguments_by_name() -> None:
-    async def coroutine(_n: int) -> Any: ...
-
-    with pytest.raises(TypeError, match=r"concat_map\(fn\): fn must be callable, got int"):
-        rsf.range_(1).concat_map(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"concat_map\(fn\): .* not a coroutine function$"):
-        rsf.range_(1).concat_map(coroutine)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="prefetch must be >= 1"):
-        rsf.range_(1).concat_map(rsf.range_, prefetch=0)

@@ -163,12 +163,3 @@ def test_it_describes_what_it_holds() -> None:
     assert "holds elements to be expanded" in rsf.range_(1).expand(children).describe()
     deep = rsf.range_(1).expand(children, depth_first=True).describe()
     assert "holds the publishers on the way down" in deep
-
-
-def test_bad_arguments_are_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"expand\(fn\): fn must be callable, got int"):
-        rsf.range_(1).expand(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="depth_first must be a bool, got int"):
-        rsf.range_(1).expand(children, depth_first=1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"§1\.9"):
-        rsf.range_(1).expand(children).subscribe(None)  # type: ignore[arg-type]

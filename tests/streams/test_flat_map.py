@@ -240,24 +240,6 @@ def test_keyboard_interrupt_in_the_function_leaves_and_cancels_all(operator: str
     recorder.check()
 
 
-def test_bad_arguments_are_refused_by_name() -> None:
-    async def coroutine(_n: int) -> Any: ...
-
-    numbers = rsf.range_(1)
-    with pytest.raises(TypeError, match=r"flat_map\(fn\): fn must be callable, got int"):
-        numbers.flat_map(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"flat_map\(fn\): .* not a coroutine function$"):
-        numbers.flat_map(coroutine)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="concurrency must be >= 1"):
-        numbers.flat_map(rsf.range_, concurrency=0)
-    with pytest.raises(ValueError, match="concurrency must be <= 2"):
-        numbers.flat_map(rsf.range_, concurrency=UNBOUNDED)
-    with pytest.raises(ValueError, match="prefetch must be >= 1"):
-        numbers.flat_map(rsf.range_, prefetch=0)
-    with pytest.raises(TypeError, match="delay_error must be a bool"):
-        numbers.flat_map(rsf.range_, delay_error="yes")  # type: ignore[arg-type]
-
-
 def test_describe_states_the_bound() -> None:
     stream = rsf.range_(1).flat_map(rsf.range_, concurrency=4, prefetch=8, delay_error=True)
     assert (

@@ -643,24 +643,6 @@ def test_what_is_not_callable_or_a_generator_function_is_refused_at_once() -> No
         MapAsync(generate)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "name"),
-    [
-        ({"concurrency": 0}, ValueError, "concurrency"),
-        ({"concurrency": "2"}, TypeError, "concurrency"),
-        ({"prefetch": 0}, ValueError, "prefetch"),
-        ({"prefetch": 2.5}, TypeError, "prefetch"),
-        ({"ordered": 1}, TypeError, "ordered"),
-        ({"loop": "loop"}, TypeError, "loop"),
-    ],
-)
-def test_a_wrong_argument_is_named(
-    options: dict[str, Any], kind: type[Exception], name: str
-) -> None:
-    with pytest.raises(kind, match=name):
-        MapAsync(identity, **options)
-
-
 # -- errors ----------------------------------------------------------------------------------------
 async def test_an_error_cancels_the_other_calls_and_upstream_and_is_signalled_as_itself() -> None:
     gates, publisher = Gates(), ManualPublisher()

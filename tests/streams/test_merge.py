@@ -394,18 +394,7 @@ def test_cancel_races_with_signals_from_threads(no_leaked_threads: None) -> None
         recorder.check()
 
 
-# -- arguments and words ---------------------------------------------------------------------------
-def test_bad_arguments_are_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"merge\(\*publishers\): publisher 2 .* int$"):
-        rsf.merge(rsf.range_(1), 5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"publisher 1 .* list; use from_iterable"):
-        rsf.merge([1])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="prefetch must be >= 1"):
-        rsf.merge(rsf.range_(1), prefetch=0)
-    with pytest.raises(TypeError, match="delay_error must be a bool"):
-        rsf.merge(rsf.range_(1), delay_error=1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"§1\.9"):
-        rsf.merge(rsf.range_(1)).subscribe(None)  # type: ignore[arg-type]
+# -- words -----------------------------------------------------------------------------------------
 
 
 def test_describe_states_the_bound() -> None:

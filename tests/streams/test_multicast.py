@@ -1145,13 +1145,6 @@ def test_a_wrong_argument_is_named(
         make(**options)
 
 
-def test_arguments_of_the_stream_only() -> None:
-    with pytest.raises(ValueError, match="on_last_cancel"):
-        MulticastProcessor[int](on_last_cancel="restart")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="min_subscribers"):
-        rsf.range_(3).multicast(min_subscribers=0)
-
-
 @pytest.mark.parametrize("subscriber", [None, object()])
 def test_what_is_no_subscriber_is_a_type_error(subscriber: Any) -> None:
     for publisher in (MulticastProcessor[int](), rsf.range_(3).multicast()):

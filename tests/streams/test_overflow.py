@@ -613,20 +613,3 @@ def test_describe_says_what_is_held() -> None:
     text = rsf.range_(5).on_overflow(Overflow.LATEST).describe()
     assert "on_overflow(LATEST): at most 1 element" in text
     assert "at most 1024 elements" in rsf.range_(5).on_overflow(Overflow.ERROR).describe()
-
-
-def test_arguments_are_checked() -> None:
-    stream = rsf.range_(5)
-    with pytest.raises(TypeError, match="strategy must be a member of Overflow, got 'drop_oldest'"):
-        stream.on_overflow("drop_oldest")  # type: ignore[arg-type]
-    for capacity in (0, -1):
-        with pytest.raises(ValueError, match="capacity must be >= 1"):
-            stream.on_overflow(Overflow.BUFFER, capacity=capacity)
-    with pytest.raises(TypeError, match="capacity must be an int"):
-        stream.on_overflow(Overflow.BUFFER, capacity="many")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="LATEST holds one element"):
-        stream.on_overflow(Overflow.LATEST, capacity=2)
-    with pytest.raises(TypeError, match="on_drop must be callable"):
-        stream.on_overflow(Overflow.LATEST, on_drop=1)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"§1\.9"):
-        stream.on_overflow(Overflow.BUFFER).subscribe(None)  # type: ignore[arg-type]

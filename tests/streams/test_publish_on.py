@@ -315,30 +315,6 @@ def test_with_delay_error_one_that_comes_when_the_elements_are_enough_is_none(
     recorder.check()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "match"),
-    [
-        ({"prefetch": 0}, ValueError, "prefetch"),
-        ({"prefetch": -1}, ValueError, "prefetch"),
-        ({"prefetch": 2**31 + 1}, ValueError, "prefetch"),
-        ({"prefetch": 1.5}, TypeError, "prefetch"),
-        ({"prefetch": True}, TypeError, "prefetch"),
-        ({"max_bytes": 5}, ValueError, "weigher"),
-        ({"weigher": len}, ValueError, "max_bytes"),
-        ({"max_bytes": 0, "weigher": len}, ValueError, "max_bytes"),
-        ({"max_bytes": 5, "weigher": 5}, TypeError, "weigher"),
-        ({"delay_error": 1}, TypeError, "delay_error"),
-        ({"executor": 5}, TypeError, "executor"),
-        ({"executor": "thread"}, TypeError, "executor"),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(
-    arguments: dict[str, Any], error: type[Exception], match: str
-) -> None:
-    with pytest.raises(error, match=match):
-        rsf.range_(3).publish_on(**arguments)
-
-
 # -- resources -------------------------------------------------------------------------------------
 def test_process_pools_are_rejected() -> None:
     with ProcessPoolExecutor(1) as pool:

@@ -249,21 +249,6 @@ def test_nothing_keeps_the_error_that_was_dealt_with() -> None:
     assert recorder.terminal is None
 
 
-@pytest.mark.parametrize(
-    ("fn", "on", "words"),
-    [
-        (3, Exception, "fn must be callable, got int"),
-        (str, 3, "exception type or a tuple of them, got 3"),
-        (str, ValueError(), "exception type or a tuple of them"),
-        (str, (ValueError, int), "exception type or a tuple of them"),
-        (str, [ValueError], "exception type or a tuple of them"),
-    ],
-)
-def test_arguments_are_refused_at_build_time(fn: Any, on: Any, words: str) -> None:
-    with pytest.raises(TypeError, match=words):
-        rsf.range_(3).on_error_resume(fn, on=on)
-
-
 def test_a_coroutine_function_is_refused() -> None:
     async def fallback(_error: BaseException) -> Any:
         return rsf.empty()

@@ -205,26 +205,6 @@ def test_what_leaves_through_when_is_told_downstream_too() -> None:
     recorder.check()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "error", "words"),
-    [
-        ((-1,), {}, ValueError, "times must be >= 0, got -1"),
-        ((True,), {}, TypeError, "times must be an int, got bool"),
-        ((1.0,), {}, TypeError, "times must be an int, got float"),
-        ((), {"when": 3}, TypeError, "when must be callable, got int"),
-        ((), {"delay": "1"}, TypeError, "delay must be a number of seconds, got str"),
-        ((), {"delay": False}, TypeError, "delay must be a number of seconds, got bool"),
-        ((), {"delay": -1}, ValueError, "delay must be >= 0"),
-        ((), {"timer": 3}, TypeError, "timer must have the methods"),
-    ],
-)
-def test_arguments_are_refused_at_build_time(
-    arguments: Any, options: Any, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        rsf.range_(3).retry(*arguments, **options)
-
-
 def test_an_async_delay_is_refused_at_build_time() -> None:
     async def delay(_attempt: int) -> float:
         return 1.0

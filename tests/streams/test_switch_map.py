@@ -266,12 +266,3 @@ def test_it_describes_and_measures_what_is_above() -> None:
     (current,) = rsf.metrics_of(recorder.subscription)
     assert "publish_on" in current.name
     recorder.subscription.cancel()
-
-
-def test_bad_arguments_are_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"switch_map\(fn\): fn must be callable, got int"):
-        rsf.range_(1).switch_map(3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="prefetch must be >= 1"):
-        rsf.range_(1).switch_map(rsf.range_, prefetch=0)
-    with pytest.raises(TypeError, match=r"§1\.9"):
-        rsf.range_(1).switch_map(rsf.range_).subscribe(None)  # type: ignore[arg-type]

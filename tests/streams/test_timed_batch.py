@@ -591,30 +591,6 @@ def test_the_figures_of_boundaries_above_follow() -> None:
 
 
 # -- built and described ---------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("n", "options", "error", "words"),
-    [
-        (0, {"seconds": 1}, ValueError, "n must be >= 1, got 0"),
-        (True, {"seconds": 1}, TypeError, "n must be an int, got bool"),
-        (3, {"seconds": 0}, ValueError, "seconds must be > 0"),
-        (3, {"seconds": -1}, ValueError, "seconds must be > 0"),
-        (3, {"seconds": float("nan")}, ValueError, "seconds must be > 0"),
-        (3, {"seconds": "1"}, TypeError, "seconds must be a number of seconds, got str"),
-        (3, {"max_bytes": 5}, ValueError, "max_bytes and weigher must be given together"),
-        (3, {"weigher": len}, ValueError, "max_bytes and weigher must be given together"),
-        (3, {"max_bytes": 0, "weigher": len}, ValueError, "max_bytes must be >= 1, got 0"),
-        (3, {"max_bytes": 1.5, "weigher": len}, TypeError, "max_bytes must be an int, got float"),
-        (3, {"max_bytes": 5, "weigher": 3}, TypeError, "weigher must be callable, got int"),
-        (3, {"seconds": 1, "timer": 3}, TypeError, "timer must have the methods"),
-        (3, {"timer": 3}, TypeError, "timer must have the methods"),
-        (3, {"timer": ManualTimer()}, ValueError, "a timer is for seconds"),
-    ],
-)
-def test_arguments_are_refused_at_build_time(
-    n: Any, options: Any, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        rsf.range_(3).batch(n, **options)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -353,26 +353,6 @@ def test_the_sources_of_a_retry_can_each_be_timed() -> None:
         timer.advance(1)
     recorder.wait_terminal()
     assert isinstance(recorder.error, TimeoutError)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "error", "words"),
-    [
-        ((0,), {}, ValueError, "seconds must be > 0"),
-        ((-1,), {}, ValueError, "seconds must be > 0"),
-        ((float("nan"),), {}, ValueError, "seconds must be > 0"),
-        ((float("inf"),), {}, ValueError, "finite"),
-        (("1",), {}, TypeError, "seconds must be a number of seconds, got str"),
-        ((True,), {}, TypeError, "seconds must be a number of seconds, got bool"),
-        ((1,), {"timer": object()}, TypeError, "timer must have the methods"),
-    ],
-)
-def test_arguments_are_refused_at_build_time(
-    arguments: Any, options: Any, error: type[Exception], words: str
-) -> None:
-    build: Callable[..., Any] = rsf.range_(3).timeout
-    with pytest.raises(error, match=words):
-        build(*arguments, **options)
 
 
 def test_it_describes_itself() -> None:

@@ -62,10 +62,3 @@ def test_a_resource_without_a_stream_is_closed(stream_of: Any) -> None:
     recorder = subscribed(rsf.using(lambda: 5, stream_of, closed.append))
     assert recorder.error is not None
     assert closed == [5]
-
-
-def test_bad_arguments_are_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"do_finally\(fn\): fn must be callable"):
-        rsf.range_(1).do_finally(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"using\(close\): close must be callable"):
-        rsf.using(object, rsf.from_iterable, 3)  # type: ignore[arg-type]

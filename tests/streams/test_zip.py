@@ -164,14 +164,7 @@ def test_many_do_not_recurse() -> None:
     assert recorder.max_depth == 1
 
 
-# -- arguments and words ---------------------------------------------------------------------------
-def test_bad_arguments_are_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"zip_\(\*publishers\): publisher 2 .* str; use from_it"):
-        rsf.range_(1).zip("abc")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="prefetch must be an int"):
-        rsf.zip_(rsf.range_(1), prefetch=True)
-    with pytest.raises(TypeError, match=r"§1\.9"):
-        rsf.zip_(rsf.range_(1)).subscribe(None)  # type: ignore[arg-type]
+# -- words -----------------------------------------------------------------------------------------
 
 
 def test_describe_states_the_bound() -> None:
