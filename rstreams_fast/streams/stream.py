@@ -31,6 +31,7 @@ from rstreams_fast.streams.operators.switch_if_empty import SwitchIfEmpty
 from rstreams_fast.streams.operators.switch_map import SwitchMap
 from rstreams_fast.streams.operators.timed_batch import TimedBatch
 from rstreams_fast.streams.operators.unbatch import Unbatch
+from rstreams_fast.streams.operators.window import Window
 from rstreams_fast.streams.operators.with_latest_from import WithLatestFrom
 from rstreams_fast.streams.operators.zip import zip_source
 from rstreams_fast.streams.sources.iterable import IterableSource
@@ -160,6 +161,7 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         n: int,
         /,
         *,
+        skip: int | None = None,
         seconds: float | None = None,
         max_bytes: int | None = None,
         weigher: Callable[[T_co], int] | None = None,
@@ -174,10 +176,36 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         only a batch of one element weighs more than ``max_bytes``.
 
         At most ``n`` elements are asked for or held, and at most ``max_bytes`` plus one element.
+
+            above   --1--2--3--4-------|
+            below   --------a--b-------|cd   of batch(3, skip=1); a: 1 2 3, b: 2 3 4, c: 3 4, d: 4
+
+        ``skip``, which goes with ``n`` alone: a list begins every ``skip`` elements, so that they
+        overlap, or leave elements out. Asked for is what fills the lists that were asked for
+        (§1.1). Reactor: ``buffer``; RxPY: ``buffer_with_count``.
         """
+        if skip is not None:
+            if any(other is not None for other in (seconds, max_bytes, weigher, timer)):
+                raise ValueError("batch: skip goes with n alone, not with time or bytes")
+            return self._boundary(Window(n, skip, None))
         if seconds is None and max_bytes is None and weigher is None and timer is None:
             return self._stage("batch", check_count("batch(n): n", n, 1))
         return self._boundary(TimedBatch(n, seconds, max_bytes, weigher, timer))
+
+    def window(self, n: int, /, *, skip: int | None = None) -> Stream[Stream[T_co]]:
+        """Streams of ``n`` elements, a new one every ``skip`` (``None``: ``n``) elements.
+
+            above   --1--2--3--4--|
+            below   --a-----b-----|   of window(2)
+            a, b    --1--2| 3--4--|
+
+        A window is published with its first element, and may have one subscriber. Asked for is
+        what fills the windows that were asked for (§1.1), read or not: one that nobody reads holds
+        its ``n`` elements, and nobody waits for it. After a cancel the windows that are open go
+        on, until they are full, cancelled or dropped. An error ends them all. Reactor: ``window``;
+        RxPY: ``window_with_count``.
+        """
+        return self._boundary(Window(n, skip, Stream))
 
     def unbatch(self: Stream[Iterable[U]]) -> Stream[U]:
         """The items of elements that are iterables, of which one at a time is held."""

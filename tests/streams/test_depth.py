@@ -82,6 +82,7 @@ OTHERS: dict[str, Op] = {
     "flat_map": lambda s: s.flat_map(lambda x: rf.from_iterable([x]), concurrency=1),
     "multicast": lambda s: s.multicast(),
     "replay": lambda s: s.replay(count=9),
+    "window": lambda s: s.window(2, skip=2).concat_map(same),
     "batch in time": lambda s: s.batch(2, seconds=60).unbatch(),
 }
 
@@ -508,6 +509,7 @@ NESTED = {
     "expand": folded(lambda s: s.expand(lambda _x: rf.empty(), depth_first=True)),
     "switch_if_empty": folded(lambda s: rf.empty().switch_if_empty(s.map(same))),
     "repeat": folded(lambda s: s.repeat(0).map(same)),
+    "window": folded(lambda s: s.window(3).concat_map(same)),
     "defer": folded(lambda s: rf.defer(lambda: s)),
     "on_error_resume": resumed,
     "multicast": folded(lambda s: s.multicast()),

@@ -30,7 +30,7 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.subscribing import Below
 
-__all__ = ["Overflow", "OverflowBoundary", "OverflowSubscription"]
+__all__ = ["Held", "Overflow", "OverflowBoundary", "OverflowSubscription"]
 
 
 class Overflow(enum.Enum):
@@ -115,7 +115,7 @@ class OverflowBoundary(Boundary):
         )
 
 
-class _Held(Iterator[Any]):
+class Held(Iterator[Any]):
     """The elements that wait; "stops" when there is none at the moment."""
 
     __slots__ = ("elements",)
@@ -161,7 +161,7 @@ class OverflowSubscription(OperatorSubscriber):
         # anything anywhere. Nobody's code is called under it.
         self._lock = threading.RLock()
         self._open = True  # whether an offer counts
-        self._held = _Held()
+        self._held = Held()
         self._kept = 0  # elements delivered or held
         self._dropped = 0
         self._requested = DemandCounter()  # in all
@@ -322,4 +322,4 @@ class OverflowSubscription(OperatorSubscriber):
     def _drop_references(self) -> None:
         self._close()  # who cancels may not have closed it yet
         self._late_error = None
-        self._held = _Held()
+        self._held = Held()

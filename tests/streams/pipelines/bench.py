@@ -445,6 +445,13 @@ def _heavy_batch(bench: Bench, stream: Any, index: int, op: Any) -> Any:
     return stream.batch(op.n, **how)
 
 
+def _windows(_bench: Bench, stream: Any, _index: int, op: Any) -> Any:
+    if not op.streams:
+        return stream.batch(op.n, skip=op.skip)
+    windows = stream.window(op.n, skip=op.skip)
+    return windows.concat_map(lambda window: window.batch(op.n), prefetch=1)
+
+
 def _inner(bench: Bench, index: int, op: Any) -> Any:
     """The function of flat_map: a publisher for each element."""
     fault = bench.pipeline.fault
@@ -523,6 +530,7 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     m.Scan: _scan,
     m.Reduce: _scan,
     m.Batch: lambda b, s, i, op: s.batch(op.n),
+    m.Windows: _windows,
     m.DoOn: _do_on,
     m.Unbatch: lambda b, s, i, op: s.map(_iterable).unbatch(),
     m.PublishOn: _publish_on,

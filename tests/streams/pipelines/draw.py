@@ -53,6 +53,7 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
     m.Scan: st.builds(m.Scan, seed=_seeds),
     m.Reduce: st.builds(m.Reduce, seed=_seeds),
     m.Batch: st.builds(m.Batch, n=_positive),
+    m.Windows: st.builds(m.Windows, n=_positive, skip=_positive, streams=st.booleans()),
     m.DoOn: st.builds(
         m.DoOn,
         signal=st.sampled_from(

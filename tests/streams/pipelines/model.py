@@ -288,6 +288,28 @@ class Batch(Fused):
 
 
 @dataclass(frozen=True)
+class Windows(Op):
+    """Lists that overlap, or leave elements out; or streams, which become such lists."""
+
+    n: int = 2
+    skip: int = 1
+    streams: bool = False
+
+    def model(self, items: Items, call: Function) -> Items:
+        kept: list[list[Any]] = []
+        for number, item in enumerate(items):
+            kept += [[]] if number % self.skip == 0 else []
+            for window in kept:
+                window.append(item)
+            if kept and len(kept[0]) == self.n:
+                yield kept.pop(0)
+        yield from kept
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return (wanted + self.streams * 2 - 1) * self.skip + self.n
+
+
+@dataclass(frozen=True)
 class DoOn(Fused):
     """An observer: whatever it does, it does not matter."""
 

@@ -1,0 +1,319 @@
+"""Streams that a stream is divided into, which elements come for while they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
+from rstreams_fast.errors import check_subscriber
+from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.boundary import ListSubscriber
+from rstreams_fast.streams.engine.drain import Drain, refuse
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.streams.engine.overflow import Held
+
+__all__ = ["Divider", "Part", "ToStream"]
+
+ToStream = Callable[[Foreign], Publisher[Any]]
+
+
+class Part(Held):
+    """What is held of one part. Each element is counted once, by the thread that takes it out."""
+
+    __slots__ = ("abandoned", "divider", "error", "key", "over", "reader")
+
+    def __init__(self, divider: Divider, key: Hashable) -> None:
+        super().__init__()
+        self.divider = divider
+        self.key = key
+        self.reader: _PartSubscription | None = None
+        self.abandoned = False  # nobody has subscribed, and nobody can
+        self.over = False
+        self.error: BaseException | None = None
+
+    def wake(self) -> None:
+        """Have what was put in ``elements`` delivered, as far as it is asked for."""
+        if self.reader is not None:
+            self.reader._enter()
+
+    def end(self, error: BaseException | None) -> None:
+        """End it, after what is held."""
+        self.error = error
+        self.over = True
+        self.wake()
+
+    def discard(self) -> None:
+        """Take out all that is left."""
+        self.divider.took(sum(1 for _ in self))
+
+
+class _Once:
+    """The publisher of a part, for one subscriber; the user's alone, so that its end is seen."""
+
+    __slots__ = ("__weakref__", "_latch", "_part")
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._latch = DemandCounter()
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        check_subscriber(subscriber)
+        if self._latch.terminate():
+            self._part.reader = reader = _PartSubscription(subscriber, self._part)
+            if reader._introduce():
+                reader._go()
+        else:
+            refuse(subscriber, RuntimeError("this part of a stream has had its one subscriber"))
+
+    def __del__(self) -> None:
+        if self._latch.terminate():
+            self._part.abandoned = True
+            call_from_finalizer(self._part.divider.look_for_readers)
+
+
+class _PartSubscription(Drain):
+    __slots__ = ("_part", "_pulled")
+
+    _asked_from_below = False
+
+    def __init__(self, subscriber: Subscriber[Any], part: Part) -> None:
+        super().__init__(subscriber, None)
+        self._part = part
+        self._pulled = 0
+        self._run = FusedRun(part, (), self._slot_by_bursts(subscriber), self._demand)
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        return self._part.divider.metrics()
+
+    def _drain(self) -> None:
+        super()._drain()
+        self._part.divider.ask()  # not from within the drain: upstream may be slow to answer
+
+    def _work(self) -> bool:
+        part, run = self._part, self._run
+        if self._demand.value < 0:
+            part.discard()
+            return self._settle()
+        if run is None:
+            return False
+        over = part.over  # read before the elements that came before it
+        status = self._burst_on(run)
+        part.divider.took(run.pulled - self._pulled)
+        self._pulled = run.pulled
+        if status is RunStatus.MORE:
+            return True
+        if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
+            return self._answer(status, run)
+        if over and not part.elements:
+            if part.error is None:
+                return self._answer(self._flush(run), run)
+            self._fail(part.error)
+            return self._settle()
+        return False
+
+    def _stop(self) -> None:
+        self._part.divider.close_part(self._part)
+
+    def _drop_references(self) -> None:
+        self._part.discard()
+
+
+class Divider(OperatorSubscriber, ListSubscriber):
+    """Publishes what it makes of upstream's elements, parts or lists, as it is asked.
+
+    Who cancels takes no more parts; upstream is cancelled when nobody reads those that are open.
+    Subclasses fill in ``_take``, ``_finish_parts`` and ``_room``.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_asking",
+        "_came",
+        "_made",
+        "_name",
+        "_open",
+        "_taken",
+        "_touched",
+        "_waits",
+        "burst",
+    )
+
+    def __init__(self, subscriber: Subscriber[Any], name: str) -> None:
+        super().__init__(subscriber, None)
+        self._name = name
+        self._made = Held()  # what is to be delivered
+        self._run = FusedRun(self._made, (), self._slot_by_bursts(subscriber), self._demand)
+        self._open: dict[Hashable, Part] = {}
+        self._touched: dict[Part, None] = {}  # to be woken when all of a burst have been taken
+        self.burst: list[Any] = []
+        self._taken = DemandCounter()  # elements that have left their parts
+        self._asked = self._came = 0  # elements: by the thread that asks, and by upstream
+        self._asking = DemandCounter(1)  # WIP of asking: held until on_subscribe has returned
+        self._waits = Waits()
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more (§3.8)."""
+        super().request(n)
+        self.ask()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """What is held for those that are open, then the boundaries above."""
+        held = sum(len(part.elements) for part in list(self._open.values()))
+        mine = self._waits.metrics(self._demand, name=self._name, held=held, max_held=self._most())
+        return (mine, *super().metrics())
+
+    # -- signals from upstream -------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self._introduce():
+            self._go()
+            self._ask_now()
+
+    def on_next(self, element: Any, /) -> None:
+        """Do with an element what the operator does."""
+        self._check_element(element)
+        self.burst.append(element)
+        self.on_burst()
+
+    def on_burst(self) -> None:
+        """Do the same with several."""
+        burst = self.burst.copy()
+        self.burst.clear()
+        made = len(self._made.elements)
+        try:
+            for element in burst:
+                if self._upstream.over:
+                    self._upstream.unwanted()
+                    break
+                self._came += 1
+                self._take(element)
+        except Exception as raised:
+            self._fail(raised)
+        finally:
+            burst.clear()  # a traceback keeps this frame (§3.13)
+            element = None
+        if len(self._made.elements) != made:
+            self._enter()
+        touched, self._touched = self._touched, {}
+        for part in touched:
+            part.wake()
+        if self._demand.value < 0:
+            self.look_for_readers()
+
+    def on_error(self, error: BaseException, /) -> None:
+        """Pass the error on, to the parts that are open, too."""
+        if self._demand.cancelled and self._upstream.ended():
+            self._end_all(error)
+        else:
+            super().on_error(error)
+
+    def on_complete(self) -> None:
+        """Complete, after the parts that are open."""
+        if not self._upstream.over:
+            self._finish_parts()
+            self._end_all(None)
+        super().on_complete()
+
+    def _fail(self, error: BaseException) -> None:
+        super()._fail(error)
+        self._end_all(error)
+
+    def _end_all(self, error: BaseException | None) -> None:
+        for part in list(self._open.values()):
+            self._open.pop(part.key, None)
+            part.end(error)
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _new_part(self, key: Hashable, element: Any, to_stream: ToStream) -> Publisher[Any]:
+        """Open a part with its first element; the stream of it is to be delivered."""
+        self._open[key] = part = Part(self, key)
+        part.elements.append(element)
+        return to_stream(Foreign(_Once(part), self._name, trusted=True))
+
+    def _push(self, part: Part, element: Any) -> None:
+        part.elements.append(element)
+        self._touched[part] = None
+
+    def took(self, n: int) -> None:
+        """Note that so many elements have left their part."""
+        if n:
+            self._taken.request(n)
+
+    def close_part(self, part: Part) -> None:
+        """Open another one for what comes for ``part``, which is over or not wanted."""
+        if self._open.get(part.key) is part:
+            self._open.pop(part.key, None)
+        self.look_for_readers()
+
+    def look_for_readers(self) -> None:
+        """Cancel upstream if no part is wanted, and none of those that are open is read."""
+        if self._demand.value < 0:
+            for part in list(self._open.values()):
+                if part.abandoned:
+                    self._open.pop(part.key, None)
+            if not self._open:
+                self._upstream.cancel()
+
+    # -- what the operator does ------------------------------------------------------------------
+
+    def _take(self, element: Any) -> None:
+        raise NotImplementedError
+
+    def _finish_parts(self) -> None:
+        """Deliver what was kept until upstream's end."""
+
+    def _room(self) -> int:
+        """How many more elements to ask for."""
+        raise NotImplementedError
+
+    def _most(self) -> int:
+        """How many may be held."""
+        raise NotImplementedError
+
+    # -- the drain, and asking upstream ----------------------------------------------------------
+
+    def _work(self) -> bool:
+        run = self._run
+        if self._demand.value < 0 or run is None:
+            self._made.elements.clear()
+            return self._settle()
+        self._waits.end()
+        completed = self._completed  # read before what came before it
+        status = self._burst_on(run)
+        if status is RunStatus.MORE:
+            return True
+        if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
+            return self._answer(status, run)
+        if completed and not self._made.elements:
+            return self._answer(self._flush(run), run)
+        self._waits.begin(for_demand=status is RunStatus.IDLE)
+        return False
+
+    def ask(self) -> None:
+        """Ask upstream for as many as there is room for. Not within a drain."""
+        if self._asking.request(1) == 0:
+            self._ask_now()
+
+    def _ask_now(self) -> None:
+        while True:
+            missed = self._asking.value
+            room = self._room()
+            if room > 0 and not self._upstream.over:
+                self._asked += room
+                self._request(room)
+            if self._asking.fulfil(missed) == 0:
+                return
+
+    def _stop(self) -> None:
+        if self._demand.cancelled:
+            self.look_for_readers()
+        else:
+            super()._stop()
+
+    def _drop_references(self) -> None:
+        self._made.elements.clear()

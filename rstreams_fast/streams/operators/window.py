@@ -1,0 +1,106 @@
+"""Windows of so many elements, as lists or as streams, a new one every so many elements."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from rstreams_fast._checks import check_count
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.core import DemandCounter
+from rstreams_fast.errors import check_request
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.operators.parts import Divider, ToStream
+
+__all__ = ["Window"]
+
+
+class Window(Boundary):
+    """The boundary of ``Stream.window``, or, without ``to_stream``, of ``batch`` with ``skip``."""
+
+    def __init__(self, n: int, skip: int | None, to_stream: ToStream | None) -> None:
+        self.name = "batch" if to_stream is None else "window"
+        self.n = check_count(f"{self.name}(n): n", n, 1)
+        self.skip = self.n if skip is None else check_count(f"{self.name}(skip): skip", skip, 1)
+        self.to_stream = to_stream
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher of windows of the elements of ``upstream``."""
+        return Below(upstream, _Batches if self.to_stream is None else _Windows, self)
+
+    def describe(self) -> str:
+        """Say how long windows are, and how many hold an element."""
+        at_once = -(-self.n // self.skip)
+        return (
+            f"{self.name}({self.n}, skip={self.skip}): at most {self.n} elements in each, "
+            f"{at_once} open at once"
+        )
+
+
+class _Batches(Divider):
+    """Asks for as many elements as fill the windows that were asked for, all told."""
+
+    __slots__ = ("_n", "_options", "_requested", "_skip", "_windows")
+
+    def __init__(self, subscriber: Subscriber[Any], options: Window) -> None:
+        super().__init__(subscriber, options.describe())
+        self._options = options
+        self._n, self._skip = options.n, options.skip
+        self._requested = DemandCounter()
+        self._windows: deque[Any] = deque()  # those that are open, the first to be full in front
+
+    def request(self, n: int, /) -> None:
+        """Ask for ``n`` more windows (§3.8)."""
+        try:
+            self._requested.request(check_request(n))
+        except Exception as refused:
+            self._bad_request(refused)
+            return
+        super().request(n)
+
+    def _room(self) -> int:
+        requested = self._requested.value
+        if not requested or self._demand.value < 0:
+            return 0
+        return min((requested - 1) * self._skip + self._n, UNBOUNDED) - self._asked
+
+    def _most(self) -> int:
+        return self._n * -(-self._n // self._skip)
+
+    def _take(self, element: Any) -> None:
+        number = self._came - 1
+        windows = self._windows
+        for window in windows:
+            window.append(element)
+        if number % self._skip == 0 and self._demand.value >= 0:
+            windows.append([element])
+        if windows and len(windows[0]) == self._n:
+            self._made.elements.append(windows.popleft())
+
+    def _finish_parts(self) -> None:
+        while self._windows:
+            self._made.elements.append(self._windows.popleft())
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._windows = deque()
+
+
+class _Windows(_Batches):
+    __slots__ = ()
+
+    def _take(self, element: Any) -> None:
+        number, to_stream = self._came - 1, self._options.to_stream
+        for part in list(self._open.values()):
+            self._push(part, element)
+        if number % self._skip == 0 and self._demand.value >= 0 and to_stream is not None:
+            self._made.elements.append(self._new_part(number, element, to_stream))
+        full = self._open.get(number - self._n + 1)
+        if full is not None:
+            self._open.pop(full.key, None)  # it may have been cancelled meanwhile
+            full.over = True
+            self._touched[full] = None
+
+    def _finish_parts(self) -> None:
+        """All windows have been delivered, or wait for demand."""

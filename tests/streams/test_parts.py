@@ -1,0 +1,146 @@
+"""Streams within a stream: windows, lists that overlap, and what becomes of those nobody reads."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+
+UNBOUNDED = rsf.UNBOUNDED
+
+
+def sliding(n: int, size: int, skip: int) -> list[list[int]]:
+    return [list(range(at, min(at + size, n))) for at in range(0, n, skip)]
+
+
+def divided(
+    divide: Callable[[rsf.Stream[Any]], rsf.Stream[Any]], request: int = UNBOUNDED
+) -> tuple[ManualPublisher, Recorder]:
+    above = ManualPublisher()
+    return above, subscribed(divide(rsf.from_publisher(above)), request)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 12])
+@pytest.mark.parametrize("skip", [1, 2, 3, 5])
+def test_windows_overlap_or_leave_elements_out(n: int, skip: int) -> None:
+    assert rsf.range_(n).batch(3, skip=skip).to_list() == sliding(n, 3, skip)
+    windows = rsf.range_(n).window(3, skip=skip).concat_map(lambda window: window.batch(9))
+    assert windows.to_list() == sliding(n, 3, skip)
+
+
+@pytest.mark.parametrize("operator", ["batch", "window"])
+def test_what_fills_the_windows_that_are_asked_for_is_asked_for(operator: str) -> None:
+    above, below = divided(lambda s: getattr(s, operator)(4, skip=3), 2)
+    assert above.requests == [7]
+    send(above, *range(7))
+    below.subscription.request(1)
+    assert above.requests == [7, 3]
+    below.subscription.request(UNBOUNDED)
+    assert above.requested == UNBOUNDED
+    below.check()
+
+
+def test_a_window_comes_with_its_first_element_and_is_read_as_they_come() -> None:
+    above, below = divided(lambda s: s.window(2))
+    send(above, 0)
+    window = subscribed(below.elements[0], 2)
+    assert window.elements == [0]
+    send(above, 1)
+    assert (window.elements, window.terminal) == ([0, 1], ("on_complete",))
+    assert below.terminal is None
+
+
+def test_a_window_that_nobody_reads_holds_its_elements_and_nobody_waits() -> None:
+    unread: list[Any] = []
+    assert rsf.range_(9).window(3).do_on_next(unread.append).count() == 3
+    assert unread[1].to_list() == [3, 4, 5]
+
+
+def test_a_window_has_one_subscriber() -> None:
+    window = rsf.range_(2).window(2).first()
+    assert window.to_list() == [0, 1]
+    with pytest.raises(RuntimeError, match="one subscriber"):
+        window.to_list()
+
+
+def test_an_error_comes_after_what_an_open_window_holds() -> None:
+    above, below = divided(lambda s: s.window(3))
+    send(above, 0, 1)
+    error = OSError()
+    above.subscriber.on_error(error)
+    window = subscribed(below.elements[0], 1)
+    assert (window.elements, window.terminal) == ([0], None)
+    window.subscription.request(1)
+    assert (window.elements, window.terminal) == ([0, 1], ("on_error", error))
+    assert below.terminal == ("on_error", error)
+
+
+@pytest.mark.parametrize("end", ["on_complete", "on_error", "cancel", "drop"])
+def test_windows_that_are_open_go_on_after_a_cancel(end: str) -> None:
+    above, below = divided(lambda s: s.window(3))
+    send(above, 0)
+    window = None if end == "drop" else subscribed(below.elements[0], UNBOUNDED)
+    below.subscription.cancel()
+    assert above.cancels == 0
+    send(above, 1)
+    if window is None:
+        below.signals.clear()
+        gc.collect()
+    elif end == "cancel":
+        window.subscription.cancel()
+    else:
+        getattr(above.subscriber, end)(*[OSError()] * (end == "on_error"))
+        assert window.terminal is not None
+        assert window.terminal[0] == end
+    if window is not None:
+        assert window.elements == [0, 1]
+    assert above.cancels == (end in ("cancel", "drop"))
+
+
+def test_the_last_window_that_is_taken_is_whole() -> None:
+    windows = rsf.range_(10**9).window(3).take(2).concat_map(lambda window: window.batch(9))
+    assert windows.to_list() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_window_keeps_nothing_after_its_cancel() -> None:
+    class Element:
+        pass
+
+    above, below = divided(lambda s: s.window(3))
+    held = Element()
+    gone = weakref.ref(held)
+    send(above, held)
+    window = subscribed(below.elements[0], 0)
+    window.subscription.cancel()
+    del held
+    gc.collect()
+    assert gone() is None
+    send(above, 1)
+    below.check()
+
+
+def test_what_windows_hold_is_in_the_metrics() -> None:
+    above, below = divided(lambda s: s.window(3, skip=2))
+    send(above, 0, 1, 2)
+    (metrics,) = rsf.metrics_of(below.subscription)
+    assert (metrics.held, metrics.max_held) == (1, 6)
+    assert "window(3, skip=2): at most 3 elements in each, 2 open at once" in metrics.name
+
+
+@pytest.mark.parametrize(
+    ("divide", "said"),
+    [
+        (lambda s: s.window(0), "n must be"),
+        (lambda s: s.window(1, skip=0), "skip must be"),
+        (lambda s: s.batch(2, skip=1, seconds=1), "n alone"),
+    ],
+)
+def test_wrong_arguments_are_refused(divide: Callable[[Any], Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        divide(rsf.range_(3))
