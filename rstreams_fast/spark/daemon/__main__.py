@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from rstreams_fast.spark.daemon.recognised import WORKER, unrecognised
+from rstreams_fast.spark.daemon.seam import install
 
 
 def main() -> None:
@@ -25,9 +26,10 @@ def main() -> None:
 
 def _with_windows(stock: Any) -> Any:
     def worker(*args: Any) -> Any:
-        from rstreams_fast.spark.daemon.seam import install
-
-        install()
+        try:
+            install()
+        except Exception as failed:
+            print(f"rstreams_fast.spark.daemon: {failed!r}: runs as ever", file=sys.stderr)
         return stock(*args)
 
     return worker

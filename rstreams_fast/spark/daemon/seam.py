@@ -60,7 +60,7 @@ def install() -> None:
 
     if not isinstance(getattr(worker.read_udfs, "__self__", None), _Seam):
         seam = _Seam(worker)
-        for name in (*REPLACED, "handle_worker_exception"):
+        for name in (*REPLACED, seam.tells):
             setattr(worker, name, getattr(seam, name))
         Accumulator.add = _locked(Accumulator.add)  # type: ignore[method-assign]
 
@@ -73,7 +73,11 @@ class _Seam:
         self._read_single_udf = worker.read_single_udf
         self._read_command = worker.read_command
         self._chain = worker.chain
-        self._handle_worker_exception = worker.handle_worker_exception
+        #: What tells the JVM of an exception: it starts with the traceback.
+        self.tells = "handle_worker_exception"
+        if not hasattr(worker, self.tells):  # 3.5
+            self.tells = "try_simplify_traceback"
+        self._tell = getattr(worker, self.tells)
         self._fail_on_stopiteration = worker.fail_on_stopiteration
         self._plain = worker.PythonEvalType.SQL_BATCHED_UDF
         self._arrow = worker.PythonEvalType.SQL_ARROW_BATCHED_UDF
@@ -108,7 +112,10 @@ class _Seam:
 
     def handle_worker_exception(self, e: BaseException, *args: Any, **kwargs: Any) -> None:
         e.__traceback__ = _without_ours(e.__traceback__)
-        self._handle_worker_exception(e, *args, **kwargs)
+        self._tell(e, *args, **kwargs)
+
+    def try_simplify_traceback(self, tb: TracebackType) -> Any:
+        return self._tell(_without_ours(tb))
 
 
 class _Task:
