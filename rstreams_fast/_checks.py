@@ -14,6 +14,7 @@ __all__ = [
     "as_int",
     "check_bool",
     "check_capacity",
+    "check_choice",
     "check_count",
     "check_plain",
     "check_sync",
@@ -80,6 +81,15 @@ def check_capacity(name: str, value: object) -> int:
     if capacity > MAX_CAPACITY:
         raise ValueError(f"{name} must be <= 2**31, got {safe_repr(capacity)}")
     return capacity
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
+    """Return the argument ``name``, one of ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(
+            f"{name} must be {' or '.join(map(repr, choices))}, got {safe_repr(value)}"
+        )
+    return value
 
 
 def check_timeout(timeout: object) -> float | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rstreams_fast._checks import check_bool, check_choice
 from rstreams_fast.spark.metrics import Metrics
 
 __all__ = [
@@ -20,7 +21,6 @@ __all__ = [
     "MOST_CALLS",
     "CallOptions",
     "Retry",
-    "check_choice",
     "check_metrics",
     "check_positive_int",
     "column_names",
@@ -69,20 +69,6 @@ def check_seconds(name: str, value: object) -> float:
         return float(value)
     except OverflowError:
         raise ValueError(f"{name} must be <= {sys.float_info.max} seconds") from None
-
-
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> str:
-    """Return the argument ``name``, one of ``choices``."""
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
-    return value
-
-
-def check_flag(name: str, value: object) -> bool:
-    """Return the argument ``name``, a bool."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be a bool, got {type(value).__name__}")
-    return value
 
 
 def check_metrics(metrics: object) -> Metrics | None:
@@ -202,8 +188,8 @@ class CallOptions:
             )
         check_positive_int("concurrency", self.concurrency, MOST_CALLS)
         check_positive_int("max_buffer_bytes", self.max_buffer_bytes, MOST_BYTES)
-        check_flag("ordered", self.ordered)
-        check_flag("dedupe", self.dedupe)
+        check_bool("ordered", self.ordered)
+        check_bool("dedupe", self.dedupe)
         check_choice("on_null", self.on_null, ("skip", "call"))
         check_choice("on_failure", self.on_failure, ("raise", "null"))
         if self.max_pending_rows is not None:

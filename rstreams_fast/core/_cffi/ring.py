@@ -144,25 +144,21 @@ class BoundedRing(spec.BoundedRing):
     # -- waking ----------------------------------------------------------------------------------
 
     def arm(self, waker: Callable[[], object], /) -> bool:
-        check_waker(waker)
-        check_same_process(self, self._creator)
-        inside = Taking(self)
-        with inside, inside:
-            self._set_waker(waker, False)  # before the flag that it is there for
-            armed: bool = lib.rsf_ring_prepare_wait_consumer(self._ring)
-            if not armed:
-                self._set_waker(None, False)
-        return armed
+        return self._arm(Taking, self._set_waker, lib.rsf_ring_prepare_wait_consumer, waker)
 
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
+        prepare = lib.rsf_ring_prepare_wait_producer
+        return self._arm(Putting, self._set_producer_waker, prepare, waker)
+
+    def _arm(self, side: type[Putting], keep: Any, prepare: Any, waker: object) -> bool:
         check_waker(waker)
         check_same_process(self, self._creator)
-        inside = Putting(self)
+        inside = side(self)
         with inside, inside:
-            self._set_producer_waker(waker, False)
-            armed: bool = lib.rsf_ring_prepare_wait_producer(self._ring)
+            keep(waker, False)  # before the flag that it is there for
+            armed: bool = prepare(self._ring)
             if not armed:
-                self._set_producer_waker(None, False)
+                keep(None, False)
         return armed
 
     def _set_waker(self, waker: Callable[[], object] | None, awaited: bool) -> None:

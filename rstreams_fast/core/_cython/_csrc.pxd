@@ -72,7 +72,6 @@ cdef extern from "rsf_serial.h" nogil:
     const int RSF_SERIAL_FULL
     const int RSF_SERIAL_TERMINATED
     const int RSF_SERIAL_CANCELLED
-    const int RSF_SERIAL_NONE
     const int RSF_SERIAL_COMPLETE
     const int RSF_SERIAL_ERROR
 
@@ -90,7 +89,6 @@ cdef extern from "rsf_serial.h" nogil:
     c_bool rsf_serial_leave(rsf_serial *)
     c_bool rsf_serial_latch_terminal(rsf_serial *)
     void rsf_serial_publish_terminal(rsf_serial *, int)
-    c_bool rsf_serial_terminate(rsf_serial *, int)
     int rsf_serial_terminal(const rsf_serial *)
     c_bool rsf_serial_is_drained(const rsf_serial *)
     c_bool rsf_serial_cancel(rsf_serial *)

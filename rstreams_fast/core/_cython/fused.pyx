@@ -112,6 +112,7 @@ cdef extern from *:
 
 
 cdef enum Kind:
+    # In the order of STAGES.
     MAP
     MAP_NOT_NONE
     FILTER
@@ -133,31 +134,11 @@ cdef enum Place:
     IN_SLOT
 
 
-cdef dict KINDS = {
-    "map": MAP,
-    "map_not_none": MAP_NOT_NONE,
-    "filter": FILTER,
-    "take": TAKE,
-    "take_while": TAKE_WHILE,
-    "skip": SKIP,
-    "skip_while": SKIP_WHILE,
-    "distinct_until_changed": DISTINCT_UNTIL_CHANGED,
-    "scan": SCAN,
-    "reduce": REDUCE,
-    "batch": BATCH,
-    "do_on_next": DO_ON_NEXT,
-}
+cdef dict KINDS = {name: kind for kind, name in enumerate(STAGES)}
 
 cdef object MISSING = _MISSING
-cdef object MORE = RunStatus.MORE
-cdef object IDLE = RunStatus.IDLE
-cdef object EXHAUSTED = RunStatus.EXHAUSTED
-cdef object ENDED = RunStatus.ENDED
-cdef object DONE = RunStatus.DONE
-cdef object CANCELLED = RunStatus.CANCELLED
-cdef object FAILED = RunStatus.FAILED
-cdef object SLOT_FAILED = RunStatus.SLOT_FAILED
-cdef object DROPPED = RunStatus.DROPPED
+cdef object MORE, IDLE, EXHAUSTED, ENDED, DONE, CANCELLED, FAILED, SLOT_FAILED, DROPPED
+MORE, IDLE, EXHAUSTED, ENDED, DONE, CANCELLED, FAILED, SLOT_FAILED, DROPPED = RunStatus
 
 # What _process returns instead of an element; never given away.
 cdef object DROPPED_MARK = object()

@@ -409,16 +409,5 @@ def _do_on_next(_run: FusedRun, _index: int, fn: Any, element: Any) -> Any:
 
 
 _STEPS: Final[dict[str, Callable[[FusedRun, int, Any, Any], Any]]] = {
-    "map": _map,
-    "map_not_none": _map_not_none,
-    "filter": _filter,
-    "take": _take,
-    "take_while": _take_while,
-    "skip": _skip,
-    "skip_while": _skip_while,
-    "distinct_until_changed": _distinct_until_changed,
-    "scan": _scan,
-    "reduce": _reduce,
-    "batch": _batch,
-    "do_on_next": _do_on_next,
+    name: globals()[f"_{name}"] for name in STAGES
 }

@@ -6,7 +6,7 @@ import threading
 from copy import copy
 from typing import Any, Literal, TypeVar, get_args
 
-from rstreams_fast._checks import check_bool, check_capacity, check_count, safe_repr
+from rstreams_fast._checks import check_bool, check_capacity, check_choice, check_count, safe_repr
 from rstreams_fast.api import Processor, Publisher, Subscriber
 from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
@@ -24,7 +24,6 @@ __all__ = [
     "MulticastProcessor",
     "OnLastCancel",
     "Shared",
-    "check_choice",
 ]
 
 T = TypeVar("T")
@@ -33,19 +32,12 @@ OnLastCancel = Literal["shut_down", "keep", "restart"]
 Slow = Literal["gate", "drop"]
 
 
-def check_choice(name: str, value: object, choices: Any) -> None:
-    """Refuse what is none of the words of a ``Literal``."""
-    words = get_args(choices)
-    if value not in words:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, words))}, got {safe_repr(value)}")
-
-
 class MulticastOptions:
     """The arguments that every multicast takes, checked."""
 
     def __init__(self, buffer_size: int, slow: str, delay_error: bool) -> None:
         self.buffer_size = check_capacity("buffer_size", buffer_size)
-        check_choice("slow", slow, Slow)
+        check_choice("slow", slow, get_args(Slow))
         self.gates = slow == "gate"
         self.delay_error = check_bool("delay_error", delay_error)
 
@@ -96,7 +88,7 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
         delay_error: bool = False,
     ) -> None:
         options = MulticastOptions(buffer_size, slow, delay_error)
-        check_choice("on_last_cancel", on_last_cancel, Literal["shut_down", "keep"])
+        check_choice("on_last_cancel", on_last_cancel, ("shut_down", "keep"))
         name = f"MulticastProcessor: {options.describe()}"
         super().__init__(
             name=name,
@@ -117,7 +109,7 @@ class Multicast(Boundary):
         self, options: MulticastOptions, min_subscribers: int, on_last_cancel: str
     ) -> None:
         self.options = options
-        check_choice("on_last_cancel", on_last_cancel, OnLastCancel)
+        check_choice("on_last_cancel", on_last_cancel, get_args(OnLastCancel))
         self.on_last_cancel = on_last_cancel
         self.min_subscribers = check_count("min_subscribers", min_subscribers, 1)
         self._lock = threading.RLock()

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Any, Literal, TypeVar
 
-from rstreams_fast._checks import check_count, describe_callable, safe_repr
+from rstreams_fast._checks import check_choice, check_count, describe_callable, safe_repr
 from rstreams_fast.api import UNBOUNDED, Processor
 from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer, default_timer
 from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER
 from rstreams_fast.streams.engine.multicast.buffer import Retention
 from rstreams_fast.streams.engine.multicast.publisher import MulticastPublisher
 from rstreams_fast.streams.engine.weighing import Weigher, check_weigher, weigh
-from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions, check_choice
+from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions
 
 __all__ = ["Replay", "ReplayBounds", "ReplayProcessor"]
 
@@ -164,7 +164,7 @@ class ReplayProcessor(MulticastPublisher[T], Processor[T, T]):
     ) -> None:
         bounds = ReplayBounds(count, max_bytes, weigher, seconds, timer)
         options = MulticastOptions(buffer_size, slow, delay_error)
-        check_choice("on_last_cancel", on_last_cancel, Literal["keep", "shut_down"])
+        check_choice("on_last_cancel", on_last_cancel, ("keep", "shut_down"))
         super().__init__(
             name=f"ReplayProcessor: {bounds.describe()}, and {options.describe()}",
             buffer_size=options.buffer_size,

@@ -83,7 +83,6 @@ class _TickedSubscription(OverflowSubscription):
         super().request(n)
         ticks = self.ticks
         if ticks is not None and self._demand.value > 0:
-            self.ticks = None
             ticks.start()
 
     def _drop_references(self) -> None:
