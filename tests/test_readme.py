@@ -50,7 +50,7 @@ def examples() -> list[Example]:
 
 
 def needs_spark(example: Example) -> bool:
-    return "rs." in example.code
+    return re.search(r"\brs\.", example.code) is not None
 
 
 def check_promises(example: Example, printed: str) -> None:

@@ -1,0 +1,208 @@
+"""RxPY (``reactivex`` 6): observables as streams and back, and a bounded ``observe_on``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+import reactivex
+from reactivex import operators
+from reactivex.abc import DisposableBase
+from reactivex.disposable import CompositeDisposable, Disposable
+from reactivex.scheduler import CurrentThreadScheduler
+
+from rstreams_fast._checks import check_capacity
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.errors import NoneSignalError
+from rstreams_fast.streams.engine.defaults import PREFETCH
+from rstreams_fast.streams.engine.overflow import Overflow
+from rstreams_fast.streams.factories import create, from_publisher
+from rstreams_fast.streams.sinks.subscribers import SyncSubscriber
+from rstreams_fast.streams.sources.create import Emitter
+from rstreams_fast.streams.stream import Stream
+
+__all__ = ["from_observable", "observe_on", "to_observable"]
+
+T = TypeVar("T")
+
+#: How many elements an observer is ahead of what it has taken.
+_AHEAD = 256
+
+
+def from_observable(
+    observable: reactivex.Observable[T],
+    /,
+    *,
+    overflow: Overflow = Overflow.BUFFER,
+    capacity: int | None = None,
+    on_drop: Callable[[T], object] | None = None,
+) -> Stream[T]:
+    """The elements of an observable, which sends when it likes.
+
+    What comes before it is asked for is held, dropped or an error, as ``overflow``, ``capacity``
+    and ``on_drop`` say (see :func:`~rstreams_fast.create`). Each subscriber subscribes to the
+    observable, and disposes of that when it cancels. ``None``, which RxPY allows, ends the stream
+    with a ``NoneSignalError`` (§2.13).
+    """
+    _check_observable(observable)
+
+    def forward(emitter: Emitter[T]) -> None:
+        def on_next(element: T) -> None:
+            try:
+                emitter.next(element)
+            except NoneSignalError as error:
+                emitter.error(error)
+
+        def on_error(error: Exception) -> None:
+            emitter.error(error)
+
+        def on_completed() -> None:
+            emitter.complete()
+
+        # An observable that sends within subscribe has not returned what one disposes of yet.
+        heard = observable.pipe(operators.take_while(lambda _: not emitter.cancelled))
+        subscription = heard.subscribe(on_next, on_error, on_completed)
+        emitter.on_cancel(subscription.dispose)
+
+    return create(forward, overflow=overflow, capacity=capacity, on_drop=on_drop)
+
+
+def to_observable(publisher: Publisher[T], /) -> reactivex.Observable[T]:
+    """Any publisher as a cold observable: each observer has a subscription of its own.
+
+    An observer cannot ask: 256 elements are asked for ahead of those it has taken, and disposing
+    cancels. It is called where the elements come. Like RxPY's own sources, a synchronous one begins
+    when ``subscribe`` has come back to RxPY's scheduler, so that ``take`` can end an infinite one.
+    """
+    stream = from_publisher(publisher)
+
+    def subscribe(observer: Any, scheduler: Any = None) -> DisposableBase:
+        return _observe(stream, observer, scheduler)
+
+    return reactivex.create(subscribe)
+
+
+def observe_on(
+    executor: Executor | asyncio.AbstractEventLoop | None = None, *, prefetch: int = PREFETCH
+) -> Callable[[reactivex.Observable[T]], reactivex.Observable[T]]:
+    """An operator to ``pipe``: what is below it runs on ``executor``, behind a bounded buffer.
+
+    RxPY's ``observe_on`` takes all that comes, and grows. Here at most ``prefetch`` elements are on
+    their way; then the thread that sends waits until there is room, or until the observer disposes.
+    ``executor`` is as in ``Stream.publish_on``. Where that is an event loop, the source must
+    not send from the loop's thread: it could wait for itself. Such an element is refused by a
+    ``RuntimeError`` when there is no room, which ends the observable.
+    """
+    check_capacity("prefetch", prefetch)
+    if isinstance(executor, str):
+        raise TypeError("observe_on needs an executor, a loop or None")
+
+    def operator(observable: reactivex.Observable[T]) -> reactivex.Observable[T]:
+        _check_observable(observable)
+
+        def subscribe(observer: Any, scheduler: Any = None) -> DisposableBase:
+            source = _Waiting(observable)
+            stream = from_publisher(source).publish_on(executor, prefetch=prefetch)
+            return _observe(stream, observer, scheduler, source.begin)
+
+        return reactivex.create(subscribe)
+
+    return operator
+
+
+def _check_observable(observable: object) -> None:
+    if not isinstance(observable, reactivex.Observable):
+        raise TypeError(
+            f"observable must be a reactivex.Observable, got {type(observable).__name__}"
+        )
+
+
+def _observe(
+    stream: Stream[Any], observer: Any, scheduler: Any, then: Callable[[], None] = lambda: None
+) -> DisposableBase:
+    """Let ``observer`` hear ``stream``, when RxPY has what disposes of it; then call ``then``."""
+    end = SyncSubscriber(
+        observer.on_next,
+        on_error=observer.on_error,
+        on_complete=observer.on_completed,
+        prefetch=_AHEAD,
+    )
+
+    def begin(*_: Any) -> None:
+        stream.subscribe(end)
+        then()
+
+    begun = (scheduler or CurrentThreadScheduler.singleton()).schedule(begin)
+    return CompositeDisposable(Disposable(end.run.cancel), begun)
+
+
+class _Waiting:
+    """The elements of an observable, whose thread waits as long as nobody has asked for more.
+
+    It is the publisher, for one subscriber, and its subscription. The sender takes all the demand
+    there is at once, so it takes the lock once for each time that it was asked.
+    """
+
+    def __init__(self, observable: reactivex.Observable[Any]) -> None:
+        self._observable = observable
+        self._subscriber: Subscriber[Any]
+        self._changed = threading.Condition(threading.RLock())
+        self._demand = 0
+        self._left = 0  # of the demand that the sender took
+        self._cancelled = False
+        self._subscription: DisposableBase | None = None
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        self._subscriber = subscriber
+        subscriber.on_subscribe(self)
+
+    def begin(self) -> None:
+        """Subscribe to the observable, when the way to the observer stands: what sends at once
+        sends all, and waits for room, before this is over.
+        """
+        subscriber = self._subscriber
+        heard = self._observable.pipe(operators.take_while(self._wait))
+        subscription = heard.subscribe(self._next, subscriber.on_error, subscriber.on_complete)
+        with self._changed:
+            if not self._cancelled:
+                self._subscription = subscription
+                return
+        subscription.dispose()
+
+    def request(self, n: int, /) -> None:
+        with self._changed:
+            self._demand += n
+            self._changed.notify()
+
+    def cancel(self) -> None:
+        with self._changed:
+            self._cancelled = True
+            subscription, self._subscription = self._subscription, None
+            self._changed.notify()
+        if subscription is not None:
+            subscription.dispose()
+
+    def _wait(self, _element: object) -> bool:
+        # False: the subscriber has cancelled.
+        if self._left == 0 and not self._cancelled:
+            with self._changed:
+                while not self._demand and not self._cancelled:
+                    _refuse_on_a_loop()
+                    self._changed.wait()
+                self._left, self._demand = self._demand, 0
+        return not self._cancelled
+
+    def _next(self, element: Any) -> None:
+        self._left -= 1
+        self._subscriber.on_next(element)
+
+
+def _refuse_on_a_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError("observe_on has no room, and waiting for it would block the event loop")

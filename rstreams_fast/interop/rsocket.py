@@ -1,0 +1,132 @@
+"""RSocket (``rsocket`` of PyPI): streams that it serves, and what it asks for as streams.
+
+Its classes speak Reactive Streams with an accent: the last element may come with its completion,
+``request`` sends a frame, and all of it belongs to the thread of one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from reactivestreams.publisher import Publisher as RSocketPublisher
+
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.streams.factories import from_publisher
+from rstreams_fast.streams.stream import Stream
+
+__all__ = ["from_rsocket", "to_rsocket"]
+
+#: The most a frame can ask for, which RSocket takes for "all".
+_MOST = 2**31 - 1
+
+
+def to_rsocket(
+    publisher: Publisher[Any],
+    /,
+    *,
+    loop: asyncio.AbstractEventLoop | None = None,
+    prefetch: int = 256,
+) -> RSocketPublisher:
+    """What a request handler returns: a publisher of ``rsocket.payload.Payload``, as RSocket's.
+
+    They are delivered on ``loop``, the server's (``None``: the running one), wherever they come
+    from, as the client asks for them; ``prefetch`` of them are asked for ahead.
+    """
+    loop = asyncio.get_running_loop() if loop is None else loop
+    return _Served(from_publisher(publisher).publish_on(loop, prefetch=prefetch))
+
+
+def from_rsocket(
+    request: Callable[[], Any], /, *, loop: asyncio.AbstractEventLoop | None = None
+) -> Stream[Any]:
+    """The payloads of a request: ``from_rsocket(lambda: client.request_stream(payload))``.
+
+    ``request()`` is called for each subscriber, when it first asks, on ``loop``, the client's
+    (``None``: the running one), and so is the subscriber. Demand goes to the server as it is asked
+    for; more than 2**31 - 1 at once is "all", as RSocket has it.
+    """
+    if not callable(request):
+        raise TypeError(f"request must be callable, got {type(request).__name__}")
+    return from_publisher(_Requested(request, loop or asyncio.get_running_loop()))
+
+
+class _Served(RSocketPublisher):  # type: ignore[misc]
+    def __init__(self, stream: Stream[Any]) -> None:
+        self._stream = stream
+
+    def subscribe(self, subscriber: Any) -> None:
+        self._stream.subscribe(subscriber)
+
+
+class _Requested(Publisher[Any]):
+    def __init__(self, request: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self._request = request
+        self._loop = loop
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        subscriber.on_subscribe(_RequestSubscription(self._request, self._loop, subscriber))
+
+
+class _RequestSubscription:
+    """The subscription to a request, and RSocket's subscriber. All but its face is the loop's."""
+
+    def __init__(
+        self,
+        request: Callable[[], Any],
+        loop: asyncio.AbstractEventLoop,
+        subscriber: Subscriber[Any],
+    ) -> None:
+        self._make_request = request
+        self._loop = loop
+        self._subscriber = subscriber
+        self._requester: Any = None
+        self._ended = False
+
+    def request(self, n: int, /) -> None:
+        self._loop.call_soon_threadsafe(self._ask, min(n, _MOST))
+
+    def cancel(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the connection with it
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _ask(self, n: int) -> None:
+        if self._ended:
+            return
+        if self._requester is not None:
+            self._requester.request(n)
+            return
+        try:  # the request's own frame says how much the client wants first
+            self._requester = self._make_request()
+            self._requester.initial_request_n(n).subscribe(self)
+        except Exception as error:
+            self.on_error(error)
+
+    def _cancel(self) -> None:
+        if not self._ended:
+            self._ended = True
+            if self._requester is not None:
+                self._requester.cancel()
+
+    # -- RSocket's Subscriber, which it calls on the loop ------------------------------------------
+
+    def on_subscribe(self, subscription: Any) -> None:
+        pass  # it is the requester
+
+    def on_next(self, payload: Any, is_complete: bool = False) -> None:
+        if not self._ended:
+            self._subscriber.on_next(payload)
+            if is_complete:
+                self.on_complete()
+
+    def on_error(self, error: Exception) -> None:
+        if not self._ended:
+            self._ended = True
+            self._subscriber.on_error(error)
+
+    def on_complete(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._subscriber.on_complete()

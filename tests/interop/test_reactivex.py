@@ -1,0 +1,183 @@
+"""RxPY there and back, on real observables and real threads."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import reactivex
+from reactivex import operators
+from reactivex.scheduler import NewThreadScheduler
+from reactivex.subject import Subject
+
+import rstreams_fast as rsf
+from rstreams_fast.interop.reactivex import from_observable, observe_on, to_observable
+from tests.helpers import DEADLINE
+
+
+def heard(observable: Any) -> list[Any]:
+    """What an observer hears until the end."""
+    signals: list[Any] = []
+    over = threading.Event()
+    observable.subscribe(
+        signals.append,
+        lambda error: (signals.append(error), over.set()),
+        lambda: (signals.append("end"), over.set()),
+    )
+    assert over.wait(DEADLINE)
+    return signals
+
+
+@pytest.mark.parametrize("scheduler", [None, NewThreadScheduler()])
+def test_an_observable_is_a_stream(scheduler: Any) -> None:
+    observable = reactivex.from_iterable(range(500), scheduler)
+    assert from_observable(observable).map(lambda n: n + 1).to_list() == list(range(1, 501))
+
+
+def test_an_error_and_an_overflow_end_the_stream() -> None:
+    failed = from_observable(reactivex.throw(LookupError("no")))
+    with pytest.raises(LookupError, match="no"):
+        failed.to_list()
+    few: list[int] = []
+    lossy = from_observable(
+        reactivex.range(0, 10), overflow=rsf.Overflow.DROP_LATEST, capacity=3, on_drop=few.append
+    )
+    with lossy.iterate(prefetch=1) as steps:
+        assert next(iter(steps)) == 0
+    assert few
+
+
+def test_none_is_no_element() -> None:
+    with pytest.raises(TypeError, match=r"§2\.13"):
+        from_observable(reactivex.of(1, None, 2)).to_list()
+
+
+def test_cancel_disposes() -> None:
+    subject: Subject[int] = Subject()
+    seen: list[int] = []
+    run = from_observable(subject).for_each(seen.append)
+    subject.on_next(1)
+    run.cancel()
+    assert subject.observers == []
+    assert seen == [1]
+
+
+def test_a_synchronous_observable_ends_when_nobody_listens() -> None:
+    sent = itertools.count()
+    endless = reactivex.generate(0, lambda _: True, lambda _: next(sent))
+    assert from_observable(endless).take(3).to_list() == [0, 0, 1]
+    assert next(sent) < 20
+
+
+@pytest.mark.parametrize("executor", [None, "pool"])
+def test_a_stream_is_an_observable(executor: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        stream = rsf.range_(1000)
+        if executor:
+            stream = stream.publish_on(pool)
+        assert heard(to_observable(stream)) == [*range(1000), "end"]
+
+
+def test_an_error_reaches_the_observer() -> None:
+    error = LookupError("no")
+    assert heard(to_observable(rsf.error(error))) == [error]
+
+
+def test_an_endless_stream_is_cancelled_by_take() -> None:
+    asked: list[int] = []
+    endless = rsf.from_iterable(itertools.count()).do_on_next(asked.append)
+    assert heard(to_observable(endless).pipe(operators.take(3))) == [0, 1, 2, "end"]
+    assert len(asked) < 300
+
+
+def test_observe_on_moves_to_the_executor_and_makes_the_sender_wait() -> None:
+    sent: list[int] = []
+    first, go_on = threading.Event(), threading.Event()
+    threads: set[str] = set()
+
+    def slow(n: int) -> int:
+        threads.add(threading.current_thread().name)
+        first.set()
+        assert go_on.wait(DEADLINE)
+        return n
+
+    def send(n: int) -> int:
+        sent.append(n)
+        return n
+
+    source = reactivex.from_iterable(range(2000), NewThreadScheduler()).pipe(operators.map(send))
+    with ThreadPoolExecutor(1, thread_name_prefix="below") as pool:
+        observable = source.pipe(observe_on(pool, prefetch=16), operators.map(slow))
+        collected: list[Any] = []
+        over = threading.Event()
+        observable.subscribe(collected.append, lambda e: over.set(), over.set)
+        assert first.wait(DEADLINE)
+        assert len(sent) <= 17  # 16, and the one whose sender waits
+        go_on.set()
+        assert over.wait(DEADLINE)
+    assert collected == list(range(2000))
+    assert {name.rpartition("_")[0] for name in threads} == {"below"}
+
+
+def test_observe_on_serves_a_source_that_sends_within_subscribe() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        moved = reactivex.from_iterable(range(5000)).pipe(observe_on(pool, prefetch=8))
+        assert heard(moved) == [*range(5000), "end"]
+
+
+def test_disposing_frees_a_sender_that_waits() -> None:
+    sender_ended = threading.Event()
+    hold, began = threading.Event(), threading.Event()
+
+    def send(observer: Any, _: Any) -> Any:
+        def run() -> None:
+            for n in range(1000):
+                observer.on_next(n)
+            sender_ended.set()
+
+        threading.Thread(target=run).start()
+
+    def on_next(_: int) -> None:
+        began.set()
+        assert hold.wait(DEADLINE)
+
+    with ThreadPoolExecutor(1) as pool:
+        subscription = reactivex.create(send).pipe(observe_on(pool, prefetch=4)).subscribe(on_next)
+        assert began.wait(DEADLINE)
+        subscription.dispose()
+        assert sender_ended.wait(DEADLINE)
+        hold.set()
+
+
+def test_a_sender_on_the_loop_is_refused_instead_of_waiting_for_itself() -> None:
+    async def body() -> list[Any]:
+        signals: list[Any] = []
+        over = asyncio.Event()
+        source = reactivex.from_iterable(range(100))
+        source.pipe(observe_on(asyncio.get_running_loop(), prefetch=4)).subscribe(
+            signals.append, lambda error: (signals.append(error), over.set()), over.set
+        )
+        await asyncio.wait_for(over.wait(), DEADLINE)
+        return signals
+
+    signals = asyncio.run(body())
+    assert isinstance(signals[-1], RuntimeError)
+    assert "block the event loop" in str(signals[-1])
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda: from_observable([1]), TypeError, "observable must be"),  # type: ignore[arg-type]
+        (lambda: observe_on(prefetch=0), ValueError, "prefetch"),
+        (lambda: observe_on("caller"), TypeError, "executor"),  # type: ignore[arg-type]
+        (lambda: to_observable([1]), TypeError, "subscribe"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_arguments(call: Any, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        call()
