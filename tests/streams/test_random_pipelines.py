@@ -345,7 +345,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any], str, tuple[type[m.Op], 
         push.PushSubscription, "_repay", nothing, STUCK, (m.Filter, m.Map, m.Skip),
     ),
     "the drain keeps its subscriber": (
-        drain.Drain, "_release", keeping, "kept: the subscriber", BOUNDARIES,
+        drain.Drain, "_drop_everything", keeping, "kept: the subscriber", BOUNDARIES,
     ),
     # A ring that is full is noticed by who puts an element in: the boundary, or a run above it.
     "publish_on asks for its prefetch twice": (

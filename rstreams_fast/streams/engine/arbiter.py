@@ -149,14 +149,14 @@ class SubscriptionArbiter(FanIn):
             self._ending = None
             if ending is not None and ending.error is not None:
                 report_dropped(ending.error, "an error after the end of the stream")
-            return self._settle()
+            return self._act_on_end()
         if ending is None:
             return False
         self._ending = None
         if ending.error is None:
             return self._complete()
         self._fail(ending.error)
-        return self._settle()
+        return self._act_on_end()
 
     def _take(self, inner: Inner, what: Any) -> None:  # noqa: ARG002
         self._deliver(what)

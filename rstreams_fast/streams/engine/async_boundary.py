@@ -183,7 +183,7 @@ class AsyncBoundarySubscription(QueuedSubscriber):
 
     def _work(self) -> bool:
         if self._demand.value < 0:
-            return self._settle()
+            return self._act_on_end()
         run = self._run
         if run is None:
             return False
@@ -239,7 +239,7 @@ class AsyncBoundarySubscription(QueuedSubscriber):
         late, self._late_error = self._late_error, None
         if late is not None and not self._enough:
             self._fail(late)
-            return self._settle()
+            return self._act_on_end()
         status = self._flush(run)
         return False if status is RunStatus.IDLE else self._answer(status, run)
 

@@ -338,7 +338,7 @@ class Drain(Nested):
                 if wip.fulfil(missed) == 0:
                     return
         except BaseException as leaving:
-            self._abandon(leaving)
+            self._interrupted(leaving)
             raise
         self._schedule(resource)
 
@@ -355,7 +355,7 @@ class Drain(Nested):
         if self._demand.terminate():
             self._stop()
             self._failure = error
-        self._wind_up()
+        self._leave_drain()
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ class Drain(Nested):
                 if wip.fulfil(missed) == 0:
                     return
         except BaseException as leaving:
-            self._abandon(leaving)
+            self._interrupted(leaving)
             raise
 
     def _work(self) -> bool:
@@ -417,7 +417,7 @@ class Drain(Nested):
             self._burst = CALLER_BURST
         return subscriber.on_next
 
-    def _abandon(self, leaving: BaseException) -> None:
+    def _interrupted(self, leaving: BaseException) -> None:
         """KeyboardInterrupt and its like pass through: cancel upstream, and end for good."""
         if self._resource is None and self._asked_from_below:
             ended = self._demand.cancel()
@@ -429,17 +429,17 @@ class Drain(Nested):
                 self._failure = leaving
         if ended:
             self._stop()
-        self._wind_up()
+        self._leave_drain()
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
             # Nobody can be told any more, and an executor may keep what leaves to itself.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
-    def _wind_up(self) -> None:
-        """Leave a drain that can do nothing but let go."""
+    def _leave_drain(self) -> None:
+        """Leave a drain that has nothing to do but to act on the end."""
         wip = self._wip
         while True:
             missed = wip.value
-            self._settle()
+            self._act_on_end()
             if wip.fulfil(missed) == 0:
                 return
 
@@ -455,27 +455,27 @@ class Drain(Nested):
             error = run.error
             if isinstance(error, RecursionError):
                 raise error
-            self._give_up(error)
+            self._on_next_raised(error)
             return False
         elif status is RunStatus.DONE:
             return self._complete()
-        return self._settle()
+        return self._act_on_end()
 
     def _complete(self) -> bool:
         """Signal ``on_complete``, unless it is over; false, as there is nothing more to do."""
         if not self._demand.terminate():
-            return self._settle()
+            return self._act_on_end()
         self._stop()
-        subscriber = self._release()
+        subscriber = self._drop_everything()
         if subscriber is not None:
             silent(subscriber.on_complete)  # §1.5
         return False
 
-    def _give_up(self, raised: BaseException | None) -> None:
+    def _on_next_raised(self, raised: BaseException | None) -> None:
         """Act on an ``on_next`` that raised, as if the subscriber had cancelled (§2.13)."""
         if self._demand.cancel():
             self._stop()
-        self._settle()
+        self._act_on_end()
         if raised is not None:
             report_dropped(raised, "§2.13: on_next raised")
 
@@ -495,22 +495,22 @@ class Drain(Nested):
         elif not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):  # §3.6
             report_dropped(error, "an error after the end of the stream")
 
-    def _settle(self) -> bool:
+    def _act_on_end(self) -> bool:
         """After a cancel or a terminal decision: drop everything, signal ``on_error`` if that
         is it.
         """
         failure = self._failure
         if failure is not None:  # else nothing is written: it may be left at this very moment
             self._failure = None
-            subscriber = self._release()
+            subscriber = self._drop_everything()
             if subscriber is not None:
                 silent(subscriber.on_error, failure)  # §1.4
         elif self._demand.cancelled:
-            self._release()
+            self._drop_everything()
         # else: the thread that terminated has not left the error yet, and enters when it has.
         return False
 
-    def _release(self) -> Subscriber[Any] | None:
+    def _drop_everything(self) -> Subscriber[Any] | None:
         """Drop everything (§3.13); return the subscriber for its last signal, once."""
         subscriber, self._subscriber = self._subscriber, None
         self._on_burst = None
@@ -543,7 +543,7 @@ class Drain(Nested):
         except BaseException as raised:
             if self._demand.cancel():
                 self._stop()
-            self._release()
+            self._drop_everything()
             if leaves(raised):
                 raise
             report_dropped(raised, "§2.13: on_subscribe raised")

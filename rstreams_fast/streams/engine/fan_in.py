@@ -158,9 +158,9 @@ class FanIn(Drain):
             on_next = take_burst = element = None
         self._demand.fulfil(count)
 
-    def _settle(self) -> bool:
+    def _act_on_end(self) -> bool:
         self._mail.clear()  # what was on its way when the stream ended is kept nowhere
-        return super()._settle()
+        return super()._act_on_end()
 
     def _stop(self) -> None:
         self._open = False

@@ -296,7 +296,7 @@ class OverflowSubscription(OperatorSubscriber):
 
     def _work(self) -> bool:
         if self._demand.value < 0:
-            return self._settle()
+            return self._act_on_end()
         run = self._run
         if run is None:
             return False
@@ -311,7 +311,7 @@ class OverflowSubscription(OperatorSubscriber):
             if late is None:
                 return self._answer(self._flush(run), run)
             self._fail(late)
-            return self._settle()
+            return self._act_on_end()
         self._waits.begin(for_demand=status is RunStatus.IDLE)
         return False
 

@@ -91,17 +91,17 @@ class _PullSubscription(Drain):
     def _work(self) -> bool:
         demand = self._demand.value
         if demand < 0:
-            return self._settle()
+            return self._act_on_end()
         run = self._run
         if run is None:
             origin, self._origin = self._origin, None
             if origin is not None and not self._open(origin):
-                return self._settle()
+                return self._act_on_end()
             if demand == 0 and not self._is_over():
                 return False  # the run is made when there is something to do: many only wait
             run = self._make_run()
             if run is None:
-                return self._settle()
+                return self._act_on_end()
         if self._ended:
             return self._finish(run)
         status = self._burst_on(run)
@@ -128,7 +128,7 @@ class _PullSubscription(Drain):
             self._ended = at_end(source)
         except Exception as raised:
             self._fail(raised)
-            return self._settle()
+            return self._act_on_end()
         return self._ended
 
     def _finish(self, run: FusedRun) -> bool:

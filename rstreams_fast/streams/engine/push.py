@@ -124,7 +124,7 @@ class PushSubscription(OperatorSubscriber):
                 if not goes_on:
                     self._act_on(status, run)
             except BaseException as leaving:
-                self._abandon(leaving)
+                self._interrupted(leaving)
                 raise
             if goes_on:
                 owing = self._owed and self._repay()
@@ -160,7 +160,7 @@ class PushSubscription(OperatorSubscriber):
 
     def _work(self) -> bool:
         if self._demand.value < 0:
-            return self._settle()
+            return self._act_on_end()
         run = self._run
         if run is None:
             return False
@@ -185,7 +185,7 @@ class PushSubscription(OperatorSubscriber):
         if error is not None:
             self._late_error = None
             self._fail(error)
-            return self._settle()
+            return self._act_on_end()
         if completed and self._seed is MISSING:
             return self._act_on(RunStatus.ENDED, run)
         if self._owed:
@@ -207,8 +207,8 @@ class PushSubscription(OperatorSubscriber):
         self._open = False
         super()._stop()
 
-    def _settle(self) -> bool:
-        super()._settle()
+    def _act_on_end(self) -> bool:
+        super()._act_on_end()
         self._forget()  # what was on its way when all was dropped is kept nowhere
         return False
 

@@ -63,7 +63,7 @@ class TrampolineSubscription(QueuedSubscriber):
 
     def _work(self) -> bool:
         if self._demand.value < 0:
-            return self._settle()
+            return self._act_on_end()
         run = self._run
         if run is None:
             return False
@@ -79,7 +79,7 @@ class TrampolineSubscription(QueuedSubscriber):
             if error is None:
                 return self._answer(RunStatus.DONE, run)
             self._fail(error)
-            return self._settle()
+            return self._act_on_end()
         self._waits.begin(for_demand=status is RunStatus.IDLE)
         self._replenish(self._asked - run.pulled)
         return False

@@ -73,7 +73,7 @@ class _CombineSubscription(QueueingFanIn):
     def _step(self) -> bool:
         demand = self._demand.value
         if demand < 0:
-            return self._settle()
+            return self._act_on_end()
         mail, latest = self._mail, self._latest
         if not mail:
             return False

@@ -217,7 +217,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
     def _work(self) -> bool:
         demand = self._demand.value
         if demand < 0:
-            return self._settle()
+            return self._act_on_end()
         window = self._window
         if window is None:
             if self._empty():
@@ -226,13 +226,13 @@ class _MapAsyncSubscription(QueuedSubscriber):
                 return False  # nobody has asked for anything yet
             window = self._open()
             if window is None:
-                return self._settle()
+                return self._act_on_end()
         self._waits.end()
         completed = self._completed  # read before the ring: then an empty one is the end
         most = min(demand, BURST)
         delivered = self._deliver(window, most) if most and window.pending else 0
         if self._stopped:
-            return self._settle()
+            return self._act_on_end()
         if window.failure is not None and (delivered < most or most == 0):
             return self._call_failed(window)
         # Before the calls: what a synchronous upstream sends now, they take at once.
@@ -244,7 +244,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
             self._asking = 0
         called = window.submit_from(self._queue, BURST)
         if self._stopped:
-            return self._settle()
+            return self._act_on_end()
         if completed and not window.pending and not self._queue:
             return self._complete()
         if delivered or called:
@@ -315,7 +315,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
             error = window.failure[1]
             name = "a function" if self._options is None else self._options.name
             self._fail(not_a_cancellation(error, name))
-        return self._settle()
+        return self._act_on_end()
 
     def _stop(self) -> None:
         self._stopped = True

@@ -127,7 +127,7 @@ class Merging(QueueingFanIn):
             try:
                 self._deliver(burst)
             except BaseException as leaving:
-                self._abandon(leaving)
+                self._interrupted(leaving)
                 raise
             inner.consumed += count
             if over:
@@ -146,7 +146,7 @@ class Merging(QueueingFanIn):
     def _step(self) -> bool:
         demand = self._demand.value
         if demand < 0:
-            return self._settle()
+            return self._act_on_end()
         if self._mail:
             self._sort()
         ready = self._ready

@@ -97,7 +97,7 @@ class _PartSubscription(Drain):
         part, run = self._part, self._run
         if self._demand.value < 0:
             part.discard()
-            return self._settle()
+            return self._act_on_end()
         if run is None:
             return False
         over = part.over  # read before the elements that came before it
@@ -112,7 +112,7 @@ class _PartSubscription(Drain):
             if part.error is None:
                 return self._answer(self._flush(run), run)
             self._fail(part.error)
-            return self._settle()
+            return self._act_on_end()
         return False
 
     def _stop(self) -> None:
@@ -281,7 +281,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         run = self._run
         if self._demand.value < 0 or run is None:
             self._made.elements.clear()
-            return self._settle()
+            return self._act_on_end()
         self._waits.end()
         completed = self._completed  # read before what came before it
         status = self._burst_on(run)

@@ -68,7 +68,7 @@ class _PeekSubscription(Nested):
             try:
                 self._subscriber.on_subscribe(self)
             except BaseException:
-                self._release()
+                self._drop_everything()
                 self._finally()
                 raise
 
@@ -80,7 +80,7 @@ class _PeekSubscription(Nested):
             except RecursionError:  # upstream may tell us, where the stack has room again
                 raise
             except Exception:
-                self._release()
+                self._drop_everything()
                 self._finally()
                 raise
 
@@ -91,7 +91,7 @@ class _PeekSubscription(Nested):
         try:
             self._peek.tell("on_error", error)
         finally:
-            subscriber = self._release()
+            subscriber = self._drop_everything()
             if subscriber is not None:
                 subscriber.on_error(error)
             self._finally()
@@ -100,7 +100,7 @@ class _PeekSubscription(Nested):
         try:
             self._peek.tell("on_complete")
         finally:
-            subscriber = self._release()
+            subscriber = self._drop_everything()
             if subscriber is not None:
                 subscriber.on_complete()
             self._finally()
@@ -121,7 +121,7 @@ class _PeekSubscription(Nested):
             try:
                 self._peek.tell("on_cancel")
             finally:
-                self._release()
+                self._drop_everything()
                 subscription.cancel()
                 self._peek.tell("finally")
 
@@ -133,7 +133,7 @@ class _PeekSubscription(Nested):
         if self._peek.signal == "finally" and self._cancelled.cancel():
             self._peek.tell("finally")
 
-    def _release(self) -> Subscriber[Any] | None:
+    def _drop_everything(self) -> Subscriber[Any] | None:
         subscriber, self._subscriber = self._subscriber, None
         self._on_next = None
         self._subscription = None

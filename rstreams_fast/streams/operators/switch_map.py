@@ -214,7 +214,7 @@ class _SwitchMapSubscription(FanIn):
             else:
                 self._shown = None
         if self._demand.value < 0:
-            return self._settle()
+            return self._act_on_end()
         if self._outer_over and self._shown is None and not opening:
             return self._complete()
         return False

@@ -180,7 +180,7 @@ class _BatchSubscription(OperatorSubscriber):
     def _work(self) -> bool:
         if self._demand.value < 0:
             self._inbox.clear()
-            return self._settle()
+            return self._act_on_end()
         run = self._run
         if run is None:
             return False

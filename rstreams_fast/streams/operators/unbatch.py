@@ -118,7 +118,7 @@ class _UnbatchSubscription(OperatorSubscriber):
     def _work(self) -> bool:
         if self._demand.value < 0:
             self._next = None  # it may have come after all was dropped
-            return self._settle()
+            return self._act_on_end()
         run = self._run
         if run is None:
             return False
@@ -134,10 +134,10 @@ class _UnbatchSubscription(OperatorSubscriber):
             except TypeError as raised:
                 raised.add_note("unbatch() takes elements apart, so each must be an iterable")
                 self._fail(raised)
-                return self._settle()
+                return self._act_on_end()
             except Exception as raised:
                 self._fail(raised)
-                return self._settle()
+                return self._act_on_end()
         status = self._burst_on(run)
         if status is RunStatus.MORE:
             return True
@@ -148,7 +148,7 @@ class _UnbatchSubscription(OperatorSubscriber):
                 over = self._items.over()
             except Exception as raised:
                 self._fail(raised)
-                return self._settle()
+                return self._act_on_end()
             if over and completed and self._next is None:
                 return self._end(run)
             if status is RunStatus.EXHAUSTED and not self._outstanding and not completed:

@@ -78,7 +78,7 @@ class _ZipSubscription(QueueingFanIn):
     def _step(self) -> bool:
         demand = self._demand.value
         if demand < 0:
-            return self._settle()
+            return self._act_on_end()
         if self._mail and self._sort():
             return self._complete()
         if demand == 0 or self._lacking:

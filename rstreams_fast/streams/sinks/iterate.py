@@ -192,7 +192,7 @@ class Iteration(BurstIterator[T]):
         return element
 
     def _next_element(self) -> T | Literal[Missing.MISSING]:
-        inlet = self._settle()
+        inlet = self._start_or_ask()
         try:
             while inlet is not None:
                 burst = self._fetch(inlet)
@@ -233,7 +233,7 @@ class Iteration(BurstIterator[T]):
     async def _next_burst(self) -> list[T]:
         import asyncio
 
-        inlet = self._settle()
+        inlet = self._start_or_ask()
         try:
             if inlet is not None:
                 yield_gil()
@@ -262,7 +262,7 @@ class Iteration(BurstIterator[T]):
                 "an iteration has one consumer at a time, and one waits already"
             )
 
-    def _settle(self) -> _Inlet | None:
+    def _start_or_ask(self) -> _Inlet | None:
         """Subscribe, or ask for as much as was consumed; ``None`` if this is over."""
         inlet = self._inlet
         if inlet is None:

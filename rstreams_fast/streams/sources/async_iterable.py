@@ -155,7 +155,7 @@ class _Pulling(Drain):
         elif demand < 0 and self._awaiting:
             self._awaiting = False  # cancelled once is enough
             task.cancel()
-        return demand < 0 and self._settle()
+        return demand < 0 and self._act_on_end()
 
     def _stop(self) -> None:
         self._stopped = True
@@ -281,7 +281,7 @@ class _Pulling(Drain):
         """Signal the end, unless it has been decided otherwise."""
         if self._demand.terminate():
             self._stop()
-            subscriber = self._release()
+            subscriber = self._drop_everything()
             if subscriber is not None:
                 if error is None:
                     silent(subscriber.on_complete)

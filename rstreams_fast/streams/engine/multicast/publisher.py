@@ -521,10 +521,10 @@ class MulticastSubscription(Drain):
                 except RecursionError:
                     raise
                 except Exception as raised:
-                    self._give_up(raised)
+                    self._on_next_raised(raised)
                 self._waits.begin(for_demand=self.cursor.stop >= self.cursor.limit)
         except BaseException as leaving:
-            self._abandon(leaving)
+            self._interrupted(leaving)
             raise
         if self._wip.fulfil(1) != 0:
             self._drain()
@@ -537,7 +537,7 @@ class MulticastSubscription(Drain):
     def _work(self) -> bool:
         publisher, cursor = self._publisher, self.cursor
         if publisher is None or self._demand.value < 0:
-            return self._settle()
+            return self._act_on_end()
         self._waits.end()
         handed_out = bool(cursor.in_hand)  # by the thread that brought it, which trims afterwards
         burst = cursor.in_hand if handed_out else publisher.take(cursor)
@@ -553,7 +553,7 @@ class MulticastSubscription(Drain):
             except RecursionError:
                 raise
             except Exception as raised:
-                self._give_up(raised)
+                self._on_next_raised(raised)
                 return False
             burst.clear()  # no element is kept here after the subscriber has had it
             buffer, stop = publisher.buffer, cursor.stop
@@ -564,7 +564,7 @@ class MulticastSubscription(Drain):
             if stop < buffer.end or buffer.ended:
                 return True
         if self._demand.value < 0:
-            return self._settle()
+            return self._act_on_end()
         self._waits.begin(for_demand=cursor.stop >= cursor.limit)
         return False
 
@@ -581,7 +581,7 @@ class MulticastSubscription(Drain):
     def _finish(self, error: BaseException | None) -> bool:
         if error is not None:
             self.end_with(error)
-            return self._settle()
+            return self._act_on_end()
         return self._complete()
 
     def _stop(self) -> None:
