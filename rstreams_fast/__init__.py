@@ -52,6 +52,7 @@ from rstreams_fast.streams.factories import (
     using,
     zip_,
 )
+from rstreams_fast.streams.operators.group_by import Group
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
 from rstreams_fast.streams.operators.replay import ReplayProcessor
 from rstreams_fast.streams.processors import SerializedProcessor, processor
@@ -78,6 +79,7 @@ __all__ = [
     "Emission",
     "Emitter",
     "FusedRun",
+    "Group",
     "InvalidRequestError",
     "InvalidRequestTypeError",
     "MulticastProcessor",

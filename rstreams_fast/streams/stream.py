@@ -23,6 +23,7 @@ from rstreams_fast.streams.operators.concat import concat_source
 from rstreams_fast.streams.operators.concat_map import ConcatMap
 from rstreams_fast.streams.operators.expand import Expand
 from rstreams_fast.streams.operators.flat_map import FlatMap
+from rstreams_fast.streams.operators.group_by import Group, GroupBy
 from rstreams_fast.streams.operators.merge import merge_source
 from rstreams_fast.streams.operators.publish_records_on import PublishRecordsOn
 from rstreams_fast.streams.operators.race import Race
@@ -206,6 +207,36 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         RxPY: ``window_with_count``.
         """
         return self._boundary(Window(n, skip, Stream))
+
+    def group_by(
+        self,
+        key: Callable[[T_co], A],
+        /,
+        *,
+        max_groups: int = FLAT_MAP_CONCURRENCY,
+        prefetch: int = INNER_PREFETCH,
+        unread: float = 10.0,
+        timer: Timer | None = None,
+    ) -> Stream[Group[A, Stream[T_co]]]:
+        """A :class:`Group`, a key and a stream, for each value of ``key(element)``.
+
+            above    --1--2--3--4--|
+            below    --a--b--------|   of group_by(lambda n: n % 2)
+            streams  a: 1--3  b: 2--4
+
+        A group may have one subscriber, holds what waits for its demand (§1.1), and is over with
+        its cancel: then the key's next element opens another one. An element for one group too
+        many, beyond ``max_groups`` open ones, is a ``BufferOverflowError``; groups that end by
+        themselves, as by ``take``, are never too many if these are ``prefetch`` or more. That many
+        elements are asked for ahead, for all groups together. **A group that nobody reads** holds
+        its elements: when such groups hold all ``prefetch``, nothing would move any more, and after
+        ``unread`` seconds (by ``timer``; ``None``: that of this process) all ends with a
+        ``BufferOverflowError``. A cancel leaves the open groups going, as in ``window``. What
+        ``key`` raises ends the stream. Reactor: ``groupBy``; RxPY: ``group_by``.
+        """
+        check_sync("group_by", "key", key)
+        options = GroupBy(key, max_groups, prefetch, unread, timer, Stream)
+        return self._boundary(options)
 
     def unbatch(self: Stream[Iterable[U]]) -> Stream[U]:
         """The items of elements that are iterables, of which one at a time is held."""

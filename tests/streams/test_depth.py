@@ -83,6 +83,7 @@ OTHERS: dict[str, Op] = {
     "multicast": lambda s: s.multicast(),
     "replay": lambda s: s.replay(count=9),
     "window": lambda s: s.window(2, skip=2).concat_map(same),
+    "group_by": lambda s: s.group_by(lambda _x: 0).concat_map(lambda group: group.stream),
     "batch in time": lambda s: s.batch(2, seconds=60).unbatch(),
 }
 
@@ -510,6 +511,7 @@ NESTED = {
     "switch_if_empty": folded(lambda s: rf.empty().switch_if_empty(s.map(same))),
     "repeat": folded(lambda s: s.repeat(0).map(same)),
     "window": folded(lambda s: s.window(3).concat_map(same)),
+    "group_by": folded(lambda s: s.group_by(same).flat_map(lambda group: group.stream)),
     "defer": folded(lambda s: rf.defer(lambda: s)),
     "on_error_resume": resumed,
     "multicast": folded(lambda s: s.multicast()),

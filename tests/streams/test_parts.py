@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast.runtime.timers import ManualTimer
+from rstreams_fast.streams.operators.parts import Part
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -144,3 +146,95 @@ def test_what_windows_hold_is_in_the_metrics() -> None:
 def test_wrong_arguments_are_refused(divide: Callable[[Any], Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         divide(rsf.range_(3))
+
+
+# -- group_by --------------------------------------------------------------------------------------
+
+
+def parity(n: int) -> int:
+    return n % 2
+
+
+def test_groups_are_streams_of_their_keys() -> None:
+    groups = rsf.range_(7).group_by(parity)
+    lists = groups.flat_map(lambda g: g.stream.batch(9).map(lambda each: (g.key, each)))
+    assert sorted(lists.to_list()) == [(0, [0, 2, 4, 6]), (1, [1, 3, 5])]
+
+
+def test_all_groups_share_the_places_and_give_them_back() -> None:
+    above, below = divided(lambda s: s.group_by(parity, prefetch=4))
+    assert above.requests == [4]
+    send(above, 0, 1, 2)
+    (even, odd) = (subscribed(group.stream, 1) for group in below.elements)
+    assert (even.elements, odd.elements) == ([0], [1])
+    even.subscription.request(1)
+    assert above.requests == [4, 3]
+    even.subscription.cancel()
+    send(above, 3, 4)
+    assert [group.key for group in below.elements] == [0, 1, 0]
+    for recorder in (below, even, odd):
+        recorder.check()
+
+
+def test_groups_that_nobody_reads_end_all_after_their_time() -> None:
+    timer = ManualTimer()
+    above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
+    send(above, 0)
+    timer.advance(100)
+    even = subscribed(below.elements[0].stream, UNBOUNDED)
+    send(above, 1, 3)
+    timer.advance(4.9)
+    assert below.terminal is None
+    timer.advance(0.2)
+    below.wait_terminal()
+    even.wait_terminal()
+    assert isinstance(below.terminal[1], rsf.BufferOverflowError)
+    assert even.terminal == below.terminal
+    assert above.cancels == 1
+
+
+def test_a_group_that_is_read_late_but_in_time_goes_on() -> None:
+    timer = ManualTimer()
+    above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
+    send(above, 1, 3)
+    timer.advance(4.9)
+    odd = subscribed(below.elements[0].stream, UNBOUNDED)
+    assert above.requests == [2, 2]
+    timer.advance(100)
+    assert (odd.elements, below.terminal, timer.pending) == ([1, 3], None, 0)
+    above.subscriber.on_complete()
+    assert odd.terminal == below.terminal == ("on_complete",)
+
+
+def test_one_group_too_many_is_an_error() -> None:
+    with pytest.raises(rsf.BufferOverflowError, match="max_groups="):
+        rsf.range_(9).group_by(lambda n: n, max_groups=8).flat_map(lambda g: g.stream).run()
+
+
+def test_what_the_key_raises_ends_the_groups_too() -> None:
+    above, below = divided(lambda s: s.group_by(lambda n: 1 // n))
+    send(above, 1)
+    group = subscribed(below.elements[0].stream, 1)
+    send(above, 0)
+    assert isinstance(below.terminal[1], ZeroDivisionError)
+    assert group.terminal == below.terminal
+    assert above.cancels == 1
+
+
+def test_groups_that_are_open_go_on_after_a_cancel_and_no_other_is_opened() -> None:
+    above, below = divided(lambda s: s.group_by(parity, prefetch=2))
+    send(above, 0)
+    even = subscribed(below.elements[0].stream, UNBOUNDED)
+    below.subscription.cancel()
+    send(above, 1, 2, 3, 4)
+    assert (even.elements, above.cancels) == ([0, 2, 4], 0)
+    even.subscription.cancel()
+    assert above.cancels == 1
+
+
+def test_ten_thousand_groups_in_sequence_leave_nothing() -> None:
+    groups = rsf.range_(30_000).group_by(lambda n: n // 3)
+    firsts = groups.flat_map(lambda group: group.stream.take(3))
+    assert firsts.reduce(lambda a, b: a + b).to_list() == [sum(range(30_000))]
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, Part)]

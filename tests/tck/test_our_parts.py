@@ -14,6 +14,10 @@ def same(part: rf.Stream[Any]) -> rf.Stream[Any]:
     return part
 
 
+def in_group(group: rf.Group[Any, rf.Stream[Any]]) -> rf.Stream[Any]:
+    return group.stream
+
+
 def equal(_part: object) -> str:
     return "equal"
 
@@ -33,6 +37,7 @@ add_cases(
     StreamVerification,
     "stages",
     SlidingBatch=lambda _, stream: stream.batch(3, skip=1),
+    Groups=lambda _, stream: stream.group_by(equal).flat_map(in_group),
     Window=lambda _, stream: stream.window(2, skip=1).map(equal),
 )
 add_cases(
@@ -40,5 +45,6 @@ add_cases(
     StageVerification,
     "stages",
     SlidingBatchAsSubscriber=lambda _, stream: stream.batch(1, skip=1).unbatch(),
+    GroupByAsSubscriber=lambda _, stream: stream.group_by(equal).flat_map(in_group),
     WindowAsSubscriber=lambda _, stream: stream.window(1).concat_map(same, prefetch=1),
 )

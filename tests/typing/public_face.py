@@ -155,6 +155,7 @@ def operators(numbers: rsf.Stream[int]) -> None:
     assert_type(numbers.batch(3, seconds=1, max_bytes=9, weigher=abs), rsf.Stream[list[int]])
     assert_type(numbers.batch(3, skip=1), rsf.Stream[list[int]])
     assert_type(numbers.window(3, skip=1), rsf.Stream[rsf.Stream[int]])
+    assert_type(numbers.group_by(str), rsf.Stream[rsf.Group[str, rsf.Stream[int]]])
     assert_type(numbers.batch(3).unbatch(), rsf.Stream[int])
     assert_type(numbers.publish_on().subscribe_on(), rsf.Stream[int])
     assert_type(numbers.publish_on(max_bytes=1, weigher=int.bit_length), rsf.Stream[int])

@@ -133,6 +133,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         "_asked",
         "_asking",
         "_came",
+        "_error",
         "_made",
         "_name",
         "_open",
@@ -151,6 +152,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self._touched: dict[Part, None] = {}  # to be woken when all of a burst have been taken
         self.burst: list[Any] = []
         self._taken = DemandCounter()  # elements that have left their parts
+        self._error: BaseException | None = None
         self._asked = self._came = 0  # elements: by the thread that asks, and by upstream
         self._asking = DemandCounter(1)  # WIP of asking: held until on_subscribe has returned
         self._waits = Waits()
@@ -201,13 +203,14 @@ class Divider(OperatorSubscriber, ListSubscriber):
         touched, self._touched = self._touched, {}
         for part in touched:
             part.wake()
-        if self._demand.value < 0:
-            self.look_for_readers()
+        if self._error is not None:
+            self._end_all(self._error)  # those that were opened meanwhile
+        self.look_for_readers()
 
     def on_error(self, error: BaseException, /) -> None:
         """Pass the error on, to the parts that are open, too."""
         if self._demand.cancelled and self._upstream.ended():
-            self._end_all(error)
+            self._fail(error)
         else:
             super().on_error(error)
 
@@ -217,10 +220,14 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self._finish_parts()
             self._end_all(None)
         super().on_complete()
+        self.look_for_readers()
 
     def _fail(self, error: BaseException) -> None:
-        super()._fail(error)
+        self._error = error
+        if not self._demand.cancelled:
+            super()._fail(error)
         self._end_all(error)
+        self.look_for_readers()
 
     def _end_all(self, error: BaseException | None) -> None:
         for part in list(self._open.values()):

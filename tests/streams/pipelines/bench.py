@@ -452,6 +452,13 @@ def _windows(_bench: Bench, stream: Any, _index: int, op: Any) -> Any:
     return windows.concat_map(lambda window: window.batch(op.n), prefetch=1)
 
 
+def _groups(bench: Bench, stream: Any, index: int, op: Any) -> Any:
+    key = bench.function(index, op.fn)
+    timer = ManualTimer()
+    groups = stream.group_by(lambda x: key(x).value, prefetch=op.prefetch, timer=timer)
+    return groups.flat_map(lambda group: group.stream.batch(10**9))
+
+
 def _inner(bench: Bench, index: int, op: Any) -> Any:
     """The function of flat_map: a publisher for each element."""
     fault = bench.pipeline.fault
@@ -531,6 +538,7 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     m.Reduce: _scan,
     m.Batch: lambda b, s, i, op: s.batch(op.n),
     m.Windows: _windows,
+    m.Groups: _groups,
     m.DoOn: _do_on,
     m.Unbatch: lambda b, s, i, op: s.map(_iterable).unbatch(),
     m.PublishOn: _publish_on,

@@ -310,6 +310,26 @@ class Windows(Op):
 
 
 @dataclass(frozen=True)
+class Groups(Op):
+    """A list for each key, all of them at the end."""
+
+    keeps_order = False
+    functions = 1
+    prefetch: int = 4
+
+    fn = staticmethod(lambda x: digest(x) % 3)
+
+    def model(self, items: Items, call: Function) -> Items:
+        key, groups = call(self.fn), {}
+        for item in items:
+            groups.setdefault(key(item), []).append(item)
+        yield from groups.values()
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return INFINITE
+
+
+@dataclass(frozen=True)
 class DoOn(Fused):
     """An observer: whatever it does, it does not matter."""
 

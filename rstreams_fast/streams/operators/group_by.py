@@ -1,0 +1,156 @@
+"""``group_by``: a stream for each key. All groups that are open share the places for elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from rstreams_fast._checks import check_capacity, describe_callable
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.errors import BufferOverflowError
+from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.deadline import Deadline
+from rstreams_fast.streams.engine.defaults import replenish_at
+from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.operators.parts import Divider, ToStream
+
+__all__ = ["Group", "GroupBy", "SharedPlaces"]
+
+K_co = TypeVar("K_co", covariant=True)
+S_co = TypeVar("S_co", covariant=True)
+
+
+class Group(NamedTuple, Generic[K_co, S_co]):
+    """A key and the stream of its elements, which may have one subscriber."""
+
+    key: K_co
+    stream: S_co
+
+
+class GroupBy(Boundary):
+    """The boundary of ``Stream.group_by``, its arguments checked."""
+
+    def __init__(  # noqa: PLR0917 - those of the public method, in its order
+        self,
+        key: Callable[[Any], Hashable],
+        max_groups: int,
+        prefetch: int,
+        unread: float,
+        timer: Timer | None,
+        to_stream: ToStream,
+    ) -> None:
+        self.key = key
+        self.max_groups = check_capacity("max_groups", max_groups)
+        self.prefetch = check_capacity("prefetch", prefetch)
+        self.unread = check_seconds("group_by(unread): unread", unread, positive=True)
+        check_timer(timer)
+        self.timer = timer
+        self.to_stream = to_stream
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher of groups of the elements of ``upstream``."""
+        return Below(upstream, _GroupBySubscription, self)
+
+    def describe(self) -> str:
+        """Say how many groups may be open, and what they hold together."""
+        return (
+            f"group_by({describe_callable(self.key)}): at most {self.max_groups} groups open, "
+            f"{self.prefetch} elements in all"
+        )
+
+
+class SharedPlaces(Divider):
+    """Asks ahead for ``prefetch`` elements, and for as many again as its parts have given.
+
+    When parts that nobody has subscribed to hold them all, nothing moves until somebody does: that
+    ends with an error when it lasts ``unread`` seconds.
+    """
+
+    __slots__ = ("_deadline", "_prefetch", "_replenish_at", "_stuck_since", "_taking", "_unread")
+
+    def __init__(self, subscriber: Subscriber[Any], options: Any) -> None:
+        super().__init__(subscriber, options.describe())
+        self._prefetch = options.prefetch
+        self._replenish_at = replenish_at(options.prefetch)
+        self._unread = options.unread
+        self._stuck_since: float | None = None
+        self._taking = False
+        self._deadline = Deadline(options.timer, self._due, self._check, self._fail)
+
+    def on_burst(self) -> None:
+        """Take elements, and see whether parts that nobody reads hold all that may be held."""
+        self._taking = True
+        super().on_burst()
+        self._taking = False
+        if self._came == self._asked:
+            self.ask()
+            if self._stuck():
+                self._stuck_since = self._deadline.now()
+                self._deadline.look()
+
+    def _room(self) -> int:
+        if self._demand.value == 0 and not self._asked:
+            return 0  # nobody is asked before the subscriber has asked
+        room = self._prefetch - (self._asked - self._taken.value)
+        dry = self._asked == self._came and not self._taking
+        return room if dry or room >= self._replenish_at else 0
+
+    def _most(self) -> int:
+        return int(self._prefetch)
+
+    # -- parts that nobody reads -----------------------------------------------------------------
+
+    def _stuck(self) -> bool:
+        if self._completed or self._came - self._taken.value < self._prefetch:
+            return False
+        return all(part.reader is None or not part.elements for part in list(self._open.values()))
+
+    def _due(self) -> float | None:
+        since = self._stuck_since
+        return None if since is None else since + self._unread
+
+    def _check(self) -> None:
+        due = self._due()
+        if due is None or due > self._deadline.now():
+            return
+        self._stuck_since = None
+        if self._stuck():
+            self._fail(
+                BufferOverflowError(
+                    f"{self._name}: they are all held for streams that nobody has subscribed to "
+                    f"for {self._unread:g} s; subscribe to each, at once, if only to cancel it: "
+                    "below flat_map(concurrency=), to as many at once as may be open"
+                )
+            )
+
+    def look_for_readers(self) -> None:
+        """The clock runs as long as any part does."""
+        super().look_for_readers()
+        if self._upstream.over:
+            self._deadline.close()
+
+
+class _GroupBySubscription(SharedPlaces):
+    __slots__ = ("_options",)
+
+    def __init__(self, subscriber: Subscriber[Any], options: GroupBy) -> None:
+        super().__init__(subscriber, options)
+        self._options = options
+
+    def _take(self, element: Any) -> None:
+        options = self._options
+        key = options.key(element)
+        part = self._open.get(key)
+        if part is not None:
+            self._push(part, element)
+        elif self._demand.value < 0:
+            self.took(1)  # nobody wants another group
+        elif len(self._open) < options.max_groups:
+            stream = self._new_part(key, element, options.to_stream)
+            self._made.elements.append(Group(key, stream))
+        else:
+            raise BufferOverflowError(
+                f"{self._name}: an element has a key that no open group is for; "
+                "give a greater max_groups=, or cancel groups that are done, as take(n) does"
+            )
