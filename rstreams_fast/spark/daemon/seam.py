@@ -56,13 +56,11 @@ Function = Callable[..., Any]
 def install() -> None:
     """Put the windows in, once in a process."""
     from pyspark import worker
-    from pyspark.accumulators import Accumulator
 
     if not isinstance(getattr(worker.read_udfs, "__self__", None), _Seam):
         seam = _Seam(worker)
         for name in (*REPLACED, seam.tells):
             setattr(worker, name, getattr(seam, name))
-        Accumulator.add = _locked(Accumulator.add)  # type: ignore[method-assign]
 
 
 class _Seam:
@@ -125,6 +123,7 @@ class _Task:
         self._arrow = arrow
         self._fail_on_stopiteration = fail_on_stopiteration
         self._asked = _from_environment()
+        self._adopted = False
         self._overlaps = False
         self._profiled = False
         self._windows: dict[str, Submits] = {}
@@ -139,32 +138,40 @@ class _Task:
         self._profiled = self._profiled or profiled
         if not _suspends(parts) and (self._asked <= 0 or profiled):
             return made
-        self._overlaps = True
+        self._adopted = True
         if self._arrow:
             for cell in _cells(made, (PER_UDF,)):
                 cell.cell_contents = self._evaluate_per_udf(cell.cell_contents)
+                self._overlaps = True
             return made
+        self._overlaps = True
         offsets, fn = made
         submit = self._window_for(fn).submit
         return offsets, lambda *args: submit(fn, args)
 
     def overlapping(self, func: Function) -> Function:
         """Return ``func``, which maps the rows or batches of a partition, with what overlaps."""
-        if not self._overlaps:
-            return func
-        if self._arrow:
+        if self._adopted and self._arrow:
             for cell in _cells((func,), PER_BATCH):
                 cell.cell_contents = self._evaluate_batch
+                self._overlaps = True
+        if not self._overlaps:
+            return func
+        _lock_accumulators()
         run = self._batches if self._arrow else self._rows
 
         def overlapped(split_index: int, data: Iterator[Any]) -> Iterator[Any]:
+            failed = True
             try:
                 yield from run(func, split_index, data)
+                failed = False
             finally:
                 for window in self._windows.values():
                     window.close()
                 for window in self._windows.values():
-                    window.join()
+                    # A failure does not wait for calls on threads: the worker ends with it.
+                    if not failed or isinstance(window, LoopCalls):
+                        window.join()
 
         return overlapped
 
@@ -228,16 +235,19 @@ class _Task:
         return evaluate
 
 
-def _locked(add: Function) -> Function:
-    """Return ``add``, which reads, adds and writes, for many threads."""
-    lock = threading.RLock()
+@functools.cache
+def _lock_accumulators() -> None:
+    """Let many threads add: `Accumulator.add` reads, adds and writes."""
+    from pyspark.accumulators import Accumulator
+
+    lock, add = threading.RLock(), Accumulator.add
 
     @functools.wraps(add)
     def locked(self: Any, term: Any) -> None:
         with lock:
             add(self, term)
 
-    return locked
+    Accumulator.add = locked  # type: ignore[method-assign]
 
 
 def _from_environment() -> int:
