@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import statistics
@@ -62,12 +63,14 @@ def _adds(x: int) -> int:
 
 
 def _python_seconds() -> float:
-    times = [
-        process.cpu_times()
-        for process in psutil.Process().children(recursive=True)
-        if "-m" in process.cmdline() and "pyspark.worker" in process.cmdline()
-    ]
-    return sum(taken.user + taken.system for taken in times)
+    seconds = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has ended
+            command = process.cmdline()
+            if "-m" in command and "pyspark.worker" in command:
+                taken = process.cpu_times()
+                seconds += taken.user + taken.system
+    return seconds
 
 
 def _measure(who: str, rows: int) -> dict[str, float]:
