@@ -174,6 +174,20 @@ class Element:
     """An element that a weak reference can watch."""
 
 
+class Living:
+    """Makes elements, and counts how many are alive, and the most that ever were."""
+
+    def __init__(self) -> None:
+        self.alive = Counted()
+        self.most = 0
+
+    def make(self, _of: object = None) -> Element:
+        element = Element()
+        self.most = max(self.most, self.alive.add())
+        weakref.finalize(element, self.alive.add, -1)
+        return element
+
+
 class Problem(Exception):
     """What only a test raises."""
 

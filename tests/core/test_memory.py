@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import Element
+from tests.rules.probes import ManualPublisher
 
 
 class Subscriber:
@@ -138,14 +139,7 @@ def test_the_collector_sees_what_a_mailbox_holds(core: Any) -> None:
 
 @pytest.mark.parametrize("end", ["cancel", "on_complete", "on_error"])
 def test_spec313_a_serializer_that_has_ended_keeps_nobody(core: Any, end: str) -> None:
-    class Upstream:
-        def request(self, n: int) -> None:
-            pass
-
-        def cancel(self) -> None:
-            pass
-
-    subscriber, upstream = Subscriber(), Upstream()
+    subscriber, upstream = Subscriber(), ManualPublisher()
     watched = [weakref.ref(subscriber), weakref.ref(upstream)]
     serializer = core.SignalSerializer(subscriber)
     serializer.on_subscribe(upstream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE, Counted
@@ -20,6 +20,7 @@ class Recorder:
         request: Any = ...,
         on_next: Callable[[Recorder, Any], object] | None = None,
         on_subscribe: Callable[[Recorder], object] | None = None,
+        raises: tuple[str, BaseException] | None = None,
     ) -> None:
         self.signals: list[tuple[Any, ...]] = []
         self.terminal: tuple[Any, ...] | None = None
@@ -30,6 +31,7 @@ class Recorder:
         self._request = request
         self._on_next = on_next
         self._on_subscribe = on_subscribe
+        self._raises = raises  # at which signal, and what
         self._owner: int | None = None
         self._changed = threading.Condition()
 
@@ -46,6 +48,8 @@ class Recorder:
             if signal[0] in ("on_error", "on_complete") and self.terminal is None:
                 self.terminal = signal
             self._changed.notify_all()
+        if self._raises is not None and self._raises[0] == signal[0]:
+            raise self._raises[1]
 
     def on_subscribe(self, subscription: Any, /) -> None:
         if self.subscription is not None:
@@ -148,7 +152,8 @@ class Forgetful(Recorder):
 class ManualPublisher:
     """A publisher that signals only what the test tells it to, and records what it is asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_request: Callable[[ManualPublisher], object] = lambda _me: None) -> None:
+        self._on_request = on_request
         self.subscriber: Any = None
         self.requests: list[int] = []
         self.cancels = 0
@@ -164,6 +169,7 @@ class ManualPublisher:
         with self._changed:
             self.requests.append(n)
             self._changed.notify_all()
+        self._on_request(self)
 
     def cancel(self) -> None:
         with self._changed:
@@ -181,6 +187,45 @@ class ManualPublisher:
     def wait_cancelled(self) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: self.cancels > 0, DEADLINE), "no cancel came"
+
+
+class Synchronous(ManualPublisher):
+    """Answers each request at once, on the thread that asks, with what ``make`` makes: ``total``
+    in all.
+    """
+
+    def __init__(self, total: int = 10**9, make: Callable[[int], Any] = lambda n: n) -> None:
+        super().__init__()
+        self.total = total
+        self.sent = 0
+        self.threads: set[int] = set()
+        self._make = make
+        self._demand = 0
+        self._busy = False
+
+    def request(self, n: int, /) -> None:
+        super().request(n)
+        self.threads.add(threading.get_ident())
+        self._demand += n
+        if self._busy:
+            return
+        self._busy = True
+        while self._demand and not self.cancels and self.sent < self.total:
+            self._demand -= 1
+            self.sent += 1
+            self.subscriber.on_next(self._make(self.sent - 1))
+        self._busy = False
+        if self.sent == self.total and not self.cancels:
+            self.subscriber.on_complete()
+
+
+def raising(error: BaseException) -> Callable[[object], NoReturn]:
+    """What raises ``error`` when it is called."""
+
+    def call(_argument: object) -> NoReturn:
+        raise error
+
+    return call
 
 
 class CountingTimer(ManualTimer):

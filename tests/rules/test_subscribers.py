@@ -10,7 +10,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE, run_threads
-from tests.rules.probes import ManualPublisher, Recorder, subscribed
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
 async def _identity(x: Any) -> Any:
@@ -27,13 +27,7 @@ async def _identity(x: Any) -> Any:
     ],
 )
 def test_spec206_what_is_no_longer_needed_is_cancelled_once(leave: Callable[[Any], Any]) -> None:
-    class Answering(ManualPublisher):
-        def request(self, n: int, /) -> None:
-            super().request(n)
-            if len(self.requests) == 1:
-                self.subscriber.on_next(7)
-
-    publisher = Answering()
+    publisher = ManualPublisher(lambda me: send(me, 7) if len(me.requests) == 1 else None)
     leave(rsf.from_publisher(publisher))
     publisher.wait_cancelled()
     assert publisher.cancels == 1
@@ -129,13 +123,7 @@ def test_spec213_a_subscriber_that_raises_is_cancelled_and_the_error_is_made_kno
         seen.append(error)
         known.set()
 
-    class Raising(Recorder):
-        def _signal(self, *what: Any) -> None:
-            super()._signal(*what)
-            if what[0] == signal:
-                raise boom
-
-    recorder = Raising(request=2 if signal == "on_next" else 100)
+    recorder = Recorder(request=2 if signal == "on_next" else 100, raises=(signal, boom))
     stream = build()
     if signal == "on_error":
         stream = stream.map(lambda x: 1 // 0)

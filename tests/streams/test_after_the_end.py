@@ -96,16 +96,10 @@ def test_what_a_subscriber_raises_cancels_upstream_and_is_made_known(
 ) -> None:
     boom = RuntimeError("the subscriber's own")
 
-    class Raising(Recorder):
-        def _signal(self, *what: Any) -> None:
-            super()._signal(*what)
-            if what[0] == signal:
-                raise boom
-
     seen: list[BaseException] = []
     previous = rsf.on_dropped_error(seen.append)
     try:
-        recorder = Raising(request=100)
+        recorder = Recorder(request=100, raises=(signal, boom))
         stream = BUILDS[kind]()
         if signal == "on_error":
             stream = stream.map(lambda _x: 1 // 0)

@@ -22,35 +22,9 @@ from rstreams_fast import UNBOUNDED
 from rstreams_fast.streams.sinks import ends
 from rstreams_fast.streams.sinks.iterate import iterate
 from tests.helpers import DEADLINE, Element, run_python, run_threads, start_thread, wait_for
-from tests.rules.probes import ManualPublisher
+from tests.rules.probes import ManualPublisher, Synchronous, raising, send
 
 BOOM = RuntimeError("boom")
-
-
-class Counting(ManualPublisher):
-    """Synchronous: answers each request with as many elements as it asks for, ``total`` in all."""
-
-    def __init__(self, total: int, make: Callable[[int], Any] = lambda n: n) -> None:
-        super().__init__()
-        self.total = total
-        self.sent = 0
-        self._make = make
-        self._demand = 0
-        self._busy = False
-
-    def request(self, n: int, /) -> None:
-        super().request(n)
-        self._demand += n
-        if self._busy:
-            return
-        self._busy = True
-        while self._demand and not self.cancels and self.sent < self.total:
-            self._demand -= 1
-            self.sent += 1
-            self.subscriber.on_next(self._make(self.sent - 1))
-        self._busy = False
-        if self.sent == self.total and not self.cancels:
-            self.subscriber.on_complete()
 
 
 class Failing(ManualPublisher):
@@ -79,14 +53,14 @@ def no_op(_element: Any) -> None:
 # -- for_each ------------------------------------------------------------------------------------
 def test_for_each_calls_on_next_for_every_element_and_then_on_complete() -> None:
     seen: list[Any] = []
-    run = ends.for_each(Counting(3), seen.append, on_complete=lambda: seen.append("end"))
+    run = ends.for_each(Synchronous(3), seen.append, on_complete=lambda: seen.append("end"))
     assert seen == [0, 1, 2, "end"]
     assert run.done
     assert run.result() is None
 
 
 def test_for_each_asks_for_everything_at_once_unless_told_otherwise() -> None:
-    publisher = Counting(3)
+    publisher = Synchronous(3)
     ends.for_each(publisher, no_op)
     assert publisher.requests == [UNBOUNDED]
 
@@ -107,7 +81,7 @@ def test_for_each_asks_again_when_three_quarters_are_consumed(
 
 
 def test_for_each_never_nests_requests() -> None:
-    class Nesting(Counting):
+    class Nesting(Synchronous):
         depth = deepest = 0
 
         def request(self, n: int, /) -> None:
@@ -131,7 +105,7 @@ def test_on_next_that_raises_cancels_upstream_once_and_is_the_error(
         if element == 2:
             raise BOOM
 
-    publisher = Counting(10)
+    publisher = Synchronous(10)
     run = ends.for_each(publisher, fail, errors.append, lambda: completed.append(True))
     assert publisher.cancels == 1
     assert publisher.sent == 3
@@ -168,7 +142,7 @@ def test_on_complete_that_raises_is_the_error(dropped: list[BaseException]) -> N
     def fail() -> None:
         raise BOOM
 
-    run = ends.for_each(Counting(1), no_op, on_complete=fail)
+    run = ends.for_each(Synchronous(1), no_op, on_complete=fail)
     with pytest.raises(RuntimeError) as raised:
         run.result()
     assert raised.value is BOOM
@@ -240,7 +214,7 @@ def test_cancel_before_the_subscription_comes_cancels_it_when_it_comes() -> None
 
 
 def test_cancel_after_the_end_is_a_nop() -> None:
-    publisher = Counting(2)
+    publisher = Synchronous(2)
     run = ends.for_each(publisher, no_op)
     run.cancel()
     assert publisher.cancels == 0
@@ -335,7 +309,7 @@ async def test_result_inside_a_running_loop_is_refused_if_it_would_wait() -> Non
     with pytest.raises(RuntimeError, match="await the Run"):
         run.result()
     run.cancel()
-    done = ends.for_each(Counting(1), no_op)
+    done = ends.for_each(Synchronous(1), no_op)
     assert done.result() is None
 
 
@@ -426,7 +400,7 @@ def test_keyboard_interrupt_from_on_next_leaves_through_the_call_it_happened_in(
 
 
 def test_an_interrupt_while_subscribing_leaves_and_cancels() -> None:
-    publisher = Counting(5)
+    publisher = Synchronous(5)
 
     def interrupt(_element: int) -> None:
         raise SystemExit(3)
@@ -517,7 +491,7 @@ def test_requests_of_an_upstream_on_another_thread_never_overlap() -> None:
 
 def test_a_run_does_not_pickle() -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(ends.for_each(Counting(1), no_op))
+        pickle.dumps(ends.for_each(Synchronous(1), no_op))
 
 
 @pytest.mark.parametrize("how", ["complete", "error", "cancel"])
@@ -668,12 +642,7 @@ def test_a_publisher_that_raises_from_subscribe_has_failed(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", list(ENDS))
 def test_a_subscription_that_raises_from_request_has_failed(kind: str) -> None:
-    class Raising(ManualPublisher):
-        def request(self, n: int, /) -> None:
-            super().request(n)
-            raise BOOM
-
-    publisher = Raising()
+    publisher = ManualPublisher(raising(BOOM))
     with pytest.raises(RuntimeError) as raised:
         ENDS[kind](publisher)()
     assert raised.value is BOOM
@@ -690,20 +659,20 @@ def test_an_error_after_the_end_is_made_known(dropped: list[BaseException]) -> N
 
 # -- the blocking ends -----------------------------------------------------------------------------
 def test_to_list_of_a_foreign_publisher_and_of_a_stream() -> None:
-    assert ends.to_list(Counting(4)) == [0, 1, 2, 3]
+    assert ends.to_list(Synchronous(4)) == [0, 1, 2, 3]
     assert ends.to_list(rsf.range_(4)) == [0, 1, 2, 3]
-    assert ends.to_list(Counting(0)) == []
+    assert ends.to_list(Synchronous(0)) == []
 
 
 def test_to_list_drives_a_synchronous_publisher_on_this_thread() -> None:
     threads = set()
-    publisher = Counting(3, lambda n: threads.add(threading.get_ident()) or n)
+    publisher = Synchronous(3, lambda n: threads.add(threading.get_ident()) or n)
     assert ends.to_list(publisher) == [0, 1, 2]
     assert threads == {threading.get_ident()}
 
 
 def test_run_consumes_everything_and_returns_nothing() -> None:
-    publisher = Counting(5)
+    publisher = Synchronous(5)
     assert ends.run(publisher) is None
     assert publisher.sent == 5
 
@@ -711,7 +680,7 @@ def test_run_consumes_everything_and_returns_nothing() -> None:
 def test_first_asks_for_exactly_one_and_cancels_right_after_it() -> None:
     when: list[int] = []
 
-    class Watching(Counting):
+    class Watching(Synchronous):
         def cancel(self) -> None:
             super().cancel()
             when.append(self.sent)
@@ -725,20 +694,17 @@ def test_first_asks_for_exactly_one_and_cancels_right_after_it() -> None:
 
 def test_first_of_an_empty_stream() -> None:
     with pytest.raises(LookupError, match="empty"):
-        ends.first(Counting(0))
-    assert ends.first(Counting(0), None) is None
-    assert ends.first(Counting(0), 7) == 7
+        ends.first(Synchronous(0))
+    assert ends.first(Synchronous(0), None) is None
+    assert ends.first(Synchronous(0), 7) == 7
 
 
 def test_first_takes_no_second_element_from_an_upstream_that_sends_too_much() -> None:
-    class Generous(ManualPublisher):
-        def request(self, n: int, /) -> None:
-            super().request(n)
-            self.subscriber.on_next("a")
-            self.subscriber.on_next("b")
-            self.subscriber.on_complete()
+    def generous(me: ManualPublisher) -> None:
+        send(me, "a", "b")
+        me.subscriber.on_complete()
 
-    publisher = Generous()
+    publisher = ManualPublisher(generous)
     assert ends.first(publisher) == "a"
     assert publisher.cancels == 1
 
@@ -753,7 +719,7 @@ def test_a_blocking_end_raises_the_streams_error_as_itself(end: Callable[[Any], 
 
 @pytest.mark.parametrize("name", ["to_list", "first", "run"])
 async def test_a_blocking_end_is_refused_inside_a_running_loop(name: str) -> None:
-    publisher = Counting(1)
+    publisher = Synchronous(1)
     with pytest.raises(RuntimeError, match=rf"await {name}_async\(\)"):
         getattr(ends, name)(publisher)
     with pytest.raises(RuntimeError, match=rf"await {name}_async\(\)"):
@@ -790,12 +756,7 @@ def test_keyboard_interrupt_wakes_a_parked_end_cancels_and_leaves(
 def test_an_interrupt_inside_a_synchronous_publisher_leaves_and_cancels_once(
     end: Callable[[Any], Any],
 ) -> None:
-    class Interrupted(ManualPublisher):
-        def request(self, n: int, /) -> None:
-            super().request(n)
-            raise KeyboardInterrupt
-
-    publisher = Interrupted()
+    publisher = ManualPublisher(raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         end(publisher)
     assert publisher.cancels == 1
@@ -820,16 +781,16 @@ def test_an_error_that_is_kept_does_not_keep_the_subscriber() -> None:
 
 # -- the async twins -------------------------------------------------------------------------------
 async def test_the_async_twins_give_what_the_blocking_ends_give() -> None:
-    assert await ends.to_list_async(Counting(3000)) == list(range(3000))
-    assert await ends.first_async(Counting(5)) == 0
-    assert await ends.first_async(Counting(0), "nothing") == "nothing"
-    assert await ends.run_async(Counting(3000)) is None
+    assert await ends.to_list_async(Synchronous(3000)) == list(range(3000))
+    assert await ends.first_async(Synchronous(5)) == 0
+    assert await ends.first_async(Synchronous(0), "nothing") == "nothing"
+    assert await ends.run_async(Synchronous(3000)) is None
     with pytest.raises(LookupError):
-        await ends.first_async(Counting(0))
+        await ends.first_async(Synchronous(0))
 
 
 def test_first_async_asks_for_exactly_one_and_cancels() -> None:
-    publisher = Counting(5)
+    publisher = Synchronous(5)
     assert asyncio.run(ends.first_async(publisher)) == 0
     assert publisher.requests == [1]
     assert publisher.cancels == 1
@@ -838,7 +799,7 @@ def test_first_async_asks_for_exactly_one_and_cancels() -> None:
 @pytest.mark.parametrize("name", ["to_list_async", "run_async"])
 async def test_an_async_end_lets_the_loop_run_between_bursts(name: str) -> None:
     turns = 0
-    task = asyncio.ensure_future(getattr(ends, name)(Counting(20_000)))
+    task = asyncio.ensure_future(getattr(ends, name)(Synchronous(20_000)))
     while not task.done():
         turns += 1
         await asyncio.sleep(0)

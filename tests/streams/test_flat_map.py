@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import Counted, run_threads
+from tests.helpers import Counted, Living, run_threads
 from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -134,20 +134,10 @@ def test_the_function_is_called_while_a_publisher_that_was_asked_waits() -> None
 # -- bounds ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("concurrency", "prefetch"), [(1, 1), (2, 4), (4, 2)])
 def test_no_more_elements_are_alive_than_it_says(concurrency: int, prefetch: int) -> None:
-    alive = Counted()
-    most = 0
-
-    class Element:
-        def __init__(self) -> None:
-            nonlocal most
-            most = max(most, alive.add(1))
-
-        def __del__(self) -> None:
-            alive.add(-1)
-
+    living = Living()
     recorder = Forgetful()
     rsf.range_(20).flat_map(
-        lambda _n: rsf.range_(10).map(lambda _x: Element()),
+        lambda _n: rsf.range_(10).map(living.make),
         concurrency=concurrency,
         prefetch=prefetch,
     ).subscribe(recorder)
@@ -155,8 +145,9 @@ def test_no_more_elements_are_alive_than_it_says(concurrency: int, prefetch: int
         recorder.subscription.request(1)
     assert recorder.taken == 200
     assert recorder.terminal == ("on_complete",)
-    assert most <= concurrency * prefetch + 1  # and one that a source's loop still has in hand
-    assert alive.value == 0
+    # And one that a source's loop still has in hand.
+    assert living.most <= concurrency * prefetch + 1
+    assert living.alive.value == 0
 
 
 def test_no_more_publishers_run_than_it_says() -> None:

@@ -19,7 +19,7 @@ from rstreams_fast.core import SpscRing
 from rstreams_fast.streams.sinks import iterate as iteration
 from rstreams_fast.streams.sinks.iterate import iterate
 from tests.helpers import DEADLINE, Counted, run_threads, start_thread, wait_for, wait_until
-from tests.rules.probes import ManualPublisher
+from tests.rules.probes import ManualPublisher, Synchronous
 
 BOOM = RuntimeError("boom")
 
@@ -34,27 +34,6 @@ class Element:
 
     def __del__(self) -> None:
         Element.alive -= 1
-
-
-class Synchronous(ManualPublisher):
-    """Answers each request at once, on the thread that asks, with what ``make`` makes."""
-
-    def __init__(self, total: int = 10**9, make: Callable[[int], Any] = lambda n: n) -> None:
-        super().__init__()
-        self.total = total
-        self.sent = 0
-        self.threads: set[int] = set()
-        self._make = make
-
-    def request(self, n: int, /) -> None:
-        super().request(n)
-        self.threads.add(threading.get_ident())
-        while n and not self.cancels and self.sent < self.total:
-            n -= 1
-            self.sent += 1
-            self.subscriber.on_next(self._make(self.sent - 1))
-        if self.sent == self.total and not self.cancels:
-            self.subscriber.on_complete()
 
 
 async def turns(count: int = 5) -> None:

@@ -382,17 +382,11 @@ async def _whose_thread(_x: int) -> int:
 async def test_everything_happens_on_the_loop() -> None:
     where: set[tuple[str, int]] = set()
 
-    class Watching(ManualPublisher):
-        def request(self, n: int, /) -> None:
-            where.add(("request", threading.get_ident()))
-            super().request(n)
+    def note(what: str) -> None:
+        where.add((what, threading.get_ident()))
 
-    class Noting(Recorder):
-        def on_next(self, element: Any, /) -> None:
-            where.add(("on_next", threading.get_ident()))
-            super().on_next(element)
-
-    publisher, recorder = Watching(), Noting()
+    publisher = ManualPublisher(lambda _me: note("request"))
+    recorder = Recorder(on_next=lambda _me, _element: note("on_next"))
     MapAsync(identity, prefetch=2).attach(publisher).subscribe(recorder)
 
     def elsewhere() -> None:

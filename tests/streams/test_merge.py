@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import Counted, run_threads, start_thread, wait_for
+from tests.helpers import Counted, Living, run_threads, start_thread, wait_for
 from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -130,28 +130,16 @@ def test_no_more_is_delivered_than_was_asked_for() -> None:
 
 @pytest.mark.parametrize("prefetch", [1, 4])
 def test_no_more_elements_are_alive_than_it_says(prefetch: int) -> None:
-    alive = Counted()
-    most = 0
-
-    class Element:
-        def __init__(self) -> None:
-            nonlocal most
-            most = max(most, alive.add(1))
-
-        def __del__(self) -> None:
-            alive.add(-1)
-
-    def make(_x: int) -> Element:
-        return Element()
-
+    living = Living()
     recorder = Forgetful()
-    rsf.merge(*(rsf.range_(50).map(make) for _ in range(3)), prefetch=prefetch).subscribe(recorder)
+    sources = [rsf.range_(50).map(living.make) for _ in range(3)]
+    rsf.merge(*sources, prefetch=prefetch).subscribe(recorder)
     for _ in range(150):
         recorder.subscription.request(1)
     assert recorder.taken == 150
     assert recorder.terminal == ("on_complete",)
-    assert most <= 3 * prefetch + 1  # and one that a source's loop still has in hand
-    assert alive.value == 0
+    assert living.most <= 3 * prefetch + 1  # and one that a source's loop still has in hand
+    assert living.alive.value == 0
 
 
 def test_others_are_asked_while_one_element_is_being_worked_on() -> None:

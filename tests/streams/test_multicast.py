@@ -26,7 +26,7 @@ from rstreams_fast.streams.engine.multicast.buffer import Cursor, MulticastBuffe
 from rstreams_fast.streams.engine.multicast.publisher import MulticastSubscription
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
 from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_until
-from tests.rules.probes import ManualPublisher, Plain, Recorder, subscribed
+from tests.rules.probes import ManualPublisher, Plain, Recorder, raising, subscribed
 
 ALL = rsf.UNBOUNDED
 
@@ -256,17 +256,11 @@ def test_a_blocked_subscriber_does_not_keep_from_others_what_it_has_made_room_fo
 def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came() -> None:
     """It is over when the elements have been had, and nobody else is to come."""
     asking, over = threading.Event(), threading.Event()
-    requests: list[int] = []
 
-    class Upstream:
-        def request(self, n: int, /) -> None:
-            requests.append(n)
-            if len(requests) == 1:
-                asking.set()
-                wait_for(over, "the end of the slice")
-
-        def cancel(self) -> None:
-            pass
+    def ask(upstream: ManualPublisher) -> None:
+        if len(upstream.requests) == 1:
+            asking.set()
+            wait_for(over, "the end of the slice")
 
     def finish_asking(_recorder: Recorder, element: int) -> None:
         if element == 10:
@@ -274,7 +268,8 @@ def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came() 
             asker.result()
 
     processor = MulticastProcessor[int](buffer_size=16)
-    processor.on_subscribe(Upstream())
+    upstream = ManualPublisher(ask)
+    upstream.subscribe(processor)
     recorder = subscribed(processor, on_next=finish_asking)
     asker = start_thread(lambda: recorder.subscription.request(100))
     wait_for(asking, "the request")
@@ -282,23 +277,16 @@ def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came() 
         processor.burst += range(first, first + 4)
         processor.on_burst()
     assert recorder.elements == list(range(16))
-    assert sum(requests) > 16
+    assert upstream.requested > 16
 
 
 def test_an_element_that_a_request_brings_comes_after_those_in_the_buffer() -> None:
-    requests: list[int] = []
-
-    class Upstream:
-        def request(self, n: int, /) -> None:
-            requests.append(n)
-            if len(requests) == 2:
-                processor.on_next(3)
-
-        def cancel(self) -> None:
-            pass
+    def ask(upstream: ManualPublisher) -> None:
+        if len(upstream.requests) == 2:
+            processor.on_next(3)
 
     processor = MulticastProcessor[int](buffer_size=8)
-    processor.on_subscribe(Upstream())
+    ManualPublisher(ask).subscribe(processor)
     recorder = subscribed(processor, 1)
     feed(processor, range(3))  # nobody has asked for all of them
     recorder.subscription.request(10)
@@ -735,11 +723,8 @@ def test_an_upstream_that_comes_after_its_end_is_cancelled() -> None:
 
 
 def test_an_upstream_whose_request_raises_fails_for_all() -> None:
-    class Raising(ManualPublisher):
-        def request(self, n: int, /) -> None:
-            raise OSError("request")
-
-    publisher, processor = Raising(), MulticastProcessor[int]()
+    publisher = ManualPublisher(raising(OSError("request")))
+    processor = MulticastProcessor[int]()
     publisher.subscribe(processor)
     idle, asking = subscribed(processor), subscribed(processor, 1)
     assert isinstance(idle.error, OSError)
@@ -838,13 +823,8 @@ def test_what_one_raises_the_others_never_see(signal: str, dropped: list[BaseExc
     _, processor = attached()
     boom = RuntimeError("the subscriber's own")
 
-    class Raising(Recorder):
-        def _signal(self, *what: Any) -> None:
-            super()._signal(*what)
-            if what[0] == signal:
-                raise boom
-
-    before, raising, after = Recorder(request=9), Raising(request=9), Recorder(request=9)
+    before, after = Recorder(request=9), Recorder(request=9)
+    raising = Recorder(request=9, raises=(signal, boom))
     for recorder in (before, raising, after):
         processor.subscribe(recorder)
     feed(processor, range(2))
@@ -862,13 +842,8 @@ def test_an_interrupt_leaves_and_everybody_is_told(signal: str) -> None:
     publisher, processor = attached()
     interrupt = KeyboardInterrupt()
 
-    class Interrupted(Recorder):
-        def _signal(self, *what: Any) -> None:
-            super()._signal(*what)
-            if what[0] == signal:
-                raise interrupt
-
-    before, interrupted, after = Recorder(request=9), Interrupted(request=9), Recorder(request=9)
+    before, after = Recorder(request=9), Recorder(request=9)
+    interrupted = Recorder(request=9, raises=(signal, interrupt))
     for recorder in (before, interrupted, after):
         processor.subscribe(recorder)
     args = {"on_next": (1,), "on_error": (ValueError(),), "on_complete": ()}[signal]
@@ -884,11 +859,8 @@ def test_an_interrupt_leaves_and_everybody_is_told(signal: str) -> None:
 
 
 def test_an_interrupt_that_leaves_upstream_reaches_everybody() -> None:
-    class Interrupted(ManualPublisher):
-        def request(self, n: int, /) -> None:
-            raise KeyboardInterrupt
-
-    publisher, processor = Interrupted(), MulticastProcessor[int]()
+    publisher = ManualPublisher(raising(KeyboardInterrupt()))
+    processor = MulticastProcessor[int]()
     publisher.subscribe(processor)
     idle, asking = subscribed(processor), Recorder()
     processor.subscribe(asking)

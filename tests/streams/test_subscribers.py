@@ -17,7 +17,7 @@ import pytest
 import rstreams_fast as rf
 from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber, SyncSubscriber
 from tests.helpers import DEADLINE, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, send
+from tests.rules.probes import ManualPublisher, raising, send
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -228,12 +228,8 @@ def test_nothing_of_the_user_is_kept_after_the_end(
 
 
 def test_a_publisher_that_breaks_3_16_ends_it(make: Make, dropped: list[BaseException]) -> None:
-    class Raising(ManualPublisher):
-        def request(self, n: int, /) -> None:
-            raise ValueError("request raised")
-
     subscriber = make(ignore)
-    Raising().subscribe(subscriber)
+    ManualPublisher(raising(ValueError("request raised"))).subscribe(subscriber)
     with pytest.raises(ValueError, match="request raised"):
         subscriber.run.result(DEADLINE)
     dropped.clear()

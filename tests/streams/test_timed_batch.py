@@ -16,7 +16,7 @@ import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.operators import timed_batch
 from tests.helpers import Element, run_threads, start_thread, wait_for, wait_gone, wait_until
-from tests.rules.probes import CountingTimer, ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import CountingTimer, ManualPublisher, Recorder, raising, send, subscribed
 
 
 class Setup:
@@ -515,11 +515,8 @@ def test_a_bad_request_ends_the_stream(n: Any) -> None:
 
 
 def test_what_leaves_through_a_request_to_upstream_is_told_downstream_too() -> None:
-    class Interrupting(ManualPublisher):
-        def request(self, n: int, /) -> None:
-            raise KeyboardInterrupt
-
-    recorder = subscribed(rsf.from_publisher(Interrupting()).batch(3, seconds=1))
+    publisher = ManualPublisher(raising(KeyboardInterrupt()))
+    recorder = subscribed(rsf.from_publisher(publisher).batch(3, seconds=1))
     with pytest.raises(KeyboardInterrupt):
         recorder.subscription.request(1)
     assert isinstance(recorder.error, KeyboardInterrupt)
