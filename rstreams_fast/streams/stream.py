@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from rstreams_fast._checks import check_count, check_sync
 from rstreams_fast.api import Publisher
 from rstreams_fast.core import MISSING
+from rstreams_fast.runtime.timers import check_seconds
 from rstreams_fast.streams.engine.assembly import Stage
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import (
@@ -18,6 +20,7 @@ from rstreams_fast.streams.engine.defaults import (
     ROWS,
 )
 from rstreams_fast.streams.engine.describe import describe
+from rstreams_fast.streams.engine.overflow import Overflow
 from rstreams_fast.streams.operators.combine_latest import CombineLatest
 from rstreams_fast.streams.operators.concat import concat_source
 from rstreams_fast.streams.operators.concat_map import ConcatMap
@@ -30,11 +33,13 @@ from rstreams_fast.streams.operators.race import Race
 from rstreams_fast.streams.operators.resume import OnErrorResume
 from rstreams_fast.streams.operators.switch_if_empty import SwitchIfEmpty
 from rstreams_fast.streams.operators.switch_map import SwitchMap
+from rstreams_fast.streams.operators.timed import DelayElements
 from rstreams_fast.streams.operators.timed_batch import TimedBatch
 from rstreams_fast.streams.operators.unbatch import Unbatch
 from rstreams_fast.streams.operators.window import Window
 from rstreams_fast.streams.operators.with_latest_from import WithLatestFrom
 from rstreams_fast.streams.operators.zip import zip_source
+from rstreams_fast.streams.sources.interval import interval_source
 from rstreams_fast.streams.sources.iterable import IterableSource
 from rstreams_fast.streams.stream_ends import StreamEnds
 from rstreams_fast.streams.stream_flow import StreamFlow
@@ -207,6 +212,34 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         RxPY: ``window_with_count``.
         """
         return self._boundary(Window(n, skip, Stream))
+
+    def timestamp(self, clock: Callable[[], float] = time.time) -> Stream[tuple[float, T_co]]:
+        """Pairs of the time by ``clock()``, in seconds, and each element.
+
+            above   --------a--------b--|
+            below   --(0.8, a)-(1.7, b)-|
+
+        The time is that at which the element came here (§1.1 holds it back until it is asked for).
+        Reactor, RxPY: ``timestamp``.
+        """
+        check_sync("timestamp", "clock", clock)
+        return self._stage("map", partial(_stamped, clock))
+
+    def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
+        """Each element ``seconds`` after it came, or after the one before was delivered.
+
+            above   --1-2--3---------|
+            below   -----1-----2-----3|
+
+        One element is asked for ahead (§1.1), so nothing is dropped and nothing piles up. Elements
+        come on shared threads, at the time of ``timer`` (``None``: that of this process). An error
+        comes at once. Reactor: ``delayElements``; RxPY: ``delay``, which holds all that comes.
+        """
+        seconds = check_seconds("delay_elements(seconds): seconds", seconds, positive=True)
+        tick: Stream[Any] = Stream(
+            interval_source(seconds, None, Overflow.LATEST, None, None, timer)
+        ).take(1)
+        return self._boundary(DelayElements(seconds, partial(_delayed, tick)))
 
     def group_by(
         self,
@@ -600,6 +633,14 @@ def _given(*elements: A) -> Stream[A]:
     if any(element is None for element in elements):
         raise TypeError("None is not an element (§2.13)")
     return Stream(IterableSource(elements, f"{len(elements)} elements"))
+
+
+def _stamped(clock: Callable[[], float], element: A) -> tuple[float, A]:
+    return clock(), element
+
+
+def _delayed(tick: Stream[Any], element: A) -> Stream[A]:
+    return tick.map(lambda _n: element)
 
 
 def _instead(given: Stream[A], _error: BaseException) -> Stream[A]:

@@ -118,7 +118,7 @@ def test_a_window_keeps_nothing_after_its_cancel() -> None:
     held = Element()
     gone = weakref.ref(held)
     send(above, held)
-    window = subscribed(below.elements[0], 0)
+    window = subscribed(below.elements[0])
     window.subscription.cancel()
     del held
     gc.collect()

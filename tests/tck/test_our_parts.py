@@ -32,10 +32,17 @@ class OneWindow(StreamVerification):
         return rf.from_iterable(failing(elements)).window(10**9).concat_map(same)
 
 
+def now() -> float:
+    """Stand still."""
+    return 0.0
+
+
 add_cases(
     globals(),
     StreamVerification,
     "stages",
+    DelayElements=lambda _, stream: stream.delay_elements(1e-6),
+    Timestamp=lambda _, stream: stream.timestamp(now),
     SlidingBatch=lambda _, stream: stream.batch(3, skip=1),
     Groups=lambda _, stream: stream.group_by(equal).flat_map(in_group),
     Window=lambda _, stream: stream.window(2, skip=1).map(equal),
@@ -44,7 +51,26 @@ add_cases(
     globals(),
     StageVerification,
     "stages",
+    DelayElementsAsSubscriber=lambda _, stream: stream.delay_elements(1e-6),
     SlidingBatchAsSubscriber=lambda _, stream: stream.batch(1, skip=1).unbatch(),
     GroupByAsSubscriber=lambda _, stream: stream.group_by(equal).flat_map(in_group),
     WindowAsSubscriber=lambda _, stream: stream.window(1).concat_map(same, prefetch=1),
 )
+
+
+class Timed(StreamVerification):
+    """What asks for all at once: one element of one, within each other stream."""
+
+    __test__ = True
+    operator = "sample"
+
+    def create_publisher(self, elements: int) -> rf.Stream[Any]:
+        inner = rf.range_(elements).map(self._one)
+        return inner.concat_map(lambda stream: stream)
+
+    def _one(self, n: int) -> rf.Stream[Any]:
+        stream: rf.Stream[Any] = getattr(rf.range_(n, n + 1), self.operator)(1000.0)
+        return stream
+
+
+add_cases(globals(), Timed, "operator", Debounce="debounce", ThrottleFirst="throttle_first")

@@ -538,6 +538,7 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     m.Reduce: _scan,
     m.Batch: lambda b, s, i, op: s.batch(op.n),
     m.Windows: _windows,
+    m.Sift: lambda b, s, i, op: getattr(s, op.operator)(3600.0, timer=ManualTimer()),
     m.Groups: _groups,
     m.DoOn: _do_on,
     m.Unbatch: lambda b, s, i, op: s.map(_iterable).unbatch(),

@@ -54,6 +54,7 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
     m.Reduce: st.builds(m.Reduce, seed=_seeds),
     m.Batch: st.builds(m.Batch, n=_positive),
     m.Windows: st.builds(m.Windows, n=_positive, skip=_positive, streams=st.booleans()),
+    m.Sift: st.builds(m.Sift, operator=st.sampled_from(["debounce", "throttle_first", "sample"])),
     m.Groups: st.builds(m.Groups, prefetch=_prefetches),
     m.DoOn: st.builds(
         m.DoOn,

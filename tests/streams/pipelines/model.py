@@ -306,7 +306,25 @@ class Windows(Op):
         yield from kept
 
     def asks(self, wanted: float, items: list[Any]) -> float:
-        return (wanted + self.streams * 2 - 1) * self.skip + self.n
+        return max(0.0, (wanted + self.streams * 2 - 1) * self.skip + self.n)
+
+
+@dataclass(frozen=True)
+class Sift(Op):
+    """By a clock that stands still: nothing but one element, the first or the last."""
+
+    operator: str = "sample"
+
+    def model(self, items: Items, call: Function) -> Items:
+        if self.operator == "throttle_first":
+            yield from itertools.islice(items, 1)
+            for _ in items:
+                pass
+        else:
+            yield from list(items)[-1:]
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return INFINITE
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,123 @@
+"""What depends on when elements come, by a clock in hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.runtime.timers import ManualTimer
+from tests.helpers import wait_until
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+
+UNBOUNDED = rsf.UNBOUNDED
+OPERATORS = ["debounce", "throttle_first", "sample"]
+
+
+def timed(operator: str, request: Any = UNBOUNDED) -> tuple[ManualPublisher, Recorder, ManualTimer]:
+    above, timer = ManualPublisher(), ManualTimer()
+    stream = getattr(rsf.from_publisher(above), operator)(10, timer=timer)
+    return above, subscribed(stream, request), timer
+
+
+def dropped(recorder: Recorder) -> int:
+    return rsf.metrics_of(recorder.subscription)[0].dropped
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [
+        ("debounce", [3, 4, 5]),  # at 15, 30, and the end
+        ("throttle_first", [1, 4]),  # at 1 and 20
+        ("sample", [3, 4, 5]),  # at 10, 30, and the end
+    ],
+)
+def test_what_comes_when(operator: str, expected: list[int]) -> None:
+    above, below, timer = timed(operator)
+    assert above.requests == [UNBOUNDED]
+    timer.advance(1)
+    send(above, 1, 2)
+    timer.advance(4)
+    send(above, 3)
+    timer.advance(4)
+    assert below.elements == expected[:1] * (operator == "throttle_first")
+    timer.advance(7)
+    below.wait_elements(1)
+    timer.advance(4)
+    send(above, 4)
+    timer.advance(10)
+    below.wait_elements(2)
+    if operator != "throttle_first":
+        send(above, 5)
+    above.subscriber.on_complete()
+    assert below.wait_terminal() == ("on_complete",)
+    assert below.elements == expected
+    assert dropped(below) == 2
+    below.check()
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_newest_takes_the_place_of_what_waits_for_demand(operator: str) -> None:
+    above, below, timer = timed(operator, ...)
+    for n in range(3):
+        send(above, n)
+        timer.advance(10)
+    above.subscriber.on_complete()
+    assert below.terminal is None
+    below.subscription.request(1)
+    below.wait_terminal()
+    assert (below.elements, dropped(below)) == ([2], 2)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_error_takes_the_place_of_what_waits_for_its_time(operator: str) -> None:
+    above, below, _ = timed(operator)
+    send(above, 1, 2)
+    above.subscriber.on_error(OSError())
+    assert isinstance(below.wait_terminal()[1], OSError)
+    assert below.elements == [1] * (operator == "throttle_first")
+    assert dropped(below) == 2 - len(below.elements)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_cancel_leaves_no_alarm(operator: str) -> None:
+    above, below, timer = timed(operator)
+    send(above, 1)
+    below.subscription.cancel()
+    assert (above.cancels, timer.pending) == (1, 0)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_they_say_what_they_hold(operator: str) -> None:
+    stream: Any = getattr(rsf.range_(3), operator)(0.5)
+    assert f"{operator}(0.5 s): holds" in stream.describe()
+    with pytest.raises(ValueError, match=rf"{operator}\(seconds\)"):
+        getattr(rsf.range_(3), operator)(0)
+
+
+def test_each_element_is_delayed_and_one_asked_for_ahead() -> None:
+    above, timer = ManualPublisher(), ManualTimer()
+    stream = rsf.from_publisher(above).delay_elements(10, timer=timer)
+    below = subscribed(stream, UNBOUNDED)
+    assert above.requests == [1]
+    assert "delay_elements(10 s): at most 1 element" in stream.describe()
+    send(above, 1)
+    above.wait_requested(2)
+    send(above, 2)
+    above.subscriber.on_complete()
+    timer.advance(9)
+    assert below.elements == []
+    timer.advance(1)
+    below.wait_elements(1)  # the clock of the next begins on another thread, after that
+    wait_until(lambda: timer.advance(10) or len(below.elements) == 2, "the second element")
+    assert below.wait_terminal() == ("on_complete",)
+    assert below.elements == [1, 2]
+
+
+def test_elements_are_stamped_with_the_time_they_come_at() -> None:
+    timer = ManualTimer()
+    stream = rsf.range_(3).do_on_next(lambda _n: timer.advance(1)).timestamp(timer.now)
+    assert stream.to_list() == [(1.0, 0), (2.0, 1), (3.0, 2)]
+    ((stamp, _),) = rsf.range_(1).timestamp().to_list()
+    assert stamp > 1e9
