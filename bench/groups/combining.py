@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add
 from typing import Any
 
 import rstreams_fast as rsf
@@ -161,6 +162,57 @@ def _beside(operator: str, stream_of: Callable[[int], rsf.Stream[Any]], model: A
     )
 
 
+# -- one publisher, divided ------------------------------------------------------------------------
+
+
+def _lists(n: int) -> list[Any]:
+    return [list(range(at, min(at + 4, n))) for at in range(0, n, 2)]
+
+
+def _sums_of_groups(n: int) -> list[int]:
+    return [sum(range(key, n, 10)) for key in range(10)]
+
+
+def _sliding(n: int, sink: Sink) -> None:
+    rsf.range_(n).batch(4, skip=2).subscribe(sink)  # type: ignore[arg-type]  # it takes lists
+    sink.wait()
+
+
+def _groups(n: int, sink: Sink) -> None:
+    groups = rsf.range_(n).group_by(lambda i: i % 10)
+    groups.flat_map(lambda group: group.stream.reduce(add)).subscribe(sink)
+    sink.wait()
+
+
+def _divided(
+    name: str,
+    title: str,
+    expected: Callable[[int], list[Any]],
+    ours: Callable[[int, Sink], None],
+    theirs: Callable[[int, Sink], None],
+) -> Group:
+    def loop(n: int, sink: Sink) -> None:
+        on_next: Callable[[Any], None] = sink.on_next
+        for element in expected(n):
+            on_next(element)
+
+    new_sink: type[Summing] = _Pairs if expected is _lists else Summing
+    runs: list[tuple[str, Role, Callable[[int, Sink], None]]] = [
+        ("ours", "ours", ours),
+        ("the results by hand", "floor", loop),
+        ("RxPY 6.1", "peer", theirs),
+    ]
+    return Group(
+        name,
+        "use",
+        title,
+        [
+            feeding(who, role, 20_000, run, expected=expected, new_sink=new_sink)
+            for who, role, run in runs
+        ],
+    )
+
+
 COMBINING = [
     Group(
         "merge",
@@ -190,6 +242,14 @@ COMBINING = [
             _zipping("the same calls in a loop", "floor", 100_000, _zip_loop),
             _zipping("RxPY 6.1", "peer", 50_000, rxpy.zipped),
         ],
+    ),
+    _divided("batch-sliding", "range, lists of 4 every 2, on_next", _lists, _sliding, rxpy.sliding),
+    _divided(
+        "group_by",
+        "range, the sum of each of 10 groups, on_next",
+        _sums_of_groups,
+        _groups,
+        rxpy.sums_of_groups,
     ),
     _mapped("flat_map"),
     _mapped("concat_map"),

@@ -5,6 +5,7 @@ twenty times as long, which would flatter us.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add
 from typing import Any
 
 import reactivex
@@ -115,6 +116,18 @@ def stream_of_one(operator: str, n: int, sink: Sink) -> None:
     """``flat_map`` or ``concat_map``."""
     mapping: Any = getattr(operators, operator)
     _subscribe(reactivex.from_iterable(range(n)).pipe(mapping(reactivex.just)), sink)
+
+
+def sliding(n: int, sink: Sink) -> None:
+    """Lists of four, one every two elements."""
+    _subscribe(reactivex.from_iterable(range(n)).pipe(operators.buffer_with_count(4, 2)), sink)
+
+
+def sums_of_groups(n: int, sink: Sink) -> None:
+    """The sum for each of ten keys."""
+    groups: Any = operators.group_by(lambda i: i % 10)
+    each: Any = operators.flat_map(lambda part: part.pipe(operators.reduce(add)))
+    _subscribe(reactivex.from_iterable(range(n)).pipe(groups, each), sink)
 
 
 def _subscribe(observable: Any, sink: Sink) -> None:

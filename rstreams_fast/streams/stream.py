@@ -37,6 +37,7 @@ from rstreams_fast.streams.operators.timed import DelayElements
 from rstreams_fast.streams.operators.timed_batch import TimedBatch
 from rstreams_fast.streams.operators.unbatch import Unbatch
 from rstreams_fast.streams.operators.window import Window
+from rstreams_fast.streams.operators.window_time import WindowTime
 from rstreams_fast.streams.operators.with_latest_from import WithLatestFrom
 from rstreams_fast.streams.operators.zip import zip_source
 from rstreams_fast.streams.sources.interval import interval_source
@@ -270,6 +271,29 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         check_sync("group_by", "key", key)
         options = GroupBy(key, max_groups, prefetch, unread, timer, Stream)
         return self._boundary(options)
+
+    def window_time(
+        self,
+        seconds: float,
+        /,
+        *,
+        prefetch: int = INNER_PREFETCH,
+        unread: float = 10.0,
+        timer: Timer | None = None,
+    ) -> Stream[Stream[T_co]]:
+        """Streams of the elements that come within ``seconds`` of the first of them.
+
+            above   --1-2-----3---|
+            below   --a-------b---|
+            a, b    --1-2---| 3---|
+
+        A window begins with an element, so none is empty. Nothing is dropped: ``prefetch`` elements
+        are asked for ahead, for all windows together (§1.1), and windows that nobody reads are an
+        error after ``unread`` seconds, as in ``group_by``. A window ends on a shared thread, at the
+        time of ``timer`` (``None``: that of this process). Reactor: ``window``; RxPY:
+        ``window_with_time``, whose windows follow the clock.
+        """
+        return self._boundary(WindowTime(seconds, prefetch, unread, timer, Stream))
 
     def unbatch(self: Stream[Iterable[U]]) -> Stream[U]:
         """The items of elements that are iterables, of which one at a time is held."""

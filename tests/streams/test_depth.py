@@ -85,6 +85,7 @@ OTHERS: dict[str, Op] = {
     "window": lambda s: s.window(2, skip=2).concat_map(same),
     "group_by": lambda s: s.group_by(lambda _x: 0).concat_map(lambda group: group.stream),
     "delay_elements": lambda s: s.delay_elements(1e-6),
+    "window_time": lambda s: s.window_time(60).concat_map(same),
     "batch in time": lambda s: s.batch(2, seconds=60).unbatch(),
 }
 

@@ -12,6 +12,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.operators.parts import Part
+from tests.helpers import wait_until
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -238,3 +239,39 @@ def test_ten_thousand_groups_in_sequence_leave_nothing() -> None:
     assert firsts.reduce(lambda a, b: a + b).to_list() == [sum(range(30_000))]
     gc.collect()
     assert not [each for each in gc.get_objects() if isinstance(each, Part)]
+
+
+# -- window_time -----------------------------------------------------------------------------------
+
+
+def test_a_window_ends_by_its_time_and_the_next_begins_with_an_element() -> None:
+    timer = ManualTimer()
+    above, below = divided(lambda s: s.window_time(10, prefetch=4, timer=timer))
+    assert above.requests == [4]
+    send(above, 0)
+    first = subscribed(below.elements[0], UNBOUNDED)
+    timer.advance(9)
+    send(above, 1)
+    assert first.terminal is None
+    timer.advance(1)
+    assert first.wait_terminal() == ("on_complete",)
+    timer.advance(50)
+    send(above, 2)
+    assert first.elements == [0, 1]
+    second = subscribed(below.elements[1], 1)
+    above.subscriber.on_complete()
+    assert (second.elements, second.terminal) == ([2], ("on_complete",))
+    assert below.terminal == ("on_complete",)
+    assert timer.pending == 0
+
+
+def test_windows_of_time_that_nobody_reads_end_all() -> None:
+    timer = ManualTimer()
+    above, below = divided(lambda s: s.window_time(10, prefetch=2, unread=5, timer=timer))
+    send(above, 0)
+    timer.advance(10)
+    send(above, 1)
+    wait_until(lambda: len(below.elements) == 2, "the second window")
+    timer.advance(5)
+    assert isinstance(below.wait_terminal()[1], rsf.BufferOverflowError)
+    assert above.cancels == 1

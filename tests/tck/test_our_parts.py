@@ -45,6 +45,7 @@ add_cases(
     Timestamp=lambda _, stream: stream.timestamp(now),
     SlidingBatch=lambda _, stream: stream.batch(3, skip=1),
     Groups=lambda _, stream: stream.group_by(equal).flat_map(in_group),
+    WindowTime=lambda _, stream: stream.window_time(1000).concat_map(same),
     Window=lambda _, stream: stream.window(2, skip=1).map(equal),
 )
 add_cases(
@@ -52,6 +53,7 @@ add_cases(
     StageVerification,
     "stages",
     DelayElementsAsSubscriber=lambda _, stream: stream.delay_elements(1e-6),
+    WindowTimeAsSubscriber=lambda _, stream: stream.window_time(1000).concat_map(same),
     SlidingBatchAsSubscriber=lambda _, stream: stream.batch(1, skip=1).unbatch(),
     GroupByAsSubscriber=lambda _, stream: stream.group_by(equal).flat_map(in_group),
     WindowAsSubscriber=lambda _, stream: stream.window(1).concat_map(same, prefetch=1),

@@ -159,6 +159,7 @@ def operators(numbers: rsf.Stream[int]) -> None:
     assert_type(numbers.timestamp(), rsf.Stream[tuple[float, int]])
     assert_type(numbers.debounce(1).throttle_first(1).sample(1), rsf.Stream[int])
     assert_type(numbers.delay_elements(1), rsf.Stream[int])
+    assert_type(numbers.window_time(1), rsf.Stream[rsf.Stream[int]])
     assert_type(numbers.batch(3).unbatch(), rsf.Stream[int])
     assert_type(numbers.publish_on().subscribe_on(), rsf.Stream[int])
     assert_type(numbers.publish_on(max_bytes=1, weigher=int.bit_length), rsf.Stream[int])

@@ -13,7 +13,7 @@ from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.subscribing import Below
-from rstreams_fast.streams.operators.parts import Divider, ToStream
+from rstreams_fast.streams.operators.parts import Divider, Part, ToStream
 
 __all__ = ["Group", "GroupBy", "SharedPlaces"]
 
@@ -104,7 +104,11 @@ class SharedPlaces(Divider):
     def _stuck(self) -> bool:
         if self._completed or self._came - self._taken.value < self._prefetch:
             return False
-        return all(part.reader is None or not part.elements for part in list(self._open.values()))
+        return all(part.reader is None or not part.elements for part in self._holding())
+
+    def _holding(self) -> list[Part]:
+        """Those that may hold elements."""
+        return list(self._open.values())
 
     def _due(self) -> float | None:
         since = self._stuck_since
