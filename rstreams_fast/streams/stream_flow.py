@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from rstreams_fast._checks import check_sync
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscription
@@ -13,6 +13,7 @@ from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER, PREFETCH
 from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions
+from rstreams_fast.streams.operators.on_discard import OnDiscard
 from rstreams_fast.streams.operators.peek import Peek
 from rstreams_fast.streams.operators.repeat import Repeat
 from rstreams_fast.streams.operators.replay import Replay, ReplayBounds
@@ -181,6 +182,33 @@ class StreamFlow(Pipeline[T_co]):
         ``finally_action``.
         """
         return self._observe("finally", fn)
+
+    def on_discard(self, hook: Callable[[Any], object], /) -> Self:
+        """Call ``hook(element)`` for each element that is dropped above this: it can be released.
+
+            above   --1--2--3--4--cancel
+            filter  -----2-----4--
+            hook      1     3         and what waits in buffers
+
+        Of the elements that come into being above this each is delivered below this, or the hook is
+        called for it: once, as it is where it is dropped. By a filter, ``skip``, ``take_while``, an
+        overflow strategy, a switch, at once; what waits in a buffer, in a batch, or as a result of
+        ``map_async``, when the stream ends, by cancel or error too, or the inner publisher whose it
+        is. An element that a function has made another of, as ``map`` does, is the function's; one
+        for which it raises, returns ``None``, or is cancelled, is discarded. So is the rest of a
+        list that ``unbatch`` takes apart. ``combine_latest`` and ``with_latest_from`` may deliver
+        an element several times; of ``expand``, what was delivered is expanded.
+
+        The hook may be called on any thread, and for a batch or a pair gets that. What it raises
+        goes to ``sys.unraisablehook``. Out of its reach: what other libraries' publishers hold;
+        what subscribers share, by ``multicast``, ``replay`` or a processor; what goes into windows
+        and groups, by ``window``, ``group_by`` or ``skip=`` of ``batch``; what
+        ``delay_elements`` delays; and what is below it, as what ``iterate`` has read ahead. Each
+        element is accounted for until it leaves, which takes time; a stream without a hook has no
+        such costs. Reactor: ``doOnDiscard``.
+        """
+        check_sync("on_discard", "hook", hook)
+        return self.with_part(OnDiscard(hook))
 
     # -- boundaries ------------------------------------------------------------------------------
 

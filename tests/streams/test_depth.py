@@ -48,6 +48,7 @@ OPS: dict[str, Op] = {
     "do_on_cancel": lambda s: s.do_on_cancel(ignore),
     "do_on_error": lambda s: s.do_on_error(ignore),
     "do_finally": lambda s: s.do_finally(ignore),
+    "on_discard": lambda s: s.on_discard(ignore),
     "do_on_complete and map": lambda s: s.do_on_complete(ignore).map(same),
     "scan with a seed": lambda s: s.scan(lambda _a, b: b, -1).skip(1),
     "batch and unbatch": lambda s: s.batch(3).unbatch(),
@@ -505,6 +506,7 @@ NESTED = {
         lambda s: s.with_latest_from(rf.never().race(rf.range_(1))).map(first)
     ),
     "race": folded(lambda s: rf.never().race(s)),
+    "on_discard": folded(lambda s: rf.empty().concat(s.on_discard(ignore).skip(0))),
     "take_until": folded(lambda s: s.take_until(rf.never().merge(rf.never()))),
     "flat_map": folded(lambda s: rf.from_iterable([s]).flat_map(same)),
     "concat_map": folded(lambda s: rf.from_iterable([s]).concat_map(same)),

@@ -278,12 +278,16 @@ add_cases(
     WithLatestFrom=lambda _, stream: stream.with_latest_from(NoStream(rf.range_(3))).map(first),
     Race=lambda _, stream: rf.never().race(NoStream(stream.subscribe_on())),
     TakeUntil=lambda _, stream: stream.take_until(NoStream(rf.never())),
+    OnDiscard=lambda _, stream: rf.concat(
+        rf.empty(), stream.publish_on("caller").filter(equal).batch(1).unbatch()
+    ).on_discard(equal),
     Using=lambda _, stream: rf.using(object, lambda _resource: stream, id),
 )
 add_cases(
     globals(),
     StageVerification,
     "stages",
+    OnDiscardAsSubscriber=lambda _, stream: stream.on_discard(equal),
     CombineLatestAsSubscriber=lambda _, stream: stream.combine_latest(rf.range_(1), prefetch=1).map(
         first
     ),

@@ -150,7 +150,7 @@ class AsyncBoundarySubscription(QueuedSubscriber):
         # a burst keeps nothing back. A drain on the caller has to wait for the burst's end.
         self._at_once = options.executor != CALLER
         slot = self._slot_by_bursts(subscriber)
-        self._run = FusedRun(self._source(), program.stages, slot, self._demand)
+        self._run = FusedRun(self._source(), self._stages(program.stages), slot, self._demand)
 
     def _new_queue(self) -> Any:
         return SpscRing(self._prefetch)

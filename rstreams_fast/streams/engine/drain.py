@@ -32,6 +32,7 @@ from rstreams_fast.errors import (
 )
 from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedError, process_id
 from rstreams_fast.streams.engine.boundary import ListSubscriber, RingSubscriber
+from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, TURN_SECONDS
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above, metrics_further_up
 
@@ -64,15 +65,18 @@ class Nested(NotPicklable):
     """A subscriber of the package, which knows on how many others it stands: calls nest in theirs.
 
     ``depth`` counts from the last one that stops the nesting by ``trampoline``, or from the ground.
+    ``custody`` answers for what is dropped above an ``on_discard``.
     """
 
-    __slots__ = ("depth", "trampoline")
+    __slots__ = ("custody", "depth", "trampoline")
 
     def stand_on(self, below: object) -> None:
         """Count from the subscriber below; one that is not of the package is the ground."""
         self.depth: int = 1
         self.trampoline: Trampoline | None = None
+        self.custody: Custody | None = None
         if isinstance(below, Nested):
+            self.custody = below.custody
             self.depth += below.depth
             self.trampoline = below.trampoline
 
@@ -139,7 +143,7 @@ class Upstream(NotPicklable):
     thread: when it comes back, or when it brings an element that nobody wants (``unwanted``).
     """
 
-    __slots__ = ("_asker", "_attached", "_calls", "_latch", "_met", "_subscription")
+    __slots__ = ("_asker", "_attached", "_calls", "_latch", "_met", "_subscription", "in_custody")
 
     def __init__(self) -> None:
         self._attached = DemandCounter()  # terminated by the first who attaches
@@ -151,6 +155,7 @@ class Upstream(NotPicklable):
         self._calls: DemandCounter | None = None
         self._asker = 0  # the thread that is in its request
         self._subscription: Subscription | None = None
+        self.in_custody = False  # whether what comes has entered the scope of an on_discard
 
     def attach(self, subscription: Subscription) -> bool:
         """Keep the first subscription, unless this is over already; cancel any other (§2.5).
@@ -164,6 +169,7 @@ class Upstream(NotPicklable):
             if not isinstance(subscription, NotPicklable):
                 self._calls = DemandCounter()
             self._subscription = subscription
+            self.in_custody = getattr(subscription, "custody", None) is not None
             if self._met.request(1) == 0:
                 return True
             self._subscription = None
@@ -376,6 +382,30 @@ class Drain(Nested):
     def _work(self) -> bool:
         """Do some work; true if there is more to do at once."""
         raise NotImplementedError
+
+    def _stages(self, stages: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
+        """The stages of a run below others, which discard what they drop."""
+        custody = self.custody
+        return stages if custody is None else custody.stages(stages)
+
+    def _gathered(self, groups: list[Any]) -> list[Any]:
+        """Lists or tuples of elements, each of which is now one element."""
+        custody = self.custody
+        if custody is not None:
+            for group in groups:
+                custody.gather(group)
+        return groups
+
+    def _discard(self, elements: list[Any]) -> None:
+        """Drop elements, while the stream goes on."""
+        custody = self.custody
+        if custody is not None:
+            custody.discard(elements)
+
+    def _using(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that uses up the element it is called with."""
+        custody = self.custody
+        return fn if custody is None else custody.using(fn)
 
     def _burst_on(self, run: FusedRun) -> RunStatus:
         """Drain one burst. Where somebody waits for its end, slow elements make it smaller."""

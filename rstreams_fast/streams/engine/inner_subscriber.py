@@ -14,6 +14,7 @@ from rstreams_fast.api import Publisher, Subscription
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import DemandExceededError, NoneSignalError, report_dropped
 from rstreams_fast.streams.engine.boundary import ListSubscriber
+from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, TURN_SECONDS
 from rstreams_fast.streams.engine.drain import Nested, Upstream
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
@@ -27,6 +28,8 @@ __all__ = ["Inner", "InnerOwner", "InnerSubscriber", "new_inner"]
 
 class InnerOwner(Protocol):
     """What an inner reports to, on the threads that its publisher signals on."""
+
+    custody: Custody | None
 
     def _inner_attached(self, inner: Any, /) -> None:
         """It can be asked now; once at most."""
@@ -45,6 +48,8 @@ class Inner(Nested):
 
     def __init__(self, owner: InnerOwner) -> None:
         self.owner: InnerOwner | None = owner
+        below = owner.custody
+        self.custody = None if below is None else below.inner()
         # Each is counted by one thread at a time: who asks, and who signals.
         self.asked = self.came = 0
         # For the holder of the owner's drain:
@@ -63,11 +68,15 @@ class Inner(Nested):
     def cancel(self) -> None:
         """Cancel, unless it is over, and forget the owner (§3.13). Any thread."""
         self.owner = None
+        if self.custody is not None:
+            self.custody.close()
 
     def forget(self) -> None:
         """Drop the references to the owner, which has no more use for this, and to what waits."""
         self.owner = None
         self.queue = None
+        if self.custody is not None:
+            self.custody.close()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """The metrics of the boundaries above."""
@@ -95,8 +104,8 @@ class InnerSubscriber(Inner, ListSubscriber):
     prompt = True
 
     def __init__(self, owner: InnerOwner, publisher: Publisher[Any]) -> None:
-        super().__init__(owner)
         self.stand_on(owner)
+        super().__init__(owner)
         self._publisher: Publisher[Any] | None = publisher
         self._upstream = Upstream()
         self.burst: list[Any] = []
@@ -124,6 +133,8 @@ class InnerSubscriber(Inner, ListSubscriber):
         self.owner = None
         self._publisher = None  # perhaps it is not subscribed to yet
         self._upstream.cancel()
+        if self.custody is not None:
+            self.custody.close()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """The metrics of the boundaries above."""
@@ -144,14 +155,16 @@ class InnerSubscriber(Inner, ListSubscriber):
             error = NoneSignalError("§2.13: the publisher signalled on_next(None)")
             self._break(error)
             raise error
-        owner = self.owner
+        owner, custody = self.owner, self.custody
+        if custody is not None and not self._upstream.in_custody:
+            custody.enter(element)
         if owner is None or self._upstream.over:  # §2.8
             self._upstream.unwanted()
         elif self.came >= self.asked:
             self._break(DemandExceededError("§1.1: more elements came than had been asked for"))
         else:
             self.came += 1
-            burst = [element]
+            burst = [element] if custody is None else custody.pass_on([element])
             del element  # a traceback keeps this frame (§3.13)
             owner._inner_burst(self, burst)
 
@@ -162,6 +175,8 @@ class InnerSubscriber(Inner, ListSubscriber):
         owner = self.owner
         if burst and owner is not None:
             self.came += len(burst)
+            if self.custody is not None:
+                burst = self.custody.pass_on(burst)
             owner._inner_burst(self, burst)
 
     def on_error(self, error: BaseException, /) -> None:
@@ -184,6 +199,8 @@ class InnerSubscriber(Inner, ListSubscriber):
         if not self._upstream.ended():
             return False
         self._upstream.never_attached()  # one that comes now is cancelled
+        if self.custody is not None:
+            self.custody.close()
         owner = self.owner
         if owner is not None:
             owner._inner_ended(self, error)
@@ -238,7 +255,10 @@ class _InnerSequence(Inner):
         if stages.stages:
             self._demand = DemandCounter()
             self._results: list[Any] = []
-            self._run = FusedRun(iterator, stages.stages, self._results.append, self._demand)
+            program, custody = stages.stages, self.custody
+            if custody is not None:
+                program = custody.stages(program, enters=True)
+            self._run = FusedRun(iterator, program, self._results.append, self._demand)
         if not (self._ended and self._finish()):
             owner._inner_attached(self)
 
@@ -259,6 +279,8 @@ class _InnerSequence(Inner):
         self._source = self._stages = None  # perhaps it is not opened yet
         if self._demand is not None:
             self._demand.cancel()
+        if self.custody is not None:
+            self.custody.close()
 
     def _take(self, n: int) -> None:
         iterator = self._iterator
@@ -280,15 +302,25 @@ class _InnerSequence(Inner):
                 return
             n -= len(burst)
             if self._ended:
-                self._close()
                 self.came += len(burst)
+                if self.custody is not None:
+                    burst = self._passed_on(burst, self.custody)
+                self._close()
                 owner._inner_burst(self, burst, True)
                 return
             self._give(owner, burst)
 
+    def _passed_on(self, burst: list[Any], custody: Custody) -> list[Any]:
+        if self._demand is None:  # else they entered as they came
+            for element in burst:
+                custody.enter(element)
+        return custody.pass_on(burst)
+
     def _give(self, owner: InnerOwner, burst: list[Any]) -> None:
         if burst:
             self.came += len(burst)
+            if self.custody is not None:
+                burst = self._passed_on(burst, self.custody)
             owner._inner_burst(self, burst)
 
     def _run_stages(self) -> None:
@@ -352,3 +384,5 @@ class _InnerSequence(Inner):
         run, self._run = self._run, None
         if run is not None:
             run.clear()
+        if self.custody is not None:
+            self.custody.close()

@@ -78,6 +78,9 @@ class OperatorSubscriber(Drain):
             error = NoneSignalError("§2.13: the publisher signalled on_next(None)")
             self._fail(error)
             raise error
+        custody = self.custody
+        if custody is not None and not self._upstream.in_custody:
+            custody.enter(element)
 
     def _takes(self, element: Any) -> bool:
         """Whether ``element``, which is checked, comes before the end; after it none does

@@ -12,7 +12,7 @@ import enum
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from rstreams_fast._checks import check_capacity, check_count, check_plain
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
@@ -149,6 +149,9 @@ class OverflowSubscription(OperatorSubscriber):
         "_waits",
     )
 
+    #: Whether that is where elements come into being, unless upstream answers for them.
+    _enters_when_offered: ClassVar[bool] = True
+
     def __init__(
         self,
         subscriber: Subscriber[Any],
@@ -180,6 +183,9 @@ class OverflowSubscription(OperatorSubscriber):
         with self._lock:
             if not self._open:
                 return False
+            custody = self.custody
+            if custody is not None and self._enters_when_offered and not self._upstream.in_custody:
+                custody.enter(element)
             elements = self._held.elements
             unasked = options.strategy is Overflow.ERROR and self.uncovered == 0
             if len(elements) < options.capacity and not unasked:
@@ -233,6 +239,7 @@ class OverflowSubscription(OperatorSubscriber):
         self._enter()
 
     def _tell(self, victim: Any) -> None:
+        self._discard([victim])
         on_drop = self._options.on_drop
         if on_drop is not None:
             try:
@@ -248,7 +255,8 @@ class OverflowSubscription(OperatorSubscriber):
 
     def on_next(self, element: Any, /) -> None:
         """Take an element, or do with it what the strategy says."""
-        self._check_element(element)
+        if element is None:
+            self._check_element(element)
         if not self.offer(element):
             self._upstream.unwanted()
             self._introduce_late()

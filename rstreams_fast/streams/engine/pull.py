@@ -85,7 +85,10 @@ class _PullSubscription(Drain):
         slot = self._slot_by_bursts(subscriber, waits=not self._of_sequence)
         if self._seed:
             source = chain((program.seed,), source)
-        self._run = run = FusedRun(source, program.stages, slot, self._demand)
+        stages = program.stages
+        if self.custody is not None:
+            stages = self.custody.stages(stages, enters=True)
+        self._run = run = FusedRun(source, stages, slot, self._demand)
         return run
 
     def _work(self) -> bool:

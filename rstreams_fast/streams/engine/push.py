@@ -58,7 +58,8 @@ class PushSubscription(OperatorSubscriber):
 
     def __init__(self, subscriber: Subscriber[Any], program: Stages) -> None:
         super().__init__(subscriber, None)
-        run = FusedRun(None, program.stages, subscriber.on_next, self._demand)
+        stages = program.stages if self.custody is None else self._stages(program.stages)
+        run = FusedRun(None, stages, subscriber.on_next, self._demand)
         self._run = run
         self._ratio = run.ratio
         self._seed = program.seed
@@ -167,6 +168,8 @@ class PushSubscription(OperatorSubscriber):
         if self._seed is not MISSING and self._demand.value > 0:
             seed, self._seed = self._seed, MISSING
             self._direct = not self._ended
+            if self.custody is not None:
+                self.custody.enter(seed)
             status = run.push(seed)
             if status is RunStatus.DROPPED:
                 self._owed += run.refund

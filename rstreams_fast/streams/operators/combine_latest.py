@@ -105,7 +105,7 @@ class _CombineSubscription(QueueingFanIn):
             if self._lacking:
                 return True
             self._asks.extend((each, self._prefetch) for each in self._places)
-        self._deliver([(*before, element, *after) for element in burst])
+        self._deliver(self._gathered([(*before, element, *after) for element in burst]))
         return True
 
     def _drop_references(self) -> None:

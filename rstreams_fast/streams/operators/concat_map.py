@@ -60,7 +60,7 @@ class _ConcatMapSubscription(SubscriptionArbiter):
         self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: ConcatMap
     ) -> None:
         super().__init__(subscriber, None)
-        self._fn: ToPublisher | None = options.fn
+        self._fn: ToPublisher | None = self._using(options.fn)
         self._name = options.describe()
         self._prefetch = options.prefetch
         self._replenish_at = replenish_at(options.prefetch)

@@ -88,7 +88,7 @@ class _FlatMapSubscription(Merging):
             concurrency=options.concurrency,
             alive=1,
         )
-        self._fn: ToPublisher | None = options.fn
+        self._fn: ToPublisher | None = self._using(options.fn)
         self._concurrency = options.concurrency
         self._outer = new_inner(self, upstream)
         self._outer_begun = False

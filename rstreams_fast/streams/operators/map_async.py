@@ -258,7 +258,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
         if options is None:
             return None
         self._window = window = CallWindow(
-            options.fn,
+            options.fn if self.custody is None else self.custody.awaiting(options.fn),
             loop=asyncio.get_running_loop(),
             on_ready=self._on_ready,
             concurrency=options.concurrency,

@@ -192,6 +192,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
                     self._upstream.unwanted()
                     break
                 self._came += 1
+                if self.custody is not None:
+                    self.custody.claim(element)  # it may leave in several parts, or in none
                 self._take(element)
         except Exception as raised:
             self._fail(raised)

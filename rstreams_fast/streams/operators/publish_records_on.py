@@ -100,6 +100,8 @@ class _RecordSubscription(AsyncBoundarySubscription):
     def _accept(self, element: Any) -> bool:
         if self._outstanding.value == 0:
             return False
+        if self.custody is not None:
+            self.custody.claim(element)  # it is copied
         self._rest = element  # first: once it has come, one that sees no rest asks for the next
         try:
             self._outstanding.fulfil(1)

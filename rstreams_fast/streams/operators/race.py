@@ -74,6 +74,8 @@ class _RaceSubscription(SubscriptionArbiter):
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         if self._wins(inner):
             super()._inner_burst(inner, burst, over)
+        else:
+            self._discard(burst)
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
         if self._wins(inner):

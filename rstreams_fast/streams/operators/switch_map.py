@@ -69,7 +69,7 @@ class _SwitchMapSubscription(FanIn):
         self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: SwitchMap
     ) -> None:
         super().__init__(subscriber)
-        self._fn: ToPublisher | None = options.fn
+        self._fn: ToPublisher | None = self._using(options.fn)
         self._prefetch = options.prefetch
         self._requested = DemandCounter()  # all that was ever asked for
         self._outer = new_inner(self, upstream)
@@ -112,6 +112,7 @@ class _SwitchMapSubscription(FanIn):
             super()._inner_burst(inner, burst, over)
             return
         if burst:
+            self._discard([*burst[:-1], self._newest[1]])
             self._newest = (self._newest[0] + len(burst), burst[-1])
             del burst
             first = self._up.request(1) == 0
@@ -198,12 +199,16 @@ class _SwitchMapSubscription(FanIn):
             if what is _SWITCH:
                 self._shown = inner
             elif inner is not self._shown and inner is not self._outer:
-                if isinstance(what, Ended) and what.error is not None:
+                if isinstance(what, list):
+                    self._discard(what)
+                elif what.error is not None:
                     report_dropped(what.error, "an error of a publisher that was switched from")
             elif isinstance(what, list):
                 if inner.owner is not None:  # else it was switched from
                     self._delivered += len(what)
                     self._deliver(what)
+                else:
+                    self._discard(what)
             elif what is _ATTACHED:
                 self._ground = (inner, self._delivered)
                 self._to_ask = True

@@ -59,6 +59,7 @@ class _TakeUntilSubscription(SubscriptionArbiter):
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         if inner is self._other:
+            self._discard(burst)
             self._until = True
             self._enter()
         else:

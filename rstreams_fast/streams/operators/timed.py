@@ -44,6 +44,8 @@ class Timed(OverflowBoundary):
 
 
 class _ThrottleFirst(OverflowSubscription):
+    _enters_when_offered = False
+
     __slots__ = ("_deadline", "_due_at", "_end", "_newest", "_offering", "_seconds")
 
     def __init__(self, subscriber: Subscriber[Any], options: Timed) -> None:
@@ -65,6 +67,7 @@ class _ThrottleFirst(OverflowSubscription):
             else:
                 left_out, offered = self._sift(element, now)
                 self._dropped += left_out is not MISSING
+        self._discard([left_out])
         del left_out
         if offered:
             super().on_next(element)

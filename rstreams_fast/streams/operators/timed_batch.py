@@ -241,6 +241,7 @@ class _BatchSubscription(OperatorSubscriber):
         self._weight = 0
         self._full = False
         self._due_at = None
+        self._gathered([batch])
         status = run.push(batch)
         self._left += count  # after the demand for it has gone: see _room
         self._left_bytes += weight

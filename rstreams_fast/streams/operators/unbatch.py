@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import FusedRun, RunStatus
 from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.streams.engine.boundary import StagesBoundary
+from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.drain import silent
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
@@ -43,14 +44,17 @@ class UnbatchSegment(Below[Stages]):
 class _Items(Iterator[Any]):
     """The items of the current iterable; stops at its end, and goes on with the next."""
 
-    __slots__ = ("current",)
+    __slots__ = ("_enter", "current")
 
     def __init__(self) -> None:
         self.current: Iterator[Any] | None = None
+        self._enter: Callable[[Any], None] | None = None
 
-    def open(self, iterable: Any) -> None:
+    def open(self, iterable: Any, custody: Custody | None) -> None:
         """Go on with the items of ``iterable``."""
         self.current = iter(iterable)
+        if custody is not None:
+            self._enter = None if custody.open(iterable) else custody.enter
 
     def close(self) -> Iterator[Any] | None:
         """Drop the current iterable; return its iterator."""
@@ -66,10 +70,13 @@ class _Items(Iterator[Any]):
         if current is None:
             raise StopIteration
         try:
-            return next(current)
+            item = next(current)
         except StopIteration:
             self.close()
             raise
+        if self._enter is not None:
+            self._enter(item)
+        return item
 
 
 class _UnbatchSubscription(OperatorSubscriber):
@@ -91,7 +98,7 @@ class _UnbatchSubscription(OperatorSubscriber):
         self._takes_nothing = program.takes_nothing
         self._waits = Waits()
         slot = self._slot_by_bursts(subscriber, waits=True)
-        self._run = FusedRun(self._items, program.stages, slot, self._demand)
+        self._run = FusedRun(self._items, self._stages(program.stages), slot, self._demand)
 
     def on_next(self, element: Any, /) -> None:
         """Take the iterable that was asked for."""
@@ -130,7 +137,7 @@ class _UnbatchSubscription(OperatorSubscriber):
             element, self._next = self._next, None
             self._outstanding = False
             try:
-                self._items.open(element)
+                self._items.open(element, self.custody)
             except TypeError as raised:
                 raised.add_note("unbatch() takes elements apart, so each must be an iterable")
                 self._fail(raised)

@@ -139,10 +139,11 @@ class _LatestSubscription(SubscriptionArbiter):
         if inner not in self._others:
             newest = tuple([latest[other] for other in self._others])
             unpaired.clear()
-            super()._take(inner, [(element, *newest) for element in what])
+            super()._take(inner, self._gathered([(element, *newest) for element in what]))
         elif isinstance(what, list):
             self._dropped += len(what) - 1 + (inner in unpaired)
             unpaired.add(inner)
+            self._discard([*what[:-1], latest.get(inner)])
             latest[inner] = what[-1]
         elif inner not in latest:  # no element of upstream can be paired
             self._complete()

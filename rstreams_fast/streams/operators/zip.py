@@ -94,7 +94,7 @@ class _ZipSubscription(QueueingFanIn):
                 inner.queue = None
                 self._lacking += 1
         del queues
-        self._deliver(burst)
+        self._deliver(self._gathered(burst))
         if self._lacking and any(inner.done and not inner.queue for inner in order):
             return self._complete()
         self._consumed += count

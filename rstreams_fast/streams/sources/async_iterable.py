@@ -231,6 +231,8 @@ class _Pulling(Drain):
                     return
                 finally:
                     self._awaiting = False
+                if self.custody is not None and element is not None:
+                    self.custody.enter(element)
                 if self._stopped:
                     return
                 if element is None:

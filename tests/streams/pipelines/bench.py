@@ -20,14 +20,17 @@ from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.streams.pipelines import model as m
 
+_keys = itertools.count()
+
 
 class Element:
     """What streams carry: a number that can be watched."""
 
-    __slots__ = ("__weakref__", "value")
+    __slots__ = ("__weakref__", "key", "value")
 
     def __init__(self, value: int) -> None:
         self.value = value
+        self.key = next(_keys)
 
     def __repr__(self) -> str:
         return f"<{self.value}>"
@@ -46,6 +49,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(map(plain, value))
     return value
+
+
+def keys(value: Any) -> Iterator[int]:
+    """Those of the elements in an element."""
+    if isinstance(value, Element):
+        yield value.key
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from keys(item)
 
 
 class _Ref(weakref.ref[Any]):
@@ -165,9 +177,14 @@ class Foreign:
     """
 
     def __init__(
-        self, items: Callable[[], Iterator[Any]], hands: Executor | None, at_once: bool
+        self,
+        items: Callable[[], Iterator[Any]],
+        hands: Executor | None,
+        at_once: bool,
+        give: Callable[[Any], Any],
     ) -> None:
         self._items = items
+        self.give = give
         self._hands = hands
         self._at_once = at_once
         self.asked = 0
@@ -244,7 +261,7 @@ class _ForeignSubscription:
                 self._busy = False
                 return None
             self._demand -= 1
-            return (subscriber.on_next, self._ahead.pop())
+            return (subscriber.on_next, self._publisher.give(self._ahead.pop()))
 
 
 class Counting:
@@ -274,6 +291,9 @@ class Bench:
         self.refusing: list[Refusing] = []
         self.counting: Counting | None = None
         self.foreign: Foreign | None = None
+        #: For the hook: the keys of what sources and functions gave, and what became of each.
+        self.given: list[int] = []
+        self.fates: list[tuple[int, str]] = []
 
     # -- elements and functions --
 
@@ -283,13 +303,35 @@ class Bench:
             return type(value)(map(self.element, value))
         return value if value is None else self.elements.add(Element(value))
 
-    def items(self, origin: m.Origin) -> Iterator[Any]:
-        """What a source gives."""
-        for number in origin.model():
-            yield self.element(number)
+    def give(self, value: Any) -> Any:
+        """Note that the stream has got it."""
+        self.given += keys(value)
+        return value
 
-    def function(self, index: int, fn: Callable[..., Any], *, in_c: bool = False) -> Any:
-        """The function of operator ``index``, for elements."""
+    def ends(self, value: Any, fate: str) -> None:
+        """Note what became of it: it was delivered, discarded, or used."""
+        self.fates += [(key, fate) for key in keys(value)]
+
+    def delivered(self, value: Any) -> None:
+        self.ends(value, "delivered")
+
+    def discard(self, value: Any) -> None:
+        self.ends(value, "discarded")
+
+    def items(self, origin: m.Origin) -> Iterator[Any]:
+        """What a source has to give."""
+        return map(self.element, origin.model())
+
+    def given_items(self, origin: m.Origin) -> Iterator[Any]:
+        """What a source gives as soon as it is taken."""
+        return map(self.give, self.items(origin))
+
+    def function(
+        self, index: int, fn: Callable[..., Any], *, in_c: bool = False, uses: int | None = 0
+    ) -> Any:
+        """The function of operator ``index``, for elements; it uses up those from argument ``uses``
+        on.
+        """
         fault = self.pipeline.fault
         at = fault.call if fault is not None and fault.op == index else None
         call = m.raising(fn, at, f"operator {index}")
@@ -297,7 +339,11 @@ class Bench:
 
         def function(*args: Any) -> Any:
             result = call(*map(plain, args))
-            return result if isinstance(result, bool) else element(result)
+            if isinstance(result, bool) or uses is None:
+                return result if isinstance(result, bool) else element(result)
+            if result is not None:
+                self.ends(args[uses:], "used")
+            return self.give(element(result))
 
         # To the core a partial is a C callable: those and Python's run in different loops.
         return self.functions.add(functools.partial(function) if in_c else function)
@@ -321,11 +367,12 @@ class Bench:
         stream = self.source(self.pipeline.origin, counts=True)
         for index, op in enumerate(self.pipeline.ops):
             stream = BUILD[type(op)](self, stream, index, op)
-        return stream
+        return stream.on_discard(self.discard) if self.pipeline.discards else stream
 
     def source(self, origin: m.Origin, *, counts: bool = False) -> rsf.Stream[Any]:
         """A stream of one source; of the one at the top, what is taken of it is counted."""
         kind, items = origin.kind, functools.partial(self.items, origin)
+        given = functools.partial(self.given_items, origin)
         if kind == "range":
             return rsf.range_(origin.size)
         if kind == "empty":
@@ -335,21 +382,23 @@ class Bench:
         if kind == "generate":
             return rsf.generate(0, self.functions.add(self._step(origin)))
         if kind == "defer":
-            return rsf.defer(self.functions.add(lambda: rsf.from_iterable(items())))
+            return rsf.defer(self.functions.add(lambda: rsf.from_iterable(given())))
         if kind == "callable":
-            return rsf.from_callable(self.functions.add(lambda: self.element(0)))
+            return rsf.from_callable(self.functions.add(lambda: self.give(self.element(0))))
         if kind == "async":
             self.uses_loop = True
-            return rsf.from_async_iterable(lambda: _slowly(items()), loop=self.resources.loop)
+            return rsf.from_async_iterable(
+                lambda: _slowly(items(), self.give), loop=self.resources.loop
+            )
         if kind.startswith("create"):
             return rsf.create(self.functions.add(self._emission(kind, items)), capacity=10_000)
         if kind in ("list", "iterator"):
-            counting = Counting(items)
+            counting = Counting(given)
             if counts:
                 self.counting = counting
             return rsf.from_iterable(iter(counting) if kind == "iterator" else counting)
         hands = self.resources.source if "thread" in kind else None
-        foreign = Foreign(items, hands, at_once="late" not in kind)
+        foreign = Foreign(items, hands, "late" not in kind, self.give)
         if counts:
             self.foreign = foreign
         return rsf.from_publisher(foreign)
@@ -357,7 +406,7 @@ class Bench:
     def _step(self, origin: m.Origin) -> Callable[[int], Any]:
         def step(n: int) -> Any:
             if n < origin.size:
-                return self.element(n), n + 1
+                return self.give(self.element(n)), n + 1
             if origin.fails:
                 raise m.Boom("the source")
             return None
@@ -368,7 +417,8 @@ class Bench:
         def emit(emitter: Any) -> None:
             try:
                 for item in items():
-                    emitter.next(item)
+                    if emitter.next(item):
+                        self.give(item)
                     del item
             except m.Boom as boom:
                 emitter.error(boom)
@@ -380,11 +430,11 @@ class Bench:
         return lambda emitter: self.resources.source.submit(emit, emitter)
 
 
-async def _slowly(items: Iterator[Any]) -> AsyncIterator[Any]:
+async def _slowly(items: Iterator[Any], give: Callable[[Any], Any]) -> AsyncIterator[Any]:
     for number, item in enumerate(items):
         if number % 2:
             await asyncio.sleep(0)
-        yield item
+        yield give(item)
         del item
 
 
@@ -395,7 +445,7 @@ def _map(bench: Bench, stream: Any, index: int, op: Any) -> Any:
 def _scan(bench: Bench, stream: Any, index: int, op: Any) -> Any:
     seed = () if op.seed is None else (bench.element(op.seed),)
     operator = stream.scan if isinstance(op, m.Scan) else stream.reduce
-    return operator(bench.function(index, op.fn), *seed)
+    return operator(bench.function(index, op.fn, uses=int(isinstance(op, m.Scan))), *seed)
 
 
 def _do_on(bench: Bench, stream: Any, index: int, op: Any) -> Any:
@@ -466,7 +516,10 @@ def _inner(bench: Bench, index: int, op: Any) -> Any:
     call = m.raising(op.fn, at, f"operator {index}")
 
     def inner(x: Any) -> Any:
-        return bench.source(dataclasses.replace(call(plain(x)), kind=op.kind))
+        origin = call(plain(x))
+        if not isinstance(op, m.Expand):  # which delivers it, too
+            bench.ends(x, "used")
+        return bench.source(dataclasses.replace(origin, kind=op.kind))
 
     return bench.functions.add(inner)
 
@@ -479,7 +532,8 @@ def _if_empty(bench: Bench, stream: Any, _index: int, op: Any) -> Any:
 
 def _switch_map(bench: Bench, stream: Any, _index: int, op: Any) -> Any:
     last = bench.source(m.Origin(kind=op.kind, size=op.size))
-    publishers = stream.map(lambda _x: rsf.never()).concat(rsf.from_iterable([last]))
+    used = stream.map(lambda x: bench.ends(x, "used") or rsf.never())
+    publishers = used.concat(rsf.from_iterable([last]))
     return publishers.switch_map(lambda publisher: publisher, prefetch=op.prefetch)
 
 
@@ -545,7 +599,7 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     m.PublishOn: _publish_on,
     m.SubscribeOn: lambda b, s, i, op: s.subscribe_on(b.executor(op.executor)),
     m.MapAsync: _map_async,
-    m.Distinct: lambda b, s, i, op: s.distinct_until_changed(b.function(i, op.fn)),
+    m.Distinct: lambda b, s, i, op: s.distinct_until_changed(b.function(i, op.fn, uses=None)),
     m.HeavyBatch: _heavy_batch,
     m.Timeout: lambda b, s, i, op: s.timeout(3600.0, timer=ManualTimer()),
     m.OnOverflow: lambda b, s, i, op: s.on_overflow(rsf.Overflow[op.strategy], capacity=10_000),

@@ -193,4 +193,5 @@ def pipelines(draw: Any, pool: tuple[type[m.Op], ...] = tuple(OPERATORS)) -> m.P
         fault=fault,
         burst=draw(_bursts),
         subscribers=subscribers,
+        discards=draw(st.sampled_from([True, True, False])),
     )

@@ -47,6 +47,7 @@ class Record:
         self.cancelled = False  #: from outside: what is on its way may follow
         self.bad = False  #: asked for something that is no number of elements
         self.violations: list[str] = []
+        self.delivered: Callable[[Any], None] = lambda _element: None
         self._inside: int | None = None
         self._depth = 0
 
@@ -156,6 +157,7 @@ class Probe:
             if element is None:
                 record.breaks("2.13", "on_next(None)")
             record.seen.append(plain(element))
+            record.delivered(element)
             del element
             if len(record.seen) > record.requested:
                 record.breaks("1.1", f"element {len(record.seen)} of {record.requested} requested")
@@ -215,7 +217,7 @@ class Hooks:
             on_dropped_error(before)
 
     def _keep_dropped(self, error: BaseException) -> None:
-        if isinstance(error, (Raised, m.Boom, Refused)):
+        if all(isinstance(one, (Raised, m.Boom, Refused)) for one in _apart(error)):
             self.dropped.append(type(error).__name__)
         else:
             self._keep_strange(error)
@@ -250,12 +252,16 @@ def judge(
                 Record(pipeline.demand, m.Stop() if number else pipeline.stop, changed)
                 for number in range(pipeline.subscribers)
             ]
+            for record in records:
+                record.delivered = bench.delivered
             _converse(bench, records, hooks, patience, broken)
             for record in records:
                 _check_elements(bench, record)
             _check_same(records)
             _check_demand(bench, max(record.requested for record in records))
             _check_what_is_left(bench, records, patience)
+            if m.counts_discards(pipeline):
+                _check_discards(bench)
         _check_hooks(hooks, pipeline.stop, records[0])
     except Difference as difference:
         raise Difference(f"{difference}\nreproduce: judge({pipeline!r}, resources)") from None
@@ -396,6 +402,18 @@ def _check_same(records: list[Record]) -> None:
     for record in records:
         if longest[: len(record.seen)] != record.seen:
             raise Difference(f"§1.11: one saw {longest}, another {record.seen}")
+
+
+def _check_discards(bench: Bench) -> None:
+    """Each element is delivered, discarded, or used by a function: one of these, once."""
+    fates: dict[int, list[str]] = {key: [] for key in bench.given}
+    for key, fate in bench.fates:
+        if key in fates:  # others were made with the stream: a seed, an element for an empty one
+            fates[key].append(fate)
+    first = min(bench.given, default=0)
+    wrong = {key - first: found for key, found in fates.items() if len(found) != 1}
+    if wrong:
+        raise Difference(f"neither delivered nor discarded once: {wrong} of {len(bench.given)}")
 
 
 def _check_demand(bench: Bench, wanted: int) -> None:

@@ -852,6 +852,8 @@ class Pipeline:
     #: How many subscribe, at the most: more than one where the last operator is shared. All ask in
     #: the same way; only the first may stop early.
     subscribers: int = 1
+    #: Whether there is a hook for what is dropped.
+    discards: bool = False
 
 
 @dataclass
@@ -992,6 +994,20 @@ def expect(pipeline: Pipeline) -> Expected:
         exact=pipeline.origin.is_pulled and not any(op.is_boundary for op in ops),
         races=any(op.races for op in ops),
     )
+
+
+#: Operators that share no element, and deliver none twice: with a hook each is accounted for.
+ACCOUNTED: Final = {
+    Map, Spread, MapNotNone, Filter, Take, TakeWhile, Skip, SkipWhile, Scan, Reduce, Batch, DoOn,
+    Unbatch, PublishOn, SubscribeOn, MapAsync, Distinct, HeavyBatch, Timeout, OnOverflow, Merge,
+    Zip, Race, TakeUntil, Concat, FlatMap, ConcatMap, SwitchMap, Expand, StartWith, IfEmpty,
+    ErrorReturn, Retry, Repeat, Resume,
+}  # fmt: skip
+
+
+def counts_discards(pipeline: Pipeline) -> bool:
+    """Whether each element is either delivered or discarded, once."""
+    return pipeline.discards and ACCOUNTED.issuperset(map(type, pipeline.ops))
 
 
 def fails_somewhere(pipeline: Pipeline) -> bool:

@@ -1,0 +1,105 @@
+"""``on_discard``: a hook for the elements that are dropped above it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast._checks import describe_callable
+from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.custody import Custody
+from rstreams_fast.streams.engine.drain import Nested
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
+from rstreams_fast.streams.engine.subscribing import Below
+
+__all__ = ["OnDiscard"]
+
+
+class OnDiscard(Boundary):
+    """The boundary of ``Stream.on_discard``, its argument checked."""
+
+    one_to_one = True
+
+    def __init__(self, hook: Callable[[Any], object]) -> None:
+        self.hook = hook
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher whose subscribers get an element, or else the hook does."""
+        return Below(upstream, _DiscardSubscription, self.hook)
+
+    def describe(self) -> str:
+        """Name the hook."""
+        return f"on_discard({describe_callable(self.hook)}): holds no elements"
+
+
+class _DiscardSubscription(Nested):
+    """Passes every signal on. Upstream is one of our segments: they come serially and in order."""
+
+    __slots__ = ("_below", "_own", "_subscriber", "_subscription")
+
+    def __init__(self, subscriber: Subscriber[Any], hook: Callable[[Any], object]) -> None:
+        self.stand_on(subscriber)
+        self._below = self.custody
+        self.custody = self._own = Custody(hook)
+        self._subscriber: Subscriber[Any] | None = subscriber
+        self._subscription: Subscription | None = None
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._subscription = subscription
+        subscriber = self._subscriber
+        if subscriber is not None:
+            self._or_close(subscriber.on_subscribe, self)
+
+    def on_next(self, element: Any, /) -> None:
+        subscriber = self._subscriber
+        if subscriber is not None and self._own.claim(element):
+            if self._below is not None:
+                self._below.enter(element)
+            self._or_close(subscriber.on_next, element)
+
+    def on_error(self, error: BaseException, /) -> None:
+        subscriber = self._release()
+        try:
+            if subscriber is not None:
+                subscriber.on_error(error)
+        finally:
+            self._own.close()
+
+    def on_complete(self) -> None:
+        subscriber = self._release()
+        try:
+            if subscriber is not None:
+                subscriber.on_complete()
+        finally:
+            self._own.close()
+
+    def request(self, n: int, /) -> None:
+        subscription = self._subscription
+        if subscription is not None:
+            self._or_close(subscription.request, n)
+
+    def cancel(self) -> None:
+        subscription = self._subscription
+        self._release()
+        if subscription is not None:
+            subscription.cancel()
+        self._own.close()
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        return metrics_above(self._subscription)
+
+    def _or_close(self, call: Callable[..., object], *args: Any) -> None:
+        try:
+            call(*args)
+        except RecursionError:  # upstream may tell us, where the stack has room again
+            raise
+        except BaseException:
+            self._release()
+            self._own.close()
+            raise
+
+    def _release(self) -> Subscriber[Any] | None:
+        subscriber, self._subscriber = self._subscriber, None
+        self._subscription = None
+        return subscriber
