@@ -217,9 +217,27 @@ def test_no_more_elements_than_the_prefetch_are_in_flight(prefetch: int, ordered
     assert Element.alive == 0
 
 
+def test_a_slow_call_in_order_does_not_hold_up_those_after_it() -> None:
+    async def main() -> list[int]:
+        others = asyncio.Event()
+
+        async def call(n: int) -> int:
+            if n == 0:
+                await asyncio.wait_for(others.wait(), DEADLINE)
+            if n == 200:
+                others.set()
+            return n
+
+        return await rsf.range_(300).map_async(call, concurrency=4).to_list_async()
+
+    assert asyncio.run(main()) == list(range(300))
+
+
 def test_however_many_calls_the_prefetch_that_goes_with_them_is_a_possible_one() -> None:
-    assert MapAsync(identity, concurrency=3).prefetch == 12
-    assert MapAsync(identity, concurrency=2**30).prefetch == 2**31
+    assert MapAsync(identity, concurrency=3).prefetch == 192
+    assert MapAsync(identity, concurrency=3, ordered=False).prefetch == 12
+    assert MapAsync(identity, concurrency=2**14).prefetch == 2**16
+    assert MapAsync(identity, concurrency=2**30).prefetch == 2**30
     assert MapAsync(identity, concurrency=2**40).concurrency == 2**31
 
 

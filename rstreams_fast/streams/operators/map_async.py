@@ -42,17 +42,25 @@ __all__ = ["MapAsync"]
 CONCURRENCY = 64
 """Calls at once, if nothing else is said."""
 
+ORDERED_PREFETCH_PER_CALL = 64
+"""Elements in flight for each call at once, if nothing else is said: while the oldest call takes
+its time, the others go on for so many rounds, and their results wait for their turn."""
+
 PREFETCH_PER_CALL = 4
-"""Elements in flight for each concurrent call, if nothing else is said: while the oldest of ordered
-calls takes its time, the others go on for some rounds."""
+"""The same where results need not wait for each other."""
+
+MOST_PREFETCH = 65_536
+"""More than that must be said."""
 
 
 class MapAsync(Boundary):
     """``await fn(element)`` for each element, up to ``concurrency`` of them at once.
 
-    ``ordered`` results keep the order of the elements; else they come as they are ready. At most
-    ``prefetch`` elements (default: 4 for each call) are asked for, being worked on or, as results,
-    waiting for demand, together; a ``prefetch`` below ``concurrency`` bounds the calls, too.
+    ``ordered`` results keep the order of the elements; else they come as they are ready. There are
+    two bounds: ``concurrency`` on the calls at once, and ``prefetch`` on the elements that are
+    asked for, being worked on or, as results, waiting for their turn or for demand, together. The
+    default is 64 for each call, so that a slow one does not hold up the others, or 4 where there is
+    no order, and 65 536 at most. A ``prefetch`` below ``concurrency`` bounds the calls, too.
     Upstream is asked when the subscriber first asks.
 
     ``loop=None`` is the loop running where the stream is subscribed to, or else a private one,
@@ -86,7 +94,9 @@ class MapAsync(Boundary):
         self.ordered = check_bool("ordered", ordered)
         concurrency = check_count("concurrency", concurrency, 1)
         if prefetch is None:
-            prefetch = min(concurrency * PREFETCH_PER_CALL, MAX_CAPACITY)
+            per_call = ORDERED_PREFETCH_PER_CALL if ordered else PREFETCH_PER_CALL
+            most = max(MOST_PREFETCH, min(concurrency, MAX_CAPACITY))
+            prefetch = min(concurrency * per_call, most)
         self.prefetch = check_capacity("prefetch", prefetch)
         self.concurrency = min(concurrency, self.prefetch)
         check_loop(loop)
