@@ -602,6 +602,37 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
             MapAsync(fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch, loop=loop)
         )
 
+    def map_blocking(
+        self,
+        fn: Callable[[T_co], U],
+        /,
+        executor: Executor | None = None,
+        *,
+        concurrency: int | None = None,
+        ordered: bool = True,
+        prefetch: int | None = None,
+    ) -> Stream[U]:
+        """``fn(element)`` on ``executor`` for each element, up to ``concurrency`` calls at once.
+
+            above     --1--2--3--|
+            workers     f(1)---   f(3)-
+                           f(2)-
+            below     ---------f(1)-f(2)-f(3)-|
+
+        ``executor``: any ``concurrent.futures.Executor``, which may have less room than that;
+        ``None``: threads that are shared within the process. One of processes pickles ``fn``, each
+        element and each result, so ``fn`` must be a function of a module. ``concurrency=None`` is
+        the number of processors. Order, ``prefetch``, ``None`` and errors (§2.13) are as in
+        ``map_async``; a call that runs when the stream ends cannot be stopped, and its result is
+        dropped. Results come on the thread of an event loop. Reactor:
+        ``flatMapSequential(fromCallable, ...)``; RxPY has ``flat_map`` with ``start``.
+        """
+        from rstreams_fast.streams.operators.map_blocking import MapBlocking
+
+        return self._boundary(
+            MapBlocking(fn, executor, concurrency=concurrency, ordered=ordered, prefetch=prefetch)
+        )
+
     def publish_records_on(
         self: Stream[np.ndarray[Any, Any]],
         dtype: Any,

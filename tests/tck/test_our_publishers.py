@@ -112,6 +112,10 @@ async def _slowly(n: int) -> int:
     return n
 
 
+def _plainly(n: int) -> int:
+    return n
+
+
 class MapAsyncUnordered(StreamVerification):
     __test__ = True
     not_claimed = NO_ORDER
@@ -184,6 +188,7 @@ add_cases(
     PublishOnSmallPrefetch=lambda _, stream: stream.publish_on(prefetch=2),
     SubscribeOnOwnWorker=lambda _, stream: stream.subscribe_on(),
     MapAsync=lambda _, stream: stream.map_async(_slowly, concurrency=8),
+    MapBlocking=lambda _, stream: stream.map_blocking(_plainly, concurrency=4),
     # ``from_publisher`` of something that is no ``Stream``.
     Foreign=lambda _, stream: (
         rf.from_publisher(NoStream(stream)).map(lambda n: n).filter(lambda n: n >= 0)

@@ -73,6 +73,8 @@ class MapAsync(Boundary):
     nothing: it cancels the running calls, which end in their own time, and no other one starts.
     """
 
+    operator = "map_async"
+
     def __init__(
         self,
         fn: Callable[[Any], Awaitable[Any]],
@@ -101,6 +103,7 @@ class MapAsync(Boundary):
         self.concurrency = min(concurrency, self.prefetch)
         check_loop(loop)
         self.loop = loop
+        self.where = describe_loop(loop)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher of the results of calls for the elements of ``upstream``."""
@@ -110,8 +113,8 @@ class MapAsync(Boundary):
         """Say in one line what is called and how much may be in flight."""
         order = "ordered" if self.ordered else "as they come"
         return (
-            f"map_async({self.name}): at most {self.concurrency} calls at once and "
-            f"{self.prefetch} elements in flight, {order}, on {describe_loop(self.loop)}"
+            f"{self.operator}({self.name}): at most {self.concurrency} calls at once and "
+            f"{self.prefetch} elements in flight, {order}, on {self.where}"
         )
 
 
@@ -315,10 +318,9 @@ class _MapAsyncSubscription(QueuedSubscriber):
         return delivered
 
     def _none_returned(self) -> StageReturnedNoneError:
-        name = "the function" if self._options is None else self._options.name
-        return StageReturnedNoneError(
-            f"§2.13: {name}, the function of map_async, returned None, which is not an element"
-        )
+        options = self._options
+        what = "the function" if options is None else f"{options.name}, that of {options.operator},"
+        return StageReturnedNoneError(f"§2.13: {what} returned None, which is not an element")
 
     def _call_failed(self, window: CallWindow) -> bool:
         if window.failure is not None:

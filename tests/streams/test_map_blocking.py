@@ -1,0 +1,167 @@
+"""``map_blocking``: real threads, a real process pool, order, bounds and ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import DEADLINE
+
+
+def square(n: int) -> int:
+    return n * n
+
+
+def where(_: int) -> int:
+    return os.getpid()
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("workers", [0, 1, 4])
+def test_each_element_once(workers: int, ordered: bool) -> None:
+    pool = ThreadPoolExecutor(workers) if workers else None
+    try:
+        squares = rsf.range_(500).map_blocking(square, pool, concurrency=4, ordered=ordered)
+        found = squares.to_list()
+    finally:
+        if pool is not None:
+            pool.shutdown()
+    assert (found if ordered else sorted(found)) == [n * n for n in range(500)]
+
+
+def test_a_pool_of_processes_takes_it_elsewhere() -> None:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        assert rsf.range_(50).map_blocking(square, pool).to_list() == [n * n for n in range(50)]
+        assert os.getpid() not in rsf.range_(5).map_blocking(where, pool).to_list()
+        with pytest.raises(Exception, match="pickle"):
+            rsf.range_(5).map_blocking(lambda n: n, pool).to_list()
+
+
+def test_calls_overlap_up_to_the_concurrency_and_a_slow_one_keeps_its_place() -> None:
+    lock, running, most = threading.Lock(), 0, 0
+    last = threading.Event()
+
+    def call(n: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        if n == 0:
+            assert last.wait(DEADLINE)  # so it overlaps with all that follow
+        elif n == 99:
+            last.set()
+        with lock:
+            running -= 1
+        return n
+
+    assert rsf.range_(100).map_blocking(call, concurrency=3).to_list() == list(range(100))
+    assert 2 <= most <= 3
+
+
+def test_a_bounded_number_is_taken_while_the_first_call_takes_its_time() -> None:
+    taken: list[int] = []
+    go_on, full = threading.Event(), threading.Event()
+
+    def take(n: int) -> None:
+        taken.append(n)
+        if n == 7:
+            full.set()
+
+    def call(n: int) -> int:
+        if n == 0:
+            assert go_on.wait(DEADLINE)
+        return n
+
+    source = rsf.range_(1000).do_on_next(take)
+    seen: list[int] = []
+    run = source.map_blocking(call, concurrency=2, prefetch=8).for_each(seen.append)
+    assert full.wait(DEADLINE)
+    assert len(taken) == 8
+    assert seen == []
+    go_on.set()
+    run.result(DEADLINE)
+    assert seen == list(range(1000))
+
+
+@pytest.mark.parametrize("error", [LookupError("no"), StopIteration("no")])
+@pytest.mark.parametrize("own", [True, False])
+def test_what_a_call_raises_ends_the_stream(error: Exception, own: bool) -> None:
+    def call(n: int) -> int:
+        if n == 3:
+            raise error
+        return n
+
+    with ThreadPoolExecutor(2) as pool:
+        stream = rsf.range_(100).map_blocking(call, pool if own else None)
+        with pytest.raises((LookupError, RuntimeError), match=r"no|StopIteration"):
+            stream.to_list()
+
+
+def test_none_is_no_element() -> None:
+    with pytest.raises(TypeError, match=r"§2\.13.*map_blocking"):
+        rsf.range_(3).map_blocking(lambda _: None).to_list()
+
+
+def test_a_pool_that_was_shut_down_is_the_streams_error() -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        rsf.range_(3).map_blocking(square, pool).to_list()
+
+
+def test_cancel_starts_no_call_and_drops_what_runs() -> None:
+    began, go_on, ended = threading.Event(), threading.Event(), threading.Semaphore(0)
+    called: list[int] = []
+
+    def call(n: int) -> int:
+        called.append(n)
+        began.set()
+        assert go_on.wait(DEADLINE)
+        ended.release()
+        return n
+
+    seen: list[int] = []
+    cancelled = threading.Event()
+    source = rsf.range_(1000).do_on_cancel(cancelled.set)
+    run = source.map_blocking(call, concurrency=2).for_each(seen.append)
+    assert began.wait(DEADLINE)
+    run.cancel()
+    assert cancelled.wait(DEADLINE)
+    go_on.set()
+    assert ended.acquire(timeout=DEADLINE)
+    assert len(called) <= 2
+    assert seen == []
+
+
+def test_it_describes_itself() -> None:
+    text = str(rsf.range_(3).map_blocking(square, concurrency=2).describe())
+    assert "square): at most 2 calls at once and 128 elements in flight" in text
+    assert "shared threads" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "text"),
+    [
+        ((3,), TypeError, "fn"),
+        ((square, "caller"), TypeError, "executor"),
+        ((where, None, 0), ValueError, "concurrency"),
+    ],
+)
+def test_bad_arguments(arguments: tuple[Any, ...], kind: type[Exception], text: str) -> None:
+    fn, executor, concurrency = (*arguments, None, None)[:3]
+    with pytest.raises(kind, match=text):
+        rsf.range_(3).map_blocking(fn, executor, concurrency=concurrency)
+
+
+def test_async_functions_belong_to_map_async() -> None:
+    async def call(n: int) -> int:
+        return n
+
+    with pytest.raises(TypeError, match="map_async"):
+        rsf.range_(3).map_blocking(call)
