@@ -85,12 +85,12 @@ def conf(spark: SparkSession) -> Callable[..., AbstractContextManager[None]]:
 
 
 @pytest.fixture
-def run_script(tmp_path: Path) -> Callable[[str], str]:
+def run_script(tmp_path: Path) -> Callable[..., str]:
     """Run a script in a process, and so a Spark, of its own; return what it printed."""
 
-    def run(script: str) -> str:
+    def run(script: str, timeout: float = 110) -> str:
         file = tmp_path / "script.py"
         file.write_text(script, encoding="utf-8")
-        return run_python(str(file), cwd=tmp_path, env=worker_environment(), timeout=110).stdout
+        return run_python(str(file), cwd=tmp_path, env=worker_environment(), timeout=timeout).stdout
 
     return run

@@ -281,7 +281,8 @@ print("as stock")
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlapping", "not-asked"])
-def test_a_job_with_no_line_changed(run_script: Callable[[str], str], overlap: bool) -> None:
+def test_a_job_with_no_line_changed(run_script: Callable[..., str], overlap: bool) -> None:
     conf = {"spark.executorEnv.RSTREAMS_FAST_UDF_CONCURRENCY": "8"} if overlap else {}
-    assert run_script(JOB.format(conf=conf, overlap=overlap)).endswith("as stock\n")
+    assert run_script(JOB.format(conf=conf, overlap=overlap), 280).endswith("as stock\n")
