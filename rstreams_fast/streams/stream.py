@@ -26,6 +26,7 @@ from rstreams_fast.streams.operators.concat import concat_source
 from rstreams_fast.streams.operators.concat_map import ConcatMap
 from rstreams_fast.streams.operators.expand import Expand
 from rstreams_fast.streams.operators.flat_map import FlatMap
+from rstreams_fast.streams.operators.flat_map_sequential import FlatMapSequential
 from rstreams_fast.streams.operators.group_by import Group, GroupBy
 from rstreams_fast.streams.operators.merge import merge_source
 from rstreams_fast.streams.operators.publish_records_on import PublishRecordsOn
@@ -484,6 +485,29 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         """
         check_sync("flat_map", "fn", fn)
         return self._boundary(FlatMap(fn, concurrency, prefetch, delay_error))
+
+    def flat_map_sequential(
+        self,
+        fn: Callable[[T_co], Publisher[U]],
+        /,
+        *,
+        concurrency: int = FLAT_MAP_CONCURRENCY,
+        prefetch: int = FLAT_MAP_PREFETCH,
+        delay_error: bool = False,
+    ) -> Stream[U]:
+        """The elements of the publishers ``fn(element)``, which run together, in their order.
+
+            above   --a--b-----|
+            fn        a: ---1---2|  b: -3-4|
+            below   -----1---2-3-4--|
+
+        As ``flat_map``, but that the elements of a publisher wait until those of all publishers
+        before it were delivered (at most ``concurrency * prefetch`` wait; nothing is asked for
+        beyond that, §1.1). An error does not wait, but with ``delay_error``. Reactor:
+        ``flatMapSequential``; RxPY has none.
+        """
+        check_sync("flat_map_sequential", "fn", fn)
+        return self._boundary(FlatMapSequential(fn, concurrency, prefetch, delay_error))
 
     def concat_map(
         self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH

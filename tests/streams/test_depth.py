@@ -509,6 +509,7 @@ NESTED = {
     "on_discard": folded(lambda s: rf.empty().concat(s.on_discard(ignore).skip(0))),
     "take_until": folded(lambda s: s.take_until(rf.never().merge(rf.never()))),
     "flat_map": folded(lambda s: rf.from_iterable([s]).flat_map(same)),
+    "flat_map_sequential": folded(lambda s: rf.from_iterable([s]).flat_map_sequential(same)),
     "concat_map": folded(lambda s: rf.from_iterable([s]).concat_map(same)),
     "switch_map": folded(lambda s: rf.from_iterable([s]).switch_map(same)),
     "expand": folded(lambda s: s.expand(lambda _x: rf.empty(), depth_first=True)),

@@ -274,6 +274,7 @@ add_cases(
         one_foreign, concurrency=1, prefetch=1, delay_error=True
     ),
     ConcatMap=lambda _, stream: stream.concat_map(one, prefetch=1),
+    FlatMapSequential=lambda _, stream: stream.flat_map_sequential(one_on_a_thread, concurrency=3),
     CombineLatest=lambda _, stream: stream.combine_latest(NoStream(rf.range_(1))).map(first),
     WithLatestFrom=lambda _, stream: stream.with_latest_from(NoStream(rf.range_(3))).map(first),
     Race=lambda _, stream: rf.never().race(NoStream(stream.subscribe_on())),
@@ -299,6 +300,7 @@ add_cases(
     ZipAsSubscriber=lambda _, stream: stream.zip(rf.range_(10**9)).map(lambda pair: pair[0]),
     ConcatAsSubscriber=lambda _, stream: rf.concat(rf.empty(), stream),
     FlatMapAsSubscriber=lambda _, stream: stream.flat_map(one),
+    FlatMapSequentialAsSubscriber=lambda _, stream: stream.flat_map_sequential(one),
     SwitchMapAsSubscriber=lambda _, stream: stream.switch_map(one, prefetch=1),
     ExpandAsSubscriber=lambda _, stream: stream.expand(lambda _n: rf.empty(), depth_first=True),
     ConcatMapAsSubscriber=lambda _, stream: stream.concat_map(one),

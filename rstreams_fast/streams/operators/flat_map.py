@@ -15,7 +15,7 @@ from rstreams_fast.streams.engine.fan_in import Combined
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.operators.merge import Merging
 
-__all__ = ["FlatMap", "publisher_from"]
+__all__ = ["FlatMap", "FlatMapSubscription", "publisher_from"]
 
 ToPublisher = Callable[[Any], Publisher[Any]]
 
@@ -42,6 +42,8 @@ def publisher_from(operator: str, fn: ToPublisher, element: Any) -> Publisher[An
 class FlatMap(Boundary):
     """The boundary of ``Stream.flat_map``, its arguments checked."""
 
+    operator = "flat_map"
+
     def __init__(self, fn: ToPublisher, concurrency: int, prefetch: int, delay_error: bool) -> None:
         self.fn = fn
         self.concurrency = check_capacity("concurrency", concurrency)
@@ -50,19 +52,26 @@ class FlatMap(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher of the elements of ``fn(element)`` for those of ``upstream``."""
-        return Combined(upstream, _FlatMapSubscription, self)
+        return Combined(upstream, self.make, self)
+
+    @staticmethod
+    def make(
+        subscriber: Subscriber[Any], upstream: Publisher[Any], options: FlatMap
+    ) -> FlatMapSubscription:
+        """Return the subscription, not yet started."""
+        return FlatMapSubscription(subscriber, upstream, options)
 
     def describe(self) -> str:
         """Say in one line what is called and how much may be held."""
         late = ", errors after elements" if self.delay_error else ""
         return (
-            f"flat_map({describe_callable(self.fn)}): at most {self.concurrency} publishers at "
-            f"once and {self.prefetch} elements of each, {self.concurrency * self.prefetch} in "
-            f"all{late}"
+            f"{self.operator}({describe_callable(self.fn)}): at most {self.concurrency} "
+            f"publishers at once and {self.prefetch} elements of each, "
+            f"{self.concurrency * self.prefetch} in all{late}"
         )
 
 
-class _FlatMapSubscription(Merging):
+class FlatMapSubscription(Merging):
     """One inner is the outer publisher. What comes by it waits to be opened, which is upward
     work: at most ``concurrency`` are asked for and not over.
     """
@@ -71,6 +80,7 @@ class _FlatMapSubscription(Merging):
         "_concurrency",
         "_fn",
         "_opening",
+        "_operator",
         "_outer",
         "_outer_begun",
         "_turn_to_open",
@@ -89,6 +99,7 @@ class _FlatMapSubscription(Merging):
             alive=1,
         )
         self._fn: ToPublisher | None = self._using(options.fn)
+        self._operator = options.operator
         self._concurrency = options.concurrency
         self._outer = new_inner(self, upstream)
         self._outer_begun = False
@@ -126,7 +137,7 @@ class _FlatMapSubscription(Merging):
 
     def _subscribe_for(self, fn: ToPublisher, element: Any) -> None:
         try:
-            publisher = publisher_from("flat_map", fn, element)
+            publisher = publisher_from(self._operator, fn, element)
         except Exception as raised:
             self._inner_ended(Inner(self), raised)
             return

@@ -614,7 +614,7 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
         rsf.never() if op.kind == "never" else b.source(m.Origin(op.kind, 3))
     ),
     m.Concat: lambda b, s, i, op: s.concat(*_others(b, op)),
-    m.FlatMap: lambda b, s, i, op: s.flat_map(
+    m.FlatMap: lambda b, s, i, op: (s.flat_map_sequential if op.sequential else s.flat_map)(
         _inner(b, i, op),
         concurrency=op.concurrency,
         prefetch=op.prefetch,

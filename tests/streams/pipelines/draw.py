@@ -110,6 +110,7 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
         concurrency=st.integers(1, 3),
         prefetch=_prefetches,
         delay_error=st.booleans(),
+        sequential=st.booleans(),
     ),
     m.ConcatMap: st.builds(m.ConcatMap, kind=_inner, prefetch=_prefetches),
     m.SwitchMap: st.builds(m.SwitchMap, kind=_inner, size=_small, prefetch=_prefetches),

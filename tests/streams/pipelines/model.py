@@ -604,10 +604,11 @@ class FlatMap(Op):
     concurrency: int = 2
     prefetch: int = 2
     delay_error: bool = False
+    sequential: bool = False
 
     @property
     def keeps_order(self) -> bool:  # type: ignore[override]
-        return self.concurrency == 1
+        return self.concurrency == 1 or self.sequential
 
     @staticmethod
     def fn(x: Any) -> Any:

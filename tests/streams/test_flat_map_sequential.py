@@ -1,0 +1,94 @@
+"""``flat_map_sequential``: publishers run together, and their elements keep the order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.rules.probes import ManualPublisher, Recorder
+
+
+def three() -> tuple[list[ManualPublisher], Recorder]:
+    """Three publishers that the test signals by, and what comes of them."""
+    inners = [ManualPublisher() for _ in range(3)]
+    recorder = Recorder(request=rsf.UNBOUNDED)
+    rsf.range_(3).flat_map_sequential(inners.__getitem__).subscribe(recorder)
+    return inners, recorder
+
+
+def test_later_elements_wait_for_those_before_them() -> None:
+    (a, b, c), recorder = three()
+    c.subscriber.on_next(20)
+    b.subscriber.on_next(10)
+    assert recorder.elements == []
+    a.subscriber.on_next(0)
+    assert recorder.elements == [0]
+    b.subscriber.on_complete()
+    a.subscriber.on_next(1)
+    assert recorder.elements == [0, 1]
+    a.subscriber.on_complete()
+    assert recorder.elements == [0, 1, 10, 20]
+    c.subscriber.on_next(21)
+    assert recorder.elements == [0, 1, 10, 20, 21]
+    assert recorder.terminal is None
+    c.subscriber.on_complete()
+    assert recorder.terminal == ("on_complete",)
+
+
+def test_an_empty_one_in_between_holds_nothing_up() -> None:
+    (a, b, c), recorder = three()
+    b.subscriber.on_complete()
+    c.subscriber.on_next(20)
+    c.subscriber.on_complete()
+    assert recorder.elements == []
+    a.subscriber.on_complete()
+    assert recorder.elements == [20]
+    assert recorder.terminal == ("on_complete",)
+
+
+def test_an_error_does_not_wait() -> None:
+    (a, b, _), recorder = three()
+    b.subscriber.on_next(10)
+    error = LookupError("no")
+    b.subscriber.on_error(error)
+    assert recorder.elements == []
+    assert recorder.terminal == ("on_error", error)
+    assert a.cancels == 1
+
+
+@pytest.mark.parametrize("where", ["here", "thread"])
+@pytest.mark.parametrize("concurrency", [1, 3, 64])
+def test_the_order_is_that_of_concat_map(where: str, concurrency: int) -> None:
+    def some(n: int) -> Any:
+        inner = rsf.range_(n % 7).map(lambda i: (n, i))
+        return inner.subscribe_on() if where == "thread" else inner
+
+    sequential = rsf.range_(200).flat_map_sequential(some, concurrency=concurrency, prefetch=3)
+    assert sequential.to_list() == [(n, i) for n in range(200) for i in range(n % 7)]
+
+
+def test_no_more_than_the_concurrency_are_open_and_no_more_than_asked_for_is_delivered() -> None:
+    inners = [ManualPublisher() for _ in range(5)]
+    opened: list[int] = []
+    recorder = Recorder(request=1)
+
+    def open_one(n: int) -> Any:
+        opened.append(n)
+        return inners[n]
+
+    stream = rsf.range_(5).flat_map_sequential(open_one, concurrency=2, prefetch=4)
+    stream.subscribe(recorder)
+    assert opened == [0, 1]
+    assert inners[1].requested == 4
+    inners[1].subscriber.on_next(10)
+    inners[1].subscriber.on_complete()  # it is not over: its element waits
+    assert opened == [0, 1]
+    inners[0].subscriber.on_next(0)
+    inners[0].subscriber.on_complete()
+    assert recorder.elements == [0]
+    recorder.subscription.request(1)
+    assert recorder.elements == [0, 10]
+    assert opened == [0, 1, 2, 3]
+    assert "flat_map_sequential" in str(stream.describe())
