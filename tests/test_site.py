@@ -22,7 +22,7 @@ PUBLIC = (
     "rstreams_fast.tck",
 )
 #: What the engine gives its own classes, public ones among them, to find one another by.
-INTERNAL = {"depth", "trampoline"}
+INTERNAL = {"custody", "depth", "trampoline"}
 
 
 @pytest.fixture(scope="module")

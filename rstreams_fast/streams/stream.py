@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -24,6 +24,7 @@ from rstreams_fast.streams.engine.overflow import Overflow
 from rstreams_fast.streams.operators.combine_latest import CombineLatest
 from rstreams_fast.streams.operators.concat import concat_source
 from rstreams_fast.streams.operators.concat_map import ConcatMap
+from rstreams_fast.streams.operators.distinct import new_filter
 from rstreams_fast.streams.operators.expand import Expand
 from rstreams_fast.streams.operators.flat_map import FlatMap
 from rstreams_fast.streams.operators.flat_map_sequential import FlatMapSequential
@@ -43,6 +44,7 @@ from rstreams_fast.streams.operators.with_latest_from import WithLatestFrom
 from rstreams_fast.streams.operators.zip import zip_source
 from rstreams_fast.streams.sources.interval import interval_source
 from rstreams_fast.streams.sources.iterable import IterableSource
+from rstreams_fast.streams.sources.lazy import defer_source
 from rstreams_fast.streams.stream_ends import StreamEnds
 from rstreams_fast.streams.stream_flow import StreamFlow
 
@@ -598,6 +600,26 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         """
         given = _given(element)
         return self._boundary(OnErrorResume(partial(_instead, given), on))
+
+    def distinct(
+        self, key: Callable[[T_co], Hashable] | None = None, /, *, max_keys: int
+    ) -> Stream[T_co]:
+        """The elements whose ``key(element)``, or which themselves, were not seen before.
+
+            above   --1--2--1--3--2--|
+            below   --1--2-----3-----|
+
+        At most ``max_keys`` keys are held: of more, the one not seen for the longest is forgotten,
+        and new again. Keys are hashable; what is not, or what ``key`` raises, ends the stream
+        (§2.13). Each subscriber has keys of its own. Reactor, RxPY: ``distinct``, which hold all
+        keys there are.
+        """
+        if key is not None:
+            check_sync("distinct", "key", key)
+        max_keys = check_count("distinct(max_keys=): max_keys", max_keys, 1)
+        return Stream(
+            defer_source(lambda: self.filter(new_filter(key, max_keys)), "distinct", key or "")
+        )
 
     # -- boundaries ------------------------------------------------------------------------------
 

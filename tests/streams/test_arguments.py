@@ -36,6 +36,7 @@ TYPE_ERRORS: list[tuple[Build, str]] = [
     (lambda s: s.flat_map(3), r"flat_map\(fn\): fn must be callable, got int"),
     (lambda s: s.flat_map(coroutine), r"flat_map\(fn\): .* not a coroutine function$"),
     (lambda s: s.flat_map(rsf.range_, delay_error="yes"), "delay_error must be a bool"),
+    (lambda s: s.distinct(3, max_keys=1), r"distinct\(key\): key must be callable"),
     (lambda s: s.flat_map_sequential(3), r"flat_map_sequential\(fn\): fn must be callable"),
     (lambda s: rsf.interval("1"), "seconds must be a number of seconds"),
     (lambda s: rsf.interval(1, overflow=3), "overflow must be a member of Overflow"),

@@ -206,6 +206,8 @@ def combinations(
     assert_type(numbers.zip(words), rsf.Stream[tuple[int, str]])
     assert_type(numbers.zip(words, floats, words), rsf.Stream[tuple[int, str, float, str]])
     assert_type(numbers.flat_map(rsf.range_), rsf.Stream[int])
+    assert_type(numbers.distinct(max_keys=9), rsf.Stream[int])
+    assert_type(numbers.log("numbers"), rsf.Stream[int])
     assert_type(numbers.flat_map_sequential(rsf.range_), rsf.Stream[int])
     assert_type(numbers.flat_map(lambda n: words, concurrency=2), rsf.Stream[str])
     assert_type(numbers.concat_map(lambda n: words), rsf.Stream[str])

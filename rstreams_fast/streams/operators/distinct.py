@@ -1,0 +1,29 @@
+"""``distinct``: elements, or keys, that were not seen lately."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+__all__ = ["new_filter"]
+
+
+def new_filter(key: Callable[[Any], Hashable] | None, max_keys: int) -> Callable[[Any], bool]:
+    """Return a predicate for one subscription: whether the element's key is a new one.
+
+    Of more than ``max_keys`` the one that was not seen for the longest is forgotten.
+    """
+    seen: OrderedDict[Hashable, None] = OrderedDict()
+
+    def is_new(element: Any) -> bool:
+        found = element if key is None else key(element)
+        if found in seen:
+            seen.move_to_end(found)
+            return False
+        seen[found] = None
+        if len(seen) > max_keys:
+            seen.popitem(last=False)
+        return True
+
+    return is_new
