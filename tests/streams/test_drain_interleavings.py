@@ -84,7 +84,7 @@ def test_an_iterable_that_comes_while_everything_is_let_go_of_is_not_kept(
     ("operator", "subscription"),
     [
         ("concat_map", concat_map._ConcatMapSubscription),
-        ("flat_map", flat_map._FlatMapSubscription),
+        ("flat_map", flat_map.FlatMapSubscription),
     ],
 )
 def test_an_element_that_comes_while_everything_is_let_go_of_is_not_kept(

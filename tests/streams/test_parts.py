@@ -275,3 +275,42 @@ def test_windows_of_time_that_nobody_reads_end_all() -> None:
     timer.advance(5)
     assert isinstance(below.wait_terminal()[1], rsf.BufferOverflowError)
     assert above.cancels == 1
+
+
+@pytest.mark.parametrize(
+    "divide",
+    [
+        lambda s: s.batch(1, skip=1),
+        lambda s: s.window(1, skip=1),
+        lambda s: s.group_by(str, max_groups=9),
+    ],
+)
+def test_a_subscription_that_is_kept_keeps_nobody_after_an_error(divide: Any) -> None:
+    kept: list[Any] = []
+    errors: list[type[BaseException]] = []
+
+    class Subscriber:
+        def on_subscribe(self, subscription: Any, /) -> None:
+            kept.append(subscription)
+
+        def on_next(self, element: Any, /) -> None:
+            pass
+
+        def on_error(self, error: BaseException, /) -> None:
+            errors.append(type(error))
+
+        def on_complete(self) -> None:
+            pass
+
+    def fail(_a: int, _b: int) -> int:
+        raise LookupError
+
+    subscriber = Subscriber()
+    alive = weakref.ref(subscriber)
+    # The error is raised within subscribe, where frames know the subscriber, and waits for demand.
+    divide(rsf.range_(12).scan(fail).on_overflow(rsf.Overflow.BUFFER)).subscribe(subscriber)
+    kept[0].request(9)
+    del subscriber
+    gc.collect()
+    assert errors == [LookupError]
+    assert alive() is None  # §3.13

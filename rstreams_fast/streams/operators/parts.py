@@ -120,6 +120,7 @@ class _PartSubscription(Drain):
 
     def _drop_references(self) -> None:
         self._part.discard()
+        self._part.error = None
 
 
 class Divider(OperatorSubscriber, ListSubscriber):
@@ -133,7 +134,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         "_asked",
         "_asking",
         "_came",
-        "_error",
+        "_failed",
         "_made",
         "_name",
         "_open",
@@ -152,7 +153,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self._touched: dict[Part, None] = {}  # to be woken when all of a burst have been taken
         self.burst: list[Any] = []
         self._taken = DemandCounter()  # elements that have left their parts
-        self._error: BaseException | None = None
+        self._failed = False
         self._asked = self._came = 0  # elements: by the thread that asks, and by upstream
         self._asking = DemandCounter(1)  # WIP of asking: held until on_subscribe has returned
         self._waits = Waits()
@@ -205,8 +206,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
         touched, self._touched = self._touched, {}
         for part in touched:
             part.wake()
-        if self._error is not None:
-            self._end_all(self._error)  # those that were opened meanwhile
+        if self._failed:  # those that were opened meanwhile: nobody has them
+            self._end_all(RuntimeError("the stream that this was a part of has failed"))
         self.look_for_readers()
 
     def on_error(self, error: BaseException, /) -> None:
@@ -225,7 +226,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.look_for_readers()
 
     def _fail(self, error: BaseException) -> None:
-        self._error = error
+        self._failed = True  # the error itself would keep those that subscribed (§3.13)
         if not self._demand.cancelled:
             super()._fail(error)
         self._end_all(error)
