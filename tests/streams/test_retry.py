@@ -432,7 +432,7 @@ def test_a_delay_is_waited_for_on_the_timer_and_then_a_worker_subscribes(
     attempts.last.on_complete()
     assert recorder.wait_terminal() == ("on_complete",)
     assert asked == [1, 2]
-    assert threads[1] == threads[2] != threading.current_thread().name
+    assert all(name.startswith("rstreams-fast-shared-") for name in threads[1:])  # some worker's
     assert seen == ["where it was subscribed to"] * 3
     assert timer.pending == 0
     recorder.check()
