@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rstreams_fast._checks import check_bool
 from rstreams_fast.spark.declared import resolve_schema, resolve_type
 from rstreams_fast.spark.frames import (
     MapFunction,
@@ -20,7 +21,7 @@ from rstreams_fast.spark.options import (
     Retry,
     column_names,
 )
-from rstreams_fast.spark.versions import column_of
+from rstreams_fast.spark.versions import arrow_function_of, column_of
 from rstreams_fast.spark.worker.pump import OUTPUT_BATCHES
 from rstreams_fast.spark.worker.rows import SUB_BATCH_ROWS, Layout, run_rows
 
@@ -49,16 +50,15 @@ def lookup(
     on_failure: str = "raise",
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     metrics: Metrics | None = None,
+    deterministic: bool = False,
 ) -> Lookup:
     """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch,
     "string")("tailnum"))``.
 
     ``fn`` gets the values of the key columns as positional arguments and returns the value;
     ``None`` is null. It is ``async``, or a plain function, which then runs on up to
-    ``concurrency`` threads. Only the key columns cross to Python. The function is marked
-    non-deterministic: Spark's optimizer then neither merges nor moves it, but what Spark runs twice
-    (a retried task, the sampling of an ``orderBy``, a frame used twice and not persisted) calls
-    twice, and no filter is pushed below it.
+    ``concurrency`` threads. Only the key columns cross to Python. In SQL it is called by the name
+    of ``spark.udf.register(name, lookup)`` (from PySpark 4.1 on).
 
     ``returns``: the type of the column, as DDL, Spark or Arrow type. Values are checked and cast.
     ``using``: a factory of an (async) context manager, opened once per partition on the stage's
@@ -79,6 +79,10 @@ def lookup(
     ``max_buffer_bytes``: bytes of input batches held per partition at work; one always passes,
     and the next is read ahead only if one as large still fits. Results count against it, too.
     ``metrics``: where live metrics go, a :class:`Metrics`.
+    ``deterministic``: by default Spark's optimizer neither merges nor moves the calls, and pushes
+    no filter below them; what Spark runs twice (a retried task, the sampling of an ``orderBy``, a
+    frame used twice and not persisted) calls twice all the same. With true it does, and where it
+    merges plans it may call twice for a row.
 
     Bad arguments are a ``TypeError`` or ``ValueError`` that names the argument.
     """
@@ -101,7 +105,7 @@ def lookup(
         max_buffer_bytes,
         metrics,
     )
-    return Lookup(options, returns)
+    return Lookup(options, returns, check_bool("deterministic", deterministic))
 
 
 def enrich(
@@ -154,18 +158,54 @@ def enrich(
 class Lookup:
     """A column function; see :func:`lookup`. Immutable; may be used for any number of columns."""
 
-    def __init__(self, options: CallOptions, returns: Any) -> None:
+    def __init__(self, options: CallOptions, returns: Any, deterministic: bool) -> None:
         self._options = options
         self._returns = returns
+        self.deterministic = deterministic
         self._key = uuid.uuid4().hex[:12]
 
     def __call__(self, *keys: str | Column) -> Column:
         """Return the column of values for the given key columns."""
         if not keys:
             raise TypeError(f"{self._options.label}: a lookup needs at least one key column")
+        run, declared = self._column_function()
+        return column_of(run, declared, self._options.label, keys, self.deterministic)
+
+    def _column_function(self) -> tuple[Callable[[Iterator[Any]], Iterator[Any]], DataType]:
         declared, kind = resolve_type(self._returns, "returns")
-        run = _column_function(self._options, Layout(None, ("value",), (kind,)), self._key)
-        return column_of(run, declared, self._options.label, keys)
+        options, layout, key = self._options, Layout(None, ("value",), (kind,)), self._key
+
+        def run(arrays: Iterator[Any]) -> Iterator[Any]:
+            return run_rows(options, layout, key, iter(arrays))
+
+        return run, declared
+
+    # What ``spark.udf.register`` asks of a function; Spark's words.
+
+    def asNondeterministic(self) -> Lookup:  # noqa: N802
+        """Return a lookup that is not ``deterministic``."""
+        return Lookup(self._options, self._returns, False)
+
+    @property
+    def evalType(self) -> int:  # noqa: N802
+        """Spark's number for this kind of function."""
+        return int(self._registered.evalType)
+
+    @property
+    def returnType(self) -> DataType:  # noqa: N802
+        """The type of the column."""
+        return self._column_function()[1]
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        """What Spark calls, with columns of keys."""
+        function: Callable[..., Any] = self._registered.func
+        return function
+
+    @property
+    def _registered(self) -> Any:
+        run, declared = self._column_function()
+        return arrow_function_of(run, declared, self._options.label, 2, self.deterministic)
 
     def as_map_fn(self, on: str | Sequence[str] = (), name: str = "value") -> MapFunction:
         """Return the plain iterator function over record batches, as ``mapInArrow`` takes it.
@@ -251,15 +291,6 @@ def _resolve_name(name: str, names: Sequence[str], fold: Callable[[str], str]) -
 def _map_function(options: CallOptions, layout: Layout, key: str) -> MapFunction:
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         return run_rows(options, layout, key, iter(batches))
-
-    return run
-
-
-def _column_function(
-    options: CallOptions, layout: Layout, key: str
-) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def run(arrays: Iterator[Any]) -> Iterator[Any]:
-        return run_rows(options, layout, key, iter(arrays))
 
     return run
 

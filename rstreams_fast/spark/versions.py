@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
-__all__ = ["column_of", "parse_ddl", "spark_version"]
+__all__ = ["arrow_function_of", "column_of", "parse_ddl", "spark_version"]
 
 OLDEST: Final = (3, 5)
 NEWEST: Final = (4, 3)
@@ -78,32 +78,52 @@ ColumnFunction = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 def column_of(
-    run: ColumnFunction, declared: DataType, label: str, keys: tuple[str | Column, ...]
+    run: ColumnFunction,
+    declared: DataType,
+    label: str,
+    keys: tuple[str | Column, ...],
+    deterministic: bool,
 ) -> Column:
-    """Return the column that ``run`` gives for the ``keys``, by a non-deterministic function."""
-    function = _arrow_function if spark_version() >= _ARROW_UDF else _pandas_function
-    return function(run, declared, label.replace(".", "_").strip("<>"), keys)
+    """Return the column that ``run`` gives for the ``keys``."""
+    if spark_version() >= _ARROW_UDF:
+        column: Column = arrow_function_of(run, declared, label, len(keys), deterministic)(*keys)
+        return column
+    return _pandas_column(run, declared, _identifier(label), keys, deterministic)
 
 
-def _arrow_function(
-    run: ColumnFunction, declared: DataType, name: str, keys: tuple[str | Column, ...]
-) -> Column:
+def arrow_function_of(
+    run: ColumnFunction, declared: DataType, label: str, keys: int, deterministic: bool
+) -> Any:
+    """Return ``run`` as Spark's function of columns; ``RuntimeError`` where Spark has none."""
+    if spark_version() < _ARROW_UDF:
+        raise RuntimeError(
+            f"{label}: to register a lookup by a name takes PySpark "
+            f"{'.'.join(map(str, _ARROW_UDF))} or later; there, call it with its columns"
+        )
     import pyarrow as pa
     import pyspark.sql.functions
 
     def call(arrays):  # type: ignore[no-untyped-def]  # annotated below, for Spark to read
         return run(arrays)
 
-    kind = Iterator[pa.Array] if len(keys) == 1 else Iterator[tuple[pa.Array, ...]]
+    kind = Iterator[pa.Array] if keys == 1 else Iterator[tuple[pa.Array, ...]]
     call.__annotations__ = {"arrays": kind, "return": Iterator[pa.Array]}
-    call.__name__ = call.__qualname__ = name
+    call.__name__ = call.__qualname__ = _identifier(label)
     functions: Any = pyspark.sql.functions  # whose types do not tell of arrow_udf
-    column: Column = functions.arrow_udf(call, declared).asNondeterministic()(*keys)
-    return column
+    function = functions.arrow_udf(call, declared)
+    return function if deterministic else function.asNondeterministic()
 
 
-def _pandas_function(
-    run: ColumnFunction, declared: DataType, name: str, keys: tuple[str | Column, ...]
+def _identifier(label: str) -> str:
+    return label.replace(".", "_").strip("<>")
+
+
+def _pandas_column(
+    run: ColumnFunction,
+    declared: DataType,
+    name: str,
+    keys: tuple[str | Column, ...],
+    deterministic: bool,
 ) -> Column:
     """The same where Spark has no Arrow UDFs, through pandas.
 
@@ -127,7 +147,9 @@ def _pandas_function(
     call.__name__ = call.__qualname__ = name
     columns = [f.col(key) if isinstance(key, str) else key for key in keys]
     kinds = f.concat_ws("|", f.current_timezone(), *map(f.typeof, columns))
-    function = f.pandas_udf(call, ArrayType(declared)).asNondeterministic()
+    function = f.pandas_udf(call, ArrayType(declared))
+    if not deterministic:
+        function = function.asNondeterministic()
     found = function(*(f.array_compact(f.array(c)) for c in columns), kinds)
     column: Column = f.get(found, f.lit(0))
     return column
