@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.frames import FrameMap, describe_read_ahead
-from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, CallOptions
+from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, CallOptions, Retry
 from rstreams_fast.spark.worker.batches import OUTPUTS_AHEAD, run_batches
 from rstreams_fast.spark.worker.partition import Partition
 
@@ -26,7 +26,11 @@ def map_batches(
     fn: Callable[[pa.RecordBatch], Any],
     schema: str | StructType | pa.Schema,
     *,
+    using: Callable[[], Any] | None = None,
     concurrency: int = DEFAULT_BATCH_CONCURRENCY,
+    timeout: float | None = None,
+    retry: Retry | None = None,
+    on_failure: str = "raise",
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     metrics: Metrics | None = None,
 ) -> MapBatches:
@@ -34,13 +38,20 @@ def map_batches(
     once.
 
     ``df.transform(map_batches(fn, "id long, score double", concurrency=4))``. ``fn`` gets a
-    ``pyarrow.RecordBatch`` and returns one, a ``pyarrow.Table``, or an iterable of batches, which
-    is run on the same thread and waits when it is too far ahead of its turn. It runs on up to
-    ``concurrency`` threads; or it is ``async`` and returns a batch, a table or a list of batches.
-    Outputs leave in the order of the inputs.
+    ``pyarrow.RecordBatch`` and returns rows: a batch, a ``pyarrow.Table``, a pandas frame, a
+    structured array of numpy, or a list of dicts; or an iterable of such, which is run on the same
+    thread and waits when it is too far ahead of its turn. It runs on up to ``concurrency`` threads;
+    or it is ``async`` and returns rows or a list of such. Outputs leave in the order of the inputs.
 
     ``schema``: of the output, as DDL, ``StructType`` or Arrow schema. Columns are matched by name
     and cast with checks; a mismatch names the column and the row.
+    ``using``: a factory of a context manager, opened once per partition; what it gives is passed to
+    ``fn`` first. An async one takes an ``async`` function.
+    ``timeout``: seconds for one attempt of an async ``fn``, then ``TimeoutError``.
+    ``retry``: a :class:`Retry`; default: one attempt. The output of a call is whole before any of
+    it leaves.
+    ``on_failure``: ``"raise"``: the exception is the task's; ``"drop"``: the call gives no rows,
+    and is counted in the metrics' ``failures``.
     ``max_buffer_bytes``: bytes of input batches held per partition at work; one batch always
     passes.
     ``metrics``: where live metrics go, a :class:`Metrics`; a batch counts as a call.
@@ -48,8 +59,13 @@ def map_batches(
     # A call is pending from its start until its batches leave: the window is the concurrency.
     options = CallOptions(
         fn,
-        concurrency=concurrency,
+        using,
+        concurrency,
         max_pending_rows=concurrency,
+        timeout=timeout,
+        retry=retry,
+        on_failure=on_failure,
+        on_failures=("raise", "drop"),
         max_buffer_bytes=max_buffer_bytes,
         metrics=metrics,
     )

@@ -63,7 +63,7 @@ class StageMetrics:
     retries: int = 0
     timeouts: int = 0
     failures: int = 0
-    """Calls that failed and were turned into null by ``on_failure="null"``."""
+    """Calls whose failure ``on_failure`` turned into null, or into no rows."""
     buffered_rows: int = 0
     max_buffered_rows: int = 0
     buffered_bytes: int = 0

@@ -175,6 +175,8 @@ class CallOptions:
     on_failure: str = "raise"
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES
     metrics: Metrics | None = None
+    on_failures: tuple[str, ...] = ("raise", "null")
+    """The values that ``on_failure`` may have."""
     is_async: bool = field(init=False)
     label: str = field(init=False)
 
@@ -191,7 +193,7 @@ class CallOptions:
         check_bool("ordered", self.ordered)
         check_bool("dedupe", self.dedupe)
         check_choice("on_null", self.on_null, ("skip", "call"))
-        check_choice("on_failure", self.on_failure, ("raise", "null"))
+        check_choice("on_failure", self.on_failure, self.on_failures)
         if self.max_pending_rows is not None:
             check_positive_int("max_pending_rows", self.max_pending_rows, MOST_CALLS)
             if self.max_pending_rows < self.concurrency:

@@ -6,8 +6,9 @@ import asyncio
 import gc
 import threading
 import time
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -286,9 +287,210 @@ def test_what_is_no_batch_is_refused(result: Any, named: str) -> None:
         list(rs.map_batches(lambda _: result, SCHEMA).as_map_fn()(batches(1, 1)))
 
 
-def test_a_data_frame_is_no_batch() -> None:
-    with pytest.raises(TypeError, match="RecordBatch, got DataFrame"):
-        list(rs.map_batches(lambda b: b.to_pandas(), SCHEMA).as_map_fn()(batches(1, 1)))
+class OtherFrame(list[str]):
+    """Of another library: it iterates over the names of its columns."""
+
+    columns = ("k",)
+
+
+def test_a_frame_of_another_library_is_no_rows() -> None:
+    with pytest.raises(TypeError, match=r"must return rows .*, got OtherFrame"):
+        list(rs.map_batches(lambda _: OtherFrame("k"), SCHEMA).as_map_fn()(batches(1, 1)))
+
+
+def as_frame(batch: pa.RecordBatch) -> Any:
+    return batch.to_pandas()
+
+
+def as_records(batch: pa.RecordBatch) -> Any:
+    return np.array([(k,) for k in batch["k"].to_pylist()], dtype=[("k", "i8")])
+
+
+def as_dicts(batch: pa.RecordBatch) -> Any:
+    return batch.to_pylist()
+
+
+def several(batch: pa.RecordBatch) -> Any:
+    yield as_dicts(batch.slice(0, 3))
+    yield as_frame(batch.slice(3, 3))
+    yield []
+    yield as_table(batch.slice(6).slice(0, 0))
+    yield as_records(batch.slice(6))
+
+
+@pytest.mark.parametrize("fn", [as_frame, as_records, as_dicts, several])
+@pytest.mark.parametrize("sync", [True, False])
+def test_frames_records_and_dicts_are_rows(fn: Any, sync: bool) -> None:
+    async def fn_async(batch: pa.RecordBatch) -> Any:
+        return fn(batch)
+
+    outputs = rs.map_batches(fn if sync else fn_async, SCHEMA).as_map_fn()(batches(100, 10))
+    assert keys(outputs) == list(range(100))
+
+
+def test_a_dict_that_is_no_row_is_named() -> None:
+    run = rs.map_batches(lambda _: [{"k": 1}, {"q": 2}], SCHEMA).as_map_fn()
+    with pytest.raises(ValueError, match=r"row 1 of what .*lambda.* gave .*unknown: q; missing: k"):
+        list(run(batches(1, 1)))
+
+
+# -- its words -------------------------------------------------------------------------------------
+class Client:
+    """A context manager for sync and for async functions, which says what became of it."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __enter__(self) -> Self:
+        self.said.append("entered")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        self.said.append("left" if kind is None else f"left: {kind.__name__}")
+        return True  # which swallows nothing
+
+
+def fails_at(batch: pa.RecordBatch, first: int, calls: list[int]) -> Any:
+    calls.append(batch["k"][0].as_py())
+    if calls[-1] == first:
+        raise OSError("service away")
+    return batch
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("how", ["done", "failed", "stopped"])
+def test_using_is_opened_once_a_partition_and_told_how_it_ended(sync: bool, how: str) -> None:
+    client, calls = Client(), list[int]()
+
+    def fn(given: Client, batch: pa.RecordBatch) -> Any:
+        assert given is client
+        return fails_at(batch, 20 if how == "failed" else -1, calls)
+
+    async def fn_async(given: Client, batch: pa.RecordBatch) -> Any:
+        return fn(given, batch)
+
+    stage = rs.map_batches(fn if sync else fn_async, SCHEMA, using=lambda: client)
+    outputs: Any = stage.as_map_fn()(batches(100, 10))
+    if how == "failed":
+        with pytest.raises(OSError, match="service away"):
+            keys(outputs)
+    elif how == "stopped":
+        next(outputs)
+        outputs.close()
+    else:
+        assert keys(outputs) == list(range(100))
+    assert client.said[0] == "entered"
+    ends = {"done": "left", "failed": "left: OSError", "stopped": "left"}
+    assert client.said[1].startswith(ends[how])
+    assert len(client.said) == 2
+
+
+@pytest.mark.parametrize("where", ["given", "entered", "left"])
+def test_what_using_raises_says_so(where: str) -> None:
+    class Broken(Client):
+        def __enter__(self) -> Self:
+            if where == "entered":
+                raise OSError("not opened")
+            return super().__enter__()
+
+        def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+            if where == "left":
+                raise OSError("not closed")
+            return super().__exit__(kind)
+
+    stage = rs.map_batches(
+        lambda _, batch: batch, SCHEMA, using=Broken if where != "given" else list
+    )
+    with pytest.raises((OSError, TypeError)) as raised:
+        keys(stage.as_map_fn()(batches(10, 5)))
+    if where == "given":
+        assert "using: list gave list, which is no context manager" in str(raised.value)
+    else:
+        assert raised.value.__notes__ == [
+            "rstreams_fast: raised by the context manager given by 'using'"
+        ]
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("on_failure", ["raise", "drop"])
+@pytest.mark.parametrize("failing", [2, 3])
+def test_a_failed_call_is_made_again_then_raised_or_dropped(
+    tmp_path: Any, sync: bool, on_failure: str, failing: int
+) -> None:
+    left = [failing]
+
+    def fn(batch: pa.RecordBatch) -> Any:
+        yield batch.slice(0, 3)  # which must not leave before the rest is known
+        if batch["k"][0].as_py() == 20 and left[0]:
+            left[0] -= 1
+            raise OSError("service away")
+        yield batch.slice(3)
+
+    async def fn_async(batch: pa.RecordBatch) -> Any:
+        return list(fn(batch))
+
+    metrics = rs.Metrics(tmp_path)
+    stage = rs.map_batches(
+        fn if sync else fn_async,
+        SCHEMA,
+        retry=rs.Retry(2, backoff=0),
+        on_failure=on_failure,
+        metrics=metrics,
+    )
+    outputs = stage.as_map_fn()(batches(50, 10))
+    if failing == 3 and on_failure == "raise":
+        with pytest.raises(OSError, match="service away") as raised:
+            keys(outputs)
+        assert "this was attempt 3 of 3" in raised.value.__notes__[0]
+    else:
+        dropped = range(20, 30) if failing == 3 else ()
+        assert keys(outputs) == [k for k in range(50) if k not in dropped]
+    total = metrics.totals()
+    assert (total.retries, total.failures) == (2, int(failing == 3 and on_failure == "drop"))
+
+
+def test_a_batch_that_takes_too_long_is_a_time_out() -> None:
+    async def fn(batch: pa.RecordBatch) -> Any:
+        await asyncio.sleep(0 if batch["k"][0].as_py() else 3600)
+        return batch
+
+    stage = rs.map_batches(fn, SCHEMA, timeout=0.05, on_failure="drop")
+    assert keys(stage.as_map_fn()(batches(30, 10))) == list(range(10, 30))
+    with pytest.raises(ValueError, match="timeout needs an async fn"):
+        rs.map_batches(same, SCHEMA, timeout=1)
+    with pytest.raises(ValueError, match=r"on_failure must be .*drop"):
+        rs.map_batches(fn, SCHEMA, on_failure="null")
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_what_is_not_as_declared_is_never_dropped(sync: bool) -> None:
+    def fn(_: pa.RecordBatch) -> Any:
+        return [{"q": 1}]
+
+    async def fn_async(batch: pa.RecordBatch) -> Any:
+        return fn(batch)
+
+    stage = rs.map_batches(fn if sync else fn_async, SCHEMA, on_failure="drop")
+    with pytest.raises(ValueError, match="unknown: q"):
+        keys(stage.as_map_fn()(batches(10, 5)))
+
+
+def test_a_wait_for_the_next_attempt_ends_with_the_stage() -> None:
+    waits = threading.Event()
+
+    def fn(batch: pa.RecordBatch) -> Any:
+        if batch["k"][0].as_py():
+            waits.set()
+            raise OSError("service away")
+        return batch
+
+    stage = rs.map_batches(fn, SCHEMA, retry=rs.Retry(1, backoff=3600, max_backoff=3600))
+    outputs: Any = stage.as_map_fn()(batches(20, 10))
+    next(outputs)
+    assert waits.wait(DEADLINE)
+    begin = time.monotonic()
+    outputs.close()
+    assert time.monotonic() - begin < DEADLINE
 
 
 def test_bad_words_are_named() -> None:

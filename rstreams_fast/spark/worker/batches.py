@@ -6,13 +6,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
-from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.options import CallOptions, label_of
 from rstreams_fast.spark.worker.calls import noted
-from rstreams_fast.spark.worker.conversions import conform
+from rstreams_fast.spark.worker.conversions import batches_of, conform
 from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump, Output
 from rstreams_fast.spark.worker.read_ahead import ByteLease
@@ -38,25 +38,28 @@ def run_batches(
 
 def _pieces(result: Any, schema: pa.Schema, label: str) -> Iterator[Any]:
     """Return the batches that a call gave, as declared; empty ones say nothing."""
-    import pyarrow as pa
-
-    if isinstance(result, pa.RecordBatch):
-        result = (result,)
-    elif isinstance(result, pa.Table):
-        result = result.to_batches()
-    elif (
-        not isinstance(result, Iterable)
-        or isinstance(result, str | bytes | Mapping)
-        or hasattr(result, "columns")  # a DataFrame, which iterates over their names
-    ):
-        raise TypeError(
-            f"{label} must return a RecordBatch, a Table or an iterable of RecordBatch, "
-            f"got {type(result).__name__}"
-        )
-    for batch in result:
+    batches: Iterable[Any] | None = batches_of(result, schema, label)
+    if batches is None:
+        if (
+            not isinstance(result, Iterable)
+            or isinstance(result, str | bytes | Mapping)
+            or hasattr(result, "columns")  # a frame of another library: it iterates over names
+        ):
+            raise TypeError(
+                f"{label} must return rows (a RecordBatch, a Table, a pandas frame, a structured "
+                f"array, a list of dicts) or an iterable of such, got {type(result).__name__}"
+            )
+        batches = _batches_of_each(result, schema, label)
+    for batch in batches:
         piece = conform(batch, schema, label)
         if piece.num_rows:
             yield piece
+
+
+def _batches_of_each(several: Iterable[Any], schema: pa.Schema, label: str) -> Iterator[Any]:
+    for rows in several:
+        found = batches_of(rows, schema, label)
+        yield from (rows,) if found is None else found
 
 
 def _name_of(first_row: int, rows: int) -> str:
@@ -103,11 +106,13 @@ class _BatchesOnThreads:
         self._in_work: set[_Job] = set()
         self._closed = False
         self._failure: BaseException | None = None
+        self._client = _PlainClient(options.using)
+        self._closing = threading.Event()
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Run the stage; ``first`` holds the first batch. For the main thread."""
         counters = self._counters
-        with self._partition.at_work(first, self._close):
+        with self._client, self._partition.at_work(first, self._close):
             self._add_worker()
             while (job := self._get(self._jobs)) is not None:
                 while (piece := self._get(job.out)) is not None:
@@ -153,6 +158,7 @@ class _BatchesOnThreads:
         with self._lock:
             self._closed = True
             jobs = list(self._in_work)
+        self._closing.set()
         for job in jobs:
             job.out.close()
 
@@ -206,10 +212,14 @@ class _BatchesOnThreads:
         rows = batch.num_rows
         failure: BaseException | None = None
         try:
-            result = options.fn(batch)
-            del batch
-            for piece in _pieces(result, self._schema, options.label):
-                job.out.put(piece)
+            if options.retry is None and options.on_failure == "raise":
+                result = options.fn(*self._client.opened, batch)
+                del batch
+                for piece in _pieces(result, self._schema, options.label):
+                    job.out.put(piece)
+            else:
+                for piece in self._attempts(batch):
+                    job.out.put(piece)
         except RingClosed as closed:
             if not self._closed:
                 failure = closed
@@ -225,6 +235,76 @@ class _BatchesOnThreads:
             self._counters.running -= 1
             self._in_work.discard(job)
         job.out.close()
+
+    def _attempts(self, batch: Any) -> list[Any]:
+        """Return all that a call gives, made again as ``retry`` says; none, if it is dropped."""
+        options, counters = self._options, self._counters
+        attempts = 1 if options.retry is None else 1 + options.retry.times
+        attempt = 1
+        while True:
+            try:
+                result = options.fn(*self._client.opened, batch)
+                if isinstance(result, Iterator):
+                    result = list(result)  # the failure may come with any of them
+                break
+            except Exception as error:
+                retry = options.retry
+                if retry is None or attempt >= attempts or not isinstance(error, retry.on):
+                    if options.on_failure == "drop":
+                        with self._lock:
+                            counters.failures += 1
+                        return []
+                    if attempt > 1:
+                        told = noted(error, f"this was attempt {attempt} of {attempts}")
+                        if told is not error:
+                            raise told from error
+                    raise
+            with self._lock:
+                counters.retries += 1
+            if self._closing.wait(retry.delay(attempt)):
+                raise RingClosed  # nobody waits for it any more
+            attempt += 1
+        return list(_pieces(result, self._schema, options.label))
+
+
+class _PlainClient:
+    """What the ``using`` factory gives to a sync function: entered and left by the main thread."""
+
+    def __init__(self, factory: Callable[[], Any] | None) -> None:
+        self._factory = factory
+        self._manager: Any = None
+        self.opened: tuple[Any, ...] = ()
+
+    def __enter__(self) -> None:
+        if self._factory is None:
+            return
+        manager = self._factory()
+        kind = type(manager)
+        if not (hasattr(kind, "__enter__") and hasattr(kind, "__exit__")):
+            raise TypeError(
+                f"using: {label_of(self._factory)} gave {kind.__name__}, which is no context "
+                "manager; an async one takes an async function"
+            )
+        try:
+            self.opened = (manager.__enter__(),)
+        except BaseException as raised:
+            _raise_noted(raised)
+        self._manager = manager
+
+    def __exit__(self, *raised: object) -> None:
+        """Leave it; it is told of a failure and cannot swallow it."""
+        if self._manager is not None:
+            try:
+                self._manager.__exit__(*raised)
+            except BaseException as failure:
+                if failure is raised[1]:
+                    return
+                _raise_noted(failure)
+
+
+def _raise_noted(error: BaseException) -> NoReturn:
+    told = noted(error, "raised by the context manager given by 'using'")
+    raise told
 
 
 # -- an async function: the pump -------------------------------------------------------------------

@@ -139,9 +139,10 @@ def guarded(
     deadlines = None
     if options.timeout is not None:
         deadlines = Deadlines(loop, options.timeout, counters)
-    retry, to_null = options.retry, options.on_failure == "null"
-    if deadlines is None and retry is None and not to_null:
+    retry, raises = options.retry, options.on_failure == "raise"
+    if deadlines is None and retry is None and raises:
         return fn
+    instead: Any = () if options.on_failure == "drop" else None
     attempts = 1 if retry is None else 1 + retry.times
 
     async def call(*args: Any) -> Any:
@@ -152,9 +153,9 @@ def guarded(
                 return await (awaitable if deadlines is None else deadlines.wait(awaitable))
             except Exception as error:
                 if retry is None or attempt >= attempts or not isinstance(error, retry.on):
-                    if to_null:
+                    if not raises:
                         counters.failures += 1
-                        return None
+                        return instead
                     if attempt > 1:
                         told = noted(error, f"this was attempt {attempt} of {attempts}")
                         if told is not error:

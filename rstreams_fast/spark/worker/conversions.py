@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import numbers
 import reprlib
+import sys
 from collections.abc import Callable, Iterator, Sequence, Sized
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Columns",
+    "batches_of",
     "conform",
     "shorten",
 ]
@@ -58,7 +60,11 @@ class Columns:
         """Return the columns of ``results``; ``key_at`` names the key of a result for a message."""
         if len(self.names) == 1:
             return [self._array(0, results, key_at)]
-        columns = self._split(results, key_at)
+        return self.arrays_of_rows(results, key_at)
+
+    def arrays_of_rows(self, rows: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
+        """Return the columns of ``rows``, which are rows also where there is one column."""
+        columns = self._split(rows, key_at)
         return [self._array(index, column, key_at) for index, column in enumerate(columns)]
 
     def _split(self, results: list[Any], key_at: Callable[[int], str]) -> list[list[Any]]:
@@ -321,6 +327,30 @@ def _map_converter(kind: pa.MapType) -> Converter:
 
 
 # -- whole batches: as the schema declares ---------------------------------------------------------
+
+
+def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
+    """Return ``rows`` as Arrow batches, their columns not conformed; ``None`` if they are none."""
+    import pyarrow as pa
+
+    np, pd = sys.modules.get("numpy"), sys.modules.get("pandas")  # else there are no such rows
+    if isinstance(rows, pa.RecordBatch):
+        return [rows]
+    if isinstance(rows, pa.Table):
+        return list(rows.to_batches())
+    if pd is not None and isinstance(rows, pd.DataFrame):
+        return [pa.RecordBatch.from_pandas(rows, preserve_index=False)]
+    if np is not None and isinstance(rows, np.ndarray) and rows.dtype.names:
+        names = rows.dtype.names
+        return [pa.RecordBatch.from_arrays([pa.array(rows[name]) for name in names], names)]
+    if isinstance(rows, list) and (not rows or isinstance(rows[0], dict)):
+
+        def at(row: int) -> str:
+            return f"row {row} of what {label} gave"
+
+        arrays = Columns(schema.names, schema.types).arrays_of_rows(rows, at)
+        return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
+    return None
 
 
 def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
