@@ -1,8 +1,8 @@
 """Live metrics of stages, through a directory of small files.
 
 Accumulators say nothing about a task that was stopped early; a file does. Each partition of a
-stage writes its own, a few times a second and at its end, always as a whole (written aside, then
-renamed).
+stage writes its own, a few times a second, always as a whole (written aside, then renamed). At its
+end that becomes a line in the file of its process: files are as many as workers, not as tasks.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Self
 
-__all__ = ["FILE_SUFFIX", "Metrics", "StageMetrics"]
+__all__ = ["ENDED_SUFFIX", "FILE_SUFFIX", "HOST", "Metrics", "StageMetrics"]
 
 FILE_SUFFIX: Final = ".metrics.json"
+ENDED_SUFFIX: Final = ".metrics.jsonl"
 _ASIDE: Final = "*.metrics.*.tmp"
+HOST: Final = socket.gethostname()
 
 
 @dataclass
@@ -39,9 +42,14 @@ class StageMetrics:
     attempt: int = -1
     task: int = -1
     """Spark's own number of the attempt: of two, the later one has the larger."""
+    run: str = ""
+    """Tells the runs of a stage over partitions apart."""
+    host: str = ""
+    pid: int = -1
+    """The worker's process, on ``host``."""
     state: str = "running"
-    """``running``, ``done``, ``stopped`` (nobody wanted the rest) or ``failed``; of a sum of
-    nothing ``unknown``.
+    """``running``, ``done``, ``stopped`` (nobody wanted the rest), ``failed``, or ``lost``: its
+    worker was killed, on this host; of a sum of nothing ``unknown``.
     """
     partitions: int = 1
     """How many partitions are summed up here: those that the stage ran over, also where one task
@@ -52,6 +60,10 @@ class StageMetrics:
     batches_in: int = 0
     batches_out: int = 0
     calls: int = 0
+    repeated_calls: int = 0
+    """Of a sum: calls that the service saw besides, made by attempts which do not count: killed
+    ones, failed ones, the slower of two copies.
+    """
     running: int = 0
     max_running: int = 0
     pending: int = 0
@@ -83,11 +95,26 @@ class StageMetrics:
     started: float = 0.0
     """Seconds since the epoch."""
     updated: float = 0.0
-    """Seconds since the epoch; old, with ``state="running"``: a task that was killed."""
+    """Seconds since the epoch; old, with ``state="running"``: perhaps killed, on another host."""
 
 
 _IDENTITY: Final = frozenset(
-    {"stage", "key", "spark_stage", "partition", "attempt", "task", "state", "started", "updated"}
+    [
+        "stage",
+        "key",
+        "spark_stage",
+        "partition",
+        "attempt",
+        "task",
+        "run",
+        "host",
+        "pid",
+        "state",
+        "partitions",
+        "repeated_calls",
+        "started",
+        "updated",
+    ]
 )
 
 _PER_PARTITION: Final = frozenset(
@@ -122,26 +149,35 @@ class Metrics:
 
     def read(self) -> list[StageMetrics]:
         """Return the metrics of every partition and attempt so far, in order of their start."""
-        found = []
-        for file in Path(self.path).glob(f"*{FILE_SUFFIX}"):
-            with contextlib.suppress(FileNotFoundError):
-                found.append(StageMetrics(**json.loads(file.read_text(encoding="utf-8"))))
-        return sorted(found, key=lambda metrics: (metrics.started, metrics.partition))
+        found = {}
+        # Those at work first: one that ends meanwhile is found among the others.
+        for pattern in (f"*{FILE_SUFFIX}", f"*{ENDED_SUFFIX}"):
+            for file in Path(self.path).glob(pattern):
+                with contextlib.suppress(FileNotFoundError):
+                    for line in file.read_text(encoding="utf-8").splitlines():
+                        with contextlib.suppress(json.JSONDecodeError):  # cut: the disk was full
+                            metrics = StageMetrics(**json.loads(line))
+                            found[metrics.run or file.name] = metrics
+        for metrics in found.values():
+            if metrics.state == "running" and metrics.host == HOST and not _lives(metrics.pid):
+                metrics.state = "lost"
+        return sorted(found.values(), key=lambda metrics: (metrics.started, metrics.partition))
 
     def totals(self, stage: str | None = None) -> StageMetrics:
         """Sum up one attempt of every partition, of one ``stage`` (its name) or of all: the one
         that is done, else the latest.
 
         Summed up are the ``partitions`` that have begun so far, of every action: a second action
-        on the same frame adds its own. ``state`` is ``failed`` if one of them failed, else
-        ``running`` if one does, else ``stopped`` if one was, else ``done``; ``unknown`` if there
-        are none, of a stage that has not begun or that nobody has. With another value than
-        ``done`` the sum is a partial one; with ``done`` it lacks what has not begun.
+        on the same frame adds its own. Calls of the other attempts are its ``repeated_calls``.
+        ``state`` is ``failed`` if one of them failed, else ``running`` if one does, else ``lost``
+        or ``stopped`` if one was, else ``done``; ``unknown`` if there are none, of a stage that has
+        not begun or that nobody has. With another value than ``done`` the sum is a partial one;
+        with ``done`` it lacks what has not begun.
         """
         found = self.read()
         if stage is not None:
             found = [metrics for metrics in found if metrics.stage == stage]
-        total = _sum(_chosen(found))
+        total = _sum(found)
         total.stage = stage or ", ".join(dict.fromkeys(metrics.stage for metrics in found))
         return total
 
@@ -150,7 +186,7 @@ class Metrics:
         found: dict[str, list[StageMetrics]] = {}
         for metrics in self.read():
             found.setdefault(metrics.stage, []).append(metrics)
-        totals = {stage: _sum(_chosen(parts)) for stage, parts in found.items()}
+        totals = {stage: _sum(parts) for stage, parts in found.items()}
         for stage, total in totals.items():
             total.stage = stage
         return totals
@@ -161,7 +197,7 @@ class Metrics:
 
     def cleanup(self) -> None:
         """Remove the files of metrics, and the directory if it was made here and is empty then."""
-        for pattern in (f"*{FILE_SUFFIX}", _ASIDE):
+        for pattern in (f"*{FILE_SUFFIX}", f"*{ENDED_SUFFIX}", _ASIDE):
             for file in Path(self.path).glob(pattern):
                 with contextlib.suppress(OSError):
                     file.unlink()
@@ -194,16 +230,29 @@ def _chosen(found: list[StageMetrics]) -> list[StageMetrics]:
     return [run for attempts in places.values() for run in max(attempts.items(), key=weight)[1]]
 
 
-def _sum(parts: list[StageMetrics]) -> StageMetrics:
+def _lives(pid: int) -> bool:
+    if os.name != "posix":  # where 0 is a signal like any other
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _sum(found: list[StageMetrics]) -> StageMetrics:
+    parts = _chosen(found)
     total = StageMetrics(state="unknown", partitions=len(parts))
     if not parts:
         return total
     for name in (f.name for f in fields(StageMetrics) if f.name not in _IDENTITY):
-        if name != "partitions":
-            together = max if name in _PER_PARTITION else sum
-            setattr(total, name, together(getattr(part, name) for part in parts))
+        together = max if name in _PER_PARTITION else sum
+        setattr(total, name, together(getattr(part, name) for part in parts))
+    total.repeated_calls = sum(run.calls for run in found) - total.calls
     states = {part.state for part in parts}
-    total.state = next(s for s in ("failed", "running", "stopped", "done") if s in states)
+    total.state = next(s for s in ("failed", "running", "lost", "stopped", "done") if s in states)
     total.started = min(part.started for part in parts)
     total.updated = max(part.updated for part in parts)
     return total

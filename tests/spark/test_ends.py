@@ -264,9 +264,10 @@ rows = spark.range(0, 4000, 1, 2).transform(enrich).collect()
 assert [(r.id, r.v) for r in rows] == [(k, 2 * k) for k in range(4000)]
 assert os.path.exists(once)
 attempts = {(f.partition, f.attempt): f.state for f in metrics.read()}
-assert attempts[0, 0] == "running" and attempts[0, 1] == "done", attempts
+assert attempts[0, 0] == "lost" and attempts[0, 1] == "done", attempts
 total = metrics.totals()
 assert (total.state, total.rows_out, total.calls) == ("done", 4000, 4000), total
+assert 0 < total.repeated_calls <= 2000, total
 metrics.cleanup()
 rows = spark.range(0, 4000, 1, 2).select(
     rs.lookup(look_sync, "long", concurrency=64)("id").alias("v")

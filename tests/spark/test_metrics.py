@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
+from tests.helpers import DEADLINE
 
 
 def write(metrics: rs.Metrics, partition: int, state: str) -> MetricsWriter:
@@ -104,3 +107,56 @@ def test_nothing_seen_is_not_done(tmp_path: Path) -> None:
     total = metrics.totals("look")
     assert (total.state, total.partitions, total.rows_out) == ("done", 1, 10)
     assert metrics.totals("lokk").state == "unknown"
+
+
+def test_runs_that_ended_share_the_file_of_their_process(tmp_path: Path) -> None:
+    metrics = rs.Metrics(tmp_path)
+    writers = [write(metrics, partition, "running") for partition in range(50)]
+    assert len(list(tmp_path.iterdir())) == 50
+    for writer in writers[1:]:
+        writer.counters.state = "done"
+        writer.end()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert [(run.partition, run.state) for run in metrics.read()] == [
+        (partition, "done" if partition else "running") for partition in range(50)
+    ]
+    metrics.cleanup()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_that_was_cut_takes_none_of_the_others_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the disk is full for a while: the run keeps its own file then."""
+    metrics = rs.Metrics(tmp_path)
+    writers = [write(metrics, partition, "done") for partition in range(3)]
+    writers[0].end()
+    (ended,) = tmp_path.glob("*.metrics.jsonl")
+    with ended.open("ab") as file:
+        file.write(b'{"stage": "look", "par')
+    writers[2].end()
+    assert sorted(run.partition for run in metrics.read()) == [0, 1, 2]
+    monkeypatch.setattr(Path, "open", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))
+    writers[1].end()
+    monkeypatch.undo()
+    assert sorted(run.partition for run in metrics.read()) == [0, 1, 2]
+
+
+def test_a_run_whose_worker_was_killed_is_lost_and_its_calls_are_repeated_ones(
+    tmp_path: Path,
+) -> None:
+    metrics = rs.Metrics(tmp_path)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    for attempt, state, pid in ((0, "running", child.pid), (1, "done", os.getpid())):
+        counters = Counters("look", "key")
+        counters.spark_stage, counters.partition, counters.attempt = 1, 0, attempt
+        counters.state, counters.calls, counters.pid = state, 100 + attempt, pid
+        MetricsWriter(metrics, counters).write()
+        if state == "running":
+            assert metrics.totals().state == "running"
+            child.kill()
+            child.wait(DEADLINE)
+            assert metrics.totals().state == "lost"
+    total = metrics.totals()
+    assert (total.state, total.calls, total.repeated_calls) == ("done", 101, 100)
+    assert [run.state for run in metrics.read()] == ["lost", "done"]

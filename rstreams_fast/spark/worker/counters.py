@@ -12,7 +12,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
-from rstreams_fast.spark.metrics import FILE_SUFFIX, Metrics, StageMetrics
+from rstreams_fast.spark.metrics import ENDED_SUFFIX, FILE_SUFFIX, HOST, Metrics, StageMetrics
 
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
@@ -31,7 +31,7 @@ class Counters(StageMetrics):
     """The metrics of the partition at work. Each count has one thread that writes it."""
 
     def __init__(self, stage: str, key: str) -> None:
-        super().__init__(stage=stage, key=key)
+        super().__init__(stage=stage, key=key, run=uuid.uuid4().hex, host=HOST, pid=os.getpid())
         self.started = time.time()
         self._begin = time.monotonic()
         if (context := task_context()) is not None:
@@ -74,7 +74,7 @@ class MetricsWriter:
         if metrics is not None:
             # Nothing else tells two runs in one task apart: coalesce gives it several partitions,
             # and a plan may have the same stage twice.
-            self._file = Path(metrics.path) / f"{counters.key}-{uuid.uuid4().hex}{FILE_SUFFIX}"
+            self._file = Path(metrics.path) / f"{counters.key}-{counters.run}{FILE_SUFFIX}"
 
     @property
     def wanted(self) -> bool:
@@ -93,5 +93,24 @@ class MetricsWriter:
         self._due = time.monotonic() + WRITE_SECONDS
         aside = self._file.with_suffix(f".{os.getpid()}.tmp")
         with contextlib.suppress(OSError):
-            aside.write_text(json.dumps(asdict(self.counters.snapshot())), encoding="utf-8")
+            aside.write_text(self._snapshot(), encoding="utf-8")
             aside.replace(self._file)
+
+    def end(self) -> None:
+        """Write for the last time: a line in the file of this process, in place of the run's own.
+
+        Two stages may share a process, and no other does: what is appended at once stays whole.
+        """
+        if self._file is None:
+            return
+        self.write()  # in case the disk is full
+        with contextlib.suppress(OSError):
+            ended = self._file.with_name(f"{HOST}-{os.getpid()}{ENDED_SUFFIX}")
+            line = f"\n{self._snapshot()}\n".encode()  # whatever became of the one before
+            with ended.open("ab", buffering=0) as file:
+                whole = file.write(line) == len(line)
+            if whole:
+                self._file.unlink()
+
+    def _snapshot(self) -> str:
+        return json.dumps(asdict(self.counters.snapshot()))

@@ -100,7 +100,7 @@ class AtWork:
             counters.state = "done"
             if kind is not None:
                 counters.state = "stopped" if issubclass(kind, GeneratorExit) else "failed"
-            partition.writer.write()
+            partition.writer.end()
 
 
 def _refuse_reuse(partition: Partition, kind: type[BaseException] | None) -> None:
