@@ -188,7 +188,7 @@ def test_worker_py_is_recognised_by_what_it_contains() -> None:
 
 
 JOB = """
-import asyncio, datetime, os, threading, time
+import asyncio, datetime, gc, os, threading, time
 from pyspark import TaskContext
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.functions import col, udf
@@ -272,6 +272,8 @@ for arrow in (False, True):
     assert "KeyError: 'in a coroutine'" in text and "rstreams_fast" not in text, text
     assert len(numbers.select(more("id")).limit(3).collect()) == 3
     assert len(spark.range(0, 6, 1, 6).select(more("id")).collect()) == 6
+(frozen,) = context.parallelize([0], 1).map(lambda _: gc.get_freeze_count()).collect()
+assert frozen > 10_000, frozen
 threads = context.parallelize(range(4), 4).map(lambda _: threading.active_count()).collect()
 assert threads == [1] * 4, threads
 spark.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any
 
@@ -27,7 +28,9 @@ def main() -> None:
 def _with_windows(stock: Any) -> Any:
     def worker(*args: Any) -> Any:
         try:
-            install()
+            if install():
+                # Spark collects garbage after each task: it need not look at what is imported.
+                gc.freeze()
         except Exception as failed:
             print(f"rstreams_fast.spark.daemon: {failed!r}: runs as ever", file=sys.stderr)
         return stock(*args)

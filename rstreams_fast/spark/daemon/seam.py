@@ -53,14 +53,16 @@ HERE: Final = str(Path(__file__).parent)
 Function = Callable[..., Any]
 
 
-def install() -> None:
-    """Put the windows in, once in a process."""
+def install() -> bool:
+    """Put the windows in, once in a process: whether it was now."""
     from pyspark import worker
 
-    if not isinstance(getattr(worker.read_udfs, "__self__", None), _Seam):
-        seam = _Seam(worker)
-        for name in (*REPLACED, seam.tells):
-            setattr(worker, name, getattr(seam, name))
+    if isinstance(getattr(worker.read_udfs, "__self__", None), _Seam):
+        return False
+    seam = _Seam(worker)
+    for name in (*REPLACED, seam.tells):
+        setattr(worker, name, getattr(seam, name))
+    return True
 
 
 class _Seam:
