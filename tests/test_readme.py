@@ -95,10 +95,6 @@ spark = (
 flights = spark.createDataFrame(
     [("N14228",), (None,), ("N619AA",), ("N3739P",), ("unknown",)], "tailnum string"
 )
-names = spark.createDataFrame([("Wilbur",), ("Orville",), ("Katharine",)], "name string")
-
-async def length_of(name):
-    return len(name)
 """
 
 AFTER = """
