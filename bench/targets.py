@@ -127,6 +127,7 @@ _SERIAL = "serializer"
 _SUBSCRIBE = "subscribe, five stages"
 _SHARING = "one source, two subscribers"
 _COMBINING = "several publishers, one subscriber"
+_OPERATORS = "operators of RxPY's name"
 
 TARGETS = [
     Target(
@@ -304,6 +305,42 @@ TARGETS = [
     _at_least(_COMBINING, "zip_: RxPY / ours", 20, "zip", "RxPY 6.1", "ours"),
     _at_least(_COMBINING, "flat_map: RxPY / ours", 12, "flat_map", "RxPY 6.1", "ours"),
     _at_least(_COMBINING, "concat_map: RxPY / ours", 8, "concat_map", "RxPY 6.1", "ours"),
+    *[
+        _at_least(_OPERATORS, f"{group}: RxPY / ours", 3, group, "RxPY 6.1", "ours")
+        for group in (
+            "combine_latest",
+            "with_latest_from",
+            "race",
+            "take_until",
+            "batch-sliding",
+            "group_by",
+            "windows",
+            "window_time",
+            "switch_map",
+            "distinct",
+            "timestamp",
+            "throttle_first",
+        )
+    ],
+    *[
+        _at_most(
+            "map_async, 2 % of the calls slow",
+            f"ordered / unordered, {count} at once",
+            1.1,
+            f"map_async-{count}",
+            "ours",
+            "ours, unordered",
+        )
+        for count in (64, 256)
+    ],
+    _at_least(
+        "map_blocking, two workers",
+        "concurrent.futures by hand / ours",
+        0.95,
+        "map_blocking",
+        "concurrent.futures by hand",
+        "ours",
+    ),
     Target(
         _COMBINING,
         "merge of two threads",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.groups.combining import COMBINING
 from bench.groups.handover import HANDOVER
 from bench.groups.native import NATIVE
+from bench.groups.operators import OPERATORS
 from bench.groups.python import PYTHON
 from bench.groups.records import RECORDS
 from bench.groups.sharing import SHARING
@@ -13,4 +14,13 @@ from bench.measure import Group
 
 __all__ = ["GROUPS"]
 
-GROUPS: list[Group] = [*STREAMS, *SHARING, *COMBINING, *HANDOVER, *PYTHON, *RECORDS, *NATIVE]
+GROUPS: list[Group] = [
+    *STREAMS,
+    *SHARING,
+    *COMBINING,
+    *OPERATORS,
+    *HANDOVER,
+    *PYTHON,
+    *RECORDS,
+    *NATIVE,
+]

@@ -130,6 +130,11 @@ def sums_of_groups(n: int, sink: Sink) -> None:
     _subscribe(reactivex.from_iterable(range(n)).pipe(groups, each), sink)
 
 
+def piped(n: int, stages: Any, sink: Sink) -> None:
+    """Any of its operators."""
+    _subscribe(reactivex.from_iterable(range(n)).pipe(*stages), sink)
+
+
 def _subscribe(observable: Any, sink: Sink) -> None:
     observable.subscribe(sink.on_next, sink.on_error, sink.on_complete)
     sink.wait()

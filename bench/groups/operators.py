@@ -1,0 +1,271 @@
+"""A row for each operator: ours, RxPY's of that name, and the same results by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from operator import add, attrgetter, itemgetter
+from typing import Any
+
+import reactivex
+from reactivex import operators as rx
+
+import rstreams_fast as rsf
+from bench.groups.feeding import feeding
+from bench.measure import Group, Role
+from bench.peers import rxpy
+from bench.workloads import Sink
+
+__all__ = ["OPERATORS"]
+
+Model = Callable[[int], Iterable[int]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """``ours`` and ``theirs`` make of ``0 .. n - 1`` what ``model(n)`` says."""
+
+    name: str
+    what: str
+    ours: Callable[[rsf.Stream[int]], rsf.Stream[Any]]
+    theirs: Any = None  # None: RxPY has no operator of that name
+    model: Model = range
+    n: int = 20_000
+    floor: Callable[[rsf.Stream[int]], rsf.Stream[Any]] | None = None
+
+    def group(self) -> Group:
+        def by_hand(n: int, sink: Sink) -> None:
+            for element in self.model(n):
+                sink.on_next(element)
+
+        def of(make: Callable[[rsf.Stream[int]], rsf.Stream[Any]]) -> Callable[[int, Sink], None]:
+            def run(n: int, sink: Sink) -> None:
+                make(rsf.range_(n)).subscribe(sink)
+                sink.wait()
+
+            return run
+
+        def rxpys(n: int, sink: Sink) -> None:
+            rxpy.piped(n, self.theirs, sink)
+
+        how: Any = {"expected": lambda n: list(self.model(n))}
+        contestants = [feeding("ours", "ours", self.n, of(self.ours), **how)]
+        if self.model is range:
+            contestants.append(feeding("the results by hand", "floor", self.n, by_hand, **how))
+        elif self.floor is not None:
+            floor = feeding("without a hook", "floor", self.n, of(self.floor), **how)
+            contestants.append(floor)
+        if self.theirs is not None:
+            contestants.append(feeding("RxPY 6.1", "peer", self.n, rxpys, **how))
+        return Group(
+            self.name, "use", f"range, {self.what}, on_next in one thread", contestants, rounds=3
+        )
+
+
+def _one(element: int) -> rsf.Stream[int]:
+    return rsf.from_iterable((element,))
+
+
+def _sum(part: rsf.Stream[int]) -> Any:
+    return part.reduce(add)
+
+
+def _sums(n: int) -> list[int]:
+    return [sum(range(at, min(at + 10, n))) for at in range(0, n, 10)]
+
+
+def _even(element: int) -> bool:
+    return element % 2 == 0
+
+
+def _see(_element: object) -> None:
+    pass
+
+
+def _rx_sum(part: Any) -> Any:
+    return part.pipe(rx.reduce(add, 0))
+
+
+def _digit(element: Any) -> int:
+    return int(element % 10)
+
+
+_SUMS: Any = (rx.flat_map(_rx_sum),)
+
+_ROWS = [
+    Row(
+        "windows",
+        "the sum of each window(10)",
+        lambda s: s.window(10).flat_map(_sum),
+        (rx.window_with_count(10), *_SUMS, rx.filter(bool)),  # its last window is empty
+        _sums,
+    ),
+    Row(
+        "window_time",
+        "the sum of all in window_time(60)",
+        lambda s: s.window_time(60).flat_map(_sum),
+        (rx.window_with_time(60), *_SUMS),
+        lambda n: [n * (n - 1) // 2],
+    ),
+    Row(
+        "flat_map_sequential",
+        "flat_map_sequential to streams of one element",
+        lambda s: s.flat_map_sequential(_one),
+    ),
+    Row(
+        "switch_map",
+        "switch_map of one element to a stream of them all",
+        lambda s: rsf.from_iterable((s,)).switch_map(lambda one: one),
+        (lambda xs: reactivex.just(xs).pipe(rx.switch_map(lambda one: one)),),
+    ),
+    Row(
+        "distinct",
+        "distinct by a key, ten keys",
+        lambda s: s.distinct(_digit, max_keys=10),
+        (rx.distinct(_digit),),
+        lambda n: range(min(n, 10)),
+    ),
+    Row(
+        "timestamp",
+        "timestamp, without it again",
+        lambda s: s.timestamp().map(itemgetter(1)),
+        (rx.timestamp(), rx.map(attrgetter("value"))),
+    ),
+    Row(
+        "throttle_first",
+        "throttle_first(60): the first",
+        lambda s: s.throttle_first(60),
+        (rx.throttle_first(60),),
+        lambda _n: [0],
+    ),
+    # RxPY starts a thread for each element.
+    Row("debounce", "debounce(60): the last", lambda s: s.debounce(60), None, lambda n: [n - 1]),
+    Row("sample", "sample(60): the last", lambda s: s.sample(60), None, lambda n: [n - 1]),
+    Row(
+        "on_discard",
+        "map and filter above on_discard",
+        lambda s: s.map(lambda i: i).filter(_even).on_discard(_see),
+        None,
+        lambda n: range(0, n, 2),
+        floor=lambda s: s.map(lambda i: i).filter(_even),
+    ),
+]
+
+
+# -- a tree; RxPY's expand ends with a RecursionError ----------------------------------------------
+
+
+def _children(n: int, element: int) -> range:
+    return range(min(2 * element + 1, n), min(2 * element + 3, n))
+
+
+def _expand(n: int, sink: Sink) -> None:
+    root = rsf.range_(1)
+    root.expand(lambda element: rsf.from_iterable(_children(n, element))).subscribe(sink)
+    sink.wait()
+
+
+def _expand_loop(n: int, sink: Sink) -> None:
+    elements = deque([0])
+    while elements:
+        element = elements.popleft()
+        sink.on_next(element)
+        elements += _children(n, element)
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+async def _call(element: int) -> int:
+    """2 ms; every 50th takes 50 ms."""
+    await asyncio.sleep(0.002 if element % 50 else 0.05)
+    return element
+
+
+def _calls(concurrency: int) -> Group:
+    def ordered(n: int, sink: Sink) -> None:
+        rsf.range_(n).map_async(_call, concurrency=concurrency).subscribe(sink)
+        sink.wait()
+
+    def unordered(n: int, sink: Sink) -> None:
+        rsf.range_(n).map_async(_call, concurrency=concurrency, ordered=False).subscribe(sink)
+        sink.wait()
+
+    n = concurrency * 40
+    return Group(
+        f"map_async-{concurrency}",
+        "use",
+        f"map_async, {concurrency} calls at once, each 2 ms, 2 % of them 50 ms",
+        [
+            feeding("ours", "ours", n, ordered),
+            # Of as many elements only their sum is checked: the order is free.
+            replace(feeding("ours, unordered", "floor", n, unordered), check=None),
+        ],
+        rounds=3,
+    )
+
+
+_BLOCK = bytes(1 << 20)
+_WORKERS = 2
+#: So each worker finds its next call when it has made one.
+_AT_ONCE = 2 * _WORKERS
+_pool = ThreadPoolExecutor(_WORKERS)
+
+
+def _hash(element: int) -> int:
+    hashlib.sha256(_BLOCK).digest()
+    return element
+
+
+def _map_blocking(n: int, sink: Sink) -> None:
+    rsf.range_(n).map_blocking(_hash, _pool, concurrency=_AT_ONCE).subscribe(sink)
+    sink.wait()
+
+
+def _futures(n: int, sink: Sink) -> None:
+    running: deque[Future[int]] = deque()
+    for i in range(n):
+        if len(running) == _AT_ONCE:
+            sink.on_next(running.popleft().result())
+        running.append(_pool.submit(_hash, i))
+    while running:
+        sink.on_next(running.popleft().result())
+
+
+def _one_thread(n: int, sink: Sink) -> None:
+    for i in range(n):
+        sink.on_next(_hash(i))
+
+
+_BLOCKING: list[tuple[str, Role, Callable[[int, Sink], None]]] = [
+    ("ours", "ours", _map_blocking),
+    ("one thread", "floor", _one_thread),
+    ("concurrent.futures by hand", "peer", _futures),
+]
+
+OPERATORS = [
+    *(row.group() for row in _ROWS),
+    Group(
+        "expand",
+        "use",
+        "expand a tree of n nodes, two children each, on_next in one thread",
+        [
+            feeding("ours", "ours", 10_000, _expand),
+            feeding("a queue by hand", "floor", 10_000, _expand_loop),
+        ],
+        rounds=3,
+    ),
+    _calls(64),
+    _calls(256),
+    Group(
+        "map_blocking",
+        "use",
+        "map_blocking, two workers, sha256 of 1 MiB for each element, in order",
+        [replace(feeding(who, role, 200, run), check=None) for who, role, run in _BLOCKING],
+        rounds=3,
+    ),
+]
