@@ -141,6 +141,29 @@ def test_coroutines_overlap_on_the_loop_and_none_of_a_chain_runs_twice(loop: Loo
     assert most == [4]
 
 
+def test_a_step_alone_runs_the_code_above_it_once(loop: LoopCalls) -> None:
+    calls = []
+
+    async def suspends(x: int) -> int:
+        await asyncio.sleep(0)
+        if x == 3:
+            raise ValueError("three")
+        return 2 * x
+
+    step = Step(suspends)
+    step.alone = True
+
+    def passes(x: int) -> object:
+        calls.append(x)
+        return step(x)
+
+    first, *rest = (loop.submit(passes, (x,)) for x in (3, 4, 5))
+    with pytest.raises(ValueError, match="three"):
+        first.outcome()
+    assert [call.outcome() for call in rest] == [8, 10]
+    assert calls == [3, 4, 5]
+
+
 def test_what_a_coroutine_raises_is_the_outcome(loop: LoopCalls) -> None:
     async def fails(error: BaseException) -> None:
         await asyncio.sleep(0)
@@ -234,6 +257,9 @@ async def cancelled(x):
     await asyncio.sleep(0)
     raise KeyError("in a coroutine")
 
+async def alone(x):
+    return any(type(thing).__name__ == "Step" and thing.alone for thing in gc.get_objects())
+
 def message(column):
     try:
         numbers.select(column).collect()
@@ -263,6 +289,7 @@ for arrow in (False, True):
     def twice(x):
         return None if x == 5 else 2 * x
     assert [tuple(row) for row in rows] == [(twice(x), twice(x + 1), x + 1, x) for x in range(96)]
+    assert numbers.limit(1).select(made(alone, "boolean")("id")).first()[0]
     text = message(made(fails, "long")("id"))
     assert "ValueError: at 90" in text and "rstreams_fast" not in text, text
     assert "in fails" in text.split("Traceback (most recent call last):")[1].splitlines()[1], text

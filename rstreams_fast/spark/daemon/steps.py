@@ -3,7 +3,8 @@
 A ``Step`` stands in that code for the user's function. Where it gives an awaitable, the step leaves
 the stock code by an exception; the awaitable is awaited, the stock code is called once more, and
 the step gives what came of it. In a chain of functions each step gives what it gave before, so none
-is called twice.
+is called twice. Where the stock code makes nothing of the result, the step gives its awaitable, and
+the stock code runs once.
 """
 
 from __future__ import annotations
@@ -43,11 +44,15 @@ class Step:
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
+        #: The call's result is this function's, unchanged: the awaitable may stand for it.
+        self.alone = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._fn, name)  # its code, for the profilers
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.alone:
+            return self._fn(*args, **kwargs)
         for result, failure in _driven.left:
             if failure is not None:
                 raise failure
@@ -66,7 +71,8 @@ async def drive(call: Call) -> None:
         _driven.known = known
         _driven.left = iter(tuple(known))
         try:
-            call.result = call.fn(*call.args)
+            result = call.fn(*call.args)
+            call.result = await result if inspect.isawaitable(result) else result
             break
         except _Awaiting as left:
             awaitable = left.awaitable
