@@ -17,6 +17,7 @@ Neither pyspark nor pyarrow is imported before a function needs it.
 """
 
 from rstreams_fast.spark.batches import MapBatches, map_batches
+from rstreams_fast.spark.limits import Limit, RetryAfter
 from rstreams_fast.spark.lookups import Enrich, Lookup, enrich, lookup
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
 from rstreams_fast.spark.options import Retry
@@ -24,10 +25,12 @@ from rstreams_fast.spark.stages import StreamStage, stage
 
 __all__ = [
     "Enrich",
+    "Limit",
     "Lookup",
     "MapBatches",
     "Metrics",
     "Retry",
+    "RetryAfter",
     "StageMetrics",
     "StreamStage",
     "enrich",

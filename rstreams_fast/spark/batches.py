@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.frames import FrameMap, describe_read_ahead
+from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, CallOptions, Retry
 from rstreams_fast.spark.worker.batches import OUTPUTS_AHEAD, run_batches
 from rstreams_fast.spark.worker.partition import Partition
@@ -33,6 +34,7 @@ def map_batches(
     on_failure: str = "raise",
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     metrics: Metrics | None = None,
+    limit: Limit | None = None,
 ) -> MapBatches:
     """Make a function from frame to frame of ``fn``, which is called for several Arrow batches at
     once.
@@ -55,6 +57,7 @@ def map_batches(
     ``max_buffer_bytes``: bytes of input batches held per partition at work; one batch always
     passes.
     ``metrics``: where live metrics go, a :class:`Metrics`; a batch counts as a call.
+    ``limit``: a :class:`Limit` of an async ``fn``'s calls, which all tasks share.
     """
     # A call is pending from its start until its batches leave: the window is the concurrency.
     options = CallOptions(
@@ -68,7 +71,10 @@ def map_batches(
         on_failures=("raise", "drop"),
         max_buffer_bytes=max_buffer_bytes,
         metrics=metrics,
+        limit=limit,
     )
+    if limit is not None and not options.is_async:
+        raise ValueError(f"limit needs an async fn: {options.label} has threads of its own")
     return MapBatches(options, schema)
 
 

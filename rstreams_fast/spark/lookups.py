@@ -14,6 +14,7 @@ from rstreams_fast.spark.frames import (
     describe_read_ahead,
     map_in_arrow,
 )
+from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.options import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_CONCURRENCY,
@@ -50,6 +51,7 @@ def lookup(
     on_failure: str = "raise",
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     metrics: Metrics | None = None,
+    limit: Limit | None = None,
     deterministic: bool = False,
 ) -> Lookup:
     """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch,
@@ -79,6 +81,7 @@ def lookup(
     ``max_buffer_bytes``: bytes of input batches held per partition at work; one always passes,
     and the next is read ahead only if one as large still fits. Results count against it, too.
     ``metrics``: where live metrics go, a :class:`Metrics`.
+    ``limit``: a :class:`Limit` of calls at once and a second, which all tasks share.
     ``deterministic``: by default Spark's optimizer neither merges nor moves the calls, and pushes
     no filter below them; what Spark runs twice (a retried task, the sampling of an ``orderBy``, a
     frame used twice and not persisted) calls twice all the same. With true it does, and where it
@@ -104,6 +107,7 @@ def lookup(
         on_failure,
         max_buffer_bytes,
         metrics,
+        limit,
     )
     return Lookup(options, returns, check_bool("deterministic", deterministic))
 
@@ -124,6 +128,7 @@ def enrich(
     on_failure: str = "raise",
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     metrics: Metrics | None = None,
+    limit: Limit | None = None,
 ) -> Enrich:
     """Add columns to a frame: ``df.transform(enrich(fetch, on=["a", "b"], output="x double, y
     long"))``.
@@ -148,6 +153,7 @@ def enrich(
         on_failure,
         max_buffer_bytes,
         metrics,
+        limit,
     )
     keys = column_names("on", on)
     if not keys:
@@ -312,4 +318,6 @@ def _describe(what: str, options: CallOptions) -> str:
         lines.append(f"  time-out: {options.timeout} s for each attempt")
     if options.retry is not None:
         lines.append(f"  retries: at most {options.retry.times}")
+    if options.limit is not None:
+        lines.append(f"  {options.limit.describe()}")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rstreams_fast._checks import check_bool, check_choice
+from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.metrics import Metrics
 
 __all__ = [
@@ -175,6 +176,7 @@ class CallOptions:
     on_failure: str = "raise"
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES
     metrics: Metrics | None = None
+    limit: Limit | None = None
     on_failures: tuple[str, ...] = ("raise", "null")
     """The values that ``on_failure`` may have."""
     is_async: bool = field(init=False)
@@ -204,6 +206,8 @@ class CallOptions:
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise TypeError(f"retry must be a Retry, got {type(self.retry).__name__}")
         check_metrics(self.metrics)
+        if self.limit is not None and not isinstance(self.limit, Limit):
+            raise TypeError(f"limit must be a Limit, got {type(self.limit).__name__}")
         object.__setattr__(self, "is_async", is_async(self.fn))
         object.__setattr__(self, "label", label_of(self.fn))
         if self.timeout is not None:

@@ -14,8 +14,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AsyncExitStack
 from typing import Any, cast
 
+from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions, label_of
 from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.permits import Gate
 from rstreams_fast.spark.worker.threads import ThreadGroup
 
 __all__ = ["Client", "Deadlines", "ThreadedCalls", "guarded", "noted"]
@@ -134,13 +136,14 @@ def guarded(
     options: CallOptions,
     loop: asyncio.AbstractEventLoop,
     counters: Counters,
+    gate: Gate | None,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` with what ``options`` say about time-outs, retries and failures."""
+    """Return ``fn`` with what ``options`` say about time-outs, retries, failures and limits."""
     deadlines = None
     if options.timeout is not None:
         deadlines = Deadlines(loop, options.timeout, counters)
     retry, raises = options.retry, options.on_failure == "raise"
-    if deadlines is None and retry is None and raises:
+    if deadlines is None and retry is None and raises and gate is None:
         return fn
     instead: Any = () if options.on_failure == "drop" else None
     attempts = 1 if retry is None else 1 + retry.times
@@ -148,10 +151,14 @@ def guarded(
     async def call(*args: Any) -> Any:
         attempt = 1
         while True:
+            permit = None if gate is None else await gate.acquire()
             try:
                 awaitable = fn(*args)
                 return await (awaitable if deadlines is None else deadlines.wait(awaitable))
             except Exception as error:
+                asked = error.seconds if isinstance(error, RetryAfter) else 0.0
+                if gate is not None and asked:
+                    gate.hold(asked)
                 if retry is None or attempt >= attempts or not isinstance(error, retry.on):
                     if not raises:
                         counters.failures += 1
@@ -161,8 +168,11 @@ def guarded(
                         if told is not error:
                             raise told from error
                     raise
+            finally:
+                if gate is not None and permit is not None:
+                    gate.release(permit)
             counters.retries += 1
-            await asyncio.sleep(retry.delay(attempt))
+            await asyncio.sleep(max(asked, retry.delay(attempt)))
             attempt += 1
 
     return call

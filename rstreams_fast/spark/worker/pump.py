@@ -24,6 +24,7 @@ from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded, noted
 from rstreams_fast.spark.worker.partition import Partition
+from rstreams_fast.spark.worker.permits import Gate
 from rstreams_fast.spark.worker.read_ahead import ByteLease
 from rstreams_fast.spark.worker.threads import CLOSE_SECONDS
 
@@ -135,6 +136,7 @@ class CallPump:
         self._client = Client(options.using)
         self._pool: ThreadedCalls | None = None
         self._window: CallWindow | None = None
+        self._gate: Gate | None = None
         self._items: list[Any] = []
         self._next_item = 0
         self._out = SpscRing(OUTPUT_BATCHES)
@@ -242,7 +244,9 @@ class CallPump:
         if not options.is_async:
             threads = self._partition.threads
             fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
-        fn = guarded(fn, options, self._loop, self._counters)
+        if options.limit is not None:
+            self._gate = Gate(options.limit, self._loop)
+        fn = guarded(fn, options, self._loop, self._counters, self._gate)
         if opened:
             fn = partial(fn, *opened)
         return CallWindow(
@@ -309,6 +313,8 @@ class CallPump:
     def _tidy_up(self) -> None:
         """End what the user's clients left on the loop, as far as it wants to end."""
         self._close_pool()
+        if self._gate is not None:
+            self._gate.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
         since = self._stopped_at if self._stopping else self._loop.time()
         left = asyncio.all_tasks(self._loop)

@@ -1,0 +1,232 @@
+"""Permits of a whole job: a small server in the driver's process, and its clock for the rate.
+
+A worker has a connection for each stage at work, proves that it knows the token, names the limit,
+and then asks for permits (``a``), gives them back (``r``) or holds all of them back (``h`` and the
+seconds). It is told ``g`` for each. What a connection has comes back when it ends, which the kernel
+sees to when a process is killed; where a host is gone, keep-alive ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import secrets
+import socket
+import struct
+import sys
+import threading
+from collections import deque
+from typing import Final, NamedTuple
+
+__all__ = [
+    "ASK",
+    "CHALLENGE_BYTES",
+    "GIVE_BACK",
+    "GRANT",
+    "HOLD",
+    "SECONDS",
+    "Address",
+    "Pace",
+    "answer_to",
+    "keep_alive",
+    "serve",
+]
+
+ASK: Final = b"a"
+GIVE_BACK: Final = b"r"
+HOLD: Final = b"h"
+GRANT: Final = b"g"
+SECONDS: Final = struct.Struct("!d")
+CHALLENGE_BYTES: Final = 32
+_ANSWER: Final = struct.Struct("!32sI")  # the digest, and which limit
+
+
+class Address(NamedTuple):
+    """Where the permits of a limit are served, and what one must know to be given any."""
+
+    host: str
+    port: int
+    token: bytes
+    number: int
+
+
+class Pace:
+    """So many a second, evenly spaced, of which ``burst`` may come at once after a pause."""
+
+    def __init__(self, rate: float | None, burst: int) -> None:
+        self._interval = 0.0 if rate is None else 1 / rate
+        self._ahead = (burst - 1) * self._interval
+        self.bounds = rate is not None
+
+    def reserve(self, now: float, state: tuple[float, float]) -> tuple[float, float]:
+        """Return when the next one may start, and the new time up to which all is reserved.
+
+        ``state``: that time, and the one before which nothing may start. Times are seconds.
+        """
+        reserved, not_before = state
+        start = max(now, reserved - self._ahead, not_before)
+        return start, max(reserved, start) + self._interval
+
+
+def answer_to(challenge: bytes, address: Address) -> bytes:
+    """Return what a client answers."""
+    return _ANSWER.pack(hmac.digest(address.token, challenge, "sha256"), address.number)
+
+
+def keep_alive(transport: asyncio.BaseTransport) -> None:
+    """Let the connection end within seconds where the other host is gone."""
+    found: socket.socket = transport.get_extra_info("socket")
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option, value in (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2)):
+        if hasattr(socket, option):
+            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+class _Permits:
+    """Those of one limit. The server's loop alone uses it."""
+
+    def __init__(self, concurrency: int | None, rate: float | None, burst: int) -> None:
+        self.numbers = (concurrency, rate, burst)
+        self._free = sys.maxsize if concurrency is None else concurrency
+        self._pace = Pace(rate, burst)
+        self._reserved = self._not_before = 0.0
+        self._waiting: deque[_Lease] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def ask(self, lease: _Lease) -> None:
+        self._waiting.append(lease)
+        self._grant()
+
+    def give_back(self, count: int) -> None:
+        self._free += count
+        self._grant()
+
+    def hold(self, seconds: float) -> None:
+        now = asyncio.get_running_loop().time()
+        self._not_before = max(self._not_before, now + seconds)
+
+    def forget(self, lease: _Lease) -> None:
+        self._waiting = deque(other for other in self._waiting if other is not lease)
+
+    def _grant(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting and self._free and self._timer is None:
+            now = loop.time()
+            start, reserved = self._pace.reserve(now, (self._reserved, self._not_before))
+            if start > now:
+                self._timer = loop.call_at(start, self._due)
+                return
+            self._reserved = reserved
+            self._free -= 1
+            self._waiting.popleft().grant()
+
+    def _due(self) -> None:
+        self._timer = None
+        self._grant()
+
+
+class _Lease(asyncio.Protocol):
+    """A connection, and how many permits it has."""
+
+    def __init__(self, server: _Server) -> None:
+        self._server = server
+        self._challenge = secrets.token_bytes(CHALLENGE_BYTES)
+        self._received = b""
+        self._permits: _Permits | None = None
+        self._has = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - for mypy
+        self._transport = transport
+        keep_alive(transport)
+        transport.write(self._challenge)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if self._permits is None:
+            if len(self._received) < _ANSWER.size:
+                return
+            digest, number = _ANSWER.unpack_from(self._received)
+            right = hmac.digest(self._server.token, self._challenge, "sha256")
+            if not hmac.compare_digest(digest, right) or number >= len(self._server.limits):
+                self._transport.abort()
+                return
+            self._permits = self._server.limits[number]
+            self._received = self._received[_ANSWER.size :]
+        at, received = 0, self._received
+        while at < len(received):
+            message = received[at : at + 1]
+            if message == HOLD:
+                if len(received) < at + 1 + SECONDS.size:
+                    break
+                self._permits.hold(*SECONDS.unpack_from(received, at + 1))
+                at += SECONDS.size
+            elif message == ASK:
+                self._permits.ask(self)
+            elif message == GIVE_BACK and self._has:
+                self._has -= 1
+                self._permits.give_back(1)
+            at += 1
+        self._received = received[at:]
+
+    def grant(self) -> None:
+        self._has += 1
+        self._transport.write(GRANT)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        if self._permits is not None:
+            self._permits.forget(self)
+            self._permits.give_back(self._has)
+            self._has = 0
+
+
+class _Server:
+    """Serves the limits of this process, on a thread of its own that ends with the process."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.token = secrets.token_bytes(32)
+        self.limits: list[_Permits] = []
+        self.names: dict[str, int] = {}
+        self._loop = asyncio.new_event_loop()
+        host = _own_host()
+        listening = socket.create_server((host, 0), backlog=1024)
+        self.host, self.port = host, listening.getsockname()[1]
+        threading.Thread(target=self._loop.run_forever, name="rstreams-leases", daemon=True).start()
+        serving = self._loop.create_server(lambda: _Lease(self), sock=listening)
+        asyncio.run_coroutine_threadsafe(serving, self._loop).result()
+
+
+_lock = threading.Lock()
+_server: _Server | None = None
+
+
+def serve(name: str, concurrency: int | None, rate: float | None, burst: int) -> Address:
+    """Return where the permits of the limit are served: here, from now on. Any thread may call."""
+    global _server  # noqa: PLW0603
+    with _lock:
+        if _server is None or _server.pid != os.getpid():
+            _server = _Server()
+        server = _server
+        permits = _Permits(concurrency, rate, burst)
+        number = server.names.setdefault(name, len(server.limits))
+        if number == len(server.limits):
+            server.limits.append(permits)
+        elif server.limits[number].numbers != permits.numbers:
+            raise ValueError(
+                f"there is a limit {name!r} already, with other numbers (concurrency, rate, "
+                f"burst): {server.limits[number].numbers}, not {permits.numbers}"
+            )
+        return Address(server.host, server.port, server.token, number)
+
+
+def _own_host() -> str:
+    """Return the address that executors know the driver by; loopback without a classic session."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is None or "connect" in type(session).__module__:
+        return "127.0.0.1"
+    return str(session.conf.get("spark.driver.host", "127.0.0.1"))

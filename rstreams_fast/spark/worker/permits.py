@@ -1,0 +1,354 @@
+"""The permits of a ``Limit`` in a worker: a gate on the stage's loop, and where they come from."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import os
+import random
+import struct
+import tempfile
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from rstreams_fast.spark.leases import (
+    ASK,
+    CHALLENGE_BYTES,
+    GIVE_BACK,
+    HOLD,
+    SECONDS,
+    Address,
+    Pace,
+    answer_to,
+    keep_alive,
+)
+from rstreams_fast.spark.limits import Limit
+
+__all__ = ["Gate"]
+
+TURN_SECONDS: Final = 0.1
+"""How long a permit goes from call to call of one stage before others may have it."""
+
+POLL_SECONDS: Final = 0.001
+"""How often a host's permits are looked at while calls wait: nobody is told of a free lock."""
+
+
+class _Source(Protocol):
+    """Where a gate has its permits from. All on the loop's thread."""
+
+    def ask(self) -> None:
+        """Have the gate granted a permit."""
+
+    def give_back(self, permit: Any) -> None:
+        """Take a permit back."""
+
+    def hold(self, seconds: float) -> None:
+        """Grant nobody a permit for so long."""
+
+    def close(self) -> None:
+        """Give all back, and end."""
+
+
+class Gate:
+    """Lets so many calls of a stage pass as there are permits. Belongs to the stage's loop."""
+
+    def __init__(self, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[asyncio.Future[tuple[Any, float]]] = deque()
+        self._asked = 0
+        self._failure: Exception | None = None
+        self._keeps = limit.rate is None  # with a rate each call needs one of its own
+        self._source: _Source
+        if limit.scope == "job":
+            self._source = _JobPermits(self, limit, loop)
+        else:
+            self._source = _HostPermits(self, limit, loop)
+        self._held_until = 0.0
+
+    async def acquire(self) -> tuple[Any, float]:
+        """Wait for a permit; give it to :meth:`release`."""
+        if self._failure is not None:
+            raise self._failure
+        future: asyncio.Future[tuple[Any, float]] = self._loop.create_future()
+        self._waiting.append(future)
+        self._ask_if_needed()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self.release(future.result())
+            raise
+
+    def release(self, permit: tuple[Any, float]) -> None:
+        """Let the next call pass, of this stage, or, after its turn, of any."""
+        now = self._loop.time()
+        in_turn = self._keeps and now - permit[1] < TURN_SECONDS and now >= self._held_until
+        if in_turn and self._pass(permit):
+            return
+        self._source.give_back(permit[0])
+        self._ask_if_needed()
+
+    def grant(self, permit: Any) -> None:
+        """Take a permit from the source."""
+        self._asked -= 1
+        if not self._pass((permit, self._loop.time())):
+            self._source.give_back(permit)
+
+    def hold(self, seconds: float) -> None:
+        """Let no call pass for so long, nor any other gate of the limit, after its turns."""
+        self._held_until = self._loop.time() + seconds
+        self._source.hold(seconds)
+
+    def fail(self, failure: Exception) -> None:
+        """Let no more calls pass."""
+        self._failure = failure
+        while self._waiting:
+            if not (future := self._waiting.popleft()).done():
+                future.set_exception(failure)
+
+    def close(self) -> None:
+        """Give back what is left."""
+        self._source.close()
+
+    def _pass(self, permit: tuple[Any, float]) -> bool:
+        while self._waiting:
+            if not (future := self._waiting.popleft()).done():  # it may be cancelled
+                future.set_result(permit)
+                return True
+        return False
+
+    def _ask_if_needed(self) -> None:
+        if self._asked < len(self._waiting):
+            self._asked += 1
+            self._source.ask()
+
+
+# -- a host: locks of a file -----------------------------------------------------------------------
+
+
+class _Locks:
+    """A file whose locked bytes are the permits in use: the kernel unlocks those of the dead.
+
+    The locks are the process's: closing the file once would undo all of them, so it stays open, and
+    the stages of a process share it. Two numbers in the file are the clock of the rate.
+    """
+
+    STATE: Final = struct.Struct("=dd")
+    STATE_LOCK: Final = 1 << 40
+
+    def __init__(self, path: Path) -> None:
+        self.pid = os.getpid()
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = threading.Lock()
+        self._held: set[int] = set()
+
+    def take_one(self, of: int) -> int | None:
+        """Return a permit, or ``None``: there is none now."""
+        import fcntl
+
+        first = random.randrange(of)  # noqa: S311 - spreads the stages over the bytes
+        with self._lock:
+            for number in range(first, first + of):
+                byte = number % of
+                if byte in self._held:
+                    continue
+                try:
+                    fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+                except (BlockingIOError, PermissionError):
+                    continue
+                self._held.add(byte)
+                return byte
+        return None
+
+    def give_back(self, byte: int) -> None:
+        import fcntl
+
+        with self._lock:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+            self._held.discard(byte)
+
+    def reserve(self, pace: Pace) -> float:
+        """Return the seconds until a call may start, which it does then."""
+        if not pace.bounds:
+            return self._read()[1] - time.monotonic()
+        with self._state() as (reserved, not_before):
+            now = time.monotonic()
+            start, reserved = pace.reserve(now, (reserved, not_before))
+            os.pwrite(self._file, self.STATE.pack(reserved, not_before), 0)
+        return start - now
+
+    def hold(self, seconds: float) -> None:
+        with self._state() as (reserved, not_before):
+            not_before = max(not_before, time.monotonic() + seconds)
+            os.pwrite(self._file, self.STATE.pack(reserved, not_before), 0)
+
+    @contextlib.contextmanager
+    def _state(self) -> Any:
+        import fcntl
+
+        with self._lock:
+            fcntl.lockf(self._file, fcntl.LOCK_EX, 1, self.STATE_LOCK)
+            try:
+                yield self._read()
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self.STATE_LOCK)
+
+    def _read(self) -> tuple[float, float]:
+        found = os.pread(self._file, self.STATE.size, 0)
+        reserved, not_before = self.STATE.unpack(found) if found else (0.0, 0.0)
+        return reserved, not_before
+
+
+_locks: dict[Path, _Locks] = {}
+_locks_lock = threading.Lock()
+
+
+def _locks_of(name: str) -> _Locks:
+    if os.name != "posix":
+        raise RuntimeError("Limit(scope='executor') needs locks of files as POSIX has them")
+    folder = Path(tempfile.gettempdir()) / f"rstreams-limits-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise RuntimeError(f"{folder} belongs to somebody else")
+    boot = Path("/proc/sys/kernel/random/boot_id")  # the clock begins anew with it
+    since = boot.read_text(encoding="ascii") if boot.exists() else ""
+    path = folder / hashlib.sha256(f"{since}{name}".encode()).hexdigest()[:32]
+    with _locks_lock:
+        found = _locks.get(path)
+        if found is None or found.pid != os.getpid():  # locks are not inherited
+            found = _locks[path] = _Locks(path)
+        return found
+
+
+class _HostPermits:
+    """Takes permits of a host's file, and looks again while there are none."""
+
+    def __init__(self, gate: Gate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
+        self._gate = gate
+        self._loop = loop
+        self._locks = _locks_of(limit.name)
+        self._concurrency = limit.concurrency
+        self._pace = Pace(limit.rate, limit.burst)
+        self._asked = 0
+        self._next_look: asyncio.TimerHandle | None = None
+        self._due: dict[int, tuple[asyncio.TimerHandle, int | None]] = {}
+        self._numbers = itertools.count()
+
+    def ask(self) -> None:
+        self._asked += 1
+        if self._next_look is None:
+            self._look()
+
+    def _look(self) -> None:
+        self._next_look = None
+        while self._asked:
+            byte = None
+            if self._concurrency is not None:
+                byte = self._locks.take_one(self._concurrency)
+                if byte is None:
+                    wait = POLL_SECONDS * (0.5 + random.random())  # noqa: S311 - not all at once
+                    self._next_look = self._loop.call_later(wait, self._look)
+                    return
+            self._asked -= 1
+            wait = self._locks.reserve(self._pace)
+            if wait > 0:
+                number = next(self._numbers)
+                self._due[number] = self._loop.call_later(wait, self._grant, number), byte
+            else:
+                self._gate.grant(byte)
+
+    def _grant(self, number: int) -> None:
+        self._gate.grant(self._due.pop(number)[1])
+
+    def give_back(self, permit: int | None) -> None:
+        if permit is not None:
+            self._locks.give_back(permit)
+
+    def hold(self, seconds: float) -> None:
+        self._locks.hold(seconds)
+
+    def close(self) -> None:
+        self._asked = 0
+        if self._next_look is not None:
+            self._next_look.cancel()
+        for timer, byte in self._due.values():
+            timer.cancel()
+            self.give_back(byte)
+        self._due.clear()
+
+
+# -- a job: leases from the driver -----------------------------------------------------------------
+
+
+class _JobPermits(asyncio.Protocol):
+    """Asks the driver for permits; those of a connection that ends are the driver's again."""
+
+    def __init__(self, gate: Gate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
+        self._gate = gate
+        self._name = limit.name
+        self._address: Address = limit.served_at
+        self._transport: asyncio.Transport | None = None
+        self._challenge = b""
+        self._unsent = b""
+        self._closed = False
+        self._connecting = loop.create_task(self._connect(loop))
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
+        host, port = self._address.host, self._address.port
+        try:
+            await loop.create_connection(lambda: self, host, port)
+        except OSError as refused:
+            self._lost(refused)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
+        self._transport = transport
+        keep_alive(transport)
+        if self._closed:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        missing = CHALLENGE_BYTES - len(self._challenge)
+        if missing:
+            self._challenge += data[:missing]
+            data = data[missing:]
+            if len(self._challenge) == CHALLENGE_BYTES and self._transport is not None:
+                self._transport.write(answer_to(self._challenge, self._address) + self._unsent)
+                self._unsent = b""
+        for _ in range(len(data)):
+            self._gate.grant(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost(exc)
+
+    def _lost(self, cause: Exception | None) -> None:
+        if not self._closed:
+            failure = RuntimeError(f"the driver no longer serves the limit {self._name!r}")
+            failure.__cause__ = cause
+            self._gate.fail(failure)
+
+    def _send(self, message: bytes) -> None:
+        if self._transport is None or len(self._challenge) < CHALLENGE_BYTES:
+            self._unsent += message
+        elif not self._closed:
+            self._transport.write(message)
+
+    def ask(self) -> None:
+        self._send(ASK)
+
+    def give_back(self, permit: None) -> None:  # noqa: ARG002
+        self._send(GIVE_BACK)
+
+    def hold(self, seconds: float) -> None:
+        self._send(HOLD + SECONDS.pack(seconds))
+
+    def close(self) -> None:
+        self._closed = True
+        self._connecting.cancel()
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,325 @@
+"""Limits that stages share: in a process, on a host, in a job; and what a killed worker held."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.leases import Pace, serve
+from rstreams_fast.spark.worker.permits import Gate
+from tests.helpers import DEADLINE
+from tests.spark.conftest import worker_environment
+
+SCOPES = ["executor", "job"]
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid.uuid4().hex
+
+
+def batches(rows: int) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"k": pa.array(range(rows), pa.int64())})
+
+
+class Service:
+    """Counts the calls that it is in."""
+
+    def __init__(self) -> None:
+        self.inside = self.most = self.calls = 0
+        self.lock = threading.Lock()
+
+    async def __call__(self, k: int) -> int:
+        with self.lock:
+            self.inside += 1
+            self.calls += 1
+            self.most = max(self.most, self.inside)
+        await asyncio.sleep(0.001)
+        with self.lock:
+            self.inside -= 1
+        return 2 * k
+
+
+def run(stage: Any, rows: int, found: list[Any]) -> None:
+    outputs = stage.as_map_fn()(batches(rows))
+    found.append([v for batch in outputs for v in batch.column(1).to_pylist()])
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_stages_of_one_name_share_a_limit(scope: str, name: str) -> None:
+    service, found = Service(), list[Any]()
+    threads = []
+    for _ in range(3):
+        limit = rs.Limit(name, concurrency=5, scope=scope)
+        stage = rs.lookup(service, pa.int64(), limit=limit)
+        threads.append(threading.Thread(target=run, args=(stage, 300, found)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert found == [[2 * k for k in range(300)]] * 3
+    assert service.calls == 900
+    assert service.most == 5
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_rate_spaces_the_calls(scope: str, name: str) -> None:
+    begun: list[float] = []
+
+    async def fn(k: int) -> int:
+        begun.append(time.monotonic())
+        return k
+
+    limit = rs.Limit(name, rate=500, burst=10, scope=scope)
+    found: list[Any] = []
+    start = time.monotonic()
+    run(rs.lookup(fn, pa.int64(), limit=limit), 200, found)
+    assert found == [list(range(200))]
+    # Each call after the first ten has a time of its own, and is never before it.
+    assert all(at - start >= (index - 9) / 500 - 0.001 for index, at in enumerate(begun))
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_the_word_of_the_service_holds_all_back(scope: str, name: str) -> None:
+    begun: list[tuple[int, float]] = []
+    refused = list[float]()
+
+    async def fn(k: int) -> int:
+        begun.append((k, time.monotonic()))
+        if k == 3 and not refused:
+            refused.append(time.monotonic())
+            raise rs.RetryAfter(0.3)
+        await asyncio.sleep(0.001)
+        return k
+
+    limit = rs.Limit(name, concurrency=1, scope=scope)
+    found: list[Any] = []
+    run(rs.lookup(fn, pa.int64(), limit=limit, retry=rs.Retry(1, backoff=0)), 10, found)
+    assert found == [list(range(10))]
+    later = [at for _, at in begun if at > refused[0]]
+    assert len(begun) == 11
+    assert min(later) >= refused[0] + 0.29
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_call_that_is_cancelled_gives_its_permit_back(scope: str, name: str) -> None:
+    limit = rs.Limit(name, concurrency=1, scope=scope)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        gate = Gate(limit, loop)
+        first = await gate.acquire()
+        waiting = [loop.create_task(gate.acquire()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        gate.release(first)
+        waiting[1].cancel()  # it has been given the permit, or is about to be
+        permit = await asyncio.wait_for(waiting[2], DEADLINE)
+        gate.release(permit)
+        other = Gate(limit, loop)
+        permit = await asyncio.wait_for(other.acquire(), DEADLINE)
+        gate.close()
+        other.close()
+
+    asyncio.run(main())
+
+
+HOLDER = """
+import asyncio, pickle, sys
+from rstreams_fast.spark.worker.permits import Gate
+
+limit = pickle.loads(bytes.fromhex(sys.argv[1]))
+
+async def main():
+    gate = Gate(limit, asyncio.get_running_loop())
+    for _ in range(3):
+        await gate.acquire()
+    print("holds", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_what_a_killed_worker_held_comes_back(scope: str, name: str, tmp_path: Path) -> None:
+    limit = rs.Limit(name, concurrency=3, scope=scope)
+    script = tmp_path / "holder.py"
+    script.write_text(HOLDER, encoding="utf-8")
+    told = pickle.dumps(limit).hex()
+    holder = subprocess.Popen(
+        [sys.executable, str(script), told], env=worker_environment(), stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    with holder.stdout:
+        assert holder.stdout.readline() == b"holds\n"
+
+        async def main() -> float:
+            gate = Gate(limit, asyncio.get_running_loop())
+            waiting = asyncio.ensure_future(gate.acquire())
+            await asyncio.wait([waiting], timeout=0.1)
+            assert not waiting.done()
+            holder.kill()
+            holder.wait()
+            killed = time.monotonic()
+            await asyncio.wait_for(waiting, DEADLINE)
+            for _ in range(2):
+                await asyncio.wait_for(gate.acquire(), DEADLINE)
+            gate.close()
+            return time.monotonic() - killed
+
+        assert asyncio.run(main()) < DEADLINE
+
+
+def test_a_driver_that_is_gone_fails_the_calls(name: str) -> None:
+    limit = rs.Limit(name, concurrency=3, scope="job")
+    state = limit.__getstate__()
+    state["address"] = state["address"]._replace(port=1)
+    gone = object.__new__(rs.Limit)
+    gone.__setstate__(state)
+    with pytest.raises(RuntimeError, match="the driver no longer serves the limit"):
+        run(rs.lookup(Service(), pa.int64(), limit=gone), 10, [])
+
+
+def test_nobody_is_given_a_permit_without_the_token(name: str) -> None:
+    limit = rs.Limit(name, concurrency=3, scope="job")
+    state = limit.__getstate__()
+    state["address"] = state["address"]._replace(token=b"another")
+    stranger = object.__new__(rs.Limit)
+    stranger.__setstate__(state)
+    with pytest.raises(RuntimeError, match="the driver no longer serves the limit"):
+        run(rs.lookup(Service(), pa.int64(), limit=stranger), 10, [])
+    found: list[Any] = []
+    run(rs.lookup(Service(), pa.int64(), limit=limit), 10, found)
+    assert found == [[2 * k for k in range(10)]]
+
+
+def test_one_name_has_one_set_of_numbers(name: str) -> None:
+    serve(name, 3, None, 1)
+    with pytest.raises(ValueError, match=r"there is a limit .* already, with other numbers"):
+        serve(name, 4, None, 1)
+
+
+def test_a_pace_is_even_after_its_burst() -> None:
+    pace, state, starts = Pace(10, 3), (0.0, 0.0), list[float]()
+    for _ in range(6):
+        start, reserved = pace.reserve(100.0, state)
+        state = (reserved, 0.0)
+        starts.append(round(start - 100, 3))
+    assert starts == [0, 0, 0, 0.1, 0.2, 0.3]
+    assert pace.reserve(200.0, (reserved, 205.0))[0] == 205
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ({"name": 5}, TypeError, "Limit(name) must be a str"),
+        ({"name": ""}, ValueError, "Limit(name) is empty"),
+        ({}, ValueError, "bounds nothing"),
+        ({"concurrency": 0}, ValueError, "Limit(concurrency) must be from 1"),
+        ({"concurrency": True}, TypeError, "Limit(concurrency) must be an int"),
+        ({"rate": 0}, ValueError, "Limit(rate) must be finite and > 0"),
+        ({"rate": "5"}, TypeError, "Limit(rate) must be a number"),
+        ({"rate": float("inf")}, ValueError, "Limit(rate) must be finite"),
+        ({"rate": 5, "burst": 0}, ValueError, "Limit(burst) must be from 1"),
+        ({"rate": 5, "scope": "world"}, ValueError, "Limit(scope) must be"),
+    ],
+    ids=str,
+)
+def test_bad_words_are_named(words: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as refused:
+        rs.Limit(**{"name": "x", **words})
+    assert message in str(refused.value)
+
+
+def test_a_limit_is_a_limit_and_needs_a_loop() -> None:
+    with pytest.raises(TypeError, match="limit must be a Limit, got int"):
+        rs.lookup(Service(), "long", limit=5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="limit needs an async fn"):
+        rs.map_batches(lambda batch: batch, "k long", limit=rs.Limit("x", concurrency=1))
+    for seconds, error in (("1", TypeError), (-1, ValueError), (float("nan"), ValueError)):
+        with pytest.raises(error, match="seconds must be"):
+            rs.RetryAfter(seconds)  # type: ignore[arg-type]
+
+
+def test_describe_says_what_the_service_will_see() -> None:
+    limit = rs.Limit("registry", concurrency=32, rate=500, burst=4, scope="job")
+    text = rs.lookup(Service(), "long", limit=limit).describe()
+    assert "limit 'registry': at most 32 calls at once, 500 a second, 4 of them at once" in text
+    assert "by the whole job" in text
+
+
+JOB = """
+import asyncio, threading
+from pyspark.sql import SparkSession
+import rstreams_fast.spark as rs
+
+class Service:  # over a socket: what it sees is what counts
+    def __init__(self):
+        self.inside = self.most = self.calls = 0
+
+    async def serve(self, reader, writer):
+        self.inside += 1
+        self.calls += 1
+        self.most = max(self.most, self.inside)
+        key = await reader.readline()
+        await asyncio.sleep(0.005)
+        self.inside -= 1
+        writer.write(key)
+        writer.close()
+
+service, loop = Service(), asyncio.new_event_loop()
+threading.Thread(target=loop.run_forever, daemon=True).start()
+serving = asyncio.start_server(service.serve, "127.0.0.1", 0)
+server = asyncio.run_coroutine_threadsafe(serving, loop).result()
+port = server.sockets[0].getsockname()[1]
+
+build = SparkSession.builder.master("local-cluster[2,2,1024]")
+for name, value in {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "1g",
+}.items():
+    build = build.config(name, value)
+spark = build.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+
+def made(port):
+    async def look(key):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"%d\\n" % key)
+        answer = int(await reader.readline())
+        writer.close()
+        return answer
+
+    return look
+
+for scope in ("executor", "job"):
+    service.most = service.calls = 0
+    limit = rs.Limit(f"of {port}", concurrency=6, scope=scope)
+    look = rs.lookup(made(port), "long", limit=limit)
+    rows = spark.range(0, 2000, 1, 8).select("id", look("id").alias("y")).collect()
+    assert all(row.id == row.y for row in rows) and len(rows) == 2000
+    assert (service.calls, service.most) == (2000, 6), (scope, service.calls, service.most)
+print("held")
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_limit_holds_over_the_executors_of_a_job(run_script: Any) -> None:
+    assert run_script(JOB, 280).endswith("held\n")
