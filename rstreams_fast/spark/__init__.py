@@ -17,6 +17,7 @@ Neither pyspark nor pyarrow is imported before a function needs it.
 """
 
 from rstreams_fast.spark.batches import MapBatches, map_batches
+from rstreams_fast.spark.bounds import bounded
 from rstreams_fast.spark.limits import Limit, RetryAfter
 from rstreams_fast.spark.lookups import Enrich, Lookup, enrich, lookup
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
@@ -33,6 +34,7 @@ __all__ = [
     "RetryAfter",
     "StageMetrics",
     "StreamStage",
+    "bounded",
     "enrich",
     "lookup",
     "map_batches",

@@ -215,6 +215,7 @@ import asyncio, datetime, gc, os, threading, time
 from pyspark import TaskContext
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.functions import col, udf
+import rstreams_fast.spark as rs
 
 build = SparkSession.builder.master("local[2]")
 for name, value in {{
@@ -253,6 +254,16 @@ async def doubled(x):
     await asyncio.sleep(0.001)
     return None if x == 5 else 2 * x
 
+attempts = set()
+
+@rs.bounded(timeout=60, retry=rs.Retry(1, backoff=0))
+async def second(x):
+    await asyncio.sleep(0)
+    if x not in attempts:
+        attempts.add(x)
+        raise ValueError("the first attempt")
+    return x
+
 async def cancelled(x):
     await asyncio.sleep(0)
     raise KeyError("in a coroutine")
@@ -289,6 +300,8 @@ for arrow in (False, True):
     def twice(x):
         return None if x == 5 else 2 * x
     assert [tuple(row) for row in rows] == [(twice(x), twice(x + 1), x + 1, x) for x in range(96)]
+    rows = numbers.select(made(second, "long")("id")).collect()
+    assert [x for (x,) in rows] == list(range(96))
     assert numbers.limit(1).select(made(alone, "boolean")("id")).first()[0]
     text = message(made(fails, "long")("id"))
     assert "ValueError: at 90" in text and "rstreams_fast" not in text, text

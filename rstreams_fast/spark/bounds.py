@@ -1,0 +1,117 @@
+"""``bounded``: the words of ``lookup`` around the function of a UDF."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+from rstreams_fast.spark.limits import Limit, RetryAfter
+from rstreams_fast.spark.options import CallOptions, Retry
+from rstreams_fast.spark.worker.calls import guarded, noted
+from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.permits import Gate
+
+__all__ = ["bounded"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def bounded(
+    *, timeout: float | None = None, retry: Retry | None = None, limit: Limit | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a UDF's function with a time-out, further attempts and a limit, as ``lookup`` has.
+
+    ::
+
+        @udf("string")
+        @rs.bounded(timeout=2.0, retry=rs.Retry(3), limit=rs.Limit("models", concurrency=32))
+        async def model_of(tailnum): ...
+
+    ``timeout``: seconds for one attempt, then ``TimeoutError``.
+    ``retry``: a :class:`Retry`; default: one attempt.
+    ``limit``: a :class:`Limit` that the calls share with all of its name; default: none.
+    A plain function may have ``retry`` alone; its thread waits then.
+
+    What comes back is called as the function is, anywhere: under the drop-in daemon, with which an
+    ``async def`` may be a UDF, and in a task of any asyncio loop. A ``TypeError`` or ``ValueError``
+    names the argument that is refused.
+    """
+    if timeout is None and retry is None and limit is None:
+        raise ValueError("bounded() needs a timeout, a retry or a limit")
+
+    def decorate(fn: Callable[P, R]) -> Callable[P, R]:
+        options = CallOptions(fn, timeout=timeout, retry=retry, limit=limit)
+        if limit is not None and not options.is_async:
+            raise ValueError(
+                f"limit needs an async fn: {options.label} runs on a thread, which has no loop "
+                "to wait for a permit on"
+            )
+        kind: Any = _Awaited if options.is_async else _Called
+        bounds: Callable[P, R] = kind(options)
+        return bounds
+
+    return decorate
+
+
+class _Bounded:
+    """A user's function with its options. It travels to the workers as these."""
+
+    def __init__(self, options: CallOptions) -> None:
+        functools.update_wrapper(cast(Any, self), options.fn)
+        self._options: Final = options
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._options,)
+
+
+Guarded = Callable[..., Awaitable[Any]]
+
+
+class _Awaited(_Bounded):
+    #: The loop that calls it, and the function for that loop with what keeps its gate open.
+    _made: tuple[asyncio.AbstractEventLoop, Guarded, Any] | None = None
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        loop, made = asyncio.get_running_loop(), self._made
+        if made is None or made[0] is not loop:
+            generator = self._guarded(loop)
+            made = self._made = (loop, await anext(generator), generator)
+        return await made[1](args, kwargs)
+
+    async def _guarded(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[Guarded]:
+        # A generator, since the loop closes those when it ends.
+        options = self._options
+        gate = None if options.limit is None else Gate(options.limit, loop)
+        try:
+            yield guarded(
+                lambda args, kwargs: options.fn(*args, **kwargs),
+                options,
+                loop,
+                Counters(options.label, ""),
+                gate,
+            )
+        finally:
+            if gate is not None:
+                gate.close()
+
+
+class _Called(_Bounded):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        retry, attempt = self._options.retry, 1
+        assert retry is not None  # noqa: S101 - a plain function has nothing else
+        while True:
+            try:
+                return self._options.fn(*args, **kwargs)
+            except retry.on as error:
+                if attempt > retry.times:
+                    told = noted(error, f"this was attempt {attempt} of {attempt}")
+                    if told is not error:
+                        raise told from error
+                    raise
+                asked = error.seconds if isinstance(error, RetryAfter) else 0.0
+            time.sleep(max(asked, retry.delay(attempt)))
+            attempt += 1

@@ -1,0 +1,153 @@
+"""The words of lookup around the function of a UDF: outside of Spark, in any loop and thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+import pytest
+
+import rstreams_fast.spark as rs
+from tests.helpers import DEADLINE
+
+AT_ONCE = rs.Retry(2, backoff=0)
+
+
+class Service:
+    """Fails so often, and counts."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.calls: list[tuple[object, object]] = []
+
+    def call(self, x: int, y: int = 0) -> int:
+        self.calls.append((x, y))
+        if len(self.calls) <= self.failures:
+            raise OSError("refused")
+        return x + y
+
+    async def acall(self, x: int, y: int = 0) -> int:
+        await asyncio.sleep(0)
+        return self.call(x, y)
+
+
+def made(service: Service, kind: str) -> Any:
+    bounded = rs.bounded(retry=AT_ONCE)
+    if kind == "sync":
+        return bounded(service.call)
+    call = bounded(service.acall)
+    return lambda *args, **kwargs: asyncio.run(call(*args, **kwargs))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_failed_call_is_made_again(kind: str) -> None:
+    service = Service(2)
+    call = made(service, kind)
+    assert call(1, y=2) == 3
+    assert service.calls == [(1, 2)] * 3
+    assert call(5) == 5  # async: on another loop
+    service = Service(3)
+    with pytest.raises(OSError, match="refused") as raised:
+        made(service, kind)(1)
+    assert raised.value.__notes__ == ["rstreams_fast: this was attempt 3 of 3"]
+    assert len(service.calls) == 3
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_other_failures_are_raised_at_once(kind: str) -> None:
+    service = Service(1)
+    with pytest.raises(TypeError):
+        made(service, kind)(None)
+    retry = rs.Retry(2, on=(ValueError,))
+    with pytest.raises(OSError, match="refused"):
+        rs.bounded(retry=retry)(Service(1).call)(1)
+
+
+def test_an_attempt_takes_no_longer_than_its_timeout() -> None:
+    attempts = []
+
+    @rs.bounded(timeout=0.01, retry=rs.Retry(1, backoff=0))
+    async def hangs() -> None:
+        attempts.append(1)
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
+        asyncio.run(hangs())
+    assert len(attempts) == 2
+
+
+@pytest.mark.parametrize("scope", ["executor", "job"])
+def test_calls_share_a_limit_which_the_loop_ends(scope: str) -> None:
+    inside, most = 0, 0
+    limit = rs.Limit(uuid.uuid4().hex, concurrency=3, scope=scope)
+
+    async def answers(x: int) -> int:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.001)
+        inside -= 1
+        return x
+
+    call = rs.bounded(limit=limit)(answers)
+    hangs = rs.bounded(limit=limit)(asyncio.Event.wait)
+
+    async def main() -> None:
+        assert await asyncio.gather(*map(call, range(30))) == list(range(30))
+        left = [asyncio.ensure_future(hangs(asyncio.Event())) for _ in range(30)]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in left)
+
+    for _ in range(2):  # the permits of those that were cancelled came back
+        asyncio.run(asyncio.wait_for(main(), DEADLINE))
+    assert most == 3
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_the_service_says_how_long_to_wait(kind: str) -> None:
+    begun = []
+
+    def call() -> None:
+        begun.append(time.monotonic())
+        if len(begun) == 1:
+            raise rs.RetryAfter(0.1)
+
+    async def acall() -> None:
+        call()
+
+    if kind == "sync":
+        rs.bounded(retry=AT_ONCE)(call)()
+    else:
+        asyncio.run(rs.bounded(retry=AT_ONCE)(acall)())
+    assert begun[1] - begun[0] >= 0.1
+
+
+def test_it_travels_to_the_workers_with_the_name_of_the_function() -> None:
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    offset = 10
+
+    async def moved(x: int) -> int:
+        return x + offset
+
+    call = rs.bounded(timeout=5)(moved)
+    asyncio.run(call(1))  # with what belongs to a loop in it
+    arrived = cloudpickle.loads(cloudpickle.dumps(call))
+    assert arrived.__name__ == "moved"
+    assert asyncio.run(arrived(1)) == 11
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a timeout, a retry or"):
+        rs.bounded()
+    with pytest.raises(ValueError, match="timeout needs an async fn"):
+        rs.bounded(timeout=1)(len)
+    with pytest.raises(TypeError, match="retry must be a Retry"):
+        rs.bounded(retry=3)(len)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="limit needs an async fn: len"):
+        rs.bounded(limit=rs.Limit("x", concurrency=1))(len)
+    with pytest.raises(TypeError, match="limit must be a Limit"):
+        rs.bounded(limit=3)(len)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="fn must be callable"):
+        rs.bounded(retry=AT_ONCE)(3)  # type: ignore[arg-type]
