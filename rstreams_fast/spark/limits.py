@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rstreams_fast._checks import check_choice
-from rstreams_fast.spark import leases
+from rstreams_fast.spark.leases import Address, serve
 
 __all__ = ["Limit", "RetryAfter"]
 
@@ -91,7 +91,7 @@ class Limit:
     def __getstate__(self) -> dict[str, Any]:
         """Take the driver's address along: this is how it gets to a worker."""
         if self.scope == "job" and "address" not in self.__dict__:
-            address = leases.serve(self.name, self.concurrency, self.rate, self.burst)
+            address = serve(self.name, self.concurrency, self.rate, self.burst)
             return {**self.__dict__, "address": address}
         return dict(self.__dict__)
 
@@ -99,9 +99,9 @@ class Limit:
         self.__dict__.update(state)
 
     @property
-    def served_at(self) -> leases.Address:
+    def served_at(self) -> Address:
         """Where the driver serves the permits of a job's limit."""
         with contextlib.suppress(KeyError):
-            address: leases.Address = self.__dict__["address"]
+            address: Address = self.__dict__["address"]
             return address
-        return leases.serve(self.name, self.concurrency, self.rate, self.burst)
+        return serve(self.name, self.concurrency, self.rate, self.burst)

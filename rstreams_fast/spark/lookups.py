@@ -71,7 +71,7 @@ def lookup(
     many may wait behind one slow call. Default: 64 x ``concurrency``, at most 65 536.
     ``ordered``: must be true here: the values of a column line up with their rows (``enrich`` can
     do without).
-    ``dedupe``: equal hashable keys in flight share one call, and its failure.
+    ``dedupe``: equal keys in flight share one call, and its failure; two NaN are equal.
     ``on_null``: ``"skip"``: a null among the keys gives null without a call; ``"call"``: ``fn``
     gets ``None``.
     ``timeout``: seconds for one attempt of an async ``fn``, then ``TimeoutError``.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import json
 import sys
 import threading
 import time
@@ -631,21 +633,39 @@ def test_equal_keys_in_flight_share_one_call(ordered: bool) -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_keys_without_a_hash_are_not_shared(ordered: bool) -> None:
-    calls = 0
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [
+        ([[1.0, None], [2.0]], pa.list_(pa.float64())),
+        ([{"a": 1, "b": [{"c": "x"}]}, {"a": 2, "b": []}], None),
+        ([[("p", 1), ("q", 2)], [("p", 2)]], pa.map_(pa.string(), pa.int64())),
+        ([float("nan"), 1.5], pa.float64()),
+        ([[float("nan")], [1.5]], pa.list_(pa.float64())),
+    ],
+)
+def test_keys_of_every_type_are_shared(ordered: bool, keys: list[Any], kind: Any) -> None:
+    calls = []
 
-    async def look(k: list[int]) -> int:
-        nonlocal calls
-        calls += 1
-        await asyncio.sleep(0)
-        return sum(k)
+    async def look(k: Any, row: int) -> str:
+        calls.append((k, row))
+        await asyncio.sleep(0.01)
+        return json.dumps(k)
 
-    batch = pa.RecordBatch.from_pydict({"k": pa.array([[1, 2]] * 10, pa.list_(pa.int64()))})
+    columns = {"k": pa.array(keys * 5, kind), "row": [0, 1] * 5}
+    batch = pa.RecordBatch.from_pydict(columns)
     enrich = rs.enrich(
-        look, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered, dedupe=True
+        look,
+        on=["k", "row"],
+        output=pa.schema([("d", pa.string())]),
+        ordered=ordered,
+        dedupe=True,
+        timeout=DEADLINE,
     )
-    assert table(enrich.as_map_fn()([batch]))["d"].to_pylist() == [3] * 10
-    assert calls == 10
+    found = table(enrich.as_map_fn()([batch])).to_pylist()
+    assert len(calls) == 2, calls
+    assert isinstance(calls[0][0], float | list | dict)
+    assert copy.deepcopy(calls[0][0]) is calls[0][0] or type(copy.copy(calls[0][0])) in (list, dict)
+    assert [row["d"] for row in found] == [json.dumps(calls[row["row"]][0]) for row in found]
 
 
 # -- using -----------------------------------------------------------------------------------------

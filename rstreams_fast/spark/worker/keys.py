@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import math
 import sys
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PythonColumn", "keys_of", "plain"]
+__all__ = ["PythonColumn", "keys_of", "plain", "shareable"]
 
 
 class PythonColumn:
@@ -55,6 +57,67 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
         raise ValueError(
             f"the key column {name} of {kind} has a value that Python cannot hold ({refused!r})"
         ) from refused
+
+
+class _KeyList(list[Any]):
+    """A list that can be a key: its hash is that of what it was made of."""
+
+    __slots__ = ("hash",)
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        super().__init__(values)
+        self.hash = hash(tuple(self))
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return self.hash
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        return list, (list(self),)  # a copy is the user's
+
+
+class _KeyDict(dict[Any, Any]):
+    """A dict that can be a key: its hash is that of what it was made of."""
+
+    __slots__ = ("hash",)
+
+    def __init__(self, items: Iterable[tuple[Any, Any]]) -> None:
+        super().__init__(items)
+        self.hash = hash(frozenset(self.items()))
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return self.hash
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        return dict, (dict(self),)  # a copy is the user's
+
+
+def shareable(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
+    """Return the keys of ``array`` as values that are equal where the keys are, and have a hash.
+
+    Structs, lists and maps are still dicts and lists; of NaN there is one.
+    """
+    import pyarrow as pa
+
+    kind = None if isinstance(array, PythonColumn) else array.type
+    if kind is None or pa.types.is_nested(kind):
+        return list(map(_shareable, keys))
+    return list(map(_one_nan, keys)) if pa.types.is_floating(kind) else keys
+
+
+def _one_nan(value: Any) -> Any:
+    return value if value == value else math.nan  # noqa: PLR0124 - only NaN is not
+
+
+def _shareable(value: Any) -> Any:
+    make = _SHAREABLE.get(type(value))
+    return value if make is None else make(value)
+
+
+_SHAREABLE: dict[type, Callable[[Any], Any]] = {
+    float: _one_nan,
+    list: lambda values: _KeyList(map(_shareable, values)),
+    dict: lambda items: _KeyDict((key, _shareable(value)) for key, value in items.items()),
+}
 
 
 def plain(value: Any, zone: dt.tzinfo | None = None) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.conversions import Columns, shorten
 from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.keys import keys_of
+from rstreams_fast.spark.worker.keys import keys_of, shareable
 from rstreams_fast.spark.worker.partition import Partition, first_of
 from rstreams_fast.spark.worker.pump import CallPump, Output
 from rstreams_fast.spark.worker.read_ahead import ByteLease
@@ -153,6 +153,7 @@ class KeySource:
         self._budget = partition.budget
         self._counters = partition.counters
         self._skip_nulls = options.on_null == "skip"
+        self._shared = options.dedupe
         self._layout = layout
         self._columns = sink.columns
         self._sink = sink
@@ -214,6 +215,8 @@ class KeySource:
             keys_of(array, self._layout.key_name(batch.rows, index))
             for index, array in enumerate(arrays)
         ]
+        if self._shared:
+            lists = list(map(shareable, lists, arrays))
         keys = list(zip(*lists, strict=True)) if self._spread else lists[0]
         if self._next_row == batch.total:
             batch.keys = ()
