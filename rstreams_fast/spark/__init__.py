@@ -18,13 +18,15 @@ Neither pyspark nor pyarrow is imported before a function needs it.
 
 from rstreams_fast.spark.batches import MapBatches, map_batches
 from rstreams_fast.spark.bounds import bounded
+from rstreams_fast.spark.failures import split_failures
 from rstreams_fast.spark.limits import Limit, RetryAfter
 from rstreams_fast.spark.lookups import Enrich, Lookup, enrich, lookup
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
-from rstreams_fast.spark.options import Retry
+from rstreams_fast.spark.options import Cache, Retry
 from rstreams_fast.spark.stages import StreamStage, stage
 
 __all__ = [
+    "Cache",
     "Enrich",
     "Limit",
     "Lookup",
@@ -38,5 +40,6 @@ __all__ = [
     "enrich",
     "lookup",
     "map_batches",
+    "split_failures",
     "stage",
 ]

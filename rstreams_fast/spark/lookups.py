@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rstreams_fast._checks import check_bool
 from rstreams_fast.spark.declared import resolve_schema, resolve_type
+from rstreams_fast.spark.failures import outcome_struct
 from rstreams_fast.spark.frames import (
     MapFunction,
     check_frame,
@@ -18,11 +19,14 @@ from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.options import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_CONCURRENCY,
+    DEFAULT_LINGER,
+    Cache,
     CallOptions,
     Retry,
     column_names,
 )
 from rstreams_fast.spark.versions import arrow_function_of, column_of
+from rstreams_fast.spark.worker.outcomes import OUTCOME
 from rstreams_fast.spark.worker.pump import OUTPUT_BATCHES
 from rstreams_fast.spark.worker.rows import SUB_BATCH_ROWS, Layout, run_rows
 
@@ -52,6 +56,10 @@ def lookup(
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     metrics: Metrics | None = None,
     limit: Limit | None = None,
+    batch: int | None = None,
+    linger: float = DEFAULT_LINGER,
+    cache: Cache | None = None,
+    max_failures: float | None = None,
     deterministic: bool = False,
 ) -> Lookup:
     """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch,
@@ -77,11 +85,21 @@ def lookup(
     ``timeout``: seconds for one attempt of an async ``fn``, then ``TimeoutError``.
     ``retry``: a :class:`Retry`; default: one attempt.
     ``on_failure``: ``"raise"``: the exception is the task's, with the key that caused it;
-    ``"null"``: the value is null.
+    ``"null"``: the value is null; ``"column"``: the column is a struct of ``value``, ``error``
+    (``type``, ``message``; null where there is a value), ``attempts`` and ``seconds``, which
+    :func:`split_failures` takes apart.
+    ``max_failures``: with these, how many calls may fail in a partition (an ``int``), or which
+    share of them (a ``float``, looked at from the 100th call on), before the task does.
     ``max_buffer_bytes``: bytes of input batches held per partition at work; one always passes,
     and the next is read ahead only if one as large still fits. Results count against it, too.
     ``metrics``: where live metrics go, a :class:`Metrics`.
     ``limit``: a :class:`Limit` of calls at once and a second, which all tasks share.
+    ``batch``: ``fn`` is called with a list of up to so many keys (tuples, if there are several key
+    columns), and returns a list of as many results, in which an exception is the failure of its
+    row. All words then hold for the calls of lists, but ``dedupe``, ``cache``, ``on_failure`` and
+    ``max_failures``, which are about rows.
+    ``linger``: seconds for which a key waits for others, if fewer than ``batch`` are there.
+    ``cache``: a :class:`Cache` of results, which workers keep between partitions.
     ``deterministic``: by default Spark's optimizer neither merges nor moves the calls, and pushes
     no filter below them; what Spark runs twice (a retried task, the sampling of an ``orderBy``, a
     frame used twice and not persisted) calls twice all the same. With true it does, and where it
@@ -108,6 +126,10 @@ def lookup(
         max_buffer_bytes,
         metrics,
         limit,
+        batch,
+        linger,
+        cache,
+        max_failures,
     )
     return Lookup(options, returns, check_bool("deterministic", deterministic))
 
@@ -129,6 +151,10 @@ def enrich(
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     metrics: Metrics | None = None,
     limit: Limit | None = None,
+    batch: int | None = None,
+    linger: float = DEFAULT_LINGER,
+    cache: Cache | None = None,
+    max_failures: float | None = None,
 ) -> Enrich:
     """Add columns to a frame: ``df.transform(enrich(fetch, on=["a", "b"], output="x double, y
     long"))``.
@@ -138,7 +164,10 @@ def enrich(
     exactly their names; ``None`` makes all of them null, which they can always be. All columns
     of the frame are kept.
     ``ordered``: rows keep their order within a partition; without it they leave as their calls
-    finish. Everything else as in :func:`lookup`.
+    finish.
+    ``on_failure``: with ``"column"`` the output columns are null where a call failed, and a last
+    column ``outcome`` says why: a struct of ``error``, ``attempts`` and ``seconds``.
+    Everything else as in :func:`lookup`.
     """
     options = CallOptions(
         fn,
@@ -154,6 +183,10 @@ def enrich(
         max_buffer_bytes,
         metrics,
         limit,
+        batch,
+        linger,
+        cache,
+        max_failures,
     )
     keys = column_names("on", on)
     if not keys:
@@ -179,12 +212,19 @@ class Lookup:
 
     def _column_function(self) -> tuple[Callable[[Iterator[Any]], Iterator[Any]], DataType]:
         declared, kind = resolve_type(self._returns, "returns")
-        options, layout, key = self._options, Layout(None, ("value",), (kind,)), self._key
+        options, key = self._options, self._key
+        layout = Layout(None, ("value",), (kind,), outcome=self._outcome)
+        if self._outcome:
+            declared = outcome_struct(declared)
 
         def run(arrays: Iterator[Any]) -> Iterator[Any]:
             return run_rows(options, layout, key, iter(arrays))
 
         return run, declared
+
+    @property
+    def _outcome(self) -> Literal["", "within"]:
+        return "within" if self._options.on_failure == "column" else ""
 
     # What ``spark.udf.register`` asks of a function; Spark's words.
 
@@ -222,7 +262,7 @@ class Lookup:
         _, kind = resolve_type(self._returns, "returns")
         if not isinstance(name, str):
             raise TypeError(f"name must be a column's name, got {name!r}")
-        layout = Layout(column_names("on", on), (name,), (kind,), "name")
+        layout = Layout(column_names("on", on), (name,), (kind,), "name", self._outcome)
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
@@ -252,26 +292,28 @@ class Enrich:
         cased = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
         fold: Callable[[str], str] = str if cased else str.lower
         taken = set(map(fold, before.names))
+        if self._options.on_failure == "column":
+            declared = StructType([*declared.fields, StructField(OUTCOME, outcome_struct())])
         for name in declared.names:
             if fold(name) in taken:
                 raise ValueError(f"output: the frame has a column {name!r} already")
-        layout = Layout(
-            tuple(_resolve_name(name, before.names, fold) for name in self._on),
-            tuple(schema.names),
-            tuple(schema.types),
-        )
+        keys = tuple(_resolve_name(name, before.names, fold) for name in self._on)
         # A key that is null, or a call, may make any of them null: Spark must know.
         added = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
         return map_in_arrow(
             frame,
-            _map_function(self._options, layout, self._key),
+            self._over(keys, schema),
             StructType([*before.fields, *added]),
         )
 
     def as_map_fn(self) -> MapFunction:
         """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
         _, schema = resolve_schema(self._output, "output")
-        layout = Layout(self._on, tuple(schema.names), tuple(schema.types))
+        return self._over(self._on, schema)
+
+    def _over(self, keys: tuple[str, ...], schema: pa.Schema) -> MapFunction:
+        outcome: Literal["", "beside"] = "beside" if self._options.on_failure == "column" else ""
+        layout = Layout(keys, tuple(schema.names), tuple(schema.types), outcome=outcome)
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
@@ -304,9 +346,10 @@ def _map_function(options: CallOptions, layout: Layout, key: str) -> MapFunction
 def _describe(what: str, options: CallOptions) -> str:
     order = "in order" if options.ordered else "as they finish"
     how = "on the loop" if options.is_async else f"on up to {options.concurrency} threads"
+    keys = "" if options.batch is None else f", of up to {options.batch} keys each"
     lines = [
         f"{what} {options.label}, in each partition at work:",
-        f"  calls: at most {options.concurrency} at once, {how}"
+        f"  calls: at most {options.concurrency} at once{keys}, {how}"
         + (", equal keys in flight share one" if options.dedupe else ""),
         f"  window: at most {options.window_rows} rows pending, results {order}",
         describe_read_ahead(options),
@@ -318,6 +361,8 @@ def _describe(what: str, options: CallOptions) -> str:
         lines.append(f"  time-out: {options.timeout} s for each attempt")
     if options.retry is not None:
         lines.append(f"  retries: at most {options.retry.times}")
+    if options.cache is not None:
+        lines.append(f"  in each worker: {options.cache.describe()}")
     if options.limit is not None:
         lines.append(f"  {options.limit.describe()}")
     return "\n".join(lines)

@@ -68,6 +68,8 @@ class StageMetrics:
     max_running: int = 0
     pending: int = 0
     max_pending: int = 0
+    cache_hits: int = 0
+    """Of the calls, those that a ``cache`` answered."""
     skipped: int = 0
     """Rows without a call, because a key was null."""
     nulls: int = 0

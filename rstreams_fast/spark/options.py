@@ -7,6 +7,7 @@ import functools
 import inspect
 import random
 import sys
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +21,7 @@ __all__ = [
     "DEFAULT_CONCURRENCY",
     "MOST_BYTES",
     "MOST_CALLS",
+    "Cache",
     "CallOptions",
     "Retry",
     "check_metrics",
@@ -41,6 +43,9 @@ PENDING_PER_CALL: Final = 64
 MAX_DEFAULT_PENDING: Final = 65_536
 """What the default number of places never exceeds, unless ``concurrency`` itself does."""
 
+
+DEFAULT_LINGER: Final = 0.01
+"""Seconds that a key waits for others to be called with."""
 
 MOST_CALLS: Final = 2**31
 """More places than this no window has."""
@@ -161,6 +166,37 @@ class Retry:
 
 
 @dataclass(frozen=True)
+class Cache:
+    """Results that each Python worker keeps for its later calls, also those of later tasks.
+
+    ``entries`` and ``bytes`` bound it, whichever is less; what was used least recently goes first.
+    ``ttl``: how many seconds a result is good for; default: as long as the worker lives.
+    ``null_ttl``: the same for ``None``; default: as ``ttl``; 0: it is not kept.
+    A call that fails leaves nothing. Stages may share a cache; each function has its own results
+    in it. Where it was made is what counts: the same cache again finds what is kept.
+    """
+
+    entries: int = 10_000
+    bytes: int = 64 << 20
+    ttl: float | None = None
+    null_ttl: float | None = None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_positive_int("Cache(entries)", self.entries)
+        check_positive_int("Cache(bytes)", self.bytes)
+        if self.ttl is not None:
+            check_seconds("Cache(ttl)", self.ttl)
+        if self.null_ttl is not None and self.null_ttl != 0:
+            check_seconds("Cache(null_ttl)", self.null_ttl)
+
+    def describe(self) -> str:
+        """Return its bounds, for people."""
+        until = "" if self.ttl is None else f", for {self.ttl:g} s"
+        return f"a cache of at most {self.entries} results and {self.bytes} bytes{until}"
+
+
+@dataclass(frozen=True)
 class CallOptions:
     """A checked set of the words of ``lookup`` and ``enrich``; see there for their meaning."""
 
@@ -177,7 +213,11 @@ class CallOptions:
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES
     metrics: Metrics | None = None
     limit: Limit | None = None
-    on_failures: tuple[str, ...] = ("raise", "null")
+    batch: int | None = None
+    linger: float = DEFAULT_LINGER
+    cache: Cache | None = None
+    max_failures: float | None = None
+    on_failures: tuple[str, ...] = ("raise", "null", "column")
     """The values that ``on_failure`` may have."""
     is_async: bool = field(init=False)
     label: str = field(init=False)
@@ -192,22 +232,31 @@ class CallOptions:
             )
         check_positive_int("concurrency", self.concurrency, MOST_CALLS)
         check_positive_int("max_buffer_bytes", self.max_buffer_bytes, MOST_BYTES)
+        if self.batch is not None:
+            check_positive_int("batch", self.batch, MOST_CALLS // self.concurrency)
+        if self.linger != 0:
+            check_seconds("linger", self.linger)
         check_bool("ordered", self.ordered)
         check_bool("dedupe", self.dedupe)
         check_choice("on_null", self.on_null, ("skip", "call"))
         check_choice("on_failure", self.on_failure, self.on_failures)
         if self.max_pending_rows is not None:
             check_positive_int("max_pending_rows", self.max_pending_rows, MOST_CALLS)
-            if self.max_pending_rows < self.concurrency:
+            if self.max_pending_rows < self.running_rows:
+                of = "" if self.batch is None else f" of {self.batch} keys"
                 raise ValueError(
                     f"max_pending_rows={self.max_pending_rows} is less than "
-                    f"concurrency={self.concurrency}: so many calls could never run"
+                    f"concurrency={self.concurrency}{of}: so many calls could never run"
                 )
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise TypeError(f"retry must be a Retry, got {type(self.retry).__name__}")
         check_metrics(self.metrics)
         if self.limit is not None and not isinstance(self.limit, Limit):
             raise TypeError(f"limit must be a Limit, got {type(self.limit).__name__}")
+        if self.cache is not None and not isinstance(self.cache, Cache):
+            raise TypeError(f"cache must be a Cache, got {type(self.cache).__name__}")
+        if self.max_failures is not None:
+            self._check_max_failures(self.max_failures)
         object.__setattr__(self, "is_async", is_async(self.fn))
         object.__setattr__(self, "label", label_of(self.fn))
         if self.timeout is not None:
@@ -218,9 +267,25 @@ class CallOptions:
                     "and a thread cannot be stopped; set the time-out of the client it uses"
                 )
 
+    def _check_max_failures(self, most: float) -> None:
+        if self.on_failure == "raise":
+            raise ValueError("max_failures needs another on_failure: 'raise' fails with the first")
+        if isinstance(most, bool) or not isinstance(most, int | float):
+            raise TypeError(f"max_failures must be a number or a share, got {type(most).__name__}")
+        if most < 0 or (isinstance(most, float) and not most <= 1):
+            raise ValueError(
+                f"max_failures must be an int >= 0, or a share of the calls up to 1.0, got {most}"
+            )
+
+    @property
+    def running_rows(self) -> int:
+        """How many rows can be in calls at once."""
+        return self.concurrency * (self.batch or 1)
+
     @property
     def window_rows(self) -> int:
         """Places in the window: rows whose call was made and whose result is not yet handed on."""
         if self.max_pending_rows is not None:
             return self.max_pending_rows
-        return max(self.concurrency, min(PENDING_PER_CALL * self.concurrency, MAX_DEFAULT_PENDING))
+        running = self.running_rows
+        return max(running, min(PENDING_PER_CALL * running, MAX_DEFAULT_PENDING))

@@ -1049,7 +1049,7 @@ def sync(k: int) -> int:
         ({"max_pending_rows": 3}, ValueError, "max_pending_rows=3 is less than concurrency=64"),
         ({"max_buffer_bytes": 0}, ValueError, "max_buffer_bytes must be >= 1"),
         ({"on_null": "drop"}, ValueError, "on_null must be 'skip' or 'call'"),
-        ({"on_failure": "column"}, ValueError, "on_failure must be 'raise' or 'null'"),
+        ({"on_failure": "drop"}, ValueError, "on_failure must be 'raise' or 'null' or 'column'"),
         ({"timeout": 0}, ValueError, "timeout must be > 0"),
         ({"timeout": 10**400}, ValueError, "timeout must be <= "),
         ({"timeout": "1"}, TypeError, "timeout must be a number of seconds"),

@@ -17,6 +17,7 @@ from typing import Any, cast
 from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions, label_of
 from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.outcomes import Outcome
 from rstreams_fast.spark.worker.permits import Gate
 from rstreams_fast.spark.worker.threads import ThreadGroup
 
@@ -138,35 +139,37 @@ def guarded(
     counters: Counters,
     gate: Gate | None,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` with what ``options`` say about time-outs, retries, failures and limits."""
+    """Return ``fn`` with what ``options`` say about time-outs, retries and limits.
+
+    With ``on_failure="column"`` its result is an ``Outcome``, also of a call that failed.
+    """
     deadlines = None
     if options.timeout is not None:
         deadlines = Deadlines(loop, options.timeout, counters)
-    retry, raises = options.retry, options.on_failure == "raise"
-    if deadlines is None and retry is None and raises and gate is None:
+    retry, told = options.retry, options.on_failure == "column"
+    if deadlines is None and retry is None and not told and gate is None:
         return fn
-    instead: Any = () if options.on_failure == "drop" else None
     attempts = 1 if retry is None else 1 + retry.times
 
     async def call(*args: Any) -> Any:
-        attempt = 1
+        attempt, begin = 1, loop.time()
         while True:
             permit = None if gate is None else await gate.acquire()
             try:
                 awaitable = fn(*args)
-                return await (awaitable if deadlines is None else deadlines.wait(awaitable))
+                result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
+                return Outcome(result, None, attempt, loop.time() - begin) if told else result
             except Exception as error:
                 asked = error.seconds if isinstance(error, RetryAfter) else 0.0
                 if gate is not None and asked:
                     gate.hold(asked)
                 if retry is None or attempt >= attempts or not isinstance(error, retry.on):
-                    if not raises:
-                        counters.failures += 1
-                        return instead
+                    if told:
+                        return Outcome(None, error, attempt, loop.time() - begin)
                     if attempt > 1:
-                        told = noted(error, f"this was attempt {attempt} of {attempts}")
-                        if told is not error:
-                            raise told from error
+                        noting = noted(error, f"this was attempt {attempt} of {attempts}")
+                        if noting is not error:
+                            raise noting from error
                     raise
             finally:
                 if gate is not None and permit is not None:

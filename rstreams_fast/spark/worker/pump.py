@@ -22,7 +22,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.batching import BatchedCalls
+from rstreams_fast.spark.worker.cache import cached
 from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded, noted
+from rstreams_fast.spark.worker.outcomes import forgiving
 from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.permits import Gate
 from rstreams_fast.spark.worker.read_ahead import ByteLease
@@ -137,6 +140,7 @@ class CallPump:
         self._pool: ThreadedCalls | None = None
         self._window: CallWindow | None = None
         self._gate: Gate | None = None
+        self._batches: BatchedCalls | None = None
         self._items: list[Any] = []
         self._next_item = 0
         self._out = SpscRing(OUTPUT_BATCHES)
@@ -249,11 +253,17 @@ class CallPump:
         fn = guarded(fn, options, self._loop, self._counters, self._gate)
         if opened:
             fn = partial(fn, *opened)
+        if options.batch is not None:
+            fn = self._batches = BatchedCalls(fn, options, self._loop, self._pump)
+        if options.cache is not None:
+            fn = cached(fn, options.cache, options.label, self._counters)
+        if options.on_failure != "raise":
+            fn = forgiving(fn, options, self._counters)
         return CallWindow(
             fn if self._wrap is None else self._wrap(fn),
             loop=self._loop,
             on_ready=self._pump,
-            concurrency=options.concurrency,
+            concurrency=options.running_rows,
             capacity=options.window_rows,
             **self._window_words,
         )
@@ -276,6 +286,8 @@ class CallPump:
         self._read_ahead.cancel()
         if self._window is not None:
             self._window.cancel()
+        if self._batches is not None:
+            self._batches.cancel()
         self._close_pool()
         self._loop.call_later(STOP_SECONDS, self._end)
         self._check_stopped()
@@ -285,6 +297,8 @@ class CallPump:
             self._window.take(0)  # so that on_ready is called again
             if self._window.running:
                 return
+        if self._batches is not None and self._batches.running:
+            return
         self._finish()
 
     def _finish(self) -> None:

@@ -6,12 +6,13 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.conversions import Columns, shorten
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.keys import keys_of, shareable
+from rstreams_fast.spark.worker.outcomes import OUTCOME, outcomes_of, within
 from rstreams_fast.spark.worker.partition import Partition, first_of
 from rstreams_fast.spark.worker.pump import CallPump, Output
 from rstreams_fast.spark.worker.read_ahead import ByteLease
@@ -42,6 +43,13 @@ class Layout:
     types: tuple[pa.DataType, ...]
     argument: str = "output"
     """Where the names were declared."""
+    outcome: Literal["", "within", "beside"] = ""
+    """Where it is told what became of a call: with the value in a struct, or in a last column."""
+
+    @property
+    def appended(self) -> tuple[str, ...]:
+        """The names of the columns that the results become."""
+        return (*self.names, OUTCOME) if self.outcome == "beside" else self.names
 
     def count(self, batch: Any) -> int:
         """Return the rows of an input."""
@@ -54,7 +62,7 @@ class Layout:
         if self.on is None:
             return batch if isinstance(batch, tuple) else (batch,)
         names = batch.schema.names
-        if taken := [name for name in self.names if name in names]:
+        if taken := [name for name in self.appended if name in names]:
             raise ValueError(
                 f"{self.argument}: there is a column {', '.join(taken)} already; "
                 f"there are {', '.join(names)}"
@@ -76,7 +84,7 @@ class Layout:
         if self.on is None:
             return arrays[0]
         return pa.RecordBatch.from_arrays(
-            [*rows.columns, *arrays], names=[*rows.schema.names, *self.names]
+            [*rows.columns, *arrays], names=[*rows.schema.names, *self.appended]
         )
 
     def key_text(self, key: Any) -> str:
@@ -153,7 +161,7 @@ class KeySource:
         self._budget = partition.budget
         self._counters = partition.counters
         self._skip_nulls = options.on_null == "skip"
-        self._shared = options.dedupe
+        self._shared = options.dedupe or options.cache is not None
         self._layout = layout
         self._columns = sink.columns
         self._sink = sink
@@ -246,10 +254,18 @@ class ResultColumns:
     def arrays(self, results: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
         """Return the result columns; ``key_at`` gives the key of a result for a message."""
         layout = self.layout
-        arrays = self._columns.arrays(results, lambda index: layout.key_text(key_at(index)))
+        values = results
+        if layout.outcome:
+            values = [None if result is None else result.value for result in results]
+        arrays = self._columns.arrays(values, lambda index: layout.key_text(key_at(index)))
         if results:
-            nulls = arrays[0].null_count if len(arrays) == 1 else results.count(None)
+            nulls = arrays[0].null_count if len(arrays) == 1 else values.count(None)
             self._counters.nulls += nulls
+        if layout.outcome == "within":
+            arrays = [within(arrays[0], outcomes_of(results))]
+        elif layout.outcome == "beside":
+            arrays.append(outcomes_of(results))
+        if results:
             self._learn(sum(array.nbytes for array in arrays) / len(results))
         return arrays
 
@@ -260,7 +276,7 @@ class ResultColumns:
         self.chunk_rows = SUB_BATCH_ROWS
         fitting = int(options.max_buffer_bytes / max(bytes_per_row, 1))
         if fitting < self.most_pending:
-            self.most_pending = max(options.concurrency, fitting)
+            self.most_pending = max(options.running_rows, fitting)
             self.chunk_rows = max(1, min(SUB_BATCH_ROWS, fitting // RESULTS_SHARE))
 
     def emit(self, batch: _Batch, rows: Any, count: int, arrays: list[pa.Array]) -> None:

@@ -1,0 +1,58 @@
+"""Rows whose calls failed: how a frame tells of them, and how they are taken out of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rstreams_fast.spark.frames import check_frame
+from rstreams_fast.spark.worker.outcomes import OUTCOME
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["outcome_struct", "split_failures"]
+
+
+def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, DataFrame]:
+    """Return the good rows of ``frame``, and those whose call failed: the dead letters.
+
+    ``frame`` comes from ``enrich`` or ``lookup`` with ``on_failure="column"``. ``column``: the one
+    that tells of the calls, of a ``lookup`` the one it made; default: that of ``enrich``.
+
+    In the good rows the column of a ``lookup`` is its value, and that of ``enrich`` is gone. The
+    others are as they were. Each of the two frames that is used makes the calls: ``persist()`` what
+    is given here first, or write it.
+
+    ``TypeError``: ``column`` is no such column.
+    """
+    check_frame(frame, "split_failures")
+    from pyspark.sql.types import StructType
+
+    kind = frame.schema[column].dataType if column in frame.columns else None
+    if not isinstance(kind, StructType) or not {"error", "attempts"}.issubset(kind.names):
+        raise TypeError(
+            f"column: {column!r} is no column of outcomes, which enrich and lookup give with "
+            f"on_failure='column'; there are {', '.join(frame.columns)}"
+        )
+    quoted = "`" + column.replace("`", "``") + "`"
+    failed = f"{quoted}.error is not null"
+    good = frame.where(f"not ({failed})")
+    if "value" in kind.names:
+        good = good.withColumn(column, good[f"{quoted}.value"])
+    else:
+        good = good.drop(column)
+    return good, frame.where(failed)
+
+
+def outcome_struct(value: DataType | None = None) -> StructType:
+    """Return Spark's type of a column of outcomes, with values of a type or without."""
+    from pyspark.sql import types as t
+
+    error = t.StructType([t.StructField(name, t.StringType()) for name in ("type", "message")])
+    told = [
+        t.StructField("error", error),
+        t.StructField("attempts", t.IntegerType()),
+        t.StructField("seconds", t.DoubleType()),
+    ]
+    return t.StructType(told if value is None else [t.StructField("value", value), *told])

@@ -1,0 +1,134 @@
+"""Calls of many keys at once: rows wait for others to go with, and get their own results back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.outcomes import Outcome
+
+__all__ = ["BatchedCalls"]
+
+
+class BatchedCalls:
+    """Gathers the keys of rows, and calls ``fn`` with lists of at most ``batch``.
+
+    A list goes when it is full, or when its first key has waited for ``linger`` seconds, and at
+    most ``concurrency`` calls run; ``on_idle`` hears when none does. The loop's thread only.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Awaitable[Any]],
+        options: CallOptions,
+        loop: asyncio.AbstractEventLoop,
+        on_idle: Callable[[], None],
+    ) -> None:
+        self._fn = fn
+        self._size = options.batch or 1
+        self._linger = options.linger
+        self._concurrency = options.concurrency
+        self._loop = loop
+        self._on_idle = on_idle
+        self._waiting: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._due = 0
+        """How many of them have waited long enough."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, *key: Any) -> asyncio.Future[Any]:
+        """Return the future result of one row."""
+        future = self._loop.create_future()
+        self._waiting.append((future, key if len(key) > 1 else key[0]))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._linger, self._expire)
+        if len(self._waiting) >= self._size:
+            self._start()
+        return future
+
+    @property
+    def running(self) -> int:
+        """How many calls have not ended."""
+        return len(self._tasks)
+
+    def cancel(self) -> None:
+        """Start no more calls, and cancel those that run."""
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._due = len(self._waiting)
+        self._start()
+
+    def _start(self) -> None:
+        while len(self._tasks) < self._concurrency and (
+            self._due > 0 or len(self._waiting) >= self._size
+        ):
+            count = min(self._size, len(self._waiting))
+            rows = [self._waiting.popleft() for _ in range(count)]
+            self._due -= count
+            task = self._loop.create_task(self._call(rows))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        if self._timer is None and len(self._waiting) > max(self._due, 0):
+            self._timer = self._loop.call_later(self._linger, self._expire)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._waiting:
+            self._start()
+        if not self._tasks:
+            self._on_idle()
+
+    async def _call(self, rows: list[tuple[asyncio.Future[Any], Any]]) -> None:
+        try:
+            results = _each(await self._fn([key for _, key in rows]), len(rows))
+        except asyncio.CancelledError:
+            for future, _ in rows:
+                future.cancel()
+            raise
+        except BaseException as error:
+            for future, _ in rows:
+                if not future.done():
+                    future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for (future, _), result in zip(rows, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+
+def _each(results: Any, count: int) -> list[Any]:
+    """Return the results of a call row by row."""
+    outcome = results if isinstance(results, Outcome) else None
+    if outcome is not None:
+        if outcome.error is not None:
+            return [outcome] * count
+        results = outcome.value
+    if isinstance(results, str | bytes | dict) or not hasattr(results, "__len__"):
+        raise TypeError(
+            f"fn was called with a list of {count} keys and must return as many results, in a "
+            f"list; it returned {type(results).__name__}"
+        )
+    if len(results) != count:
+        raise ValueError(f"fn was called with {count} keys and returned {len(results)} results")
+    if outcome is None:
+        return list(results)
+    return [
+        Outcome(None, result, *outcome[2:])
+        if isinstance(result, BaseException)
+        else Outcome(result, None, *outcome[2:])
+        for result in results
+    ]

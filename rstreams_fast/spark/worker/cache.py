@@ -1,0 +1,104 @@
+"""Results that a worker process keeps between calls, partitions and tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from rstreams_fast.core import MISSING
+from rstreams_fast.spark.options import Cache
+from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.outcomes import Outcome
+
+__all__ = ["cached"]
+
+ENTRY_BYTES: Final = 500
+"""About what the cache itself needs for an entry."""
+
+_stores: Final[dict[str, _Store]] = {}
+_stores_lock: Final = threading.Lock()
+
+
+def cached(
+    fn: Callable[..., Awaitable[Any]], cache: Cache, label: str, counters: Counters
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` that is called for keys whose results this process does not have."""
+    with _stores_lock:
+        store = _stores.get(cache.id)
+        if store is None:
+            store = _stores[cache.id] = _Store(cache)
+    get, put = store.get, store.put
+
+    async def call(*key: Any) -> Any:
+        place = (label, key)
+        try:
+            found = get(place)
+        except TypeError:  # an object without a hash, such as a user's own type
+            return await fn(*key)
+        if found is not MISSING:
+            counters.cache_hits += 1
+            return found
+        result = await fn(*key)
+        if not isinstance(result, Outcome):
+            put(place, result)
+        elif result.error is None:
+            put(place, Outcome(result.value, None, 0, 0.0))
+        return result
+
+    return call
+
+
+class _Store:
+    """A bounded map. Any thread may use it: a plan may have several stages in one process."""
+
+    def __init__(self, cache: Cache) -> None:
+        try:
+            import cachetools
+        except ImportError as missing:
+            raise ImportError(
+                "cache needs the package cachetools on every executor: "
+                "pip install 'rstreams_fast[spark]'"
+            ) from missing
+        ttl = math.inf if cache.ttl is None else cache.ttl
+        null_ttl = ttl if cache.null_ttl is None else cache.null_ttl
+        entries, size = cache.entries, cache.bytes
+
+        def end(_: Any, entry: tuple[Any, Any], now: float) -> float:
+            return now + (null_ttl if _value_of(entry[1]) is None else ttl)
+
+        def weight(entry: tuple[Any, Any]) -> int:
+            # Of entries * size: an entry takes a place at least, and its share of the bytes.
+            return max(size, entries * (ENTRY_BYTES + _bytes_of(entry)))
+
+        self._entries = cachetools.TLRUCache(entries * size, end, time.monotonic, weight)
+        self._lock = threading.Lock()
+
+    def get(self, place: Any) -> Any:
+        """Return the result that is kept for ``place``, or ``MISSING``."""
+        with self._lock:
+            entry = self._entries.get(place)
+        return MISSING if entry is None else entry[1]
+
+    def put(self, place: Any, result: Any) -> None:
+        """Keep the result; what is larger than the whole cache is not kept."""
+        with self._lock, contextlib.suppress(ValueError):
+            self._entries[place] = (place, result)
+
+
+def _value_of(result: Any) -> Any:
+    return result.value if isinstance(result, Outcome) else result
+
+
+def _bytes_of(value: Any) -> int:
+    """Return about how much memory a value takes, with what it holds."""
+    size = sys.getsizeof(value)
+    if isinstance(value, dict):
+        size += sum(_bytes_of(one) for item in value.items() for one in item)
+    elif isinstance(value, list | tuple):
+        size += sum(map(_bytes_of, value))
+    return size

@@ -1,0 +1,117 @@
+"""What became of a call, for ``on_failure``: nothing instead, or a report beside its value."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.counters import Counters
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["OUTCOME", "Outcome", "forgiving", "outcome_fields", "outcomes_of", "within"]
+
+OUTCOME: Final = "outcome"
+"""The column that ``enrich`` adds with ``on_failure="column"``."""
+
+SHARE_OF_AT_LEAST: Final = 100
+"""So many calls have ended before a share of them is too many."""
+
+
+class Outcome(NamedTuple):
+    """The value of a call, or its error, and what it took."""
+
+    value: Any
+    error: BaseException | None
+    attempts: int
+    seconds: float
+
+
+def forgiving(
+    fn: Callable[..., Awaitable[Any]], options: CallOptions, counters: Counters
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` with what ``on_failure`` and ``max_failures`` say of calls that fail."""
+    instead: Any = () if options.on_failure == "drop" else None
+    told, most = options.on_failure == "column", options.max_failures
+    ended = 0
+
+    def count(error: BaseException) -> None:
+        counters.failures += 1
+        failures = counters.failures
+        share = isinstance(most, float)
+        if most is None or failures <= (most * ended if share else most):
+            return
+        if not share or ended >= SHARE_OF_AT_LEAST:
+            raise RuntimeError(
+                f"{failures} of {ended} calls failed, and max_failures is {most}"
+            ) from error
+
+    async def call(*args: Any) -> Any:
+        nonlocal ended
+        try:
+            result = await fn(*args)
+        except Exception as error:
+            ended += 1
+            count(error)
+            return Outcome(None, error, 1, 0.0) if told else instead
+        ended += 1
+        if isinstance(result, Outcome) and result.error is not None:
+            count(result.error)
+        return result
+
+    return call
+
+
+def outcome_fields() -> list[pa.Field]:
+    """Return the fields that tell what became of a call."""
+    import pyarrow as pa
+
+    error = pa.struct([("type", pa.string()), ("message", pa.string())])
+    return [
+        pa.field("error", error),
+        pa.field("attempts", pa.int32()),
+        pa.field("seconds", pa.float64()),
+    ]
+
+
+def outcomes_of(results: list[Outcome | None]) -> pa.Array:
+    """Return the column that tells what became of the calls; null where there was none."""
+    import pyarrow as pa
+
+    return pa.array(
+        [
+            None
+            if result is None
+            else {
+                "error": None
+                if result.error is None
+                else {
+                    "type": type(result.error).__qualname__,
+                    "message": _message(result.error),
+                },
+                "attempts": result.attempts,
+                "seconds": result.seconds,
+            }
+            for result in results
+        ],
+        pa.struct(outcome_fields()),
+    )
+
+
+def within(values: pa.Array, outcomes: pa.Array) -> pa.Array:
+    """Return values and outcomes as one column of structs; null where there was no call."""
+    import pyarrow as pa
+
+    fields = [pa.field("value", values.type), *outcome_fields()]
+    return pa.StructArray.from_arrays(
+        [values, *outcomes.flatten()], fields=fields, mask=outcomes.is_null()
+    )
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error).encode(errors="replace").decode()
+    except Exception:
+        return f"<{type(error).__qualname__} without a message>"

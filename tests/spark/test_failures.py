@@ -1,0 +1,179 @@
+"""``on_failure="column"``, ``split_failures`` and ``max_failures``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+
+pytestmark = pytest.mark.usefixtures("no_leaked_threads")
+
+ON_FAILURE = {"on_failure": "column"}
+
+
+def batches(*keys: list[Any]) -> Iterator[pa.RecordBatch]:
+    for some in keys:
+        yield pa.RecordBatch.from_pydict({"k": pa.array(some, pa.int64())})
+
+
+def rows(outputs: Iterator[Any]) -> list[dict[str, Any]]:
+    return [row for batch in outputs for row in batch.to_pylist()]
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+async def half(k: int) -> int:
+    if k == 9:
+        raise Unspeakable
+    if k % 2:
+        raise ValueError(f"odd: {k} \udc80")
+    return k // 2
+
+
+def half_sync(k: int) -> int:
+    if k % 2:
+        raise ValueError(f"odd: {k} \udc80")
+    return k // 2
+
+
+async def halves(keys: list[int]) -> list[Any]:
+    if 2 in keys:
+        raise OSError("down")
+    return [ValueError("odd") if k % 2 else k // 2 for k in keys]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("fn", [half, half_sync])
+def test_a_column_tells_why_there_is_no_value(fn: Any, ordered: bool) -> None:
+    retry = rs.Retry(2, backoff=0)
+    output = pa.schema([("d", pa.int64())])
+    stage = rs.enrich(fn, on="k", output=output, retry=retry, ordered=ordered, **ON_FAILURE)  # type: ignore[arg-type]
+    found = {row["k"]: row for row in rows(stage.as_map_fn()(batches([4, 7, None], [None], [])))}
+    assert found[None] == {"k": None, "d": None, "outcome": None}
+    good, bad = found[4], found[7]
+    assert good["d"] == 2
+    assert good["outcome"]["error"] is None
+    assert good["outcome"]["attempts"] == 1
+    assert good["outcome"]["seconds"] >= 0
+    assert bad["d"] is None
+    assert bad["outcome"]["error"] == {"type": "ValueError", "message": "odd: 7 ?"}
+    assert bad["outcome"]["attempts"] == 3
+
+
+def test_a_struct_holds_value_and_error_of_a_column() -> None:
+    stage = rs.lookup(half, pa.int64(), on_failure="column").as_map_fn()
+    found = [row["value"] for row in rows(stage(batches([4, 7, None, 9])))]
+    assert found[2] is None
+    assert [value and value["value"] for value in found] == [2, None, None, None]
+    assert found[1]["error"]["type"] == "ValueError"
+    assert found[3]["error"] == {
+        "type": "Unspeakable",
+        "message": "<Unspeakable without a message>",
+    }
+
+
+def test_rows_of_a_list_have_their_own_outcome() -> None:
+    cache = rs.Cache()
+    stage = rs.lookup(halves, pa.int64(), on_failure="column", batch=2, cache=cache).as_map_fn()
+    for attempts, errors in (
+        (1, [None, "ValueError", "OSError", "OSError"]),
+        (0, [None, "OSError", "OSError", None]),  # what is in the cache is in no list
+    ):
+        found = [row["value"] for row in rows(stage(batches([4, 7], [2, 6])))]
+        assert [value["error"] and value["error"]["type"] for value in found] == errors
+        assert [value["value"] for value in found] == [
+            None if error else k // 2 for k, error in zip([4, 7, 2, 6], errors, strict=True)
+        ]
+        assert found[0]["attempts"] == attempts
+
+
+def test_a_result_that_is_no_list_is_the_outcome_of_all_its_rows() -> None:
+    async def wrong(_: list[int]) -> int:
+        return 3
+
+    stage = rs.lookup(wrong, pa.int64(), on_failure="column", batch=2).as_map_fn()
+    found = [row["value"] for row in rows(stage(batches([1, 2])))]
+    assert [value["error"]["type"] for value in found] == ["TypeError", "TypeError"]
+
+
+def test_a_value_of_the_wrong_type_is_still_an_error() -> None:
+    async def wrong(_: int) -> str:
+        return "x"
+
+    stage = rs.lookup(wrong, pa.int64(), on_failure="column").as_map_fn()
+    with pytest.raises(TypeError, match="declared int64"):
+        rows(stage(batches([1])))
+
+
+# -- max_failures ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("on_failure", ["null", "column"])
+def test_more_failures_than_allowed_fail_the_task(on_failure: str) -> None:
+    output = pa.schema([("d", pa.int64())])
+
+    def run(keys: list[int], most: float) -> list[Any]:
+        stage = rs.enrich(
+            half, on="k", output=output, on_failure=on_failure, max_failures=most, concurrency=1
+        )
+        return rows(stage.as_map_fn()(batches(keys)))
+
+    odd = list(range(1, 400, 2))
+    assert len(run([1, 3, 2], 2)) == 3
+    with pytest.raises(RuntimeError, match="3 of 4 calls failed, and max_failures is 2") as caught:
+        run([1, 3, 2, 5], 2)
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert len(run([1, 2, 4, 6], 0.25)) == 4
+    assert len(run(list(range(400)), 0.5)) == 400
+    with pytest.raises(RuntimeError, match=r"100 of 100 calls failed, and max_failures is 0\.5"):
+        run(odd, 0.5)
+    assert len(run(odd[:50], 0.5)) == 50  # too few to be a share
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ({"max_failures": 3}, ValueError, "max_failures needs another on_failure"),
+        (
+            {"on_failure": "null", "max_failures": -1},
+            ValueError,
+            "max_failures must be an int >= 0",
+        ),
+        ({"on_failure": "null", "max_failures": 1.5}, ValueError, "a share of the calls up to 1.0"),
+        ({"on_failure": "null", "max_failures": "1"}, TypeError, "a number or a share, got str"),
+    ],
+)
+def test_bad_words_of_failures_are_named(
+    words: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        rs.lookup(half, "long", **words)
+
+
+# -- frames ----------------------------------------------------------------------------------------
+@pytest.mark.spark
+def test_good_rows_and_dead_letters_of_frames(spark: Any) -> None:
+    numbers = spark.range(0, 8, 1, 2)
+    with_column = numbers.withColumn("a.b", rs.lookup(half, "long", on_failure="column")("id"))
+    good, bad = rs.split_failures(with_column, "a.b")
+    assert sorted(tuple(row) for row in good.collect()) == [(0, 0), (2, 1), (4, 2), (6, 3)]
+    assert sorted(row["a.b"].error.message for row in bad.collect()) == [
+        f"odd: {k} ?" for k in (1, 3, 5, 7)
+    ]
+    assert bad.schema == with_column.schema
+
+    enriched = numbers.transform(
+        rs.enrich(half, on="id", output="d long", on_failure="column", timeout=60)
+    )
+    good, bad = rs.split_failures(enriched)
+    assert good.columns == ["id", "d"]
+    assert good.count() == bad.count() == 4
+    with pytest.raises(TypeError, match=r"'id' is no column of outcomes.*there are id, d, outcome"):
+        rs.split_failures(enriched, "id")
+    with pytest.raises(ValueError, match="has a column 'outcome' already"):
+        enriched.transform(rs.enrich(half, on="id", output="x long", on_failure="column"))

@@ -1,0 +1,334 @@
+"""``batch``: calls of lists of keys; and ``cache``: results that a worker keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+from collections.abc import Iterator
+from typing import Any, Self
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+from tests.helpers import DEADLINE
+
+pytestmark = pytest.mark.usefixtures("no_leaked_threads")
+
+D = pa.schema([("d", pa.int64())])
+
+
+def batches(*keys: list[Any]) -> Iterator[pa.RecordBatch]:
+    for some in keys:
+        yield pa.RecordBatch.from_pydict({"k": pa.array(some, pa.int64())})
+
+
+def rows(outputs: Iterator[Any]) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for batch in outputs for row in batch.to_pylist()]
+
+
+class Service:
+    """Doubles lists of keys, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.lists: list[list[Any]] = []
+        self.running = self.most = 0
+
+    async def __call__(self, keys: list[Any]) -> list[Any]:
+        self.lists.append(keys)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(0.002)
+        self.running -= 1
+        return [2 * k for k in keys]
+
+
+# -- batch -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("sync_fn", [True, False])
+def test_every_row_gets_its_own_result_of_a_call_of_many(ordered: bool, sync_fn: bool) -> None:
+    service = Service()
+
+    def plain(keys: list[int]) -> tuple[int, ...]:
+        return tuple(asyncio.run(service(keys)))
+
+    stage = rs.enrich(
+        plain if sync_fn else service, on="k", output=D, batch=64, concurrency=3, ordered=ordered
+    )
+    keys = [None if k % 10 == 3 else k for k in range(3000)]
+    found = rows(stage.as_map_fn()(batches(keys[:1100], keys[1100:])))
+    expected = [(k, None if k is None else 2 * k) for k in keys]
+    assert found == expected if ordered else sorted(found, key=str) == sorted(expected, key=str)
+    assert service.most <= 3
+    sizes = list(map(len, service.lists))
+    assert max(sizes) == 64
+    assert sum(sizes) == 2700
+    assert len(sizes) <= 2700 // 64 + 10
+
+
+def test_a_list_that_is_not_full_goes_when_it_has_lingered() -> None:
+    service, more = Service(), threading.Event()
+
+    def slowly() -> Iterator[pa.RecordBatch]:
+        yield from batches([1, 2, 3])
+        assert more.wait(DEADLINE)
+        yield from batches([4])
+
+    stage = rs.enrich(service, on="k", output=D, batch=64, linger=0.001)
+    found = []
+    for output in stage.as_map_fn()(slowly()):
+        found += output.to_pylist()
+        more.set()
+    assert found == [{"k": k, "d": 2 * k} for k in (1, 2, 3, 4)]
+    assert service.lists == [[1, 2, 3], [4]]
+
+
+def test_several_keys_are_tuples_and_the_client_comes_first() -> None:
+    class Client:
+        async def __aenter__(self) -> str:
+            return "client"
+
+        async def __aexit__(self, *exc: object) -> None:
+            pass
+
+    asked = []
+
+    async def fetch(client: str, keys: list[tuple[int, int]]) -> list[int]:
+        asked.append((client, keys))
+        return [a + b for a, b in keys]
+
+    batch = pa.RecordBatch.from_pydict({"a": [1, 2], "b": [10, 20]})
+    stage = rs.enrich(fetch, on=["a", "b"], output=D, using=Client, batch=10, linger=0)
+    assert rows(stage.as_map_fn()(iter([batch]))) == [(1, 10, 11), (2, 20, 22)]
+    assert asked == [("client", [(1, 10), (2, 20)])]
+
+
+def test_equal_keys_are_asked_for_once() -> None:
+    service = Service()
+    stage = rs.enrich(service, on="k", output=D, batch=100, dedupe=True)
+    keys = [k % 7 for k in range(70)]
+    assert rows(stage.as_map_fn()(batches(keys))) == [(k, 2 * k) for k in keys]
+    assert service.lists == [list(range(7))]
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "null"])
+def test_an_exception_among_the_results_is_the_failure_of_its_row(on_failure: str) -> None:
+    async def fetch(keys: list[int]) -> list[Any]:
+        return [KeyError("gone") if k == 5 else k for k in keys]
+
+    stage = rs.enrich(fetch, on="k", output=D, batch=4, on_failure=on_failure).as_map_fn()
+    if on_failure == "null":
+        assert rows(stage(batches(list(range(9))))) == [
+            (k, None if k == 5 else k) for k in range(9)
+        ]
+        return
+    with pytest.raises(KeyError, match="gone") as caught:
+        rows(stage(batches(list(range(9)))))
+    assert "for the key k=5" in caught.value.__notes__[0]
+
+
+def test_a_call_is_made_again_as_a_whole() -> None:
+    asked = []
+
+    async def fetch(keys: list[int]) -> list[int]:
+        asked.append(keys)
+        if len(asked) == 1:
+            raise OSError("down")
+        return keys
+
+    stage = rs.enrich(fetch, on="k", output=D, batch=3, retry=rs.Retry(1, backoff=0))
+    assert rows(stage.as_map_fn()(batches([1, 2, 3]))) == [(1, 1), (2, 2), (3, 3)]
+    assert asked == [[1, 2, 3], [1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "message"),
+    [
+        ([1], ValueError, "called with 3 keys and returned 1 results"),
+        ("abc", TypeError, "a list of 3 keys and must return as many results.*returned str"),
+        (None, TypeError, "returned NoneType"),
+    ],
+)
+def test_a_result_that_is_no_list_of_results_is_refused(
+    result: Any, error: type[Exception], message: str
+) -> None:
+    async def fetch(_: list[int]) -> Any:
+        return result
+
+    stage = rs.enrich(fetch, on="k", output=D, batch=3)
+    with pytest.raises(error, match=message):
+        rows(stage.as_map_fn()(batches([1, 2, 3])))
+
+
+def test_calls_have_ended_before_the_client_is_closed() -> None:
+    log = []
+    began = threading.Event()
+
+    class Client:
+        async def __aenter__(self) -> Self:
+            return self
+
+        async def __aexit__(self, *exc: object) -> None:
+            log.append("closed")
+
+    async def fetch(_: Client, keys: list[int]) -> list[int]:
+        if keys[0] == 0:
+            return keys
+        try:
+            began.set()
+            await asyncio.sleep(DEADLINE)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.01)
+            log.append("cancelled")
+            raise
+        return keys
+
+    stage = rs.enrich(fetch, on="k", output=D, using=Client, batch=2, ordered=False)
+    outputs = stage.as_map_fn()(batches(list(range(4))))
+    assert next(outputs).num_rows == 2
+    assert began.wait(DEADLINE)
+    outputs.close()
+    assert log == ["cancelled", "closed"]
+
+
+def test_bad_words_of_lists_are_named() -> None:
+    async def fetch(keys: list[int]) -> list[int]:
+        return keys
+
+    for words, message in (
+        ({"batch": 0}, "batch must be >= 1"),
+        ({"linger": -1}, "linger must be > 0"),
+        ({"batch": 10, "max_pending_rows": 100}, "concurrency=64 of 10 keys"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rs.lookup(fetch, "long", **words)  # type: ignore[arg-type]
+    assert "64 at once, of up to 10 keys each" in rs.lookup(fetch, "long", batch=10).describe()
+
+
+# -- cache -----------------------------------------------------------------------------------------
+def counted(calls: list[Any]) -> Any:
+    async def fetch(k: Any) -> Any:
+        calls.append(k)
+        await asyncio.sleep(0)
+        return None if k == 3 else k
+
+    return fetch
+
+
+def test_a_result_is_kept_for_later_partitions_and_copies_of_the_cache() -> None:
+    calls: list[Any] = []
+    cache = rs.Cache()
+    fetch = counted(calls)
+    for again in (cache, pickle.loads(pickle.dumps(cache))):
+        stage = rs.enrich(fetch, on="k", output=D, cache=again)
+        assert rows(stage.as_map_fn()(batches([1, 3, None], [4]))) == [
+            (1, 1),
+            (3, None),
+            (None, None),
+            (4, 4),
+        ]
+    assert calls == [1, 3, 4]
+    rows(rs.enrich(fetch, on="k", output=D, cache=rs.Cache()).as_map_fn()(batches([1])))
+    assert calls == [1, 3, 4, 1]
+
+
+def test_null_is_kept_as_long_as_one_says() -> None:
+    calls: list[Any] = []
+    stage = rs.enrich(counted(calls), on="k", output=D, cache=rs.Cache(null_ttl=0))
+    for _ in range(2):
+        rows(stage.as_map_fn()(batches([3, 4])))
+    assert calls == [3, 4, 3]
+
+
+def test_a_result_is_good_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    from rstreams_fast.spark.worker.cache import _Store
+
+    store = _Store(rs.Cache(ttl=10, null_ttl=2))
+    store.put("value", 1)
+    store.put("null", None)
+    assert (store.get("value"), store.get("null")) == (1, None)
+    now += 3
+    assert store.get("null") is not None
+    assert store.get("value") == 1
+    now += 8
+    assert store.get("value") != 1
+
+
+def test_a_failure_leaves_nothing() -> None:
+    calls = []
+
+    async def fetch(k: int) -> int:
+        calls.append(k)
+        raise OSError("down")
+
+    stage = rs.enrich(fetch, on="k", output=D, cache=rs.Cache(), on_failure="null")
+    for _ in range(2):
+        assert rows(stage.as_map_fn()(batches([1]))) == [(1, None)]
+    assert calls == [1, 1]
+
+
+@pytest.mark.parametrize("bounds", [{"entries": 100}, {"bytes": 100_000}])
+def test_a_cache_is_bounded(bounds: dict[str, int]) -> None:
+    from rstreams_fast.core import MISSING
+    from rstreams_fast.spark.worker.cache import _Store
+
+    store = _Store(rs.Cache(**bounds))
+    for k in range(10_000):
+        store.put(k, "x" * 500)
+    kept = [k for k in range(10_000) if store.get(k) is not MISSING]
+    assert kept == list(range(10_000 - len(kept), 10_000))
+    assert 20 <= len(kept) <= 100
+    store.put("large", ["x" * 10**6] * 100)
+    assert store.get("large") is MISSING
+
+
+def test_keys_of_every_type_are_found_again() -> None:
+    calls: list[Any] = []
+    stage = rs.enrich(
+        counted(calls), on="k", output=pa.schema([("d", pa.list_(pa.int64()))]), cache=rs.Cache()
+    )
+    for _ in range(2):
+        batch = pa.RecordBatch.from_pydict({"k": [[1, 2], [1]]})
+        assert rows(stage.as_map_fn()(iter([batch]))) == [([1, 2], [1, 2]), ([1], [1])]
+    assert calls == [[1, 2], [1]]
+
+
+def test_a_cache_goes_before_lists_and_hits_are_counted(tmp_path: Any) -> None:
+    service, cache = Service(), rs.Cache()
+    metrics = rs.Metrics(tmp_path)
+    stage = rs.enrich(service, on="k", output=D, cache=cache, batch=10, metrics=metrics, linger=0)
+    for keys in ([1, 2], [2, 3]):
+        assert rows(stage.as_map_fn()(batches(keys))) == [(k, 2 * k) for k in keys]
+    assert service.lists == [[1, 2], [3]]
+    assert metrics.totals().cache_hits == 1
+
+
+def test_bad_words_of_caches_are_named() -> None:
+    for words in ({"entries": 0}, {"bytes": 0}, {"ttl": 0}, {"null_ttl": -1}):
+        with pytest.raises(ValueError, match=rf"Cache\({next(iter(words))}\) must be >"):
+            rs.Cache(**words)
+    with pytest.raises(TypeError, match="cache must be a Cache, got int"):
+        rs.lookup(counted([]), "long", cache=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_a_worker_keeps_what_it_was_told_between_tasks(spark: Any, tmp_path: Any) -> None:
+    calls = str(tmp_path / "calls")
+
+    async def fetch(keys: list[int]) -> list[int]:
+        with open(calls, "a") as file:  # noqa: ASYNC230, PTH123
+            file.writelines(f"{k}\n" for k in keys)
+        return [2 * k for k in keys]
+
+    value = rs.lookup(fetch, "long", batch=16, cache=rs.Cache())
+    frame = spark.range(0, 100, 1, 1).withColumn("v", value("id"))
+    for _ in range(5):
+        assert [row.v for row in frame.collect()] == [2 * k for k in range(100)]
+    with open(calls) as file:  # noqa: PTH123
+        asked = file.read().split()
+    assert len(asked) < 500  # several workers may have taken turns, and each asks once
