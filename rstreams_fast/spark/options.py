@@ -279,8 +279,8 @@ class CallOptions:
 
     @property
     def running_rows(self) -> int:
-        """How many rows can be in calls at once."""
-        return self.concurrency * (self.batch or 1)
+        """How many rows can be in calls at once, or wait in lists that are the next calls."""
+        return self.concurrency if self.batch is None else 2 * self.concurrency * self.batch
 
     @property
     def window_rows(self) -> int:

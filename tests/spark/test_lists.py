@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.core import MISSING
+from rstreams_fast.spark.worker.cache import _Store
 from tests.helpers import DEADLINE
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
@@ -242,21 +245,16 @@ def test_null_is_kept_as_long_as_one_says() -> None:
 
 
 def test_a_result_is_good_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    from rstreams_fast.spark.worker.cache import _Store
-
     store = _Store(rs.Cache(ttl=10, null_ttl=2))
     store.put("value", 1)
     store.put("null", None)
     assert (store.get("value"), store.get("null")) == (1, None)
     now += 3
-    assert store.get("null") is not None
-    assert store.get("value") == 1
+    assert (store.get("value"), store.get("null")) == (1, MISSING)
     now += 8
-    assert store.get("value") != 1
+    assert store.get("value") is MISSING
 
 
 def test_a_failure_leaves_nothing() -> None:
@@ -274,9 +272,6 @@ def test_a_failure_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("bounds", [{"entries": 100}, {"bytes": 100_000}])
 def test_a_cache_is_bounded(bounds: dict[str, int]) -> None:
-    from rstreams_fast.core import MISSING
-    from rstreams_fast.spark.worker.cache import _Store
-
     store = _Store(rs.Cache(**bounds))
     for k in range(10_000):
         store.put(k, "x" * 500)

@@ -37,6 +37,7 @@ class BatchedCalls:
         self._due = 0
         """How many of them have waited long enough."""
         self._timer: asyncio.TimerHandle | None = None
+        self._calls = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, *key: Any) -> asyncio.Future[Any]:
@@ -57,6 +58,7 @@ class BatchedCalls:
     def cancel(self) -> None:
         """Start no more calls, and cancel those that run."""
         self._waiting.clear()
+        self._due = 0
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -68,12 +70,13 @@ class BatchedCalls:
         self._start()
 
     def _start(self) -> None:
-        while len(self._tasks) < self._concurrency and (
+        while self._calls < self._concurrency and (
             self._due > 0 or len(self._waiting) >= self._size
         ):
             count = min(self._size, len(self._waiting))
             rows = [self._waiting.popleft() for _ in range(count)]
             self._due -= count
+            self._calls += 1
             task = self._loop.create_task(self._call(rows))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
@@ -82,14 +85,17 @@ class BatchedCalls:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if self._waiting:
-            self._start()
         if not self._tasks:
             self._on_idle()
 
     async def _call(self, rows: list[tuple[asyncio.Future[Any], Any]]) -> None:
         try:
-            results = _each(await self._fn([key for _, key in rows]), len(rows))
+            try:
+                called = await self._fn([key for _, key in rows])
+            finally:
+                self._calls -= 1
+                self._start()  # before the rows: those take the loop's time
+            results = _each(called, len(rows))
         except asyncio.CancelledError:
             for future, _ in rows:
                 future.cancel()

@@ -20,6 +20,9 @@ __all__ = ["cached"]
 ENTRY_BYTES: Final = 500
 """About what the cache itself needs for an entry."""
 
+_Entry = tuple[Any, Any, float]
+"""The place, the result, and until when it is good."""
+
 _stores: Final[dict[str, _Store]] = {}
 _stores_lock: Final = threading.Lock()
 
@@ -64,34 +67,35 @@ class _Store:
                 "cache needs the package cachetools on every executor: "
                 "pip install 'rstreams_fast[spark]'"
             ) from missing
-        ttl = math.inf if cache.ttl is None else cache.ttl
-        null_ttl = ttl if cache.null_ttl is None else cache.null_ttl
+        self._ttl = math.inf if cache.ttl is None else cache.ttl
+        self._null_ttl = self._ttl if cache.null_ttl is None else cache.null_ttl
         entries, size = cache.entries, cache.bytes
 
-        def end(_: Any, entry: tuple[Any, Any], now: float) -> float:
-            return now + (null_ttl if _value_of(entry[1]) is None else ttl)
-
-        def weight(entry: tuple[Any, Any]) -> int:
+        def weight(entry: _Entry) -> int:
             # Of entries * size: an entry takes a place at least, and its share of the bytes.
             return max(size, entries * (ENTRY_BYTES + _bytes_of(entry)))
 
-        self._entries = cachetools.TLRUCache(entries * size, end, time.monotonic, weight)
+        self._entries: cachetools.LRUCache[Any, _Entry]
+        self._entries = cachetools.LRUCache(entries * size, weight)
         self._lock = threading.Lock()
 
     def get(self, place: Any) -> Any:
         """Return the result that is kept for ``place``, or ``MISSING``."""
         with self._lock:
-            entry = self._entries.get(place)
-        return MISSING if entry is None else entry[1]
+            try:
+                _, result, until = self._entries[place]
+            except KeyError:
+                return MISSING
+        return result if until == math.inf or time.monotonic() < until else MISSING
 
     def put(self, place: Any, result: Any) -> None:
         """Keep the result; what is larger than the whole cache is not kept."""
+        value = result.value if isinstance(result, Outcome) else result
+        ttl = self._null_ttl if value is None else self._ttl
+        if not ttl:
+            return
         with self._lock, contextlib.suppress(ValueError):
-            self._entries[place] = (place, result)
-
-
-def _value_of(result: Any) -> Any:
-    return result.value if isinstance(result, Outcome) else result
+            self._entries[place] = (place, result, time.monotonic() + ttl)
 
 
 def _bytes_of(value: Any) -> int:
