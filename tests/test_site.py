@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 PUBLIC = (
     "rstreams_fast",
     "rstreams_fast.core",
+    "rstreams_fast.queues",
     "rstreams_fast.spark",
     "rstreams_fast.spark.report",
     "rstreams_fast.tck",
@@ -43,10 +44,11 @@ def names_of(module: str) -> Iterator[str]:
     """What a user can reach: what the module exports, and the public members of its classes."""
     found = importlib.import_module(module)
     for name in found.__all__:
-        if name.startswith("__"):
+        public = getattr(found, name)
+        others = inspect.isclass(public) and not public.__module__.startswith("rstreams_fast")
+        if name.startswith("__") or others:
             continue
         yield name
-        public = getattr(found, name)
         if inspect.isclass(public):
             yield from (
                 f"{name}.{member}"

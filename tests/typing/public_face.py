@@ -5,12 +5,13 @@ A line with ``type: ignore`` must be an error for both.
 
 from __future__ import annotations
 
+import queue
 from typing import Any, assert_type
 
 import numpy as np
 
 import rstreams_fast as rsf
-from rstreams_fast import core
+from rstreams_fast import core, queues
 
 # ---- Subscribers and publishers of anybody's --------------------------------------------------
 
@@ -309,6 +310,19 @@ def primitives(subscriber: rsf.Subscriber[int]) -> None:
     assert_type(rsf.RunStatus, type[core.RunStatus])
     assert_type(rsf.backend, str)
     assert_type(rsf.__version__, str)
+
+
+def queues_between_threads(texts: queues.Queue[str]) -> None:
+    theirs: queue.Queue[str] = texts
+    assert_type(theirs.get(), str)
+    assert_type(queues.LifoQueue[int](3).get_nowait(), int)
+    assert_type(queues.PriorityQueue[int](3).get(timeout=1), int)
+    assert_type(queues.SimpleQueue[int]().get(), int)
+    texts.put(3)  # type: ignore[arg-type]
+    texts.shutdown(immediate=True)
+    assert_type(texts.is_shutdown, bool)
+    with queues.BoundedExecutor(2, max_queue_size=3) as pool:
+        assert_type(pool.submit(len, "abc").result(), int)
 
 
 # ---- Errors -----------------------------------------------------------------------------------

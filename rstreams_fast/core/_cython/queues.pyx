@@ -1,0 +1,694 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Queues between many threads: the standard library's face over a ring of references.
+
+All that changes a queue happens between ``lock`` and ``unlock``, where no Python code runs and no
+object is made or dropped: a GIL makes that one step, and without one a short mutex does. Who must
+wait stands in a line, in order of arrival, and sleeps on an event of its own. One at a time is
+called; only when it has come is the next one: who is called to find nothing costs a change of
+threads. Nobody is called in vain more than PATIENCE times: then newcomers stand in line, too.
+
+The standard library's queue has a mutex, conditions and a container that its users may touch, and
+hooks that they may override. A queue of whom any of that is asked becomes, for good, what the
+standard library makes of it: see ``_take_the_mutex``.
+"""
+
+from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
+from cpython.ref cimport Py_DECREF
+from libc.stdint cimport uint32_t
+
+from rstreams_fast.core._cython._csrc cimport rsf_load_acq_u32, rsf_store_rel_u32
+from rstreams_fast.core._cython._python cimport *
+from rstreams_fast.core._cython.ring cimport sleep_on
+
+import os
+import threading
+from math import ceil
+from queue import Empty, Full
+from time import monotonic
+from types import GenericAlias
+
+from rstreams_fast.core._common import refuse_pickle
+from rstreams_fast.core._spec import queues as spec
+
+ShutDown = spec.ShutDown
+PriorityQueue = spec.PriorityQueue  # comparing elements runs code: it cannot do without its mutex
+
+
+cdef extern from *:
+    """
+    #ifdef Py_GIL_DISABLED
+    typedef PyMutex rsfpy_mutex;
+    #define rsfpy_lock(mutex) PyMutex_Lock(mutex)
+    #define rsfpy_unlock(mutex) PyMutex_Unlock(mutex)
+    #define rsfpy_renew(mutex) ((void)(*(mutex) = (PyMutex){0}))
+    #else
+    typedef char rsfpy_mutex;
+    #define rsfpy_lock(mutex) ((void)(mutex))
+    #define rsfpy_unlock(mutex) ((void)(mutex))
+    #define rsfpy_renew(mutex) ((void)(mutex))
+    #endif
+    """
+    ctypedef struct rsfpy_mutex:
+        pass
+    void rsfpy_lock(rsfpy_mutex *)
+    void rsfpy_unlock(rsfpy_mutex *)
+    void rsfpy_renew(rsfpy_mutex *)
+    void *PyMem_RawCalloc(size_t, size_t)
+    void PyMem_RawFree(void *)
+
+
+cdef enum:
+    FIRST_SLOTS = 16
+    KEPT_SLOTS = 4096  # more are given back when the queue is empty
+    PATIENCE = 16
+
+
+cdef enum Answer:
+    DONE
+    WAIT
+    STOPPED
+    MUTEX  # the queue has become the standard library's
+    NO_MEMORY
+
+
+cdef enum:  # calls that may wait
+    PUT
+    GET
+    JOIN
+
+
+cdef struct Waiter:  # lives on the stack of the thread that waits
+    PyThread_type_lock event
+    Waiter *next
+    bint called
+    int in_vain
+
+
+cdef struct Line:
+    Waiter *first
+    Waiter *last
+    Waiter *called  # who has not moved yet
+
+
+cdef struct Store:
+    PyObject **slots  # owned references in head .. head + count - 1, modulo the slots
+    Py_ssize_t mask
+    Py_ssize_t head
+    Py_ssize_t count
+
+
+cdef uint32_t forks = 0  # from the first process to this one
+cdef rsfpy_mutex forgetting
+# Which thread makes a queue the standard library's; that happens once in a queue's life, if ever.
+becoming = threading.RLock()
+
+
+def after_fork():
+    global forks, becoming
+    forks += 1
+    rsfpy_renew(&forgetting)
+    becoming = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=after_fork)
+
+
+cdef inline void call(Line *line) noexcept:
+    cdef Waiter *waiter = line.first
+    line.first = waiter.next
+    line.called = waiter
+    waiter.called = True
+    PyThread_release_lock(waiter.event)
+
+
+cdef inline void call_one(Line *line) noexcept:
+    if line.first != NULL and line.called == NULL:
+        call(line)
+
+
+cdef inline void call_all(Line *line) noexcept:
+    while line.first != NULL:
+        call(line)
+    line.called = NULL
+
+
+cdef class ThreadQueue:
+    """A queue of references between threads; the base of all of them."""
+
+    cdef PyObject **slots  # as a Store has them
+    cdef Py_ssize_t mask
+    cdef Py_ssize_t head
+    cdef Py_ssize_t count
+    cdef Py_ssize_t bound
+    cdef Py_ssize_t unfinished
+    cdef object _maxsize
+    cdef Line lines[3]  # of each call that may wait
+    cdef uint32_t forks
+    cdef rsfpy_mutex mutex
+    cdef bint last_first
+    cdef bint stopped
+    cdef bint has_mutex
+
+    def __cinit__(self, *args, **kwargs):
+        self._maxsize = 0
+        self.forks = forks
+        self.bound = PY_SSIZE_T_MAX
+        self.mask = -1
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __dealloc__(self):
+        cdef Store store
+        self.give_up(&store)
+        drop(&store)
+
+    def __reduce__(self):
+        refuse_pickle(self)
+
+    # -- one attempt ------------------------------------------------------------------------------
+
+    cdef inline Answer try_put(
+        self, PyObject *element, bint block, Waiter *me
+    ) noexcept:
+        cdef Answer answer = DONE
+        self.lock()
+        self.come(PUT, me)
+        if self.has_mutex:
+            answer = MUTEX
+        elif self.stopped:
+            answer = STOPPED
+        elif self.count >= self.bound or (block and self.must_stand_in_line(PUT, me)):
+            answer = WAIT
+        elif self.count > self.mask and not self.resize(2 * self.count):
+            answer = NO_MEMORY
+        else:
+            Py_INCREF_ptr(element)
+            self.slots[(self.head + self.count) & self.mask] = element
+            self.count += 1
+            self.unfinished += 1
+        self.settle(PUT, me, answer)
+        self.unlock()
+        return answer
+
+    cdef inline Answer try_get(
+        self, PyObject **element, bint block, Waiter *me
+    ) noexcept:
+        cdef Answer answer = DONE
+        self.lock()
+        self.come(GET, me)
+        if self.has_mutex:
+            answer = MUTEX
+        elif self.count == 0:
+            answer = STOPPED if self.stopped else WAIT
+        elif block and self.must_stand_in_line(GET, me):
+            answer = WAIT
+        else:
+            element[0] = self.take()
+        self.settle(GET, me, answer)
+        self.unlock()
+        return answer
+
+    cdef inline Answer try_join(self, Waiter *me) noexcept:
+        cdef Answer answer = DONE
+        self.lock()
+        if self.has_mutex:
+            answer = MUTEX
+        elif self.unfinished > 0:
+            answer = WAIT
+        self.settle(JOIN, me, answer)
+        self.unlock()
+        return answer
+
+    # -- between lock and unlock ------------------------------------------------------------------
+
+    cdef inline void lock(self) noexcept:
+        if rsf_load_acq_u32(&self.forks) != forks:
+            self.forget_the_dead()
+        rsfpy_lock(&self.mutex)
+
+    cdef inline void unlock(self) noexcept:
+        rsfpy_unlock(&self.mutex)
+
+    cdef void forget_the_dead(self) noexcept:
+        # In the child of a fork: those who waited, or were about to, exist in the parent only.
+        cdef int i
+        rsfpy_lock(&forgetting)
+        if self.forks != forks:
+            for i in range(3):
+                self.lines[i].first = NULL
+                self.lines[i].called = NULL
+            rsfpy_renew(&self.mutex)
+            rsf_store_rel_u32(&self.forks, forks)
+        rsfpy_unlock(&forgetting)
+
+    cdef inline PyObject *take(self) noexcept:
+        cdef PyObject *element
+        self.count -= 1
+        if self.last_first:
+            element = self.slots[(self.head + self.count) & self.mask]
+        else:
+            element = self.slots[self.head]
+            self.head = (self.head + 1) & self.mask
+        if self.count == 0 and self.mask >= KEPT_SLOTS:
+            self.resize(FIRST_SLOTS)
+        return element
+
+    cdef bint resize(self, Py_ssize_t size) noexcept:
+        cdef Py_ssize_t i
+        cdef PyObject **slots
+        size = max(size, FIRST_SLOTS)
+        slots = <PyObject **> PyMem_RawCalloc(size, sizeof(PyObject *))
+        if slots == NULL:
+            return False
+        for i in range(self.count):
+            slots[i] = self.slots[(self.head + i) & self.mask]
+        PyMem_RawFree(self.slots)
+        self.slots, self.head, self.mask = slots, 0, size - 1
+        return True
+
+    cdef void give_up(self, Store *store) noexcept:
+        store.slots, store.head = self.slots, self.head
+        store.mask, store.count = self.mask, self.count
+        self.slots, self.mask, self.head, self.count = NULL, -1, 0, 0
+
+    cdef inline void come(self, int what, Waiter *me) noexcept:
+        if me != NULL and self.lines[what].called == me:
+            self.lines[what].called = NULL
+
+    cdef inline bint must_stand_in_line(self, int what, Waiter *me) noexcept:
+        cdef Waiter *other = self.lines[what].called
+        if other == NULL:
+            other = self.lines[what].first
+        return other != NULL and other.in_vain >= PATIENCE and (me == NULL or not me.called)
+
+    cdef inline void settle(self, int what, Waiter *me, Answer answer) noexcept:
+        # Where somebody waits who could move now, one is called, or was before.
+        if answer == WAIT and me != NULL:
+            self.stand_in_line(what, me)
+        if self.count > 0:
+            call_one(&self.lines[GET])
+        if self.count < self.bound:
+            call_one(&self.lines[PUT])
+
+    cdef void stand_in_line(self, int what, Waiter *me) noexcept:
+        cdef Line *line = &self.lines[what]
+        me.next = NULL
+        if me.called:  # in vain: somebody was faster. It keeps its place.
+            me.called = False
+            me.in_vain += 1
+            me.next = line.first
+            line.first = me
+            if me.next == NULL:
+                line.last = me
+        elif line.first == NULL:
+            line.first = line.last = me
+        else:
+            line.last.next = me
+            line.last = me
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def _waiting(self, int what):
+        """How many stand in line: the tests wait for them."""
+        cdef int count = 0
+        cdef Waiter *waiter
+        self.lock()
+        waiter = self.lines[what].first
+        while waiter != NULL:
+            count += 1
+            waiter = waiter.next
+        self.unlock()
+        return count
+
+    cdef Answer wait(self, int what, PyObject **element, object deadline) except *:
+        cdef Waiter me
+        cdef Answer answer
+        cdef bint slept = False
+        me.called, me.in_vain = False, 0
+        me.event = PyThread_allocate_lock()
+        if me.event == NULL:
+            raise MemoryError("no memory to wait")
+        PyThread_acquire_lock(me.event, 1)
+        try:
+            while True:
+                answer = self.attempt(what, element, True, &me)
+                if answer != WAIT:
+                    return answer
+                slept = False
+                try:
+                    slept = sleep_on(me.event, deadline)
+                finally:
+                    if not slept:
+                        self.leave_line(what, &me)
+                if not slept:
+                    return self.attempt(what, element, False, NULL)
+        finally:
+            PyThread_acquire_lock(me.event, 0)
+            PyThread_release_lock(me.event)
+            PyThread_free_lock(me.event)
+
+    cdef inline Answer attempt(
+        self, int what, PyObject **element, bint block, Waiter *me
+    ) noexcept:
+        if what == PUT:
+            return self.try_put(element[0], block, me)
+        if what == GET:
+            return self.try_get(element, block, me)
+        return self.try_join(me)
+
+    cdef void leave_line(self, int what, Waiter *me) noexcept:
+        cdef Waiter *before
+        cdef Line *line = &self.lines[what]
+        self.lock()
+        if me.called:
+            self.come(what, me)
+        elif line.first == me:
+            line.first = me.next
+        else:
+            before = line.first
+            while before != NULL and before.next != me:
+                before = before.next
+            if before != NULL:
+                before.next = me.next
+                if line.last == me:
+                    line.last = before
+        self.settle(what, NULL, DONE)
+        self.unlock()
+
+    cdef Answer _put(self, object element, bint block, object timeout) except *:
+        cdef PyObject *pointer = <PyObject *> element
+        cdef Answer answer = self.try_put(pointer, block, NULL)
+        if answer == WAIT and block:
+            answer = self.wait(PUT, &pointer, deadline_of(timeout))
+        if answer == NO_MEMORY:
+            raise MemoryError("no memory for another element")
+        return answer
+
+    cdef Answer _get(self, PyObject **element, bint block, object timeout) except *:
+        cdef Answer answer = self.try_get(element, block, NULL)
+        if answer == WAIT and block:
+            answer = self.wait(GET, element, deadline_of(timeout))
+        return answer
+
+
+cdef object deadline_of(object timeout):
+    return None if timeout is None else monotonic() + timeout
+
+
+cdef int check_timeout(object timeout) except -1:
+    if timeout < 0:
+        raise ValueError("'timeout' must be a non-negative number")
+    return 0
+
+
+cdef inline object stolen(PyObject *element):
+    result = <object> element
+    Py_DECREF(result)
+    return result
+
+
+cdef class SimpleThreadQueue(ThreadQueue):
+
+    def put(self, item, block=True, timeout=None):
+        """Put ``item`` in; never waits. ``block`` and ``timeout`` are there for ``Queue``'s sake."""
+        self._put(item, False, None)
+
+    def put_nowait(self, item):
+        """Put ``item`` in."""
+        self._put(item, False, None)
+
+    def get(self, bint block=True, timeout=None):
+        """Take the oldest element; wait for one, at most ``timeout`` seconds, else ``Empty``."""
+        cdef PyObject *element
+        if timeout is not None and block:
+            check_timeout(timeout)
+        if self._get(&element, block, timeout) != DONE:
+            raise Empty
+        return stolen(element)
+
+    def get_nowait(self):
+        """Take the oldest element, or raise ``Empty``."""
+        cdef PyObject *element
+        if self._get(&element, False, None) != DONE:
+            raise Empty
+        return stolen(element)
+
+    def empty(self):
+        """Whether it was empty a moment ago."""
+        return self.count == 0
+
+    def qsize(self):
+        """How many elements were in it a moment ago."""
+        return self.count
+
+
+cdef class FullThreadQueue(ThreadQueue):
+
+    def put(self, item, bint block=True, timeout=None):
+        """Put ``item`` in; wait for room, at most ``timeout`` seconds, else raise ``Full``.
+
+        Raises ``ShutDown`` after ``shutdown``.
+        """
+        cdef Answer answer
+        if timeout is not None and block and self.bound != PY_SSIZE_T_MAX:
+            check_timeout(timeout)
+        answer = self._put(item, block, timeout)
+        if answer == WAIT:
+            raise Full
+        if answer == STOPPED:
+            raise ShutDown
+        if answer == MUTEX:
+            spec.Queue.put(self, item, block, timeout)
+
+    def get(self, bint block=True, timeout=None):
+        """Take an element; wait for one, at most ``timeout`` seconds, else raise ``Empty``.
+
+        Raises ``ShutDown`` after ``shutdown``, when the queue is empty.
+        """
+        cdef PyObject *element
+        cdef Answer answer
+        if timeout is not None and block:
+            check_timeout(timeout)
+        answer = self._get(&element, block, timeout)
+        if answer == WAIT:
+            raise Empty
+        if answer == STOPPED:
+            raise ShutDown
+        if answer == MUTEX:
+            return spec.Queue.get(self, block, timeout)
+        return stolen(element)
+
+    def task_done(self):
+        """Say that one element that was taken is worked off; see ``join``."""
+        cdef bint too_often
+        self.lock()
+        if self.has_mutex:
+            self.unlock()
+            return spec.Queue.task_done(self)
+        too_often = self.unfinished <= 0
+        if not too_often:
+            self.unfinished -= 1
+            if self.unfinished == 0:
+                call_all(&self.lines[JOIN])
+        self.unlock()
+        if too_often:
+            raise ValueError("task_done() called too many times")
+
+    def join(self):
+        """Wait until ``task_done`` was called for every element that was put in."""
+        if self.wait(JOIN, NULL, None) == MUTEX:
+            spec.Queue.join(self)
+
+    def qsize(self):
+        """How many elements were in it a moment ago."""
+        return spec.Queue.qsize(self) if self.has_mutex else self.count
+
+    def empty(self):
+        """Whether it was empty a moment ago."""
+        return spec.Queue.empty(self) if self.has_mutex else self.count == 0
+
+    def full(self):
+        """Whether it was full a moment ago."""
+        return spec.Queue.full(self) if self.has_mutex else self.count >= self.bound
+
+    def shutdown(self, immediate=False):
+        """Have every ``put`` raise ``ShutDown``, and every ``get`` as soon as the queue is empty.
+
+        Who waits is woken. ``immediate`` empties it at once, and counts what it drops as done.
+        """
+        cdef Store dropped
+        cdef int i
+        dropped.count = 0
+        dropped.slots = NULL
+        self.lock()
+        if self.has_mutex:
+            self.unlock()
+            return spec.Queue.shutdown(self, immediate)
+        self.stopped = True
+        if immediate:
+            self.unfinished = max(0, self.unfinished - self.count)
+            self.give_up(&dropped)
+        for i in range(3):
+            call_all(&self.lines[i])
+        self.unlock()
+        drop(&dropped)
+
+    # -- what the standard library's queue has, too -----------------------------------------------
+
+    def __init__(self, maxsize=0):
+        self.maxsize = maxsize
+        cls = type(self)
+        if any(getattr(cls, hook) is not getattr(cls._plain, hook) for hook in HOOKS):
+            self.has_mutex = True
+            spec.Queue.__init__(self, maxsize)
+
+    @property
+    def maxsize(self):
+        """How many elements it holds at most; 0 or less: any number."""
+        self.lock()
+        maxsize = self._maxsize
+        self.unlock()
+        return maxsize
+
+    @maxsize.setter
+    def maxsize(self, maxsize):
+        cdef Py_ssize_t bound = PY_SSIZE_T_MAX
+        if 0 < maxsize < bound:
+            bound = ceil(maxsize)
+        self.lock()
+        self.bound = bound
+        previous, self._maxsize = self._maxsize, maxsize  # dropped when it is unlocked
+        self.settle(PUT, NULL, DONE)
+        self.unlock()
+
+    @property
+    def unfinished_tasks(self):
+        """How many elements were put in and not worked off."""
+        return self.unfinished
+
+    @unfinished_tasks.setter
+    def unfinished_tasks(self, Py_ssize_t count):
+        self.unfinished = count
+
+    @property
+    def is_shutdown(self):
+        """Whether ``shutdown`` was called."""
+        return self.stopped
+
+    @is_shutdown.setter
+    def is_shutdown(self, bint stopped):
+        self.stopped = stopped
+
+    def _take_the_mutex(self):
+        """Become the standard library's queue, with all that is in this one and all who wait."""
+        cdef Store store
+        cdef int i
+        mutex = threading.Lock()
+        with becoming, mutex:
+            if self.has_mutex:
+                return
+            self._init(self.maxsize)
+            append = self.queue.append
+            spec.add_conditions(self, mutex)
+            self.lock()
+            self.has_mutex = True
+            self.give_up(&store)
+            for i in range(3):
+                call_all(&self.lines[i])
+            self.unlock()
+            for i in range(store.count):
+                append(<object> store.slots[(store.head + i) & store.mask])
+            drop(&store)
+
+
+HOOKS = ("_init", "_qsize", "_put", "_get")
+
+
+class _OfTheMutex:
+    """An attribute that a queue has when it has its mutex: whoever asks makes it have that."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __get__(self, queue, cls):
+        if queue is None:
+            raise AttributeError(self.name)
+        queue._take_the_mutex()
+        return queue.__dict__[self.name]
+
+
+class Queue(FullThreadQueue, spec.Queue):
+    """A first-in first-out queue between threads: ``queue.Queue``, in C.
+
+    ``maxsize`` bounds it; 0 or less is no bound. Who waits is served in order of arrival, but for
+    newcomers that find something at once: those pass at most a few times. A subclass that overrides
+    ``_init``, ``_qsize``, ``_put`` or ``_get``, and a queue whose ``mutex``, conditions or ``queue``
+    somebody asks for, work as the standard library's, and as fast.
+    """
+
+    _plain = spec.Queue
+    mutex = _OfTheMutex("mutex")
+    not_empty = _OfTheMutex("not_empty")
+    not_full = _OfTheMutex("not_full")
+    all_tasks_done = _OfTheMutex("all_tasks_done")
+    queue = _OfTheMutex("queue")
+
+
+class LifoQueue(Queue, spec.LifoQueue):
+    """The same, last in first out."""
+
+    _plain = spec.LifoQueue
+
+    def __init__(self, maxsize=0):
+        (<ThreadQueue> self).last_first = True
+        Queue.__init__(self, maxsize)
+
+
+class SimpleQueue(SimpleThreadQueue):
+    """An unbounded queue: ``put`` never waits, and a finalizer or a signal handler may call it."""
+
+    __slots__ = ("__weakref__",)
+    __class_getitem__ = classmethod(GenericAlias)
+
+
+# -- the garbage collector ------------------------------------------------------------------------
+
+cdef void drop(Store *store) noexcept:
+    cdef Py_ssize_t i
+    for i in range(store.count):
+        Py_DECREF_ptr(store.slots[(store.head + i) & store.mask])
+    PyMem_RawFree(store.slots)
+
+
+cdef traverseproc cython_traverse
+cdef inquiry cython_clear
+
+
+cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
+    # No thread is between lock and unlock while the collector runs: with a GIL the collector holds
+    # it, without one all threads stand still at points of their own.
+    cdef ThreadQueue queue = <ThreadQueue> self
+    cdef Py_ssize_t i
+    cdef int stop
+    for i in range(queue.count):
+        stop = visit(queue.slots[(queue.head + i) & queue.mask], arg)
+        if stop != 0:
+            return stop
+    return cython_traverse(self, visit, arg)
+
+
+cdef int queue_clear(PyObject *self) noexcept:
+    cdef Store store
+    (<ThreadQueue> self).give_up(&store)
+    drop(&store)
+    return cython_clear(self)
+
+
+cdef PyTypeObject *base_type = <PyTypeObject *> ThreadQueue
+cython_traverse = rsfpy_traverse_of(base_type)
+cython_clear = rsfpy_clear_of(base_type)
+for queue_type in (ThreadQueue, SimpleThreadQueue, FullThreadQueue):
+    rsfpy_set_traverse(<PyTypeObject *> queue_type, <void *> queue_traverse)
+    rsfpy_set_clear(<PyTypeObject *> queue_type, <void *> queue_clear)
