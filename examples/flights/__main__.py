@@ -9,6 +9,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rich.console import Console
+
+from examples.flights import drop_in
 from examples.flights.background import Interrupted, run_until_done
 from examples.flights.compare import CompareOptions, run_compare
 from examples.flights.errors import (
@@ -44,29 +47,37 @@ def main(argv: Sequence[str] | None = None) -> int:
                 **sample,
             )
         )
-    return run_demo(
-        Options(
-            output=options.output,
-            rows=options.rows,
-            master=options.master,
-            batch_rows=options.batch_rows,
-            bounds=Bounds(
-                concurrency=options.concurrency, max_buffer_bytes=options.buffer_mib << 20
-            ),
-            behaviour=Behaviour(
-                latency=options.latency_ms / 1000,
-                slow=options.slow_ms / 1000,
-                slow_share=options.slow_share,
-                stall_after=options.stall_after,
-                stall=options.stall_s,
-            ),
-        )
+    run = run_drop_in if options.drop_in else run_demo
+    described = Options(
+        output=options.output,
+        rows=options.rows,
+        master=options.master,
+        batch_rows=options.batch_rows,
+        bounds=Bounds(concurrency=options.concurrency, max_buffer_bytes=options.buffer_mib << 20),
+        behaviour=Behaviour(
+            latency=options.latency_ms / 1000,
+            slow=options.slow_ms / 1000,
+            slow_share=options.slow_share,
+            stall_after=options.stall_after,
+            stall=options.stall_s,
+        ),
     )
-
-
-def run_demo(options: Options) -> int:
-    """Run the main job and report; return the exit status. For the main thread."""
     console = make_console()
+    try:
+        return run(console, described)
+    except Interrupted:
+        console.print("Stopped: nothing is left running, and no file was left.")
+        return EXIT_INTERRUPTED
+    except DemoError as error:
+        complain(str(error))
+        return EXIT_FAILED
+    except Exception:  # a bug here: not to be taken for a difference, which is status 1
+        traceback.print_exc()
+        return EXIT_FAILED
+
+
+def run_demo(console: Console, options: Options) -> int:
+    """Run the main job and report; return the exit status. For the main thread."""
     job = MainJob(options)
     watch = Watch(job.metrics, STAGES)
     try:
@@ -81,19 +92,20 @@ def run_demo(options: Options) -> int:
             display.show_phases(job.phases)
             display.finish(failed=job.failed)
         outcome = job.result()
-    except Interrupted:
-        console.print("Stopped: nothing is left running, and no file was left.")
-        return EXIT_INTERRUPTED
-    except DemoError as error:
-        complain(str(error))
-        return EXIT_FAILED
-    except Exception:  # a bug here: not to be taken for a difference, which is status 1
-        traceback.print_exc()
-        return EXIT_FAILED
     finally:
         job.close()
     report(console, options, outcome, watch.samples)
     return EXIT_OK if outcome.proof.holds else EXIT_DIFFERENT
+
+
+def run_drop_in(console: Console, options: Options) -> int:
+    """Run a plain UDF with both daemons; return the exit status. For the main thread."""
+    both = drop_in.DropIn(options)
+    with console.status("Starting Spark") as status:
+        run_until_done(
+            both, lambda: status.update(both.doing), lambda: console.print("Stopping ...")
+        )
+    return drop_in.report(console, both.result())
 
 
 # -- the command line ------------------------------------------------------------------------------
@@ -195,6 +207,11 @@ def _parser() -> argparse.ArgumentParser:
         "--compare",
         action="store_true",
         help="instead of the job: one core, five ways to overlap look-ups that wait in the process",
+    )
+    compare.add_argument(
+        "--drop-in",
+        action="store_true",
+        help="instead of the job: planes by a plain @udf, with Spark's daemon and with the drop-in",
     )
     compare.add_argument(
         "--rounds", type=count, default=5, metavar="N", help="medians are of so many (%(default)s)"

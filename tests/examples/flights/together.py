@@ -66,6 +66,7 @@ proof_cases.main(Path.cwd())
 COMMANDS: Final[dict[str, tuple[tuple[str, ...], str | None]]] = {
     "tiny comparison": (("--compare", "--rows=256", "--rounds=1", "--output=out"), None),
     "wrong comparison": (("--compare", "--rows=64", "--rounds=1"), _WRONG_LOOK_UP),
+    "drop-in": (("--drop-in", f"--rows={ROWS}"), None),
     "one wrong plane": ((f"--rows={ROWS}", "--output=out"), _TAMPERED),
     "no database": (("--rows=100", "--output=out"), _NO_DATABASE),
     "proof": ((), _PROOF),
