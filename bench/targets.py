@@ -121,6 +121,7 @@ _BOUNDARY = "publish_on, 1024, thread to thread"
 _LOOP = "thread to asyncio (async for)"
 _MAP_ASYNC = "map_async, nothing suspends"
 _RECORDS = "RecordRing, bulk"
+_QUEUES = "queues, thread to thread"
 _RING = "raw C ring"
 _DEMAND = "DemandCounter from C"
 _SERIAL = "serializer"
@@ -250,6 +251,20 @@ TARGETS = [
             r.of("records-4096", "ours, reserve .. release")
             / r.of("records-64", "ours, reserve .. release")
         ),
+    ),
+    *[
+        _at_least(
+            _QUEUES,
+            f"{threads} a side: queue.Queue / ours",
+            5,
+            f"queue-{threads}",
+            "queue.Queue",
+            "ours",
+        )
+        for threads in (1, 2, 4, 8)
+    ],
+    _at_least(
+        _QUEUES, "a bound of 1: queue.Queue / ours", 1, "queue-of-one", "queue.Queue", "ours"
     ),
     _at_least(_RING, "one by one: boost / ours", 3, "ring-c", "boost spsc_queue", "ours"),
     _at_least(_RING, "one by one: JCTools / ours", 1, "ring-c", "JCTools SpscArrayQueue", "ours"),

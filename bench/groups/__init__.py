@@ -7,6 +7,7 @@ from bench.groups.handover import HANDOVER
 from bench.groups.native import NATIVE
 from bench.groups.operators import OPERATORS
 from bench.groups.python import PYTHON
+from bench.groups.queues import QUEUES
 from bench.groups.records import RECORDS
 from bench.groups.sharing import SHARING
 from bench.groups.streams import STREAMS
@@ -21,6 +22,7 @@ GROUPS: list[Group] = [
     *OPERATORS,
     *HANDOVER,
     *PYTHON,
+    *QUEUES,
     *RECORDS,
     *NATIVE,
 ]
