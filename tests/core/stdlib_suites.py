@@ -51,7 +51,8 @@ def queue_cases() -> Iterator[type[unittest.TestCase]]:
 
 def pool_cases() -> Iterator[type[unittest.TestCase]]:
     concurrent.futures.ThreadPoolExecutor = ThreadPoolExecutor  # before they are imported
-    paths = f"import sys, test; sys.path[:], test.__path__[:] = {sys.path}, {list(test.__path__)}"
+    paths = f"import sys; sys.path[:] = {sys.path}; import test; test.__path__[:] = "
+    paths += repr(list(test.__path__))
 
     def assert_python_ok(*arguments: str) -> Any:
         *options, program = arguments
