@@ -54,6 +54,11 @@ spark-matrix: ## run the Spark suite on PySpark 3.5 to 4.3 (SPARK_VERSIONS="3.5 
 	@.ci/setup test require
 	@$(ENV) exec $(PY) -m tests.spark.matrix $(ARGS)
 
+.PHONY: spark-suite
+spark-suite: ## run Spark's own tests of UDFs, of SPARK_SOURCES (a checkout), with the stock daemon and the drop-in
+	@.ci/setup test require
+	@$(ENV) exec $(PY) -m tests.spark.suites $(ARGS)
+
 .PHONY: bench
 bench: bench-check ## measure: each primitive and each use, then the ratios to floors and peers, and the targets
 	@$(ENV) $(PY) -m pytest bench -q --benchmark-only --benchmark-columns=median,iqr,rounds --benchmark-sort=name --timeout=600

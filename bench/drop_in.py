@@ -97,7 +97,7 @@ def _measure(who: str, rows: int) -> dict[str, float]:
 
     found = {}
     if who != "idle":
-        share = rows // CALLS if who == "stock" else rows
+        share = rows // 16 if who == "stock" else rows
         found[f"{who} plain"] = run(_sleeps, share, arrow=False)
         spark.conf.set(LEVEL, str(CALLS))
         for batch in (100, 10_000):
