@@ -463,6 +463,59 @@ def test_ctrl_c_ends_every_wait() -> None:
     run_interrupted(INTERRUPTED)
 
 
+STORM = """
+import signal, threading
+from rstreams_fast.queues import Queue, ShutDown
+q, each, taken, others, inside = Queue(2), 3000, [], [], False
+def produce(first):
+    for i in range(first, first + each):
+        q.put(i)
+producers = [threading.Thread(target=produce, args=(first,)) for first in (0, each)]
+def interrupt(*_):
+    global inside
+    if inside:
+        inside = False
+        raise KeyboardInterrupt
+signal.signal(signal.SIGINT, interrupt)
+def consume():
+    try:
+        others.extend(iter(q.get, None))
+    except ShutDown:
+        pass
+consumer = threading.Thread(target=consume)
+def storm():
+    while any(thread.is_alive() for thread in producers):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        producers[0].join(0.0005)
+    q.shutdown()
+for thread in (*producers, consumer):
+    thread.start()
+killer = threading.Thread(target=storm)
+killer.start()
+over, interrupted = False, 0
+while not over:
+    try:
+        inside = True
+        try:
+            taken.extend(iter(q.get, None))  # all in C: it is interrupted in a wait only
+        except ShutDown:
+            over = True
+        inside = False
+    except KeyboardInterrupt:
+        interrupted += 1
+killer.join()
+consumer.join()
+assert sorted(taken + others) == list(range(2 * each)), (len(taken), len(others))
+print(interrupted)
+"""
+
+
+@needs_compiled
+@pytest.mark.skipif(sys.platform == "win32", reason="no signal is sent to a thread")
+def test_a_storm_of_ctrl_c_loses_nothing() -> None:
+    assert int(run_python("-c", STORM, env={"RSTREAMS_FAST_BACKEND": "c"}).stdout) > 0
+
+
 FORKED = """
 import os, threading, time, warnings
 from rstreams_fast.queues import Queue
