@@ -8,9 +8,10 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
-from rstreams_fast.spark.limits import Limit, RetryAfter
+from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.options import CallOptions, Retry
-from rstreams_fast.spark.worker.calls import guarded, noted
+from rstreams_fast.spark.worker.attempts import Attempts
+from rstreams_fast.spark.worker.calls import guarded
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.permits import Gate
 
@@ -101,17 +102,15 @@ class _Awaited(_Bounded):
 
 class _Called(_Bounded):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        retry, attempt = self._options.retry, 1
-        assert retry is not None  # noqa: S101 - a plain function has nothing else
+        attempt, attempts = 1, Attempts(self._options.retry)
+        attempts.begin()
         while True:
             try:
                 return self._options.fn(*args, **kwargs)
-            except retry.on as error:
-                if attempt > retry.times:
-                    told = noted(error, f"this was attempt {attempt} of {attempt}")
-                    if told is not error:
-                        raise told from error
+            except Exception as error:
+                if (pause := attempts.pause(attempt, error)) is None:
+                    if (noting := attempts.told(attempt, error)) is not error:
+                        raise noting from error
                     raise
-                asked = error.seconds if isinstance(error, RetryAfter) else 0.0
-            time.sleep(max(asked, retry.delay(attempt)))
+            time.sleep(pause)
             attempt += 1

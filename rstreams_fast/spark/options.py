@@ -123,28 +123,38 @@ class Retry:
     ``times`` counts retries, as in ``Stream.retry(times)``: ``Retry(3)`` makes up to three further
     attempts after the first, so four calls at most. Before retry *n* it waits
     ``backoff * factor**(n - 1)`` seconds, never more than ``max_backoff``, of which a random share
-    of up to ``jitter`` (0 to 1) is left out, so that many callers do not come back together. The
-    numbers are finite. ``on`` are the exceptions that are worth another attempt; a time-out is a
-    ``TimeoutError``. A call that waits for its next attempt still counts as running.
+    of up to ``jitter`` (0 to 1) is left out, so that many callers do not come back together: with
+    1 ("full jitter") it is any time up to that. The numbers are finite. ``on`` are the exceptions
+    that are worth another attempt; a time-out is a ``TimeoutError``. A call that waits for its next
+    attempt still counts as running.
+
+    ``budget``: at most so large a share of the calls may be retries, such as 0.1, in each worker
+    process, for all stages that have the same object; ten are free. So a service that is down is
+    not called several times as often. Default: no bound.
     """
 
     times: int
     backoff: float = 0.1
     factor: float = 2.0
     max_backoff: float = 30.0
-    jitter: float = 0.5
+    jitter: float = 1.0
     on: tuple[type[Exception], ...] = (Exception,)
+    budget: float | None = None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_positive_int("Retry(times)", self.times)
-        for name, least in (("backoff", 0), ("factor", 1), ("max_backoff", 0), ("jitter", 0)):
+        numbers = {"backoff": 0, "factor": 1, "max_backoff": 0, "jitter": 0}
+        if self.budget is not None:
+            numbers["budget"] = 0
+        for name, least in numbers.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"Retry({name}) must be a number, got {type(value).__name__}")
             if not least <= value <= sys.float_info.max:
                 raise ValueError(f"Retry({name}) must be finite and >= {least}, got {value}")
-        if self.jitter > 1:
-            raise ValueError(f"Retry(jitter) must be <= 1, got {self.jitter}")
+            if name in ("jitter", "budget") and value > 1:
+                raise ValueError(f"Retry({name}) must be <= 1, got {value}")
         on: Any = (self.on,) if isinstance(self.on, type) else self.on
         if not isinstance(on, Iterable):
             raise TypeError(f"Retry(on) must be exception types, got {on!r}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions, label_of
-from rstreams_fast.spark.worker.calls import noted
+from rstreams_fast.spark.worker.attempts import Attempts, noted
 from rstreams_fast.spark.worker.conversions import batches_of, conform
 from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump, Output
@@ -239,8 +239,8 @@ class _BatchesOnThreads:
     def _attempts(self, batch: Any) -> list[Any]:
         """Return all that a call gives, made again as ``retry`` says; none, if it is dropped."""
         options, counters = self._options, self._counters
-        attempts = 1 if options.retry is None else 1 + options.retry.times
-        attempt = 1
+        attempt, attempts = 1, Attempts(options.retry)
+        attempts.begin()
         while True:
             try:
                 result = options.fn(*self._client.opened, batch)
@@ -248,20 +248,17 @@ class _BatchesOnThreads:
                     result = list(result)  # the failure may come with any of them
                 break
             except Exception as error:
-                retry = options.retry
-                if retry is None or attempt >= attempts or not isinstance(error, retry.on):
+                if (pause := attempts.pause(attempt, error)) is None:
                     if options.on_failure == "drop":
                         with self._lock:
                             counters.failures += 1
                         return []
-                    if attempt > 1:
-                        told = noted(error, f"this was attempt {attempt} of {attempts}")
-                        if told is not error:
-                            raise told from error
+                    if (noting := attempts.told(attempt, error)) is not error:
+                        raise noting from error
                     raise
             with self._lock:
                 counters.retries += 1
-            if self._closing.wait(retry.delay(attempt)):
+            if self._closing.wait(pause):
                 raise RingClosed  # nobody waits for it any more
             attempt += 1
         return list(_pieces(result, self._schema, options.label))

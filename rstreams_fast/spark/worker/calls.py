@@ -16,27 +16,13 @@ from typing import Any, cast
 
 from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions, label_of
+from rstreams_fast.spark.worker.attempts import Attempts
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.outcomes import Outcome
 from rstreams_fast.spark.worker.permits import Gate
 from rstreams_fast.spark.worker.threads import ThreadGroup
 
-__all__ = ["Client", "Deadlines", "ThreadedCalls", "guarded", "noted"]
-
-
-def noted(error: BaseException, text: str) -> BaseException:
-    """Return ``error`` with the note ``text``.
-
-    One that takes no note, such as a frozen dataclass, is the cause of one that says so much.
-    """
-    text = f"rstreams_fast: {text}"
-    try:
-        error.add_note(text)
-    except Exception:
-        wrapper = RuntimeError(f"{text}: {type(error).__name__}")
-        wrapper.__cause__ = error
-        return wrapper
-    return error
+__all__ = ["Client", "Deadlines", "ThreadedCalls", "guarded"]
 
 
 class Deadlines:
@@ -146,13 +132,14 @@ def guarded(
     deadlines = None
     if options.timeout is not None:
         deadlines = Deadlines(loop, options.timeout, counters)
-    retry, told = options.retry, options.on_failure == "column"
-    if deadlines is None and retry is None and not told and gate is None:
+    told = options.on_failure == "column"
+    if deadlines is None and options.retry is None and not told and gate is None:
         return fn
-    attempts = 1 if retry is None else 1 + retry.times
+    attempts = Attempts(options.retry)
 
     async def call(*args: Any) -> Any:
         attempt, begin = 1, loop.time()
+        attempts.begin()
         while True:
             permit = None if gate is None else await gate.acquire()
             try:
@@ -160,22 +147,20 @@ def guarded(
                 result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
                 return Outcome(result, None, attempt, loop.time() - begin) if told else result
             except Exception as error:
-                asked = error.seconds if isinstance(error, RetryAfter) else 0.0
-                if gate is not None and asked:
-                    gate.hold(asked)
-                if retry is None or attempt >= attempts or not isinstance(error, retry.on):
+                if gate is not None and isinstance(error, RetryAfter):
+                    gate.hold(error.seconds)
+                pause = attempts.pause(attempt, error)
+                if pause is None:
                     if told:
                         return Outcome(None, error, attempt, loop.time() - begin)
-                    if attempt > 1:
-                        noting = noted(error, f"this was attempt {attempt} of {attempts}")
-                        if noting is not error:
-                            raise noting from error
+                    if (noting := attempts.told(attempt, error)) is not error:
+                        raise noting from error
                     raise
             finally:
                 if gate is not None and permit is not None:
                     gate.release(permit)
             counters.retries += 1
-            await asyncio.sleep(max(asked, retry.delay(attempt)))
+            await asyncio.sleep(pause)
             attempt += 1
 
     return call

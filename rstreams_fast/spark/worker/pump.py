@@ -22,9 +22,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.attempts import noted
 from rstreams_fast.spark.worker.batching import BatchedCalls
 from rstreams_fast.spark.worker.cache import cached
-from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded, noted
+from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded
 from rstreams_fast.spark.worker.outcomes import forgiving
 from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.permits import Gate
