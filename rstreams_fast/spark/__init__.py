@@ -22,11 +22,13 @@ from rstreams_fast.spark.failures import split_failures
 from rstreams_fast.spark.limits import Limit, RetryAfter
 from rstreams_fast.spark.lookups import Enrich, Lookup, enrich, lookup
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
-from rstreams_fast.spark.options import Cache, Retry
+from rstreams_fast.spark.options import Cache, Circuit, CircuitOpenError, Retry
 from rstreams_fast.spark.stages import StreamStage, stage
 
 __all__ = [
     "Cache",
+    "Circuit",
+    "CircuitOpenError",
     "Enrich",
     "Limit",
     "Lookup",

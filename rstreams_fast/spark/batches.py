@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.frames import FrameMap, describe_read_ahead
 from rstreams_fast.spark.limits import Limit
-from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, CallOptions, Retry
+from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, CallOptions, Circuit, Retry
 from rstreams_fast.spark.worker.batches import OUTPUTS_AHEAD, run_batches
 from rstreams_fast.spark.worker.partition import Partition
 
@@ -35,6 +35,9 @@ def map_batches(
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     metrics: Metrics | None = None,
     limit: Limit | None = None,
+    circuit: Circuit | None = None,
+    deadline: float | None = None,
+    task_deadline: float | None = None,
 ) -> MapBatches:
     """Make a function from frame to frame of ``fn``, which is called for several Arrow batches at
     once.
@@ -58,6 +61,8 @@ def map_batches(
     passes.
     ``metrics``: where live metrics go, a :class:`Metrics`; a batch counts as a call.
     ``limit``: a :class:`Limit` of an async ``fn``'s calls, which all tasks share.
+    ``circuit``, ``deadline``, ``task_deadline``: of an async ``fn``, as in :func:`lookup`; a batch
+    is a row.
     """
     # A call is pending from its start until its batches leave: the window is the concurrency.
     options = CallOptions(
@@ -72,9 +77,13 @@ def map_batches(
         max_buffer_bytes=max_buffer_bytes,
         metrics=metrics,
         limit=limit,
+        circuit=circuit,
+        deadline=deadline,
+        task_deadline=task_deadline,
     )
-    if limit is not None and not options.is_async:
-        raise ValueError(f"limit needs an async fn: {options.label} has threads of its own")
+    for word in ("limit", "circuit", "task_deadline"):
+        if getattr(options, word) is not None and not options.is_async:
+            raise ValueError(f"{word} needs an async fn: {options.label} has threads of its own")
     return MapBatches(options, schema)
 
 

@@ -22,6 +22,7 @@ from rstreams_fast.spark.options import (
     DEFAULT_LINGER,
     Cache,
     CallOptions,
+    Circuit,
     Retry,
     column_names,
 )
@@ -60,6 +61,9 @@ def lookup(
     linger: float = DEFAULT_LINGER,
     cache: Cache | None = None,
     max_failures: float | None = None,
+    circuit: Circuit | None = None,
+    deadline: float | None = None,
+    task_deadline: float | None = None,
     deterministic: bool = False,
 ) -> Lookup:
     """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch,
@@ -100,6 +104,10 @@ def lookup(
     ``max_failures``, which are about rows.
     ``linger``: seconds for which a key waits for others, if fewer than ``batch`` are there.
     ``cache``: a :class:`Cache` of results, which workers keep between partitions.
+    ``circuit``: a :class:`Circuit`, which makes no calls for a while when too many failed.
+    ``deadline``: seconds for a row: all attempts of its async call and all waits between and
+    before them together; then ``TimeoutError``, which ``on_failure`` handles.
+    ``task_deadline``: seconds for a partition; then the task fails with ``TimeoutError``.
     ``deterministic``: by default Spark's optimizer neither merges nor moves the calls, and pushes
     no filter below them; what Spark runs twice (a retried task, the sampling of an ``orderBy``, a
     frame used twice and not persisted) calls twice all the same. With true it does, and where it
@@ -130,6 +138,9 @@ def lookup(
         linger,
         cache,
         max_failures,
+        circuit,
+        deadline,
+        task_deadline,
     )
     return Lookup(options, returns, check_bool("deterministic", deterministic))
 
@@ -155,6 +166,9 @@ def enrich(
     linger: float = DEFAULT_LINGER,
     cache: Cache | None = None,
     max_failures: float | None = None,
+    circuit: Circuit | None = None,
+    deadline: float | None = None,
+    task_deadline: float | None = None,
 ) -> Enrich:
     """Add columns to a frame: ``df.transform(enrich(fetch, on=["a", "b"], output="x double, y
     long"))``.
@@ -187,6 +201,9 @@ def enrich(
         linger,
         cache,
         max_failures,
+        circuit,
+        deadline,
+        task_deadline,
     )
     keys = column_names("on", on)
     if not keys:
@@ -359,6 +376,11 @@ def _describe(what: str, options: CallOptions) -> str:
     ]
     if options.timeout is not None:
         lines.append(f"  time-out: {options.timeout} s for each attempt")
+    for word, of in (("deadline", "each row"), ("task_deadline", "the partition")):
+        if (seconds := getattr(options, word)) is not None:
+            lines.append(f"  deadline: {seconds:g} s for {of}")
+    if options.circuit is not None:
+        lines.append(f"  {options.circuit.describe()}")
     if options.retry is not None:
         lines.append(f"  retries: at most {options.retry.times}")
     if options.cache is not None:

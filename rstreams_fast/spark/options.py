@@ -23,6 +23,8 @@ __all__ = [
     "MOST_CALLS",
     "Cache",
     "CallOptions",
+    "Circuit",
+    "CircuitOpenError",
     "Retry",
     "check_metrics",
     "check_positive_int",
@@ -116,6 +118,17 @@ def label_of(fn: Callable[..., Any]) -> str:
     return str(name).rsplit("<locals>.", 1)[-1]
 
 
+def _exception_types(name: str, value: Any) -> tuple[type[Exception], ...]:
+    kinds = (value,) if isinstance(value, type) else value
+    if not isinstance(kinds, Iterable):
+        raise TypeError(f"{name} must be exception types, got {kinds!r}")
+    kinds = tuple(kinds)
+    for kind in kinds:
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise TypeError(f"{name} must be exception types, got {kind!r}")
+    return kinds
+
+
 @dataclass(frozen=True)
 class Retry:
     """How often and when a failed call is made again.
@@ -155,14 +168,7 @@ class Retry:
                 raise ValueError(f"Retry({name}) must be finite and >= {least}, got {value}")
             if name in ("jitter", "budget") and value > 1:
                 raise ValueError(f"Retry({name}) must be <= 1, got {value}")
-        on: Any = (self.on,) if isinstance(self.on, type) else self.on
-        if not isinstance(on, Iterable):
-            raise TypeError(f"Retry(on) must be exception types, got {on!r}")
-        on = tuple(on)
-        for kind in on:
-            if not (isinstance(kind, type) and issubclass(kind, Exception)):
-                raise TypeError(f"Retry(on) must be exception types, got {kind!r}")
-        object.__setattr__(self, "on", on)
+        object.__setattr__(self, "on", _exception_types("Retry(on)", self.on))
 
     def delay(self, retry: int) -> float:
         """Return the seconds to wait before retry number ``retry``, from 1."""
@@ -173,6 +179,45 @@ class Retry:
         except OverflowError:
             full = self.max_backoff
         return full * (1 - self.jitter * random.random())  # noqa: S311 - spreads load, hides nothing
+
+
+class CircuitOpenError(Exception):
+    """A call was not made: its :class:`Circuit` is open. ``on_failure`` says what becomes of it."""
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """After too many failures no calls are made for a while, and then one, to see.
+
+    ``failures``: how many attempts in a row may fail (an ``int``), or which share of the last 100
+    (a ``float``), before the circuit opens. While it is open, calls fail at once with
+    :class:`CircuitOpenError`, and are not tried again.
+    ``reset``: seconds until one call is let through. If that succeeds, the circuit closes; if it
+    fails, it is open for as long again.
+    ``on``: the exceptions that count as failures of the service; any other shows that it answers.
+
+    Each worker process has a state of its own, for all stages that have the same object, also
+    those of later tasks.
+    """
+
+    failures: float = 10
+    reset: float = 30.0
+    on: tuple[type[Exception], ...] = (Exception,)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.failures, float):
+            check_positive_int("Circuit(failures)", self.failures, MOST_CALLS)
+        elif not 0 < self.failures <= 1:
+            raise ValueError(f"Circuit(failures) must be a share up to 1.0, got {self.failures}")
+        check_seconds("Circuit(reset)", self.reset)
+        object.__setattr__(self, "on", _exception_types("Circuit(on)", self.on))
+
+    def describe(self) -> str:
+        """Return when it opens, for people."""
+        share = isinstance(self.failures, float)
+        what = f"{self.failures:.0%} of 100 attempts" if share else f"{self.failures} in a row"
+        return f"circuit: opens for {self.reset:g} s when {what} fail, in each worker"
 
 
 @dataclass(frozen=True)
@@ -227,6 +272,9 @@ class CallOptions:
     linger: float = DEFAULT_LINGER
     cache: Cache | None = None
     max_failures: float | None = None
+    circuit: Circuit | None = None
+    deadline: float | None = None
+    task_deadline: float | None = None
     on_failures: tuple[str, ...] = ("raise", "null", "column")
     """The values that ``on_failure`` may have."""
     is_async: bool = field(init=False)
@@ -265,15 +313,21 @@ class CallOptions:
             raise TypeError(f"limit must be a Limit, got {type(self.limit).__name__}")
         if self.cache is not None and not isinstance(self.cache, Cache):
             raise TypeError(f"cache must be a Cache, got {type(self.cache).__name__}")
+        if self.circuit is not None and not isinstance(self.circuit, Circuit):
+            raise TypeError(f"circuit must be a Circuit, got {type(self.circuit).__name__}")
         if self.max_failures is not None:
             self._check_max_failures(self.max_failures)
         object.__setattr__(self, "is_async", is_async(self.fn))
         object.__setattr__(self, "label", label_of(self.fn))
-        if self.timeout is not None:
-            object.__setattr__(self, "timeout", check_seconds("timeout", self.timeout))
+        if self.task_deadline is not None:
+            check_seconds("task_deadline", self.task_deadline)
+        for word in ("timeout", "deadline"):
+            if getattr(self, word) is None:
+                continue
+            object.__setattr__(self, word, check_seconds(word, getattr(self, word)))
             if not self.is_async:
                 raise ValueError(
-                    f"timeout needs an async fn: {self.label} runs on a thread, "
+                    f"{word} needs an async fn: {self.label} runs on a thread, "
                     "and a thread cannot be stopped; set the time-out of the client it uses"
                 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.spark.worker.circuits import CircuitState
 
 KEYS = pa.schema([("k", pa.int64())])
 
@@ -107,6 +109,158 @@ def test_the_delay_is_any_up_to_the_backoff() -> None:
     delays = [rs.Retry(1, backoff=1).delay(1) for _ in range(1000)]
     assert min(delays) < 0.1
     assert 0.9 < max(delays) <= 1
+
+
+async def failing(k: int) -> int:
+    raise OSError("down")
+
+
+def outcomes(stage: rs.Lookup, rows: int) -> list[Any]:
+    found = pa.Table.from_batches(stage.as_map_fn()(batches(rows)))
+    return list(found["value"].to_pylist())
+
+
+@pytest.mark.parametrize(("failures", "before"), [(5, 5), (0.5, 100)])
+def test_calls_fail_at_once_while_a_circuit_is_open(failures: float, before: int) -> None:
+    service, circuit = Service(), rs.Circuit(failures, reset=3600)
+    words: Any = {"concurrency": 1, "on_failure": "column", "circuit": circuit}
+    stage = rs.lookup(service.look, pa.int64(), retry=rs.Retry(2, backoff=0), **words)
+    found = outcomes(stage, 200)
+    assert service.calls == before
+    assert {row["error"]["type"] for row in found[: before // 3]} == {"OSError"}
+    last = found[-1]
+    assert last["error"]["type"] == "CircuitOpenError"
+    assert (
+        "the service failed too often: no calls for 3.6e+03 s, then one" in last["error"]["message"]
+    )
+    assert last["attempts"] == 1
+    other = rs.lookup(service.look, pa.int64(), circuit=pickle.loads(pickle.dumps(circuit)))
+    with pytest.raises(rs.CircuitOpenError):  # another stage of the process: one state
+        list(other.as_map_fn()(batches(1)))
+    assert service.calls == before
+
+
+def test_an_open_circuit_waits_for_no_permit() -> None:
+    circuit = rs.Circuit(1, reset=3600)
+    limit = rs.Limit(uuid.uuid4().hex, rate=0.01, burst=1)
+    stage = rs.lookup(
+        failing, pa.int64(), concurrency=1, circuit=circuit, limit=limit, on_failure="null"
+    )
+    assert outcomes(stage, 50) == [None] * 50
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_one_call_probes_and_closes_the_circuit_or_keeps_it_open() -> None:
+    clock = Clock()
+    state = CircuitState(rs.Circuit(2, reset=10, on=(OSError,)), clock)
+    early = state.enter()
+    for error in (OSError(), ValueError(), OSError(), asyncio.CancelledError(), OSError()):
+        state.leave(state.enter(), error)
+    with pytest.raises(rs.CircuitOpenError, match="no calls for 10 s, then one"):
+        state.enter()
+    state.leave(early, None)  # it began before: it says nothing of now
+    clock.now = 10
+    for error in (OSError(), asyncio.CancelledError(), None):
+        state.check()
+        probe = state.enter()
+        with pytest.raises(rs.CircuitOpenError):
+            state.enter()
+        state.leave(probe, error)
+        if isinstance(error, OSError):
+            with pytest.raises(rs.CircuitOpenError, match="no calls for 10 s"):
+                state.enter()
+            clock.now = 20
+    state.leave(state.enter(), OSError())
+    state.leave(state.enter(), None)
+    state.leave(state.enter(), OSError())
+    state.enter()  # two, but not in a row
+
+
+def test_a_share_is_of_a_hundred_calls() -> None:
+    state = CircuitState(rs.Circuit(0.5, reset=10), Clock())
+    for n in range(349):  # 49 of any hundred
+        state.leave(state.enter(), OSError() if n % 100 < 49 else None)
+    state.leave(state.enter(), OSError())
+    with pytest.raises(rs.CircuitOpenError):
+        state.check()
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ({"failures": 0}, ValueError, "failures"),
+        ({"failures": 1.5}, ValueError, "failures"),
+        ({"failures": "3"}, TypeError, "failures"),
+        ({"reset": 0}, ValueError, "reset"),
+        ({"on": 3}, TypeError, "on"),
+    ],
+)
+def test_a_circuit_refuses(words: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=rf"Circuit\({message}\) must be"):
+        rs.Circuit(**words)
+
+
+def test_a_row_takes_no_longer_than_its_deadline_with_all_its_attempts() -> None:
+    async def slow(k: int) -> int:
+        if k:
+            return k
+        await asyncio.sleep(0)
+        raise OSError("down")
+
+    retry = rs.Retry(10**6, backoff=0.001, max_backoff=0.001)
+    stage = rs.lookup(slow, pa.int64(), deadline=0.3, retry=retry, on_failure="column")
+    late, good = outcomes(stage, 2)
+    assert good["value"] == 1
+    assert late["error"] == {
+        "type": "TimeoutError",
+        "message": "no answer within 0.3 s, all attempts and waits together",
+    }
+    assert late["attempts"] > 1
+    assert late["seconds"] >= 0.29
+    stage = rs.lookup(slow, pa.int64(), deadline=0.1, timeout=0.01, retry=retry)
+    with pytest.raises(TimeoutError, match=r"within 0\.1 s, all attempts"):
+        outcomes(stage, 1)
+
+
+def test_a_wait_for_a_permit_is_part_of_the_row() -> None:
+    limit = rs.Limit(uuid.uuid4().hex, rate=0.01, burst=1)
+    service = Service()
+    service.fails = False
+    stage = rs.lookup(
+        service.look, pa.int64(), concurrency=2, limit=limit, deadline=0.05, on_failure="null"
+    )
+    assert outcomes(stage, 6)[2:] == [None] * 4
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "null"])
+def test_a_task_takes_no_longer_than_its_deadline(on_failure: str) -> None:
+    async def hangs(k: int) -> int:
+        await asyncio.Event().wait()
+        return k
+
+    stage = rs.lookup(hangs, pa.int64(), task_deadline=0.05, on_failure=on_failure)
+    with pytest.raises(TimeoutError, match=r"the task took longer than task_deadline=0\.05 s"):
+        outcomes(stage, 3)
+
+
+def test_words_that_need_a_loop_say_so() -> None:
+    for words in ({"circuit": rs.Circuit()}, {"deadline": 1}, {"task_deadline": 1}):
+        with pytest.raises(ValueError, match="needs an async fn"):
+            rs.map_batches(len, KEYS, **words)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="circuit must be a Circuit"):
+        rs.lookup(failing, "long", circuit=5)  # type: ignore[arg-type]
+    text = rs.lookup(
+        failing, "long", circuit=rs.Circuit(0.5), deadline=3, task_deadline=60
+    ).describe()
+    assert "circuit: opens for 30 s when 50% of 100 attempts fail, in each worker" in text
+    assert "deadline: 3 s for each row" in text
+    assert "deadline: 60 s for the partition" in text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import threading
 from typing import Final
 
 from rstreams_fast.spark.limits import RetryAfter
-from rstreams_fast.spark.options import Retry
+from rstreams_fast.spark.options import CircuitOpenError, Retry
+from rstreams_fast.spark.worker.permits import LimitLost
 
 __all__ = ["Attempts", "noted"]
 
@@ -74,7 +75,7 @@ class Attempts:
     def pause(self, attempt: int, error: Exception) -> float | None:
         """Return the seconds to wait after a failed attempt, from 1; ``None``: it was the last."""
         retry = self._retry
-        if retry is None or attempt > retry.times or not isinstance(error, retry.on):
+        if retry is None or attempt > retry.times or not _is_worth_it(error, retry):
             return None
         if self._budget is not None and not self._budget.spend():
             return None
@@ -87,6 +88,10 @@ class Attempts:
         if retry is None:
             return error
         text = f"this was attempt {attempt} of {1 + retry.times}"
-        if attempt <= retry.times and isinstance(error, retry.on):
+        if attempt <= retry.times and _is_worth_it(error, retry):
             return noted(error, f"{text}: no more than {retry.budget} of the calls may be retries")
         return error if attempt == 1 else noted(error, text)
+
+
+def _is_worth_it(error: Exception, retry: Retry) -> bool:
+    return isinstance(error, retry.on) and not isinstance(error, CircuitOpenError | LimitLost)

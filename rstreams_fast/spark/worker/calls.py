@@ -17,6 +17,7 @@ from typing import Any, cast
 from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions, label_of
 from rstreams_fast.spark.worker.attempts import Attempts
+from rstreams_fast.spark.worker.circuits import circuit_of
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.outcomes import Outcome
 from rstreams_fast.spark.worker.permits import Gate
@@ -32,9 +33,12 @@ class Deadlines:
     timer do for all. A call that answers at once costs no timer at all.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, counters: Counters) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, seconds: float, counters: Counters, of: str = ""
+    ) -> None:
         self._loop = loop
         self._seconds = seconds
+        self._of = of
         self._counters = counters
         self._armed: OrderedDict[_Deadline, None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
@@ -57,11 +61,15 @@ class Deadlines:
         except asyncio.CancelledError:
             if deadline.take_back():  # cancelled by us, and by nobody else
                 self._counters.timeouts += 1
-                raise TimeoutError(f"no answer within {self._seconds} s") from None
+                raise TimeoutError(f"no answer within {self._seconds} s{self._of}") from None
             raise
         finally:
             self._armed.pop(deadline, None)
             deadline.take_back()  # the call may have made something else of it; there may be others
+
+    def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return ``fn`` that does not take too long."""
+        return lambda *args: self.wait(fn(*args))
 
     def _expire(self) -> None:
         self._timer = None
@@ -125,7 +133,7 @@ def guarded(
     counters: Counters,
     gate: Gate | None,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` with what ``options`` say about time-outs, retries and limits.
+    """Return ``fn`` with what ``options`` say about time, retries, circuits and limits.
 
     With ``on_failure="column"`` its result is an ``Outcome``, also of a call that failed.
     """
@@ -133,16 +141,24 @@ def guarded(
     if options.timeout is not None:
         deadlines = Deadlines(loop, options.timeout, counters)
     told = options.on_failure == "column"
-    if deadlines is None and options.retry is None and not told and gate is None:
+    circuit = None if options.circuit is None else circuit_of(options.circuit)
+    words = (options.timeout, options.retry, options.circuit, options.deadline, gate)
+    if not told and all(word is None for word in words):
         return fn
     attempts = Attempts(options.retry)
+    if circuit is not None:
+        fn, deadlines = circuit.around(fn if deadlines is None else deadlines.around(fn)), None
 
-    async def call(*args: Any) -> Any:
+    async def call(*args: Any, progress: _Progress | None = None) -> Any:
         attempt, begin = 1, loop.time()
         attempts.begin()
         while True:
-            permit = None if gate is None else await gate.acquire()
+            permit = None
             try:
+                if gate is not None:
+                    if circuit is not None:
+                        circuit.check()  # rather than wait for a permit
+                    permit = await gate.acquire()
                 awaitable = fn(*args)
                 result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
                 return Outcome(result, None, attempt, loop.time() - begin) if told else result
@@ -162,8 +178,27 @@ def guarded(
             counters.retries += 1
             await asyncio.sleep(pause)
             attempt += 1
+            if progress is not None:
+                progress.attempt = attempt
 
-    return call
+    if options.deadline is None:
+        return call
+    rows = Deadlines(loop, options.deadline, counters, ", all attempts and waits together")
+
+    async def in_time(*args: Any) -> Any:
+        progress, begin = _Progress(), loop.time()
+        try:
+            return await rows.wait(call(*args, progress=progress))
+        except TimeoutError as error:
+            if told:  # no other leaves the call
+                return Outcome(None, error, progress.attempt, loop.time() - begin)
+            raise
+
+    return in_time
+
+
+class _Progress:
+    attempt = 1
 
 
 class ThreadedCalls:

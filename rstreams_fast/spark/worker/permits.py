@@ -29,13 +29,17 @@ from rstreams_fast.spark.leases import (
 )
 from rstreams_fast.spark.limits import Limit
 
-__all__ = ["Gate"]
+__all__ = ["Gate", "LimitLost"]
 
 TURN_SECONDS: Final = 0.1
 """How long a permit goes from call to call of one stage before others may have it."""
 
 POLL_SECONDS: Final = 0.001
 """How often a host's permits are looked at while calls wait: nobody is told of a free lock."""
+
+
+class LimitLost(RuntimeError):
+    """Nobody grants permits any more."""
 
 
 class _Source(Protocol):
@@ -328,7 +332,7 @@ class _JobPermits(asyncio.Protocol):
 
     def _lost(self, cause: Exception | None) -> None:
         if not self._closed:
-            failure = RuntimeError(f"the driver no longer serves the limit {self._name!r}")
+            failure = LimitLost(f"the driver no longer serves the limit {self._name!r}")
             failure.__cause__ = cause
             self._gate.fail(failure)
 

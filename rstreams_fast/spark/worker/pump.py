@@ -225,6 +225,9 @@ class CallPump:
         self._loop.stop()
 
     def _open(self) -> None:
+        if (most := self._options.task_deadline) is not None:
+            late = TimeoutError(f"the task took longer than task_deadline={most} s")
+            self._loop.call_later(most, self._fail, late)
         if self._writer.wanted:
             self._report()
         opening = self._loop.create_task(self._client.open())

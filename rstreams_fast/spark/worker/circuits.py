@@ -1,0 +1,98 @@
+"""The state of a ``Circuit`` in a worker process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from rstreams_fast.spark.options import Circuit, CircuitOpenError
+
+__all__ = ["CircuitState", "circuit_of"]
+
+SHARE_OF: Final = 100
+"""A share of failures is one of so many calls, the last ones."""
+
+_states: Final[dict[str, CircuitState]] = {}
+
+
+def circuit_of(circuit: Circuit) -> CircuitState:
+    """Return the state that all stages of the process share."""
+    return _states.setdefault(circuit.id, CircuitState(circuit))
+
+
+class CircuitState:
+    """Closed, open, or half open while one call probes. Any thread may use it."""
+
+    def __init__(self, circuit: Circuit, clock: Callable[[], float] = time.monotonic) -> None:
+        self._circuit = circuit
+        self._clock = clock
+        self._lock = threading.Lock()
+        share = isinstance(circuit.failures, float)
+        self._ended: deque[bool] = deque(maxlen=SHARE_OF if share else int(circuit.failures))
+        self._most = circuit.failures * SHARE_OF if share else circuit.failures
+        self._open_until: float | None = None
+        self._probes = False
+        self._era = 0
+        """Counts the changes: what a call of another era shows is out of date."""
+
+    def check(self) -> None:
+        """Raise ``CircuitOpenError`` if no call may be made now."""
+        until = self._open_until
+        if until is None:
+            return
+        left = until - self._clock()
+        if left > 0 or self._probes:
+            raise CircuitOpenError(
+                f"the service failed too often: no calls for {max(left, 0):.3g} s, then one"
+            )
+
+    def enter(self) -> int:
+        """Begin a call, or raise ``CircuitOpenError``; give the result to :meth:`leave`."""
+        with self._lock:
+            self.check()
+            self._probes = self._open_until is not None
+            return self._era
+
+    def leave(self, era: int, error: BaseException | None) -> None:
+        """Count how a call ended. One that was cancelled says nothing of the service."""
+        failed = isinstance(error, self._circuit.on)
+        with self._lock:
+            if era != self._era:
+                return
+            if self._open_until is not None:  # it was the probe
+                self._probes = False
+                if failed:
+                    self._open()
+                elif error is None or isinstance(error, Exception):
+                    self._open_until = None
+                    self._era += 1
+                return
+            if error is not None and not isinstance(error, Exception):
+                return
+            self._ended.append(failed)
+            full = len(self._ended) == self._ended.maxlen
+            if failed and full and sum(self._ended) >= self._most:
+                self._open()
+
+    def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return ``fn`` whose calls are made and counted as the circuit says."""
+
+        async def call(*args: Any) -> Any:
+            era = self.enter()
+            try:
+                result = await fn(*args)
+            except BaseException as error:
+                self.leave(era, error)
+                raise
+            self.leave(era, None)
+            return result
+
+        return call
+
+    def _open(self) -> None:
+        self._open_until = self._clock() + self._circuit.reset
+        self._era += 1
+        self._ended.clear()
