@@ -13,10 +13,13 @@ import contextlib
 import contextvars
 import ctypes
 import gc
+import importlib
 import logging
+import queue
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,7 @@ from rstreams_fast.errors import (
     OverlappingCallsError,
     RingClosed,
 )
+from tests.core.conftest import MODULES
 from tests.helpers import Element, freeze
 
 CALLS = 1000
@@ -772,6 +776,56 @@ def burst_cases(kit: Kit) -> Cases:
     yield "__reduce__", raising(TypeError, bare.__reduce__)
 
 
+def queue_cases(cls: Any, element: Any) -> Cases:
+    """The compiled queues, which are no part of the core: ``cls`` is one of them."""
+
+    def filled(*args: Any) -> Any:
+        q = cls(*args)
+        for _ in range(3):
+            q.put(element)
+        return q
+
+    def put_and_get(put: Callable[[Any], object], get: Call) -> Call:
+        return lambda: (put(element), get())
+
+    q, empty = cls(), cls()
+    yield "__init__", filled
+    yield "put", put_and_get(q.put, q.get)
+    yield "get", put_and_get(q.put, partial(q.get, timeout=1))
+    yield "put_nowait", put_and_get(q.put_nowait, q.get_nowait)
+    yield "get_nowait", raising(queue.Empty, empty.get_nowait)
+    yield "get: it waits in vain", raising(queue.Empty, empty.get, timeout=1e-6)
+    yield "get: a time-out that is none", raising(ValueError, empty.get, timeout=-1)
+    yield "__reduce__", raising(TypeError, q.__reduce__)
+    yield "empty", q.empty
+    yield "qsize", q.qsize
+    if not isinstance(q, queue.Queue):
+        return
+    full = filled(3)
+    yield "__init__: no size", raising(TypeError, cls, "1")
+    yield "put: full", raising(queue.Full, full.put, element, False)
+    yield "put: it waits in vain", raising(queue.Full, full.put, element, timeout=1e-6)
+    yield "full", full.full
+    yield "task_done", lambda: (q.put(q.get() if q.qsize() else element), q.task_done())
+    yield "task_done: too often", raising(ValueError, empty.task_done)
+    yield "join", empty.join
+    yield "maxsize", lambda: setattr(empty, "maxsize", 2**70)
+    yield "maxsize: no size", raising(TypeError, setattr, empty, "maxsize", "1")
+    yield "unfinished_tasks", lambda: setattr(full, "unfinished_tasks", full.unfinished_tasks)
+    yield "is_shutdown", lambda: setattr(full, "is_shutdown", full.is_shutdown)
+    yield "shutdown", lambda: filled().shutdown()
+    yield "shutdown: at once", lambda: filled().shutdown(True)
+    ended = cls()
+    ended.shutdown()
+    shut_down = importlib.import_module("rstreams_fast.queues").ShutDown
+    yield "put: shut down", raising(shut_down, ended.put, element)
+    yield "get: shut down", raising(shut_down, ended.get)
+    for name in ("mutex", "not_empty", "not_full", "all_tasks_done", "queue"):
+        yield name, lambda name=name: getattr(filled(), name)
+
+
+QUEUES = ("Queue", "LifoQueue", "SimpleQueue")
+
 TABLE: dict[str, Callable[[Kit], Cases]] = {
     "BurstIterator": burst_cases,
     "DemandCounter": demand_cases,
@@ -893,6 +947,17 @@ def public(cls: type) -> set[str]:
 def test_the_table_has_every_public_method(kit: Kit, name: str) -> None:
     covered = {what.partition(":")[0] for what, _ in TABLE[name](kit)}
     assert public(getattr(kit.core, name)) <= covered | {"__repr__"}
+
+
+@pytest.mark.skipif("c" not in MODULES, reason="there are no compiled queues")
+@pytest.mark.parametrize("name", QUEUES)
+def test_no_call_of_a_queue_leaves_a_reference(name: str) -> None:
+    cls, element = getattr(importlib.import_module(f"{MODULES['c']}.queues"), name), Element()
+    cases = dict(queue_cases(cls, element))
+    watched = [element, None, True, (), cls, queue.Empty, queue.Full]
+    wrong = {what: grown for what, call in cases.items() if (grown := left_behind(call, watched))}
+    assert wrong == {}
+    assert public(cls) <= {what.partition(":")[0] for what in cases}
 
 
 # -- the proof that it is found --------------------------------------------------------------------

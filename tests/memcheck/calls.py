@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import logging
 import sys
+from functools import partial
 
-from tests.core.conftest import load
-from tests.core.test_references import TABLE, Kit
+from tests.core.conftest import MODULES, load
+from tests.core.test_references import QUEUES, TABLE, Cases, Kit, queue_cases
+
+
+def cases_of_queue(name: str, kit: Kit) -> Cases:
+    return queue_cases(
+        getattr(importlib.import_module(f"{MODULES['c']}.queues"), name), kit.element
+    )
 
 
 def main() -> None:
@@ -16,7 +24,8 @@ def main() -> None:
     logging.disable()  # what functions raise here is meant
     core = load("c")
     calls = 0
-    for cases in TABLE.values():
+    table = [*TABLE.values(), *(partial(cases_of_queue, name) for name in QUEUES)]
+    for cases in table:
         kit = Kit(core)
         for _what, call in cases(kit):
             for _ in range(2):
