@@ -10,6 +10,7 @@ worker's.
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 import threading
@@ -82,8 +83,13 @@ class _Seam:
         self._plain = worker.PythonEvalType.SQL_BATCHED_UDF
         self._arrow = worker.PythonEvalType.SQL_ARROW_BATCHED_UDF
         self._task: _Task | None = None
+        self._modules = len(sys.modules)
 
     def read_udfs(self, *args: Any) -> Any:
+        if len(sys.modules) != self._modules:
+            # As at the start of a worker, for what the task before this one imported.
+            self._modules = len(sys.modules)
+            gc.freeze()
         eval_type = args[2]
         if eval_type not in (self._plain, self._arrow):
             return self._read_udfs(*args)

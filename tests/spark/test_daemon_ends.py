@@ -1,0 +1,220 @@
+"""How jobs end under the drop-in daemon: killed, cancelled, failed, cut short; and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+HEAD = """
+import asyncio, gc, os, pathlib, signal, sys, threading, time
+import psutil
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from tests.helpers import wait_until
+
+build = SparkSession.builder.master("local[1,2]")
+for name, value in {{
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "rstreams_fast.spark.daemon",
+    "spark.python.worker.reuse": "{reuse}",
+    "spark.executorEnv.RSTREAMS_FAST_UDF_CONCURRENCY": "8",
+}}.items():
+    build = build.config(name, value)
+spark = build.getOrCreate()
+context = spark.sparkContext
+context.setLogLevel("OFF")
+work = pathlib.Path.cwd()
+
+def workers():
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "python" in process.name() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            pass
+    return found
+
+def both(fn):
+    async def suspends(x):
+        await asyncio.sleep(0)
+        return fn(x)
+    for arrow in (False, True):
+        for made in (fn, suspends):
+            yield f"{{made.__name__}}-{{arrow}}", udf(made, "long", useArrow=arrow)
+"""
+
+ENDS = (
+    HEAD
+    + """
+def dies(marker):
+    def fn(x):
+        if x == 50 and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+    return fn
+
+def last(x):
+    if x == 95:
+        raise ValueError("in the last row")
+    return x
+
+numbers = spark.range(0, 96, 1, 1)
+for number, (kind, column) in enumerate(both(last)):
+    marker = work / f"died-{{number}}"
+    killed = list(both(dies(marker)))[number][1]
+    assert [x for (x,) in numbers.select(killed("id")).collect()] == list(range(96)), kind
+    assert marker.exists()
+    try:
+        numbers.select(column("id")).collect()
+    except Exception as error:
+        assert "ValueError: in the last row" in str(error), error
+    else:
+        raise AssertionError(kind)
+    assert len(numbers.select(column("id")).limit(3).collect()) == 3
+
+def hangs(marker):
+    def fn(x):
+        marker.write_text(str(os.getpid()))
+        threading.Event().wait()
+    async def suspends(x):
+        marker.write_text(str(os.getpid()))
+        await asyncio.Event().wait()
+    return fn, suspends
+
+for arrow in (False, True):
+    for number in (0, 1):
+        marker = work / f"begun-{{arrow}}-{{number}}"
+        column = udf(hangs(marker)[number], "long", useArrow=arrow)
+        failures = []
+        def job():
+            try:
+                numbers.select(column("id")).collect()
+            except Exception as error:
+                failures.append(error)
+        thread = threading.Thread(target=job)
+        thread.start()
+        wait_until(lambda: marker.exists() and marker.read_text(), "a call", timeout=60)
+        context.cancelAllJobs()
+        thread.join(60)
+        assert "cancelled" in str(failures[0]).lower(), failures
+        pid = int(marker.read_text())
+        def ended():
+            try:
+                process = psutil.Process(pid)
+                return process.status() == psutil.STATUS_ZOMBIE or process.num_threads() == 1
+            except psutil.NoSuchProcess:
+                return True
+        wait_until(ended, f"the end of the calls {{arrow}} {{number}}", timeout=60)
+
+(threads,) = context.parallelize([0], 1).map(lambda _: threading.active_count()).collect()
+assert threads == 1, threads
+spark.stop()
+wait_until(lambda: not workers(), "the end of all workers", timeout=60)
+print("as stock")
+"""
+)
+
+FLAT = (
+    HEAD
+    + """
+def held(x):
+    process = psutil.Process()
+    kib = process.memory_info().rss >> 10
+    return f"{{process.pid}} {{kib}} {{process.num_fds()}} {{len(gc.get_objects())}}"
+
+async def aheld(x):
+    await asyncio.sleep(0)
+    return held(x)
+
+for arrow, fn in ((False, held), (True, aheld)):
+    column = udf(fn, "string", useArrow=arrow)
+    rows = spark.range(0, 500, 1, 500).select(column("id")).collect()
+    found = [tuple(map(int, row[0].split())) for row in rows]
+    pids, kib, files, objects = zip(*found)
+    assert len(set(pids)) == 1
+    assert max(kib[-50:]) < max(kib[50:100]) + (4 << 10), kib
+    assert max(files[-50:]) <= max(files[50:100]), files
+    assert max(objects[-50:]) < 10_000, objects  # Spark looks at them after each task
+print("as stock")
+"""
+)
+
+
+@pytest.mark.parametrize("reuse", ["true", "false"])
+def test_killed_cancelled_failed_or_cut_short_nothing_is_left(
+    run_script: Callable[..., str], reuse: str
+) -> None:
+    assert run_script(ENDS.format(reuse=reuse), 280).endswith("as stock\n")
+
+
+def test_500_partitions_through_one_worker_leave_nothing_in_it(
+    run_script: Callable[..., str],
+) -> None:
+    assert run_script(FLAT.format(reuse="true"), 280).endswith("as stock\n")
+
+
+CONNECT = """
+import asyncio, gc, os, threading
+os.environ["RSTREAMS_FAST_UDF_CONCURRENCY"] = "8"
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from tests.spark.conftest import CONF
+
+builder = SparkSession.builder.remote("local[2]")
+for name, value in {
+    **CONF,
+    "spark.python.daemon.module": "rstreams_fast.spark.daemon",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
+    "spark.python.udf.pipelined.enabled": "true",
+}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+
+def functions():  # pickled by value
+    def meet(x):
+        threading.__dict__.setdefault("_meeting", threading.Barrier(8)).wait(60)
+        return x
+
+    async def doubled(x):
+        await asyncio.sleep(0.001)
+        return 2 * x
+
+    def last(x):
+        if x == 95:
+            raise ValueError("in the last row")
+        return x
+
+    return meet, doubled, last
+
+meet, doubled, last = functions()
+numbers = spark.range(0, 96, 1, 1)
+assert "connect" in type(numbers).__module__
+for arrow in (False, True):
+    met, double, fails = (udf(fn, "long", useArrow=arrow) for fn in (meet, doubled, last))
+    rows = numbers.select(met("id"), double("id")).collect()
+    assert [tuple(row) for row in rows] == [(x, 2 * x) for x in range(96)]
+    assert len(numbers.select(double("id")).limit(3).collect()) == 3
+    try:
+        numbers.select(fails("id")).collect()
+    except Exception as error:
+        assert "ValueError: in the last row" in str(error), error
+    else:
+        raise AssertionError("it did not fail")
+spark.stop()
+print("as stock")
+"""
+
+
+def test_spark_connect(run_script: Callable[..., str]) -> None:
+    versions = pytest.importorskip("rstreams_fast.spark.versions")
+    if versions.spark_version() < (4, 0):
+        pytest.skip("3.5 comes without its server")
+    assert run_script(CONNECT, 280).endswith("as stock\n")
