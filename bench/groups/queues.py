@@ -141,7 +141,7 @@ def _group(sides: int) -> Group:
             of("SimpleQueue", "floor", 200_000, _simple, "in C, unbounded"),
             of("queue.Queue", "peer", 30_000, _standard),
             of("culsans", "peer", 10_000, _culsans),
-            of("aiologic", "peer", 10_000, _aiologic),
+            of("aiologic", "peer", 2000, _aiologic),
         ],
     )
 
