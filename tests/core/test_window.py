@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import copy
 import gc
 import logging
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from typing import Any
 
@@ -1029,6 +1031,130 @@ async def test_contexts_follow_the_submitters(core: Any) -> None:
     await harness.call(submit_in_between, "first")
     await harness.call(submit_in_between, "second")
     assert harness.window.take(4) == ["first", "first", "second", "second"]
+
+
+# -- calls that wait for a call's end, and take over its task -------------------------------------
+def shares_tasks(core: Any) -> bool:
+    return bool(core.CallWindow.__module__.endswith("_cython.window"))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_items_ahead_are_called_as_others_end(core: Any, ordered: bool) -> None:
+    running = most = 0
+    tasks: Counter[int] = Counter()
+
+    async def fn(item: int) -> tuple[int, str]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        before = asyncio.current_task()
+        tasks[id(before)] += 1
+        seen = variable.get()
+        variable.set(f"by {item}")
+        for _ in range(item % 3):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(DEADLINE):
+            await asyncio.sleep(0)
+        assert asyncio.current_task() is before
+        assert variable.get() == f"by {item}"
+        running -= 1
+        return item, seen
+
+    token = variable.set("outside")
+    harness = Harness(core, fn, concurrency=4, capacity=64, ahead=8, ordered=ordered)
+    results = await harness.run(list(range(200)))
+    assert sorted(results) == [(item, "outside") for item in range(200)]
+    assert not ordered or results == sorted(results)
+    assert most == harness.window.max_running == 4
+    assert harness.window.started == 200
+    assert harness.window.running == harness.window.pending == 0
+    assert max(tasks.values()) > 20 or not shares_tasks(core)
+    variable.reset(token)
+
+
+async def test_items_ahead_hold_places(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, concurrency=2, capacity=5, ahead=10)
+    taken = await harness.submit(*range(8))
+    assert taken == (5 if shares_tasks(core) else 2)
+    assert harness.window.pending == taken
+    assert harness.window.running == harness.window.started == 2
+
+
+async def test_who_knows_a_task_finds_one_call_on_it(core: Any) -> None:
+    by_task: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+    kept = []
+
+    async def fn(item: int) -> Any:
+        task: Any = asyncio.current_task()
+        await asyncio.sleep(0)
+        match item % 4:
+            case 0:
+                by_task.setdefault(task, []).append(item)
+                return by_task[task]
+            case 1:
+                task.left = [*getattr(task, "left", ()), item]
+                return task.left
+            case 2:
+                assert all(task is not other for other in kept)
+                kept.append(task)
+        return [item]
+
+    harness = Harness(core, fn, concurrency=3, capacity=64, ahead=8)
+    assert await harness.run(list(range(60))) == [[item] for item in range(60)]
+
+
+async def test_a_cancellation_that_nobody_took_back_is_no_other_calls(core: Any) -> None:
+    async def fn(item: int) -> int:
+        await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        if item % 2:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        return item
+
+    harness = Harness(core, fn, concurrency=2, capacity=64, ahead=8)
+    assert await harness.run(list(range(40))) == list(range(40))
+
+
+async def test_a_failure_in_line_names_its_item_and_starts_no_more(core: Any) -> None:
+    started = []
+
+    async def fn(item: int) -> int:
+        started.append(item)
+        if item == 7:
+            raise Problem
+        await asyncio.sleep(0)
+        return item
+
+    harness = Harness(core, fn, concurrency=2, capacity=64, ahead=30)
+    with pytest.raises(Problem):
+        await harness.run(list(range(30)))
+    while harness.window.running:
+        await asyncio.sleep(0)
+    assert harness.window.failure[0] == 7
+    assert started[:8] == list(range(8))
+    assert len(started) <= 9
+
+
+async def test_cancel_forgets_who_waits_in_line(core: Any) -> None:
+    started = []
+
+    async def fn(item: int) -> int:
+        started.append(item)
+        await asyncio.sleep(DEADLINE)
+        return item
+
+    harness = Harness(core, fn, concurrency=2, capacity=64, ahead=30)
+    await harness.submit(*range(20))
+    await asyncio.sleep(0)
+    await harness.call(harness.window.cancel)
+    await harness.until(lambda: harness.window.running == 0)
+    assert started == [0, 1]
+    assert harness.window.pending == 0
 
 
 async def test_what_one_call_leaves_on_its_task_no_other_one_finds(core: Any) -> None:

@@ -8,7 +8,12 @@ is the coroutine that its task drives, so its end is noticed without a callback 
 """
 
 cimport cython
-from cpython.contextvars cimport PyContext_CopyCurrent, PyContext_Enter, PyContext_Exit
+from cpython.contextvars cimport (
+    PyContext_Copy,
+    PyContext_CopyCurrent,
+    PyContext_Enter,
+    PyContext_Exit,
+)
 from cpython.list cimport PyList_New
 from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
@@ -23,7 +28,9 @@ from rstreams_fast.core._cython.ring cimport SpscRing, enter_producer, refuse_cl
 import asyncio
 import sys
 from asyncio.tasks import _enter_task, _leave_task
+from collections import deque
 from collections.abc import Coroutine
+from weakref import getweakrefcount
 
 from rstreams_fast._checks import check_capacity, check_count, describe_callable
 from rstreams_fast.core._common import refuse_pickle
@@ -46,16 +53,22 @@ cdef extern from *:
     #define rsfpy_set_send(type, f) \
         ((type)->tp_as_async->am_send = (PySendResult (*)(PyObject *, PyObject *, PyObject **))(f))
 
-    /* Whether there is an attribute on it, or a weak reference to it. */
     static inline int
-    rsfpy_is_marked(PyObject *object)
+    rsfpy_has_attributes(PyObject *object)
     {
         PyTypeObject *type = Py_TYPE(object);
         PyObject **attributes =
             type->tp_dictoffset > 0 ? (PyObject **)((char *)object + type->tp_dictoffset)
                                     : _PyObject_GetDictPtr(object);
-        return *(PyObject **)((char *)object + type->tp_weaklistoffset) != NULL ||
-               (attributes != NULL && *attributes != NULL && PyDict_GET_SIZE(*attributes) != 0);
+        return attributes != NULL && *attributes != NULL && PyDict_GET_SIZE(*attributes) != 0;
+    }
+
+    /* Whether there is an attribute on it, or a weak reference to it. */
+    static inline int
+    rsfpy_is_marked(PyObject *object)
+    {
+        return *(PyObject **)((char *)object + Py_TYPE(object)->tp_weaklistoffset) != NULL ||
+               rsfpy_has_attributes(object);
     }
 
     #define rsfpy_is_coroutine(object) Py_IS_TYPE(object, &PyCoro_Type)
@@ -75,6 +88,7 @@ cdef extern from *:
     }
     """
     void rsfpy_set_send(PyTypeObject *, void *)
+    bint rsfpy_has_attributes(PyObject *) noexcept
     bint rsfpy_is_marked(PyObject *) noexcept
     bint rsfpy_is_coroutine(PyObject *)
     int rsfpy_first_step(PyObject *, PyObject **)  # an exception is left where it is
@@ -106,12 +120,14 @@ cdef class Call:
     cdef object key          # of the dictionary of calls in flight
     cdef object coro
     cdef PyObject *starting  # borrowed: the coroutine, during its first step
-    cdef object context
+    cdef object context      # of the task
+    cdef object own_context  # of a call that is not the first of its task
     cdef object task
     cdef object waits_for
     cdef object error
     cdef object result
     cdef bint introduced
+    cdef bint kept           # somebody asked for the task before it was suspended
     cdef bint suspended      # by the first step, and not driven on since
     cdef bint running        # counted as a running call of the window
     cdef bint finished
@@ -145,8 +161,15 @@ cdef class Call:
             self.waits_for = None
             if take_cancellation(error, waits_for):
                 return hand_over(waits_for)
+        context = self.own_context
         try:
-            return self.coro.throw(error)
+            if context is None:
+                return self.coro.throw(error)
+            PyContext_Enter(context)
+            try:
+                return self.coro.throw(error)
+            finally:
+                PyContext_Exit(context)
         except StopIteration as stop:
             self._end(stop.value, None)
             raise
@@ -164,6 +187,48 @@ cdef class Call:
     def __getattr__(self, name):
         # What debuggers and task groups ask a task's coroutine: __qualname__, cr_frame, cr_code.
         return getattr(self.coro if self.starting == NULL else <object> self.starting, name)
+
+    cdef bint _can_go_on(self) except -1:
+        """Whether the next call may have this one's task: nobody knows it, or has left anything."""
+        cdef CallWindow window = self.window
+        return (
+            self.running
+            and not self.kept
+            and window.line
+            and window.failure is None
+            and not window.cancelled
+            and Py_REFCNT(<PyObject *> self.task) <= window.step_references
+            and getweakrefcount(self.task) <= window.step_weak_references
+            and not rsfpy_has_attributes(<PyObject *> self.task)
+            and self.task.cancelling() == 0
+            and not self.task._must_cancel
+        )
+
+    cdef int _go_on(self, PyObject **outcome) except -1:
+        """The call has ended with ``outcome``: make those that wait in line, until one waits."""
+        cdef CallWindow window = self.window
+        cdef int status = PYGEN_RETURN
+        while status == PYGEN_RETURN:
+            if self._can_go_on():
+                self.coro = None  # here, since dropping these may run any code
+                self.item = None
+                self.own_context = None
+            if not self._can_go_on():
+                self._end(<object> outcome[0], None)
+                return PYGEN_RETURN
+            place_result(window, self.place, outcome[0])
+            outcome[0] = NULL
+            window._notify_soon()
+            self.item, self.place = window.line.popleft()
+            window.started += 1
+            self.own_context = PyContext_Copy(window.made_in)
+            PyContext_Enter(self.own_context)
+            try:
+                self.coro = as_coroutine(window.fn, window._called(self.item))
+                status = PyIter_Send(self.coro, None, outcome)
+            finally:
+                PyContext_Exit(self.own_context)
+        return status
 
     cdef int _end(self, object result, object error) except -1:
         """The coroutine has ended: tell the window, keep what the task will ask for."""
@@ -200,6 +265,8 @@ cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -
         self.waits_for = None
         if waits_for is not None:
             hand_over(waits_for)
+        if self.window is not None and self.window.ahead != 0 and not self.kept:
+            self.window._learn_from(self)
         Py_INCREF_ptr(<PyObject *> waits_for)
         outcome[0] = <PyObject *> waits_for
         return PYGEN_NEXT
@@ -213,9 +280,16 @@ cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -
         raise RuntimeError("the call has not started")
     outcome[0] = NULL
     try:
-        status = PyIter_Send(self.coro, <object> value, outcome)
+        if self.own_context is None:
+            status = PyIter_Send(self.coro, <object> value, outcome)
+        else:
+            PyContext_Enter(self.own_context)
+            try:
+                status = PyIter_Send(self.coro, <object> value, outcome)
+            finally:
+                PyContext_Exit(self.own_context)
         if status == PYGEN_RETURN:
-            self._end(<object> outcome[0], None)
+            status = self._go_on(outcome)
     except BaseException as failed:
         Py_XDECREF_ptr(outcome[0])  # who gets an exception must not get a result as well
         outcome[0] = NULL
@@ -254,9 +328,12 @@ cdef inline bint is_kept(CallWindow self, Call call) noexcept:
 cdef inline bint submit_one(CallWindow self, object item, bint permitted) except -1:
     if self.in_flight is not None:
         return self._submit_or_follow(item, permitted)
-    if not permitted and rsf_demand_load(&self.permit_counter.demand) <= 0:
+    if self.ahead != 0 and not permitted:
+        if self.line or rsf_demand_load(&self.permit_counter.demand) <= 0:
+            return self._stand_in_line(item)
+    elif not permitted and rsf_demand_load(&self.permit_counter.demand) <= 0:
         return False
-    self._start(item, None)
+    self._start(item, None, hold(self))
     return True
 
 
@@ -301,6 +378,11 @@ cdef class CallWindow:
     cdef dict in_flight
     cdef dict running_calls  # in the order of submission
     cdef uint64_t places_held
+    cdef Py_ssize_t ahead
+    cdef object line          # items with their places, whose calls wait for a call to end
+    cdef object made_in       # the context that the window was made in
+    cdef Py_ssize_t step_references       # to the task of a call that nobody keeps, in a step
+    cdef Py_ssize_t step_weak_references  # likewise
     cdef bint notified
     cdef bint cancelled
     cdef bint submitting
@@ -324,6 +406,7 @@ cdef class CallWindow:
         ordered=True,
         spread=False,
         dedupe=False,
+        ahead=0,
     ):
         cdef uint64_t places
         if not callable(fn):
@@ -343,6 +426,10 @@ cdef class CallWindow:
         self.spread = spread
         self.in_flight = {} if dedupe else None
         self.running_calls = {}
+        self.ahead = 0 if dedupe else min(check_count("ahead", ahead), PY_SSIZE_T_MAX)
+        self.line = deque()
+        self.made_in = PyContext_CopyCurrent()
+        self.step_references = self.step_weak_references = PY_SSIZE_T_MAX
 
     def __dealloc__(self):
         if self.results != NULL:
@@ -480,6 +567,7 @@ cdef class CallWindow:
         cdef Call call
         self.cancelled = True
         self.places_held = 0
+        self.line.clear()
         if self.in_flight is not None:
             self.in_flight.clear()
         with cython.critical_section(self):
@@ -521,12 +609,47 @@ cdef class CallWindow:
             return True
         if not permitted and rsf_demand_load(&self.permit_counter.demand) <= 0:
             return False
-        self._start(item, key)
+        self._start(item, key, hold(self))
         return True
 
-    cdef int _start(self, object item, object key) except -1:
+    cdef bint _stand_in_line(self, object item) except -1:
+        if len(self.line) >= self.ahead:
+            return False
+        self.line.append((item, hold(self)))
+        return True
+
+    cdef int _start_line(self) except -1:
+        """Start those in line for whom no task went on."""
+        while (
+            self.line
+            and self.failure is None
+            and not self.cancelled
+            and rsf_demand_load(&self.permit_counter.demand) > 0
+        ):
+            item, place = self.line.popleft()
+            self._start(item, None, place)
+        return 0
+
+    cdef int _learn_from(self, Call call) except -1:
+        """Learn how many references there are to the task of a call that nobody keeps."""
+        self.step_references = min(self.step_references, Py_REFCNT(<PyObject *> call.task))
+        self.step_weak_references = min(self.step_weak_references, getweakrefcount(call.task))
+        return 0
+
+    cdef object _called(self, object item):
+        cdef PyObject *awaitable
+        if self.spread:
+            awaitable = rsfpy_call_spread(<PyObject *> self.fn, <PyObject *> item)
+        else:
+            awaitable = rsfpy_call_one(&self.callee, <PyObject *> item)
+        if awaitable == NULL:
+            raise_what_is_set()
+        result = <object> awaitable
+        Py_DECREF_ptr(awaitable)
+        return result
+
+    cdef int _start(self, object item, object key, uint64_t place) except -1:
         cdef Call call = entered_call(self)
-        cdef uint64_t place = hold(self)
         cdef PyObject *outcome = NULL
         cdef PyObject *awaitable
         cdef int status = PYGEN_ERROR
@@ -611,6 +734,7 @@ cdef class CallWindow:
         call.item = item
         call.place = place
         self.running_calls[call] = None
+        call.kept = is_kept(self, call)
         self._retire_spare()
         if not call.introduced:
             call.task.call = None
@@ -689,9 +813,7 @@ cdef class CallWindow:
         """A call that ran has ended."""
         self.running_calls.pop(call, None)
         rsf_demand_request(&self.permit_counter.demand, 1)
-        if not self.notified:
-            self.notified = True
-            self.loop.call_soon(self._notify)
+        self._notify_soon()
         if call.leads:
             call.leads = False
             self._unlead(call)  # last, for it calls what users wrote
@@ -726,8 +848,20 @@ cdef class CallWindow:
             self.failure = (item, error)
         return 0
 
+    cdef int _notify_soon(self) except -1:
+        if not self.notified:
+            self.notified = True
+            self.loop.call_soon(self._notify, context=self.made_in)
+        return 0
+
     def _notify(self):
         self.notified = False
+        if self.line and not self.submitting and rsf_demand_load(&self.permit_counter.demand) > 0:
+            self._begin_submitting("submit_many")
+            try:
+                self._start_line()
+            finally:
+                self._end_submitting()
         self.on_ready()
 
 

@@ -269,6 +269,7 @@ class CallPump:
             on_ready=self._pump,
             concurrency=options.running_rows,
             capacity=options.window_rows,
+            ahead=options.running_rows,
             **self._window_words,
         )
 
