@@ -160,6 +160,9 @@ class LoopCalls:
         self._waiting: deque[Call] = deque()
         self._items: list[Call] = []
         self._next = 0
+        self._taken = 0
+        self._last_taken: deque[Call] = deque(maxlen=concurrency)
+        """Of the calls that the window took: some may not have begun."""
         self._notified = False
         self._closed = False
 
@@ -184,6 +187,7 @@ class LoopCalls:
                     on_ready=self._pump,
                     concurrency=self._concurrency,
                     capacity=self._capacity,
+                    ahead=self._concurrency,
                     ordered=False,
                 )
                 self._group.start(self._run, "loop")
@@ -234,13 +238,17 @@ class LoopCalls:
             begun = window.submit_many(self._items, self._next)
             if not begun:
                 return
+            self._last_taken.extend(self._items[self._next : self._next + begun])
+            self._taken += begun
             self._next += begun
             started += begun
         self._call_soon(self._pump)
 
     def _stop(self) -> None:
         self._window.cancel()
-        for call in (*self._items[self._next :], *self._waiting):
+        not_begun = self._taken - self._window.started
+        last = list(self._last_taken)[len(self._last_taken) - not_begun :]
+        for call in (*last, *self._items[self._next :], *self._waiting):
             call.abandon()
         self._items.clear()
         self._waiting.clear()
