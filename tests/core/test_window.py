@@ -1133,8 +1133,8 @@ async def test_a_failure_in_line_names_its_item_and_starts_no_more(core: Any) ->
     harness = Harness(core, fn, concurrency=2, capacity=64, ahead=30)
     with pytest.raises(Problem):
         await harness.run(list(range(30)))
-    while harness.window.running:
-        await asyncio.sleep(0)
+    harness.on_ready = harness.changed.set
+    await harness.until(lambda: harness.window.running == 0)
     assert harness.window.failure[0] == 7
     assert started[:8] == list(range(8))
     assert len(started) <= 9
