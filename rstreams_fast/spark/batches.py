@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.frames import FrameMap, describe_read_ahead
 from rstreams_fast.spark.limits import Limit
-from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, CallOptions, Circuit, Retry
+from rstreams_fast.spark.options import (
+    DEFAULT_BUFFER_BYTES,
+    CallOptions,
+    Circuit,
+    Retry,
+    check_positive_int,
+)
 from rstreams_fast.spark.worker.batches import OUTPUTS_AHEAD, run_batches
 from rstreams_fast.spark.worker.partition import Partition
 
@@ -64,6 +70,7 @@ def map_batches(
     ``circuit``, ``deadline``, ``task_deadline``: of an async ``fn``, as in :func:`lookup`; a batch
     is a row.
     """
+    check_positive_int("concurrency", concurrency)
     # A call is pending from its start until its batches leave: the window is the concurrency.
     options = CallOptions(
         fn,

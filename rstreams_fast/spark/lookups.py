@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rstreams_fast._checks import check_bool
 from rstreams_fast.spark.declared import resolve_schema, resolve_type
@@ -46,7 +46,7 @@ def lookup(
     returns: str | DataType | pa.DataType,
     *,
     using: Callable[[], Any] | None = None,
-    concurrency: int = DEFAULT_CONCURRENCY,
+    concurrency: int | Literal["auto"] = DEFAULT_CONCURRENCY,
     max_pending_rows: int | None = None,
     ordered: bool = True,
     dedupe: bool = False,
@@ -78,7 +78,9 @@ def lookup(
     ``using``: a factory of an (async) context manager, opened once per partition on the stage's
     loop; what it gives is passed to ``fn`` first. Clients, connections and secrets go here, never
     into the closure.
-    ``concurrency``: how many calls run at once, per partition at work.
+    ``concurrency``: how many calls run at once, per partition at work; ``"auto"``: as many as the
+    service answers without making them wait, found from the time that they take, at most 1024 or
+    what ``limit`` allows. It needs an async ``fn``.
     ``max_pending_rows``: rows whose call was made and whose result has not left, per partition: so
     many may wait behind one slow call. Default: 64 x ``concurrency``, at most 65 536.
     ``ordered``: must be true here: the values of a column line up with their rows (``enrich`` can
@@ -123,7 +125,7 @@ def lookup(
     options = CallOptions(
         fn,
         using,
-        concurrency,
+        cast(int, concurrency),
         max_pending_rows,
         ordered,
         dedupe,
@@ -151,7 +153,7 @@ def enrich(
     on: str | Sequence[str],
     output: str | StructType | pa.Schema,
     using: Callable[[], Any] | None = None,
-    concurrency: int = DEFAULT_CONCURRENCY,
+    concurrency: int | Literal["auto"] = DEFAULT_CONCURRENCY,
     max_pending_rows: int | None = None,
     ordered: bool = True,
     dedupe: bool = False,
@@ -186,7 +188,7 @@ def enrich(
     options = CallOptions(
         fn,
         using,
-        concurrency,
+        cast(int, concurrency),
         max_pending_rows,
         ordered,
         dedupe,
@@ -367,6 +369,7 @@ def _describe(what: str, options: CallOptions) -> str:
     lines = [
         f"{what} {options.label}, in each partition at work:",
         f"  calls: at most {options.concurrency} at once{keys}, {how}"
+        + (", as many as answers show to be right" if options.auto else "")
         + (", equal keys in flight share one" if options.dedupe else ""),
         f"  window: at most {options.window_rows} rows pending, results {order}",
         describe_read_ahead(options),

@@ -39,6 +39,9 @@ DEFAULT_CONCURRENCY: Final = 64
 DEFAULT_BUFFER_BYTES: Final = 64 << 20
 """Bytes of input batches that one partition holds; one batch always passes."""
 
+MOST_AUTO: Final = 1024
+"""What ``concurrency="auto"`` never exceeds, without a limit that bounds it."""
+
 PENDING_PER_CALL: Final = 64
 """Default places in the window per running call: so many rows may wait behind one slow call."""
 
@@ -277,6 +280,8 @@ class CallOptions:
     task_deadline: float | None = None
     on_failures: tuple[str, ...] = ("raise", "null", "column")
     """The values that ``on_failure`` may have."""
+    auto: bool = field(init=False)
+    """Whether ``concurrency`` is the most that will be found, not what there is."""
     is_async: bool = field(init=False)
     label: str = field(init=False)
 
@@ -288,6 +293,10 @@ class CallOptions:
                 "using must be a factory of a context manager, "
                 f"got {type(self.using).__name__}, which cannot be called"
             )
+        object.__setattr__(self, "auto", str(self.concurrency) == "auto")
+        if self.auto:
+            bounds = (MOST_AUTO, self.limit and self.limit.concurrency, self.max_pending_rows)
+            object.__setattr__(self, "concurrency", min(bound for bound in bounds if bound))
         check_positive_int("concurrency", self.concurrency, MOST_CALLS)
         check_positive_int("max_buffer_bytes", self.max_buffer_bytes, MOST_BYTES)
         if self.batch is not None:
@@ -319,6 +328,8 @@ class CallOptions:
             self._check_max_failures(self.max_failures)
         object.__setattr__(self, "is_async", is_async(self.fn))
         object.__setattr__(self, "label", label_of(self.fn))
+        if self.auto and not self.is_async:
+            raise ValueError(f"concurrency='auto' needs an async fn: {self.label} runs on threads")
         if self.task_deadline is not None:
             check_seconds("task_deadline", self.task_deadline)
         for word in ("timeout", "deadline"):

@@ -12,10 +12,11 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AsyncExitStack
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions, label_of
+from rstreams_fast.spark.worker.adaptive import AdaptiveGate
 from rstreams_fast.spark.worker.attempts import Attempts
 from rstreams_fast.spark.worker.circuits import circuit_of
 from rstreams_fast.spark.worker.counters import Counters
@@ -126,6 +127,9 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
+ROW: Final = ", all attempts and waits together"
+
+
 def guarded(
     fn: Callable[..., Awaitable[Any]],
     options: CallOptions,
@@ -142,18 +146,22 @@ def guarded(
         deadlines = Deadlines(loop, options.timeout, counters)
     told = options.on_failure == "column"
     circuit = None if options.circuit is None else circuit_of(options.circuit)
-    words = (options.timeout, options.retry, options.circuit, options.deadline, gate)
+    auto = AdaptiveGate(options.concurrency, loop, counters) if options.auto else None
+    words = (auto, options.timeout, options.retry, options.circuit, options.deadline, gate)
     if not told and all(word is None for word in words):
         return fn
     attempts = Attempts(options.retry)
-    if circuit is not None:
-        fn, deadlines = circuit.around(fn if deadlines is None else deadlines.around(fn)), None
+    for around in (auto, circuit):
+        if around is not None:
+            fn, deadlines = around.around(fn if deadlines is None else deadlines.around(fn)), None
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
         attempt, begin = 1, loop.time()
         attempts.begin()
         while True:
             permit = None
+            if auto is not None:
+                await auto.acquire()
             try:
                 if gate is not None:
                     if circuit is not None:
@@ -175,6 +183,8 @@ def guarded(
             finally:
                 if gate is not None and permit is not None:
                     gate.release(permit)
+                if auto is not None:
+                    auto.leave()
             counters.retries += 1
             await asyncio.sleep(pause)
             attempt += 1
@@ -183,8 +193,15 @@ def guarded(
 
     if options.deadline is None:
         return call
-    rows = Deadlines(loop, options.deadline, counters, ", all attempts and waits together")
+    return _in_time(call, Deadlines(loop, options.deadline, counters, ROW), loop, told)
 
+
+def _in_time(
+    call: Callable[..., Awaitable[Any]],
+    rows: Deadlines,
+    loop: asyncio.AbstractEventLoop,
+    told: bool,
+) -> Callable[..., Awaitable[Any]]:
     async def in_time(*args: Any) -> Any:
         progress, begin = _Progress(), loop.time()
         try:

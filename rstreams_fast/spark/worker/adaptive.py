@@ -1,0 +1,163 @@
+"""``concurrency="auto"``: as many calls at once as a service answers without making them wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from rstreams_fast.spark.limits import RetryAfter
+from rstreams_fast.spark.worker.counters import Counters
+
+__all__ = ["AdaptiveGate", "Gradient"]
+
+INITIAL: Final = 20.0
+TOLERANCE: Final = 1.5
+"""How much longer than at best calls may take."""
+
+LEAST_SAMPLES: Final = 5
+LEAST_STEP: Final = 4.0
+STRAIGHT: Final = 1.1
+"""Below so much longer nothing waits in the service, and the limit grows by a quarter."""
+
+UNDERSHOOT: Final = 0.95
+"""A cut goes below the knee, so that the queue empties and the best latency is seen anew."""
+
+DRIFT: Final = 1.005
+"""How fast the best latency is forgotten, a round."""
+
+FUTILE_CUTS: Final = 3
+"""After so many cuts in a row the service itself is slower, not its queue."""
+
+REFUSED: Final = 0.9
+REST: Final = 10
+"""Rounds without growth after a refusal."""
+
+
+class Gradient:
+    """A limit that follows the gradient of latency, best to present, once a round trip.
+
+    Of the family of Netflix' ``concurrency-limits``, with ``Gradient2Limit``'s tolerance and its
+    step. The latency to compare with is the best seen and not a long mean, which follows a queue
+    that stays; and a cut goes to the knee at once: calls at once times the gradient are, by
+    Little's law, what the service works on.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.limit = min(INITIAL, float(most))
+        self.round = 0
+        self.busy = False
+        """Calls had to wait in this round: a limit that is not reached must not grow."""
+        self._best = 0.0
+        self._sum = 0.0
+        self._samples = 0
+        self._cuts = 0
+        self._rest = 0
+
+    def answered(self, begun: int, seconds: float) -> None:
+        """Learn that a call, begun in the round ``begun``, took so long."""
+        if begun != self.round:
+            return  # what it shows is from before the last change
+        self._sum += seconds
+        self._samples += 1
+        if self._samples >= max(self.limit / 2, LEAST_SAMPLES):
+            self._decide(self._sum / self._samples)
+            self._next_round()
+
+    def refused(self, begun: int, inside: int) -> None:
+        """Learn that the service refused a call while there were so many."""
+        if begun == self.round:
+            self.limit = max(1.0, min(self.limit, inside) * REFUSED)
+            self._rest = REST
+            self._next_round()
+
+    def _next_round(self) -> None:
+        self.round += 1
+        self.busy = False
+        self._sum = self._samples = 0
+
+    def _decide(self, now: float) -> None:
+        best = self._best = min(now, self._best * DRIFT or now)
+        if now > TOLERANCE * best:
+            self._cuts += 1
+            if self._cuts >= FUTILE_CUTS:
+                self._best, self._cuts = now, 0
+                return
+            self.limit = max(1.0, self.limit * best / now * UNDERSHOOT)
+            return
+        self._cuts = 0
+        if self._rest:
+            self._rest -= 1
+        elif self.busy:
+            step = max(LEAST_STEP, self.limit**0.5)
+            if now < STRAIGHT * best:
+                step = max(step, self.limit / 4)
+            self.limit = min(self.limit + step, float(self.most))
+
+
+class AdaptiveGate:
+    """Lets so many calls pass at once as a ``Gradient`` says. Belongs to the stage's loop."""
+
+    def __init__(self, most: int, loop: asyncio.AbstractEventLoop, counters: Counters) -> None:
+        self._loop = loop
+        self._counters = counters
+        self._gradient = Gradient(most)
+        self._inside = 0
+        self._held = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def acquire(self) -> None:
+        """Wait until there is room; then call :meth:`leave`."""
+        if self._inside < int(self._gradient.limit) and not self._held:
+            self._inside += 1
+            return
+        self._gradient.busy = True
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.leave()
+            raise
+
+    def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return ``fn`` from whose calls this learns."""
+        gradient, time = self._gradient, self._loop.time
+
+        async def call(*args: Any) -> Any:
+            begun, begin = gradient.round, time()
+            try:
+                result = await fn(*args)
+            except RetryAfter as error:
+                gradient.refused(begun, self._inside)
+                if error.seconds and not self._held:
+                    self._held = True
+                    self._loop.call_later(error.seconds, self._go_on)
+                raise
+            except TimeoutError:
+                gradient.answered(begun, time() - begin)
+                raise
+            gradient.answered(begun, time() - begin)
+            self._counters.concurrency = int(gradient.limit)
+            return result
+
+        return call
+
+    def leave(self) -> None:
+        """Make room for the next."""
+        self._inside -= 1
+        self._admit()
+
+    def _go_on(self) -> None:
+        self._held = False
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self._inside < int(self._gradient.limit) and not self._held:
+            if not (future := self._waiting.popleft()).done():  # it may be cancelled
+                self._inside += 1
+                future.set_result(None)
+        self._gradient.busy = self._gradient.busy or bool(self._waiting)
