@@ -78,6 +78,7 @@ def _lay_out(sources: Path) -> None:
     links = {path: _installed() / path for path in _names(_installed())}
     links["testing"] = sources / "testing"
     links["sql/tests"] = sources / "sql" / "tests"
+    (WORK / "python").symlink_to(sources.parent)  # with the files that some tests read
     for path, target in links.items():
         (WORK / "pyspark" / path).symlink_to(target)
 
@@ -94,7 +95,8 @@ def _run(setting: str, suites: list[str]) -> dict[str, str]:
     if setting != STOCK:
         conf["spark.python.daemon.module"] = "rstreams_fast.spark.daemon"
         conf["spark.executorEnv.RSTREAMS_FAST_UDF_CONCURRENCY"] = setting
-        conf[LEVEL] = setting
+        if int(setting) > 0:  # Spark has no word for none
+            conf[LEVEL] = setting
     report = WORK / f"{setting}.xml"
     report.unlink(missing_ok=True)
     words = f"-q -p no:cacheprovider -W default --tb=short -c {os.devnull} --rootdir {WORK}"
