@@ -632,10 +632,12 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         ordered: bool = True,
         prefetch: int | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
+        key: Callable[[T_co], Hashable] | None = None,
     ) -> Stream[U]:
         """``await fn(element)`` for each element, up to ``concurrency`` of them at once.
 
         ``ordered``: results keep the order of the elements; else they come as they are ready.
+        ``key``: of the elements with the same ``key(element)`` one call at once, in their order.
         ``loop=None`` is the loop running where the stream is subscribed to, or else a private one.
         For the rest see :class:`rstreams_fast.streams.operators.map_async.MapAsync`.
         """
@@ -645,7 +647,9 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         if not callable(fn):
             raise TypeError(f"map_async(fn): fn must be callable, got {type(fn).__name__}")
         return self._boundary(
-            MapAsync(fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch, loop=loop)
+            MapAsync(
+                fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch, loop=loop, key=key
+            )
         )
 
     def map_blocking(

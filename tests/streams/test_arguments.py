@@ -46,6 +46,7 @@ TYPE_ERRORS: list[tuple[Build, str]] = [
     (lambda s: s.map_async(coroutine, prefetch=2.5), "prefetch"),
     (lambda s: s.map_async(coroutine, ordered=1), "ordered"),
     (lambda s: s.map_async(coroutine, loop="loop"), "loop"),
+    (lambda s: s.map_async(coroutine, key="key"), "key"),
     (lambda s: rsf.merge(s, 5), r"merge\(\*publishers\): publisher 2 .* int$"),
     (lambda s: rsf.merge([1]), r"publisher 1 .* list; use from_iterable"),
     (lambda s: rsf.merge(s, delay_error=1), "delay_error must be a bool"),

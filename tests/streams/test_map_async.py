@@ -217,6 +217,50 @@ def test_no_more_elements_than_the_prefetch_are_in_flight(prefetch: int, ordered
     assert Element.alive == 0
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_calls_of_one_key_take_turns_and_others_go_on_beside_them(ordered: bool) -> None:
+    gates = Gates()
+    recorder = Recorder()
+    stream = rsf.from_iterable(["a1", "a2", "b1", "a3", "c1", "b2"])
+    stream = stream.map_async(gates, concurrency=2, prefetch=8, ordered=ordered, key=lambda x: x[0])
+    assert "2 calls at once, one of each" in stream.describe()
+    stream.subscribe(recorder)
+    recorder.subscription.request(10)
+    await turns()
+    assert gates.started == ["a1", "b1"]
+    gates.finish("b1")
+    await turns()
+    assert gates.started == ["a1", "b1", "c1"]  # asked for room before b2, whose turn came now
+    gates.finish("a1", "c1")
+    await turns()
+    assert set(gates.started[3:]) == {"a2", "b2"}
+    gates.finish("a2", "b2")
+    await turns()
+    gates.finish("a3")
+    await turns()
+    assert recorder.terminal == ("on_complete",)
+    assert [x for x in recorder.elements if x[0] == "a"] == ["a1", "a2", "a3"]
+    assert not ordered or recorder.elements == ["a1", "a2", "b1", "a3", "c1", "b2"]
+
+
+async def test_a_call_that_fails_while_others_wait_for_their_turn_ends_all() -> None:
+    gates = Gates()
+    recorder = Recorder()
+    rsf.range_(5).map_async(gates, key=lambda _: "one").subscribe(recorder)
+    recorder.subscription.request(10)
+    await turns()
+    gates.fail(0, BOOM)
+    await turns()
+    assert recorder.terminal == ("on_error", BOOM)
+    assert gates.started == [0]
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+def test_a_key_without_a_hash_is_an_error() -> None:
+    with pytest.raises(TypeError, match="unhashable"):
+        rsf.range_(5).map_async(identity, key=lambda _: []).to_list()
+
+
 def test_a_slow_call_in_order_does_not_hold_up_those_after_it() -> None:
     async def main() -> list[int]:
         others = asyncio.Event()

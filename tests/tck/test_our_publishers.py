@@ -107,6 +107,10 @@ class OnLoop(StreamVerification):
         self.loop.close()
 
 
+def _parity(n: int) -> int:
+    return n % 2
+
+
 async def _slowly(n: int) -> int:
     await asyncio.sleep(0)
     return n
@@ -188,6 +192,7 @@ add_cases(
     PublishOnSmallPrefetch=lambda _, stream: stream.publish_on(prefetch=2),
     SubscribeOnOwnWorker=lambda _, stream: stream.subscribe_on(),
     MapAsync=lambda _, stream: stream.map_async(_slowly, concurrency=8),
+    MapAsyncInTurn=lambda _, stream: stream.map_async(_slowly, concurrency=8, key=_parity),
     MapBlocking=lambda _, stream: stream.map_blocking(_plainly, concurrency=4),
     # ``from_publisher`` of something that is no ``Stream``.
     Foreign=lambda _, stream: (

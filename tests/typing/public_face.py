@@ -152,6 +152,8 @@ def operators(numbers: rsf.Stream[int]) -> None:
     assert_type(numbers.map_not_none({1: "one"}.get), rsf.Stream[str])
     assert_type(numbers.filter(bool).take(1).skip(1).take_while(bool), rsf.Stream[int])
     assert_type(numbers.map_async(fetch, concurrency=2, ordered=False), rsf.Stream[str])
+    assert_type(numbers.map_async(fetch, key=str), rsf.Stream[str])
+    numbers.map_async(fetch, key=str.upper)  # type: ignore[arg-type]
     assert_type(numbers.map_blocking(str, concurrency=2, ordered=False), rsf.Stream[str])
     assert_type(numbers.batch(3), rsf.Stream[list[int]])
     assert_type(numbers.batch(3, seconds=1, max_bytes=9, weigher=abs), rsf.Stream[list[int]])

@@ -36,6 +36,7 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.queued_subscriber import QueuedSubscriber
 from rstreams_fast.streams.engine.sink_subscriber import is_coroutine_function, not_a_cancellation
 from rstreams_fast.streams.engine.subscribing import subscribe_to
+from rstreams_fast.streams.operators.turns import InTurn
 
 __all__ = ["MapAsync"]
 
@@ -63,6 +64,10 @@ class MapAsync(Boundary):
     no order, and 65 536 at most. A ``prefetch`` below ``concurrency`` bounds the calls, too.
     Upstream is asked when the subscriber first asks.
 
+    With ``key``, of the elements with the same ``key(element)``, which can be hashed, there is one
+    call at once, in their order, as the partitions of a log want it; others go on beside them. An
+    element that waits for its turn takes part in ``prefetch``, not in ``concurrency``.
+
     ``loop=None`` is the loop running where the stream is subscribed to, or else a private one,
     which ends with the subscription. All calls run in copies of the context of ``subscribe``.
 
@@ -83,6 +88,7 @@ class MapAsync(Boundary):
         ordered: bool = True,
         prefetch: int | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
+        key: Callable[[Any], Any] | None = None,
     ) -> None:
         if not callable(fn):
             raise TypeError(f"map_async(fn): fn must be callable, got {type(fn).__name__}")
@@ -103,6 +109,9 @@ class MapAsync(Boundary):
         self.concurrency = min(concurrency, self.prefetch)
         check_loop(loop)
         self.loop = loop
+        if key is not None and not callable(key):
+            raise TypeError(f"map_async(key): key must be callable, got {type(key).__name__}")
+        self.key = key
         self.where = describe_loop(loop)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
@@ -112,10 +121,17 @@ class MapAsync(Boundary):
     def describe(self) -> str:
         """Say in one line what is called and how much may be in flight."""
         order = "ordered" if self.ordered else "as they come"
+        turns = "" if self.key is None else f", one of each {describe_callable(self.key)}"
         return (
-            f"{self.operator}({self.name}): at most {self.concurrency} calls at once and "
+            f"{self.operator}({self.name}): at most {self.concurrency} calls at once{turns} and "
             f"{self.prefetch} elements in flight, {order}, on {self.where}"
         )
+
+    def calls(self, fn: Callable[[Any], Awaitable[Any]]) -> tuple[Callable[..., Any], int]:
+        """Return what a window calls to have ``fn`` called, and how many at once."""
+        if self.key is None:
+            return fn, self.concurrency
+        return InTurn(fn, self.key, self.concurrency), self.prefetch
 
 
 class _Awaited:
@@ -270,11 +286,14 @@ class _MapAsyncSubscription(QueuedSubscriber):
         options = self._options
         if options is None:
             return None
+        fn, concurrency = options.calls(
+            options.fn if self.custody is None else self.custody.awaiting(options.fn)
+        )
         self._window = window = CallWindow(
-            options.fn if self.custody is None else self.custody.awaiting(options.fn),
+            fn,
             loop=asyncio.get_running_loop(),
             on_ready=self._on_ready,
-            concurrency=options.concurrency,
+            concurrency=concurrency,
             capacity=options.prefetch,
             ordered=options.ordered,
         )

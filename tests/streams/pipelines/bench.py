@@ -475,8 +475,10 @@ def _map_async(bench: Bench, stream: Any, index: int, op: Any) -> Any:
     if op.loop == "shared":
         loop = bench.resources.loop
         bench.uses_loop = True
+    key = bench.functions.add(lambda x: m.digest(plain(x)) % 3) if op.in_turn else None
     return stream.map_async(
         bench.functions.add(function),
+        key=key,
         concurrency=op.concurrency,
         prefetch=op.prefetch,
         ordered=op.ordered,

@@ -77,6 +77,7 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
         prefetch=st.sampled_from([4, 8]),
         ordered=st.booleans(),
         suspends=st.booleans(),
+        in_turn=st.booleans(),
         loop=st.sampled_from(["shared", "shared", "shared", "private"]),
     ),
     m.Distinct: st.builds(m.Distinct),

@@ -405,6 +405,7 @@ class MapAsync(Op):
     prefetch: int = 4
     ordered: bool = True
     suspends: bool = True
+    in_turn: bool = False
     loop: str = "shared"
 
     @property
