@@ -197,6 +197,7 @@ cdef class Call:
             and window.line
             and window.failure is None
             and not window.cancelled
+            and rsf_demand_load(&window.permit_counter.demand) >= 0
             and Py_REFCNT(<PyObject *> self.task) <= window.step_references
             and getweakrefcount(self.task) <= window.step_weak_references
             and not rsfpy_has_attributes(<PyObject *> self.task)
@@ -496,7 +497,7 @@ cdef class CallWindow:
                 and self.failure is None
                 and not self.cancelled
                 and self.places_held < self.ring.capacity
-                and rsf_demand_load(&self.permit_counter.demand) > 0
+                and self._has_room()
             ):
                 element = ring_poll(ring)
                 if element == NULL:
@@ -506,7 +507,7 @@ cdef class CallWindow:
                 left -= 1
                 if self.cancelled:  # by the thread that waited for room in the ring
                     break
-                submit_one(self, item, True)
+                submit_one(self, item, self.ahead == 0)
         finally:
             self._end_submitting()
         return wanted - left
@@ -612,8 +613,12 @@ cdef class CallWindow:
         self._start(item, key, hold(self))
         return True
 
+    cdef bint _has_room(self) except -1:
+        cdef int64_t permits = rsf_demand_load(&self.permit_counter.demand)
+        return permits > 0 or (permits == 0 and len(self.line) < self.ahead)
+
     cdef bint _stand_in_line(self, object item) except -1:
-        if len(self.line) >= self.ahead:
+        if len(self.line) >= self.ahead or rsf_demand_load(&self.permit_counter.demand) < 0:
             return False
         self.line.append((item, hold(self)))
         return True

@@ -295,6 +295,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
             on_ready=self._on_ready,
             concurrency=concurrency,
             capacity=options.prefetch,
+            ahead=options.concurrency,
             ordered=options.ordered,
         )
         return window
