@@ -64,6 +64,7 @@ def lookup(
     circuit: Circuit | None = None,
     deadline: float | None = None,
     task_deadline: float | None = None,
+    key_order: int | None = None,
     deterministic: bool = False,
 ) -> Lookup:
     """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch,
@@ -110,6 +111,8 @@ def lookup(
     ``deadline``: seconds for a row: all attempts of its async call and all waits between and
     before them together; then ``TimeoutError``, which ``on_failure`` handles.
     ``task_deadline``: seconds for a partition; then the task fails with ``TimeoutError``.
+    ``key_order``: the place of a key column, from 0: of the rows of a partition that have the same
+    value there one call at once, in their order; others go on beside them.
     ``deterministic``: by default Spark's optimizer neither merges nor moves the calls, and pushes
     no filter below them; what Spark runs twice (a retried task, the sampling of an ``orderBy``, a
     frame used twice and not persisted) calls twice all the same. With true it does, and where it
@@ -143,6 +146,7 @@ def lookup(
         circuit,
         deadline,
         task_deadline,
+        key_order=key_order,
     )
     return Lookup(options, returns, check_bool("deterministic", deterministic))
 
@@ -171,6 +175,7 @@ def enrich(
     circuit: Circuit | None = None,
     deadline: float | None = None,
     task_deadline: float | None = None,
+    key_order: str | None = None,
 ) -> Enrich:
     """Add columns to a frame: ``df.transform(enrich(fetch, on=["a", "b"], output="x double, y
     long"))``.
@@ -183,8 +188,12 @@ def enrich(
     finish.
     ``on_failure``: with ``"column"`` the output columns are null where a call failed, and a last
     column ``outcome`` says why: a struct of ``error``, ``attempts`` and ``seconds``.
+    ``key_order``: as in :func:`lookup`, but the name of one of the columns ``on``.
     Everything else as in :func:`lookup`.
     """
+    keys = column_names("on", on)
+    if not keys:
+        raise TypeError(f"on must name at least one column, got {on!r}")
     options = CallOptions(
         fn,
         using,
@@ -206,10 +215,8 @@ def enrich(
         circuit,
         deadline,
         task_deadline,
+        key_order=None if key_order is None else _place_of(key_order, keys),
     )
-    keys = column_names("on", on)
-    if not keys:
-        raise TypeError(f"on must name at least one column, got {on!r}")
     return Enrich(options, keys, output)
 
 
@@ -226,6 +233,8 @@ class Lookup:
         """Return the column of values for the given key columns."""
         if not keys:
             raise TypeError(f"{self._options.label}: a lookup needs at least one key column")
+        if (place := self._options.key_order) is not None and place >= len(keys):
+            raise ValueError(f"key_order={place}: there are {len(keys)} key columns, from 0 on")
         run, declared = self._column_function()
         return column_of(run, declared, self._options.label, keys, self.deterministic)
 
@@ -355,6 +364,12 @@ def _resolve_name(name: str, names: Sequence[str], fold: Callable[[str], str]) -
     return alike[0]
 
 
+def _place_of(name: object, on: tuple[str, ...]) -> int:
+    if name not in on:
+        raise ValueError(f"key_order: {name!r} is none of the columns on: {', '.join(on)}")
+    return on.index(str(name))
+
+
 def _map_function(options: CallOptions, layout: Layout, key: str) -> MapFunction:
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         return run_rows(options, layout, key, iter(batches))
@@ -379,6 +394,8 @@ def _describe(what: str, options: CallOptions) -> str:
     ]
     if options.timeout is not None:
         lines.append(f"  time-out: {options.timeout} s for each attempt")
+    if options.key_order is not None:
+        lines.append(f"  order: one call at once of each value of key {options.key_order}")
     for word, of in (("deadline", "each row"), ("task_deadline", "the partition")):
         if (seconds := getattr(options, word)) is not None:
             lines.append(f"  deadline: {seconds:g} s for {of}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rstreams_fast._checks import check_bool, check_choice
+from rstreams_fast._checks import check_bool, check_choice, check_count
 from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.metrics import Metrics
 
@@ -280,6 +280,8 @@ class CallOptions:
     task_deadline: float | None = None
     on_failures: tuple[str, ...] = ("raise", "null", "column")
     """The values that ``on_failure`` may have."""
+    key_order: int | None = None
+    """Which of the keys it is whose calls take turns."""
     auto: bool = field(init=False)
     """Whether ``concurrency`` is the most that will be found, not what there is."""
     is_async: bool = field(init=False)
@@ -301,6 +303,10 @@ class CallOptions:
         check_positive_int("max_buffer_bytes", self.max_buffer_bytes, MOST_BYTES)
         if self.batch is not None:
             check_positive_int("batch", self.batch, MOST_CALLS // self.concurrency)
+        if self.key_order is not None:
+            check_count("key_order", self.key_order)
+        if self.key_order is not None and self.batch is not None:
+            raise ValueError("key_order and batch: a list of keys has no turn of its own")
         if self.linger != 0:
             check_seconds("linger", self.linger)
         check_bool("ordered", self.ordered)

@@ -668,6 +668,58 @@ def test_keys_of_every_type_are_shared(ordered: bool, keys: list[Any], kind: Any
     assert [row["d"] for row in found] == [json.dumps(calls[row["row"]][0]) for row in found]
 
 
+# -- key_order -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("keys", [1, 2])
+def test_calls_of_one_key_take_turns(ordered: bool, keys: int) -> None:
+    running, seen, most = Counter[int](), [], 0
+
+    async def look(k: int, *row: int) -> int:
+        nonlocal most
+        running[k] += 1
+        assert running[k] == 1
+        most = max(most, running.total())
+        seen.append((k, *row))
+        await asyncio.sleep(0.001)
+        running[k] -= 1
+        if row and row[0] % 7 == 3:
+            raise ValueError(row)
+        return 2 * k
+
+    columns = {"k": [i % 5 for i in range(200)], "row": range(200)}
+    batch = pa.RecordBatch.from_pydict(columns)
+    on = ["k", "row"][:keys]
+    enrich = rs.enrich(
+        look,
+        on=on,
+        output=pa.schema([("d", pa.int64())]),
+        ordered=ordered,
+        key_order="k",
+        concurrency=3,
+        on_failure="null",
+    )
+    found = table(enrich.as_map_fn()([batch])).to_pylist()
+    assert sorted(row["row"] for row in found) == list(range(200))
+    failed = {row for row in range(200) if row % 7 == 3} if keys == 2 else set()
+    assert {row["row"] for row in found if row["d"] is None} == failed
+    assert most == 3
+    if keys == 2:
+        for k in range(5):
+            assert [row for key, row in seen if key == k] == list(range(k, 200, 5))
+
+
+def test_bad_words_of_key_order_are_named() -> None:
+    words: dict[str, Any] = {"on": "k", "output": "d long"}
+    with pytest.raises(ValueError, match="key_order: 'x' is none of the columns on: k"):
+        rs.enrich(doubled, key_order="x", **words)
+    with pytest.raises(ValueError, match="key_order and batch"):
+        rs.enrich(doubled, key_order="k", batch=3, **words)
+    with pytest.raises(TypeError, match="key_order must be an int, got str"):
+        rs.lookup(doubled, "long", key_order="k")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="key_order=1: there are 1 key columns"):
+        rs.lookup(doubled, "long", key_order=1)("k")
+
+
 # -- using -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("sync_fn", [False, True])
 @pytest.mark.parametrize("sync_manager", [False, True])

@@ -31,6 +31,7 @@ from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.permits import Gate
 from rstreams_fast.spark.worker.read_ahead import ByteLease
 from rstreams_fast.spark.worker.threads import CLOSE_SECONDS
+from rstreams_fast.streams.operators.turns import InTurn
 
 __all__ = ["OUTPUT_BATCHES", "REPORT_SECONDS", "CallPump", "Output", "Sink", "Source"]
 
@@ -263,13 +264,17 @@ class CallPump:
             fn = cached(fn, options.cache, options.label, self._counters)
         if options.on_failure != "raise":
             fn = forgiving(fn, options, self._counters)
+        at_once = options.running_rows
+        if options.key_order is not None:
+            place, at_once = options.key_order, options.window_rows
+            fn = InTurn(fn, lambda *keys: keys[place], options.concurrency)
         return CallWindow(
             fn if self._wrap is None else self._wrap(fn),
             loop=self._loop,
             on_ready=self._pump,
-            concurrency=options.running_rows,
+            concurrency=at_once,
             capacity=options.window_rows,
-            ahead=options.running_rows,
+            ahead=at_once,
             **self._window_words,
         )
 

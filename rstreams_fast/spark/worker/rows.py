@@ -161,7 +161,7 @@ class KeySource:
         self._budget = partition.budget
         self._counters = partition.counters
         self._skip_nulls = options.on_null == "skip"
-        self._shared = options.dedupe or options.cache is not None
+        self._shared = options.dedupe or options.cache is not None or options.key_order is not None
         self._layout = layout
         self._columns = sink.columns
         self._sink = sink

@@ -13,12 +13,13 @@ __all__ = ["InTurn"]
 class InTurn:
     """``fn``, called in the order of the elements for those of one key, and for so many at once.
 
-    An element that waits for its turn, or for room, is a call to the window it is called by, and
-    none of ``fn``. For the loop's thread only; each subscription has its own.
+    ``key`` gets what ``fn`` gets. An element that waits for its turn, or for room, is a call for
+    the window that calls this, and none of ``fn`` yet. A failure ends all calls. For the loop's
+    thread only; each subscription has its own.
     """
 
     def __init__(
-        self, fn: Callable[[Any], Awaitable[Any]], key: Callable[[Any], Any], concurrency: int
+        self, fn: Callable[..., Awaitable[Any]], key: Callable[..., Any], concurrency: int
     ) -> None:
         self._fn = fn
         self._key = key
@@ -26,8 +27,8 @@ class InTurn:
         self._lines: dict[Any, deque[asyncio.Future[None]]] = {}
         """Who waits for the call of a key to end; a key without a call has no line."""
 
-    async def __call__(self, element: Any) -> Any:
-        key = self._key(element)
+    async def __call__(self, *element: Any) -> Any:
+        key = self._key(*element)
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = deque()
@@ -36,8 +37,7 @@ class InTurn:
             line.append(turn)
             await turn
         async with self._room:
-            result = await self._fn(element)
-        # Not after a failure: that, and a cancellation, ends all calls.
+            result = await self._fn(*element)
         if line:
             line.popleft().set_result(None)
         else:
