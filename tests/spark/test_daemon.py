@@ -328,3 +328,87 @@ print("as stock")
 def test_a_job_with_no_line_changed(run_script: Callable[..., str], overlap: bool) -> None:
     conf = {"spark.executorEnv.RSTREAMS_FAST_UDF_CONCURRENCY": "8"} if overlap else {}
     assert run_script(JOB.format(conf=conf, overlap=overlap), 280).endswith("as stock\n")
+
+
+BATCHES = """
+import threading
+from pathlib import Path
+import pyspark.sql.functions as F
+import rstreams_fast.spark as rs
+from pyspark.sql import SparkSession
+
+build = SparkSession.builder.master("local[1]")
+for name, value in {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
+    "spark.python.daemon.module": "rstreams_fast.spark.daemon",
+    "spark.executorEnv.RSTREAMS_FAST_UDF_CONCURRENCY": "8",
+    "spark.executorEnv.RSTREAMS_FAST_UDF_BATCHES": "4",
+    "spark.executorEnv.RSTREAMS_FAST_UDF_METRICS": str(Path.cwd() / "figures"),
+}.items():
+    build = build.config(name, value)
+spark = build.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+numbers = spark.range(0, 96, 1, 1)
+
+def met(count):
+    threading.__dict__.setdefault(f"_of_{count}", threading.Barrier(count)).wait(60)
+
+def four_batches(column):
+    met(4)
+    return column
+
+def eight_calls(x):
+    met(8)
+    return x
+
+async def suspends(x):
+    return x
+
+def fails(column):
+    raise ValueError("in a batch")
+
+columns = {"four_batches": F.pandas_udf(four_batches, "long"), "suspends": F.udf(suspends, "long")}
+columns["eight_calls"] = F.udf(eight_calls, "long")
+kinds = [F.pandas_udf]
+if hasattr(F, "arrow_udf"):
+    columns["four_batches "] = F.arrow_udf(four_batches, "long")
+    kinds.append(F.arrow_udf)
+for name, column in columns.items():
+    rows = numbers.select("id", column("id")).collect()
+    assert [tuple(row) for row in rows] == [(x, x) for x in range(96)], name
+for made in kinds:
+    try:
+        numbers.select(made(fails, "long")("id")).collect()
+    except Exception as error:
+        assert "ValueError: in a batch" in str(error) and "rstreams_fast" not in str(error), error
+    else:
+        raise AssertionError("it did not fail")
+
+found = rs.Metrics("figures").by_stage()
+figures = {
+    name: (of.state, of.rows_in, of.rows_out, of.calls, of.max_running, of.concurrency)
+    for name, of in found.items()
+}
+rows = 96 * len(kinds)
+assert figures.pop("four_batches") == ("done", rows, rows, rows // 4, 4, 4)
+assert figures.pop("eight_calls") == ("done", 96, 96, 96, 8, 8)
+assert figures.pop("suspends")[:4] == ("done", 96, 96, 96)
+assert figures.pop("fails")[:3] == ("failed", 16 * len(kinds), 0), found
+assert not figures, figures
+assert found["eight_calls"].max_buffered_rows == 96 and not found["eight_calls"].buffered_rows
+spark.stop()
+print("as stock")
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_batches_overlap_where_asked_and_the_driver_sees_figures(
+    run_script: Callable[..., str],
+) -> None:
+    assert run_script(BATCHES, 280).endswith("as stock\n")

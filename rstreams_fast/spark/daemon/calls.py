@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from rstreams_fast.core import CallWindow
+from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.steps import drive
 from rstreams_fast.spark.worker.threads import CLOSE_SECONDS, ThreadGroup
 
@@ -88,9 +89,10 @@ class Submits(Protocol):
 class ThreadCalls:
     """Makes calls on up to ``size`` threads, started as needed, in the order of submission."""
 
-    def __init__(self, size: int, name: str) -> None:
+    def __init__(self, size: int, name: str, figures: Figures | None = None) -> None:
         self._size = size
         self._name = name
+        self._make = Call.run if figures is None else figures.run
         self._group = ThreadGroup()
         self._lock = threading.Lock()
         self._threads = 0
@@ -121,9 +123,9 @@ class ThreadCalls:
                 self._threads += 1
 
     def _run(self) -> None:
-        get = self._work.get
+        get, make = self._work.get, self._make
         while (call := get()) is not None:
-            call.run()
+            make(call)
             del call
 
     def _abandon_queued(self) -> None:
@@ -150,7 +152,8 @@ class ThreadCalls:
 class LoopCalls:
     """Makes calls of what has ``async def`` in it, on a loop of its own, in the window of calls."""
 
-    def __init__(self, concurrency: int, capacity: int) -> None:
+    def __init__(self, concurrency: int, capacity: int, figures: Figures | None = None) -> None:
+        self._make = drive if figures is None else figures.drive
         self._group = ThreadGroup()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -182,7 +185,7 @@ class LoopCalls:
             if self._loop is None:
                 loop = asyncio.new_event_loop()
                 self._window = CallWindow(
-                    drive,
+                    self._make,
                     loop=loop,
                     on_ready=self._pump,
                     concurrency=self._concurrency,

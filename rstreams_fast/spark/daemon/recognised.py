@@ -31,7 +31,7 @@ def unrecognised(source: str | None = None) -> str | None:
     tree = ast.parse(source)
     names = {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in tree.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }

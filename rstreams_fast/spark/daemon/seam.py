@@ -4,7 +4,8 @@ A plain UDF's function, as ``read_single_udf`` made it, is replaced by one that 
 and the rows that the stock generator gives are resolved in order. An Arrow-optimised UDF runs the
 stock code of a whole batch, on a thread for each batch under way, in which a single variable is
 replaced: what makes the calls of a batch. So every conversion, check and message is the stock
-worker's.
+worker's. Scalar pandas and Arrow UDFs run the stock code of a batch likewise, where batches at once
+are asked for.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rstreams_fast.spark.daemon.calls import (
     batches_in_order,
     rows_in_order,
 )
+from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.recognised import PER_BATCH, PER_UDF, REPLACED
 from rstreams_fast.spark.daemon.steps import Step
 from rstreams_fast.spark.options import (
@@ -33,18 +35,28 @@ from rstreams_fast.spark.options import (
     MAX_DEFAULT_PENDING,
     PENDING_PER_CALL,
     is_async,
+    label_of,
 )
 
-__all__ = ["VARIABLE", "install"]
+__all__ = ["BATCHES", "FIGURES", "VARIABLE", "install"]
 
 VARIABLE: Final = "RSTREAMS_FAST_UDF_CONCURRENCY"
 """In the executor's environment: calls of scalar UDFs at once, per task."""
+
+BATCHES: Final = "RSTREAMS_FAST_UDF_BATCHES"
+"""Likewise: batches of scalar pandas and Arrow UDFs at once, per task."""
+
+FIGURES: Final = "RSTREAMS_FAST_UDF_METRICS"
+"""Likewise: the directory in which tasks whose calls overlap leave their figures."""
 
 SPARKS_OWN: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
 MOST_BATCH_THREADS: Final = 32
 
 ROWS_PER_AWAKENING: Final = 512
+
+OF_BATCHES: Final = ("SQL_SCALAR_PANDAS_UDF", "SQL_SCALAR_ARROW_UDF")
+"""Kinds of UDFs that are called with a batch: the second is since 4.1."""
 
 STOCK: Final = ("pyspark.worker", "pyspark.util")
 """The modules whose functions put a UDF together."""
@@ -82,6 +94,9 @@ class _Seam:
         self._fail_on_stopiteration = worker.fail_on_stopiteration
         self._plain = worker.PythonEvalType.SQL_BATCHED_UDF
         self._arrow = worker.PythonEvalType.SQL_ARROW_BATCHED_UDF
+        self._of_batches = {
+            getattr(worker.PythonEvalType, name, self._arrow) for name in OF_BATCHES
+        } - {self._arrow}
         self._task: _Task | None = None
         self._modules = len(sys.modules)
 
@@ -91,9 +106,14 @@ class _Seam:
             self._modules = len(sys.modules)
             gc.freeze()
         eval_type = args[2]
-        if eval_type not in (self._plain, self._arrow):
+        task: _Task
+        if eval_type in (self._plain, self._arrow):
+            task = _Task(eval_type == self._arrow, self._fail_on_stopiteration)
+        elif eval_type in self._of_batches and _asked(BATCHES) > 1:
+            task = _BatchTask(self._fail_on_stopiteration)
+        else:
             return self._read_udfs(*args)
-        self._task = task = _Task(eval_type == self._arrow, self._fail_on_stopiteration)
+        self._task = task
         try:
             func, *rest = self._read_udfs(*args)
         finally:
@@ -106,9 +126,10 @@ class _Seam:
 
     def read_command(self, *args: Any) -> Any:
         command = self._read_command(*args)
-        if self._task is not None and is_async(command[0]):
-            return Step(command[0]), *command[1:]
-        return command
+        if self._task is None:
+            return command
+        self._task.functions.append(label_of(command[0]))
+        return (Step(command[0]), *command[1:]) if is_async(command[0]) else command
 
     def chain(self, f: Function, g: Function) -> Function:
         if _suspends((*_parts(f), *_parts(g))):
@@ -130,7 +151,9 @@ class _Task:
     def __init__(self, arrow: bool, fail_on_stopiteration: Callable[[Function], Function]) -> None:
         self._arrow = arrow
         self._fail_on_stopiteration = fail_on_stopiteration
-        self._asked = _from_environment()
+        self._asked = _asked(VARIABLE)
+        self._figures = Figures(os.environ[FIGURES]) if os.environ.get(FIGURES) else None
+        self.functions: list[str] = []
         self._adopted = False
         self._overlaps = False
         self._profiled = False
@@ -167,19 +190,29 @@ class _Task:
             return func
         _lock_accumulators()
         run = self._batches if self._arrow else self._rows
+        figures = self._figures
 
         def overlapped(split_index: int, data: Iterator[Any]) -> Iterator[Any]:
-            failed = True
+            if figures is not None:
+                figures.begin(self.functions, self._calls, self._most)
+                data = figures.taking(data, _rows_of if self._arrow else lambda _: 1)
+            state = "failed"
             try:
-                yield from run(func, split_index, data)
-                failed = False
+                results = run(func, split_index, data)
+                yield from results if figures is None else figures.giving(results)
+                state = "done"
+            except GeneratorExit:
+                state = "stopped"
+                raise
             finally:
                 for window in self._windows.values():
                     window.close()
                 for window in self._windows.values():
                     # A failure does not wait for calls on threads: the worker ends with it.
-                    if not failed or isinstance(window, LoopCalls):
+                    if state == "done" or isinstance(window, LoopCalls):
                         window.join()
+                if figures is not None:
+                    figures.end(state)
 
         return overlapped
 
@@ -192,17 +225,27 @@ class _Task:
 
         def calls() -> Iterator[tuple[Any, int]]:
             for batch in data:
-                rows = batch.num_rows if hasattr(batch, "num_rows") else len(batch[0])
+                rows = _rows_of(batch)
                 if "batch" not in self._windows:
-                    size = min(2 + self._most // max(1, rows), MOST_BATCH_THREADS)
-                    self._windows["batch"] = ThreadCalls(size, "batch")
-                yield self._windows["batch"].submit(run, (batch,)), rows
+                    self._windows["batch"] = self._batch_threads(rows)
+                yield self._windows["batch"].submit(run, (batch,)), self._weight(rows)
 
         return batches_in_order(calls(), self._most)
 
+    def _batch_threads(self, rows: int) -> ThreadCalls:
+        size = min(2 + self._most // max(1, rows), MOST_BATCH_THREADS)
+        return ThreadCalls(size, "batch")
+
+    def _weight(self, rows: int) -> int:
+        return rows
+
+    @property
+    def _calls(self) -> int:
+        return self._asked if self._asked > 0 else DEFAULT_CONCURRENCY
+
     @property
     def _most(self) -> int:
-        calls = self._asked if self._asked > 0 else DEFAULT_CONCURRENCY
+        calls = self._calls
         return max(2, calls, min(PENDING_PER_CALL * calls, MAX_DEFAULT_PENDING))
 
     def _window_for(self, fn: Function) -> Submits:
@@ -212,9 +255,9 @@ class _Task:
             step.alone = True
         if name not in self._windows:
             self._windows[name] = (
-                LoopCalls(self._asked if self._asked > 0 else DEFAULT_CONCURRENCY, self._most)
+                LoopCalls(self._calls, self._most, self._figures)
                 if name == "loop"
-                else ThreadCalls(1 if self._profiled else max(1, self._asked), name)
+                else ThreadCalls(1 if self._profiled else max(1, self._asked), name, self._figures)
             )
         return self._windows[name]
 
@@ -256,6 +299,39 @@ class _Task:
         return evaluate
 
 
+class _BatchTask(_Task):
+    """The UDFs of a task that are called with whole batches, of which several are under way."""
+
+    def __init__(self, fail_on_stopiteration: Callable[[Function], Function]) -> None:
+        super().__init__(True, fail_on_stopiteration)
+        self._asked = _asked(BATCHES)
+
+    def adopt(self, made: Any, runner_conf: Any) -> Any:
+        """Return what ``read_single_udf`` made, as it is."""
+        del runner_conf
+        parts = [part for one in made if callable(one) for part in _parts(one)]
+        self._profiled = self._profiled or any(map(_profiles, parts))
+        self._overlaps = not self._profiled
+        return made
+
+    def _batch_threads(self, rows: int) -> ThreadCalls:
+        del rows
+        return ThreadCalls(self._asked, "batch", self._figures)
+
+    def _weight(self, rows: int) -> int:
+        del rows
+        return 1
+
+    @property
+    def _most(self) -> int:
+        return self._asked
+
+
+def _rows_of(batch: Any) -> int:
+    # Before 4.2 a batch is a list of columns.
+    return batch.num_rows if hasattr(batch, "num_rows") else len(batch[0])
+
+
 @functools.cache
 def _lock_accumulators() -> None:
     """Let many threads add: `Accumulator.add` reads, adds and writes."""
@@ -271,13 +347,13 @@ def _lock_accumulators() -> None:
     Accumulator.add = locked  # type: ignore[method-assign]
 
 
-def _from_environment() -> int:
+def _asked(variable: str) -> int:
     """Return what the executor's environment asks for; 0: nothing."""
-    told = os.environ.get(VARIABLE, "0")
+    told = os.environ.get(variable, "0")
     try:
         return int(told)
     except ValueError:
-        print(f"rstreams_fast: {VARIABLE}={told!r} is no number", file=sys.stderr)
+        print(f"rstreams_fast: {variable}={told!r} is no number", file=sys.stderr)
         return 0
 
 

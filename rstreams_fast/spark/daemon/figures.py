@@ -1,0 +1,86 @@
+"""What a task counts whose calls overlap, for the driver's ``rs.Metrics``."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rstreams_fast.spark.daemon.steps import drive
+from rstreams_fast.spark.metrics import Metrics
+from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
+
+if TYPE_CHECKING:
+    from rstreams_fast.spark.daemon.calls import Call
+
+__all__ = ["Figures"]
+
+
+class Figures:
+    """The figures of one task, in ``directory``. Calls may be counted by any thread."""
+
+    def __init__(self, directory: str) -> None:
+        self._counters = Counters("", "udf")
+        self._writer = MetricsWriter(Metrics(directory), self._counters)
+        self._lock = threading.Lock()
+        self._taken: deque[int] = deque()
+
+    def begin(self, functions: Iterable[str], concurrency: int, most: int) -> None:
+        """Say whose figures they are, and the bounds: calls at once, and rows or batches held."""
+        self._counters.stage = ", ".join(dict.fromkeys(functions))
+        self._counters.concurrency = concurrency
+        self._counters.max_pending_rows = most
+        self._writer.write()
+
+    def run(self, call: Call) -> None:
+        """Make ``call``, here."""
+        self._call_begins()
+        call.run()
+        self._call_ends()
+
+    async def drive(self, call: Call) -> None:
+        """Make ``call``, on this loop."""
+        self._call_begins()
+        try:
+            await drive(call)
+        finally:
+            self._call_ends()
+
+    def taking(self, items: Iterable[Any], rows_of: Callable[[Any], int]) -> Iterator[Any]:
+        """Yield ``items``, the rows or batches that the task takes."""
+        counters = self._counters
+        for item in items:
+            rows = rows_of(item)
+            self._taken.append(rows)
+            counters.rows_in += rows
+            counters.buffered_rows += rows
+            counters.max_buffered_rows = max(counters.max_buffered_rows, counters.buffered_rows)
+            yield item
+
+    def giving(self, results: Iterable[Any]) -> Iterator[Any]:
+        """Yield ``results``, one for each that was taken."""
+        counters = self._counters
+        for result in results:
+            rows = self._taken.popleft()
+            counters.buffered_rows -= rows
+            counters.rows_out += rows
+            self._writer.write_if_due()
+            yield result
+
+    def end(self, state: str) -> None:
+        """Write for the last time how the task ended."""
+        self._counters.running = 0
+        self._counters.state = state
+        self._writer.end()
+
+    def _call_begins(self) -> None:
+        counters = self._counters
+        with self._lock:
+            counters.calls += 1
+            counters.running += 1
+            counters.max_running = max(counters.max_running, counters.running)
+
+    def _call_ends(self) -> None:
+        with self._lock:
+            self._counters.running -= 1
