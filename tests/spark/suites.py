@@ -96,7 +96,7 @@ def _run(setting: str, suites: list[str]) -> dict[str, str]:
         conf["spark.python.daemon.module"] = "rstreams_fast.spark.daemon"
         conf["spark.executorEnv.RSTREAMS_FAST_UDF_CONCURRENCY"] = setting
         if int(setting) > 0:  # Spark has no word for none
-            conf[LEVEL] = setting
+            conf[LEVEL] = conf["spark.executorEnv.RSTREAMS_FAST_UDF_BATCHES"] = setting
     report = WORK / f"{setting}.xml"
     report.unlink(missing_ok=True)
     words = f"-q -p no:cacheprovider -W default --tb=short -c {os.devnull} --rootdir {WORK}"
