@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast._checks import check_count, check_timeout, safe_repr
+from rstreams_fast._third_parties import numpy_for
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +41,7 @@ class Records:
     __slots__ = ("_base", "_capacity", "_shape", "dtype", "itemsize", "numpy")
 
     def __init__(self, dtype: Any, capacity: int) -> None:
-        self.numpy: Any = _numpy()
+        self.numpy: Any = numpy_for("a RecordRing")
         self.dtype: np.dtype[Any] = check_dtype(self.numpy, dtype)
         self.itemsize: int = self.dtype.itemsize
         self._base = self.dtype.base  # of a sub-array dtype: its shape is the arrays' then
@@ -96,16 +97,6 @@ class Records:
             wanted = ", ".join(["n", *map(str, self._shape)])
             raise ValueError(f"array must have the shape ({wanted}), got {shape}")
         return plain
-
-
-def _numpy() -> Any:
-    try:
-        import numpy as np
-    except ImportError as missing:
-        raise ImportError(
-            "a RecordRing needs numpy, which is not installed: pip install 'rstreams_fast[numpy]'"
-        ) from missing
-    return np
 
 
 def check_dtype(numpy: Any, dtype: Any) -> Any:

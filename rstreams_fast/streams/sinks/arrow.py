@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.api import Publisher
-from rstreams_fast.streams.engine.neighbours import pyarrow_for
 from rstreams_fast.streams.sinks.collector import collect, collect_async
 
 if TYPE_CHECKING:

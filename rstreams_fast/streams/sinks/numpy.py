@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast._checks import safe_repr
+from rstreams_fast._third_parties import numpy_for
 from rstreams_fast.api import Publisher
-from rstreams_fast.streams.engine.neighbours import numpy_for
 from rstreams_fast.streams.sinks.collector import collect, collect_async
 
 if TYPE_CHECKING:

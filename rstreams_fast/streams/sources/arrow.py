@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from rstreams_fast._checks import check_count
+from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.errors import AlreadySubscribedError
-from rstreams_fast.streams.engine.neighbours import pyarrow_for
 
 __all__ = ["ArrowSource", "arrow_source"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast._checks import check_count
-from rstreams_fast.streams.engine.neighbours import numpy_for
+from rstreams_fast._third_parties import numpy_for
 from rstreams_fast.streams.engine.pull_source import CountedIterator
 
 if TYPE_CHECKING:

@@ -543,7 +543,10 @@ class MulticastSubscription(Drain):
         handed_out = bool(cursor.in_hand)  # by the thread that brought it, which trims afterwards
         burst = cursor.in_hand if handed_out else publisher.take(cursor)
         if burst is None:
-            return self._finish(publisher.buffer.error)
+            if publisher.buffer.error is not None:
+                self.end_with(publisher.buffer.error)
+                return self._act_on_end()
+            return self._complete()
         if burst:
             try:
                 if self._hand_over is not None:
@@ -578,12 +581,6 @@ class MulticastSubscription(Drain):
             on_next(element)
             if buffer.starving:
                 publisher.ask()  # what upstream answers before that returns is next here
-
-    def _finish(self, error: BaseException | None) -> bool:
-        if error is not None:
-            self.end_with(error)
-            return self._act_on_end()
-        return self._complete()
 
     def _stop(self) -> None:
         publisher = self._publisher
