@@ -8,6 +8,7 @@ PY := $(VENV)/bin/python
 ARGS ?=
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 1800
+PIPELINES ?= 10000
 export VENV
 
 # What set-up found out: which Java, which Python Spark's workers run.
@@ -113,10 +114,10 @@ tck: ## run both test kits, the official one too, on everything we ship; write d
 	@$(ENV) exec $(PY) -m tests.jvm_tck.report $(ARGS)
 
 .PHONY: pipelines
-pipelines: ## 10 000 random pipelines against a list model, shared out among the three backends
+pipelines: ## 10 000 random pipelines (PIPELINES) against a list model, shared out among the three backends
 	@.ci/setup test
 	@set -e; for backend in c cffi python; do \
-	    $(ENV) RSTREAMS_FAST_BACKEND=$$backend RSTREAMS_FAST_PIPELINES=3334 \
+	    $(ENV) RSTREAMS_FAST_BACKEND=$$backend RSTREAMS_FAST_PIPELINES=$$(($(PIPELINES) / 3)) \
 	        $(PY) -m pytest -q -o faulthandler_timeout=600 \
 	        tests/streams/test_random_pipelines.py::test_random_pipelines; done
 
