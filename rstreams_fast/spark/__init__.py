@@ -19,6 +19,7 @@ Neither pyspark nor pyarrow is imported before a function needs it.
 from rstreams_fast.spark.batches import MapBatches, map_batches
 from rstreams_fast.spark.bounds import bounded
 from rstreams_fast.spark.failures import split_failures
+from rstreams_fast.spark.journals import Journal, call_id
 from rstreams_fast.spark.limits import Limit, RetryAfter
 from rstreams_fast.spark.lookups import Enrich, Lookup, enrich, lookup
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
@@ -30,6 +31,7 @@ __all__ = [
     "Circuit",
     "CircuitOpenError",
     "Enrich",
+    "Journal",
     "Limit",
     "Lookup",
     "MapBatches",
@@ -39,6 +41,7 @@ __all__ = [
     "StageMetrics",
     "StreamStage",
     "bounded",
+    "call_id",
     "enrich",
     "lookup",
     "map_batches",

@@ -15,6 +15,7 @@ from rstreams_fast.spark.frames import (
     describe_read_ahead,
     map_in_arrow,
 )
+from rstreams_fast.spark.journals import Journal
 from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.options import (
     DEFAULT_BUFFER_BYTES,
@@ -27,6 +28,12 @@ from rstreams_fast.spark.options import (
     column_names,
 )
 from rstreams_fast.spark.versions import arrow_function_of, column_of
+from rstreams_fast.spark.worker.journal import (
+    LINGER_SECONDS,
+    MOST_UNWRITTEN,
+    REMOTE_LINGER_SECONDS,
+    SEGMENT_ROWS,
+)
 from rstreams_fast.spark.worker.outcomes import OUTCOME
 from rstreams_fast.spark.worker.pump import OUTPUT_BATCHES
 from rstreams_fast.spark.worker.rows import SUB_BATCH_ROWS, Layout, run_rows
@@ -65,6 +72,7 @@ def lookup(
     deadline: float | None = None,
     task_deadline: float | None = None,
     key_order: int | None = None,
+    journal: Journal | None = None,
     deterministic: bool = False,
 ) -> Lookup:
     """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch,
@@ -103,10 +111,12 @@ def lookup(
     ``limit``: a :class:`Limit` of calls at once and a second, which all tasks share.
     ``batch``: ``fn`` is called with a list of up to so many keys (tuples, if there are several key
     columns), and returns a list of as many results, in which an exception is the failure of its
-    row. All words then hold for the calls of lists, but ``dedupe``, ``cache``, ``on_failure`` and
-    ``max_failures``, which are about rows.
+    row. All words then hold for the calls of lists, but ``dedupe``, ``cache``, ``journal``,
+    ``on_failure`` and ``max_failures``, which are about rows.
     ``linger``: seconds for which a key waits for others, if fewer than ``batch`` are there.
     ``cache``: a :class:`Cache` of results, which workers keep between partitions.
+    ``journal``: a :class:`Journal`, in which answers outlive the job: what was answered once is not
+    called again. It is asked after ``dedupe`` and ``cache``.
     ``circuit``: a :class:`Circuit`, which makes no calls for a while when too many failed.
     ``deadline``: seconds for a row: all attempts of its async call and all waits between and
     before them together; then ``TimeoutError``, which ``on_failure`` handles.
@@ -147,6 +157,7 @@ def lookup(
         deadline,
         task_deadline,
         key_order=key_order,
+        journal=journal,
     )
     return Lookup(options, returns, check_bool("deterministic", deterministic))
 
@@ -176,6 +187,7 @@ def enrich(
     deadline: float | None = None,
     task_deadline: float | None = None,
     key_order: str | None = None,
+    journal: Journal | None = None,
 ) -> Enrich:
     """Add columns to a frame: ``df.transform(enrich(fetch, on=["a", "b"], output="x double, y
     long"))``.
@@ -216,6 +228,7 @@ def enrich(
         deadline,
         task_deadline,
         key_order=None if key_order is None else _place_of(key_order, keys),
+        journal=journal,
     )
     return Enrich(options, keys, output)
 
@@ -405,6 +418,14 @@ def _describe(what: str, options: CallOptions) -> str:
         lines.append(f"  retries: at most {options.retry.times}")
     if options.cache is not None:
         lines.append(f"  in each worker: {options.cache.describe()}")
+    if options.journal is not None:
+        most = options.running_rows + MOST_UNWRITTEN + SEGMENT_ROWS
+        lines.append(
+            f"  {options.journal!r}: of a worker that is killed those calls are made again that "
+            f"are in flight, or were answered in the last {LINGER_SECONDS:g} s "
+            f"({REMOTE_LINGER_SECONDS:g} s where it is no local file system), "
+            f"at most {most} in each partition"
+        )
     if options.limit is not None:
         lines.append(f"  {options.limit.describe()}")
     return "\n".join(lines)

@@ -70,6 +70,8 @@ class StageMetrics:
     max_pending: int = 0
     cache_hits: int = 0
     """Of the calls, those that a ``cache`` answered."""
+    journal_hits: int = 0
+    """Of the calls, those that a ``journal`` answered."""
     skipped: int = 0
     """Rows without a call, because a key was null."""
     nulls: int = 0
@@ -232,6 +234,11 @@ def _chosen(found: list[StageMetrics]) -> list[StageMetrics]:
     return [run for attempts in places.values() for run in max(attempts.items(), key=weight)[1]]
 
 
+def _made(metrics: StageMetrics) -> int:
+    """Count the calls that the service saw."""
+    return metrics.calls - metrics.cache_hits - metrics.journal_hits
+
+
 def _lives(pid: int) -> bool:
     if os.name != "posix":  # where 0 is a signal like any other
         return True
@@ -252,7 +259,7 @@ def _sum(found: list[StageMetrics]) -> StageMetrics:
     for name in (f.name for f in fields(StageMetrics) if f.name not in _IDENTITY):
         together = max if name in _PER_PARTITION else sum
         setattr(total, name, together(getattr(part, name) for part in parts))
-    total.repeated_calls = sum(run.calls for run in found) - total.calls
+    total.repeated_calls = sum(map(_made, found)) - _made(total)
     states = {part.state for part in parts}
     total.state = next(s for s in ("failed", "running", "lost", "stopped", "done") if s in states)
     total.started = min(part.started for part in parts)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rstreams_fast._checks import check_bool, check_choice, check_count
+from rstreams_fast.spark.journals import Journal
 from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.metrics import Metrics
 
@@ -282,6 +283,7 @@ class CallOptions:
     """The values that ``on_failure`` may have."""
     key_order: int | None = None
     """Which of the keys it is whose calls take turns."""
+    journal: Journal | None = None
     auto: bool = field(init=False)
     """Whether ``concurrency`` is the most that will be found, not what there is."""
     is_async: bool = field(init=False)
@@ -321,15 +323,18 @@ class CallOptions:
                     f"max_pending_rows={self.max_pending_rows} is less than "
                     f"concurrency={self.concurrency}{of}: so many calls could never run"
                 )
-        if self.retry is not None and not isinstance(self.retry, Retry):
-            raise TypeError(f"retry must be a Retry, got {type(self.retry).__name__}")
+        kinds = {
+            "retry": Retry,
+            "limit": Limit,
+            "cache": Cache,
+            "journal": Journal,
+            "circuit": Circuit,
+        }
+        for word, kind in kinds.items():
+            value = getattr(self, word)
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(f"{word} must be a {kind.__name__}, got {type(value).__name__}")
         check_metrics(self.metrics)
-        if self.limit is not None and not isinstance(self.limit, Limit):
-            raise TypeError(f"limit must be a Limit, got {type(self.limit).__name__}")
-        if self.cache is not None and not isinstance(self.cache, Cache):
-            raise TypeError(f"cache must be a Cache, got {type(self.cache).__name__}")
-        if self.circuit is not None and not isinstance(self.circuit, Circuit):
-            raise TypeError(f"circuit must be a Circuit, got {type(self.circuit).__name__}")
         if self.max_failures is not None:
             self._check_max_failures(self.max_failures)
         object.__setattr__(self, "is_async", is_async(self.fn))

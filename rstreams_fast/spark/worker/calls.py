@@ -12,6 +12,7 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AsyncExitStack
+from contextvars import Context, copy_context
 from typing import Any, Final, cast
 
 from rstreams_fast.spark.limits import RetryAfter
@@ -233,7 +234,7 @@ class ThreadedCalls:
         self._loop = loop
         self._group = group
         self._label = label_of(fn)
-        self._work: queue.SimpleQueue[tuple[asyncio.Future[Any], tuple[Any, ...]] | None]
+        self._work: queue.SimpleQueue[tuple[asyncio.Future[Any], Context, tuple[Any, ...]] | None]
         self._work = queue.SimpleQueue()  # bounded by the window in front of it
         self._outcomes: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._notified = False
@@ -247,7 +248,7 @@ class ThreadedCalls:
         self._open += 1
         if self._open > self._threads and self._threads < self._size:
             self._add_thread()
-        self._work.put((future, args))
+        self._work.put((future, copy_context(), args))
         return future
 
     def _add_thread(self) -> None:
@@ -268,11 +269,11 @@ class ThreadedCalls:
 
     def _run(self) -> None:
         while (job := self._work.get()) is not None and not self._closed:
-            future, args = job
+            future, context, args = job
             result: Any = None
             failure: BaseException | None = None
             try:
-                result = self._fn(*args)
+                result = context.run(self._fn, *args)
                 if inspect.iscoroutine(result):
                     result.close()
                     raise TypeError(
@@ -286,7 +287,7 @@ class ThreadedCalls:
             if isinstance(failure, StopIteration):  # which no future can carry
                 failure = _wrapped(self._label, failure)
             self._outcomes.append((future, result, failure))
-            del job, future, args, result, failure
+            del job, future, context, args, result, failure
             if not self._notified:
                 self._notified = True
                 try:

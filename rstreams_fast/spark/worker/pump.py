@@ -26,6 +26,7 @@ from rstreams_fast.spark.worker.attempts import noted
 from rstreams_fast.spark.worker.batching import BatchedCalls
 from rstreams_fast.spark.worker.cache import cached
 from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded
+from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.outcomes import forgiving
 from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.permits import Gate
@@ -122,9 +123,11 @@ class CallPump:
         *,
         wrap: Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
         | None = None,
+        journal: PartitionJournal | None = None,
         **window: bool,
     ) -> None:
         """``wrap`` is put around the function; ``window`` are further words for its window."""
+        self._journal = journal
         self._partition = partition
         self._read_ahead = partition.read_ahead
         self._counters = partition.counters
@@ -231,14 +234,34 @@ class CallPump:
             self._loop.call_later(most, self._fail, late)
         if self._writer.wanted:
             self._report()
-        opening = self._loop.create_task(self._client.open())
+        opening = self._loop.create_task(self._open_all())
         opening.add_done_callback(self._opened)
+
+    async def _open_all(self) -> tuple[Any, ...]:
+        if self._journal is not None:
+            start = self._partition.threads.start
+            await self._loop.run_in_executor(None, self._journal.open, start)
+        opened: tuple[Any, ...] = await self._using(self._client.open())
+        return opened
+
+    async def _close_all(self) -> None:
+        try:
+            if self._journal is not None:
+                await self._loop.run_in_executor(None, self._journal.close)
+        finally:
+            await self._using(self._client.close(self._failure))
+
+    async def _using(self, moving: Awaitable[Any]) -> Any:
+        try:
+            return await moving
+        except Exception as raised:
+            raise noted(raised, "raised by the context manager given by 'using'")  # noqa: B904
 
     def _opened(self, opening: asyncio.Task[tuple[Any, ...]]) -> None:
         if opening.cancelled():
             self._fail(RuntimeError("using: the context manager was cancelled while it opened"))
         elif (failure := opening.exception()) is not None:
-            self._fail(noted(failure, "raised by the context manager given by 'using'"))
+            self._fail(failure)
         elif not self._stopping:
             try:
                 self._window = self._make_window(opening.result())
@@ -260,6 +283,8 @@ class CallPump:
             fn = partial(fn, *opened)
         if options.batch is not None:
             fn = self._batches = BatchedCalls(fn, options, self._loop, self._pump)
+        if self._journal is not None:
+            fn = self._journal.around(fn, self._loop)
         if options.cache is not None:
             fn = cached(fn, options.cache, options.label, self._counters)
         if options.on_failure != "raise":
@@ -317,7 +342,7 @@ class CallPump:
             return
         self._finishing = True
         self._close_pool()
-        closing = self._loop.create_task(self._client.close(self._failure))
+        closing = self._loop.create_task(self._close_all())
         closing.add_done_callback(self._closed)
 
     def _closed(self, closing: asyncio.Task[None]) -> None:
@@ -327,7 +352,7 @@ class CallPump:
                     RuntimeError("using: the context manager was cancelled while it closed")
                 )
         elif (failure := closing.exception()) is not None:
-            self._set_failure(noted(failure, "raised by the context manager given by 'using'"))
+            self._set_failure(failure)
         self._end()
 
     def _close_pool(self) -> None:

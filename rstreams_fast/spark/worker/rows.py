@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.conversions import Columns, shorten
 from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.keys import keys_of, shareable
 from rstreams_fast.spark.worker.outcomes import OUTCOME, outcomes_of, within
 from rstreams_fast.spark.worker.partition import Partition, first_of
@@ -496,10 +497,22 @@ def run_rows(
     partition.counters.max_pending_rows = options.window_rows
     spread = len(layout.keys(first)) > 1  # several keys: they are a tuple
     columns = ResultColumns(options, layout, partition.counters)
+    journal = None
+    if options.journal is not None:
+        declared = layout.names, layout.types
+        journal = PartitionJournal(options, options.journal, *declared, partition.counters)
     if options.ordered:
         ordered = OrderedSink(columns)
         source = KeySource(partition, options, layout, ordered, spread)
-        pump = CallPump(partition, options, source, ordered, spread=spread, dedupe=options.dedupe)
+        pump = CallPump(
+            partition,
+            options,
+            source,
+            ordered,
+            journal=journal,
+            spread=spread,
+            dedupe=options.dedupe,
+        )
     else:
         unordered = UnorderedSink(columns, spread, options.dedupe)
         source = KeySource(partition, options, layout, unordered, spread)
@@ -509,6 +522,7 @@ def run_rows(
             source,
             unordered,
             wrap=unordered.wrap,
+            journal=journal,
             ordered=False,
             spread=True,
         )

@@ -1,0 +1,148 @@
+"""Answers that outlive the job: ``journal=rs.Journal(uri, version=...)``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import KW_ONLY, dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+from rstreams_fast._checks import check_count
+from rstreams_fast.spark.segments import KEY_BYTES, bound, folders_of
+
+__all__ = ["Journal", "KeyDigest", "call_id", "current_call"]
+
+
+@dataclass(frozen=True, repr=False)
+class Journal:
+    """Where answers are written as they come, so that no job pays for one of them again.
+
+    ``uri``: a directory that the executors share: an absolute path, or what
+    ``pyarrow.fs.FileSystem.from_uri`` takes, such as ``s3://bucket/path``.
+    ``version``: of the function and of all that its answers depend on. An answer is found by the
+    function's name, its version, the declared types and the key: with another version all calls
+    are made anew.
+    ``max_bytes``: of all that is stored at ``uri``; the oldest answers go first. Default: no bound.
+
+    A retried task, a speculative copy and a job that is started again find what was answered before
+    they began, however their rows are divided into partitions. Stored are digests of keys, answers
+    and times, unencrypted; nothing of ``using``, nor of the function or what it holds, and no
+    failures. A journal that cannot be written fails the task; a damaged segment is a warning, and
+    its calls are made again. Immutable; stages may share it.
+    """
+
+    uri: str
+    _: KW_ONLY
+    version: str
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        uri: object = self.uri
+        if isinstance(uri, os.PathLike):
+            uri = str(Path(uri).absolute())
+        for name, value in (("uri", uri), ("version", self.version)):
+            if not isinstance(value, str):
+                raise TypeError(f"Journal({name}) must be a str, got {type(value).__name__}")
+            if not value:
+                raise ValueError(f"Journal({name}) is empty")
+        object.__setattr__(self, "uri", uri)
+        if "://" not in self.uri and not Path(self.uri).is_absolute():
+            raise ValueError(f"Journal(uri) must be an absolute path or a URI, got {self.uri!r}")
+        if self.max_bytes is not None:
+            check_count("Journal(max_bytes)", self.max_bytes, 1)
+
+    def compact(self) -> int:
+        """Merge small segments into larger ones, hold ``max_bytes``, and remove what killed
+        processes left unfinished; return how many segments there are less.
+
+        Stages may read and write meanwhile, and another process may do the same.
+        """
+        removed = sum(folder.compact() for folder in folders_of(self.uri))
+        bound(self.uri, self.max_bytes)
+        return removed
+
+    def __repr__(self) -> str:
+        # A URI may hold who has access, and by which password.
+        shown = re.sub(r"//[^/@]*@", "//", self.uri).split("?", 1)[0]
+        return f"Journal({shown!r}, version={self.version!r}, max_bytes={self.max_bytes})"
+
+
+current_call: Final[ContextVar[tuple[KeyDigest, bytes | None]]] = ContextVar("current_call")
+"""The call that is being made: how keys become digests, and its own, if it has one key."""
+
+
+def call_id(*key: Any) -> str:
+    """Return the id of the call at hand, for a service that takes an idempotency key.
+
+    For use in the function of a stage with a ``journal``, also on its threads. 32 hexadecimal
+    digits, made of the function's name, the version and the key: the same in each attempt, task and
+    job. In a function that gets lists of keys give the ``key`` that is meant.
+
+    Elsewhere a ``RuntimeError``.
+    """
+    digest_of, own = current_call.get((None, None))
+    if digest_of is None:
+        raise RuntimeError("call_id is for the function of a stage that has a journal")
+    if key:
+        own = digest_of(key)
+    elif own is None:
+        raise RuntimeError("this call is of several keys: give call_id the one that is meant")
+    return own.hex()
+
+
+class KeyDigest:
+    """Makes digests of keys: the same in every process, whatever Python and pyarrow."""
+
+    def __init__(self, label: str, version: str) -> None:
+        self._begun = hashlib.blake2b(repr((label, version)).encode(), digest_size=KEY_BYTES)
+
+    def __call__(self, key: tuple[Any, ...]) -> bytes:
+        """Return the digest of the values of the key columns."""
+        if _PLAIN.issuperset(map(type, key)):
+            text = repr(key)
+        else:
+            text = f"({', '.join(map(_canonical, key))})"
+        digest = self._begun.copy()
+        digest.update(text.encode("utf-8", "surrogatepass"))
+        return digest.digest()
+
+
+_PLAIN: Final = frozenset({bool, bytes, float, int, str, type(None)})
+"""Types whose ``repr`` says all, and always did."""
+
+
+def _instant(value: dt.datetime) -> str:
+    if value.tzinfo is not None:  # whatever zone the session has
+        value = value.astimezone(dt.UTC)
+    return f"t{value.isoformat()}"
+
+
+def _items(value: dict[Any, Any]) -> str:
+    pairs = sorted((_canonical(key), _canonical(item)) for key, item in value.items())
+    return f"{{{', '.join(map(': '.join, pairs))}}}"
+
+
+_OTHERS: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
+    (dict, _items),
+    (list, lambda value: f"[{', '.join(map(_canonical, value))}]"),
+    (dt.datetime, _instant),
+    (dt.date, lambda value: f"d{value.isoformat()}"),
+    (dt.time, lambda value: f"c{value.isoformat()}"),
+    (dt.timedelta, lambda value: f"i{value.days}:{value.seconds}:{value.microseconds}"),
+    (Decimal, lambda value: f"n{value}"),
+)
+
+
+def _canonical(value: Any) -> str:
+    if type(value) in _PLAIN:
+        return repr(value)
+    for kind, text_of in _OTHERS:
+        if isinstance(value, kind):
+            return text_of(value)
+    raise TypeError(f"journal: a key of {type(value).__name__} has no form that lasts")

@@ -1,0 +1,210 @@
+"""Segments: files of answers, each whole or not there, on any file system that pyarrow knows.
+
+A segment is an Arrow IPC file of the columns ``key`` (a digest), ``answer`` and ``time``. Its name
+says when it was written, and the checksum of what is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import uuid
+import zlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BATCH_ROWS", "KEY_BYTES", "LARGE_BYTES", "Folder", "bound", "folders_of", "table_of"]
+
+KEY_BYTES: Final = 16
+"""What is stored of a key."""
+
+BATCH_ROWS: Final = 1024
+"""Rows of a record batch: what is read at once for an answer."""
+
+LARGE_BYTES: Final = 16 << 20
+"""A segment as large is not merged into a larger one."""
+
+STALE_SECONDS: Final = 3600.0
+"""An unfinished file as old was left by a process that is gone."""
+
+_SUFFIX: Final = ".arrow"
+_ASIDE: Final = ".tmp"
+_WHOLE_AT_CLOSE: Final = ("s3", "gcs", "abfs")
+"""The object stores, in which nothing is renamed and an upload is there when it is whole."""
+
+_refused: Final[set[str]] = set()
+
+
+def table_of(keys: list[bytes], answers: pa.Array) -> pa.Table:
+    """Return the table of answers that were given now."""
+    import pyarrow as pa
+
+    now = pa.scalar(datetime.now(UTC), pa.timestamp("ms", "UTC"))
+    columns = [pa.array(keys, pa.binary(KEY_BYTES)), answers, pa.repeat(now, len(keys))]
+    return pa.table(columns, names=["key", "answer", "time"])
+
+
+class Folder:
+    """The segments of one function in one version: a directory. Any thread may use it."""
+
+    def __init__(self, uri: str, place: str = "") -> None:
+        from pyarrow import fs
+
+        self.files, root = fs.FileSystem.from_uri(uri)
+        self.path = f"{root.rstrip('/')}/{place}".rstrip("/")
+        self.is_local = isinstance(self.files, fs.LocalFileSystem)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the names of the segments, and their bytes; those merged meanwhile are found.
+
+        What a merged segment replaces is removed when that one is there; a listing may still see
+        neither. So it lists until nothing is gone that was there before.
+        """
+        found = self._list()
+        while True:
+            before, found = found, self._list()
+            if before.keys() <= found.keys():
+                return found
+
+    def _list(self) -> dict[str, int]:
+        from pyarrow import fs
+
+        selector = fs.FileSelector(self.path, allow_not_found=True)
+        infos = self.files.get_file_info(selector)
+        return {info.base_name: info.size for info in infos if info.base_name.endswith(_SUFFIX)}
+
+    def write(self, table: pa.Table, since: str | None = None) -> str:
+        """Write a segment; return its name. It counts as old as the one named ``since``."""
+        import pyarrow as pa
+
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table.combine_chunks(), max_chunksize=BATCH_ROWS)
+        content = sink.getvalue()
+        when = f"{time.time_ns():020d}" if since is None else since.split("-", 1)[0]
+        name = f"{when}-{zlib.crc32(content):08x}-{uuid.uuid4().hex[:12]}{_SUFFIX}"
+        path = f"{self.path}/{name}"
+        self.files.create_dir(self.path, recursive=True)
+        if self.files.type_name in _WHOLE_AT_CLOSE:
+            self._put(path, content)
+            return name
+        try:
+            self._put(path + _ASIDE, content)
+            self.files.move(path + _ASIDE, path)
+        except OSError:
+            self.remove(name + _ASIDE)
+            raise
+        return name
+
+    def _put(self, path: str, content: pa.Buffer) -> None:
+        with self.files.open_output_stream(path) as file:
+            file.write(content)
+
+    def remove(self, name: str) -> None:
+        """Remove a segment, if it is there."""
+        with contextlib.suppress(OSError):
+            self.files.delete_file(f"{self.path}/{name}")
+
+    def open(self, name: str, checked: bool = False) -> Any:
+        """Return a reader of the record batches of a segment, or ``None`` if it is damaged.
+
+        The checksum is looked at where that costs no transfer, unless it was ``checked`` before.
+        ``FileNotFoundError``: it was merged, or removed.
+        """
+        import pyarrow as pa
+
+        path = f"{self.path}/{name}"
+        # What a segment has in memory is a mapping, where there are such.
+        file = pa.memory_map(path) if self.is_local else self.files.open_input_file(path)
+        try:
+            if self.is_local and not checked:
+                if f"{zlib.crc32(file.read_buffer()):08x}" != name.split("-")[1]:
+                    raise pa.ArrowInvalid("the checksum is another")
+                file.seek(0)
+            return pa.ipc.open_file(file)
+        except (pa.ArrowException, IndexError) as damaged:
+            if path not in _refused:
+                _refused.add(path)
+                logging.getLogger("rstreams_fast").warning(
+                    "journal: the segment %s is damaged, and its answers are not used (%s)",
+                    path,
+                    damaged,
+                )
+            return None
+
+    def compact(self) -> int:
+        """Merge the segments that are not large; return how many there were more than are now.
+
+        Another process may read, write or compact meanwhile: what is removed is in a segment that
+        is there, and what another has merged first is left alone.
+        """
+        removed, group, size = 0, [], 0
+        for name, length in sorted(self.sizes().items()):
+            if length >= LARGE_BYTES:
+                continue
+            group.append(name)
+            size += length
+            if size >= LARGE_BYTES:
+                removed += self._merge(group)
+                group, size = [], 0
+        return removed + self._merge(group)
+
+    def _merge(self, names: list[str]) -> int:
+        import pyarrow as pa
+
+        tables, whole = [], []
+        for name in names:
+            try:
+                reader = self.open(name)
+            except FileNotFoundError:
+                return 0
+            if reader is not None:
+                tables.append(reader.read_all())
+                whole.append(name)
+        if len(whole) < 2:  # noqa: PLR2004 - one is merged already
+            return 0
+        merged = pa.concat_tables(tables)
+        # Of an answer that was given twice one is enough.
+        first = merged.append_column("row", pa.array(range(merged.num_rows), pa.int64()))
+        rows = first.group_by("key").aggregate([("row", "min")])["row_min"]
+        self.write(merged.take(rows), since=whole[0])
+        for name in whole:
+            self.remove(name)
+        return len(whole) - 1
+
+
+def folders_of(uri: str) -> list[Folder]:
+    """Return the folders of a journal, of all functions and versions."""
+    from pyarrow import fs
+
+    root = Folder(uri)
+    infos = root.files.get_file_info(fs.FileSelector(root.path, allow_not_found=True))
+    return [Folder(uri, info.base_name) for info in infos if info.type == fs.FileType.Directory]
+
+
+def bound(uri: str, most: int | None) -> None:
+    """Remove the oldest segments beyond ``most`` bytes, and what killed processes left unfinished.
+
+    Any number of processes may do so at once.
+    """
+    from pyarrow import fs
+
+    root = Folder(uri)
+    infos = root.files.get_file_info(
+        fs.FileSelector(root.path, allow_not_found=True, recursive=True)
+    )
+    total = 0
+    for info in sorted(infos, key=lambda info: str(info.base_name), reverse=True):
+        if info.base_name.endswith(_SUFFIX):
+            total += info.size
+            gone = most is not None and total > most
+        else:
+            left = info.base_name.endswith(_SUFFIX + _ASIDE)
+            gone = left and info.mtime_ns < time.time_ns() - STALE_SECONDS * 1e9
+        if gone:
+            with contextlib.suppress(OSError):
+                root.files.delete_file(info.path)

@@ -1,0 +1,534 @@
+"""``journal``: answers that outlive the task, the process and the job."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.core import MISSING
+from rstreams_fast.spark import segments
+from rstreams_fast.spark.journals import KeyDigest
+from rstreams_fast.spark.worker import journal as worker
+from tests.helpers import run_threads, wait_until
+
+pytestmark = pytest.mark.usefixtures("no_leaked_threads")
+
+ROOT = Path(__file__).parents[2]
+V = pa.schema([("v", pa.int64())])
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return str(tmp_path / "journal")
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test begin as a new process does."""
+    monkeypatch.setattr(worker, "_known", {})
+
+
+class Doubling:
+    """A function that keeps what it was called for."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    async def __call__(self, k: Any) -> Any:
+        self.calls.append(k)
+        await asyncio.sleep(0)
+        return None if k == 3 else 2 * k
+
+
+def batches(*keys: Any, kind: Any = pa.int64()) -> Iterator[pa.RecordBatch]:  # noqa: B008
+    for some in keys:
+        yield pa.RecordBatch.from_pydict({"k": pa.array(some, kind)})
+
+
+def values(stage: Any, *keys: Any, **words: Any) -> list[Any]:
+    """Run a stage as a new process does; return what it appended."""
+    worker._known.clear()
+    outputs = stage.as_map_fn()(batches(*keys, **words))
+    return [row for batch in outputs for row in batch.column(1).to_pylist()]
+
+
+def files(uri: str) -> list[Path]:
+    return sorted(Path(uri).glob("*/*"))
+
+
+def stage_of(fn: Any, uri: str, **words: Any) -> rs.Enrich:
+    return rs.enrich(fn, on="k", output=V, journal=rs.Journal(uri, version="1"), **words)
+
+
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("words", [{}, {"ordered": False, "dedupe": True}, {"cache": None}])
+def test_what_was_answered_is_not_called_again(
+    words: Any, local: bool, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not local:
+        fixed = property(lambda self: False, lambda self, value: None)
+        monkeypatch.setattr(segments.Folder, "is_local", fixed, raising=False)
+    fetch = Doubling()
+    with rs.Metrics() as metrics:
+
+        def run(*keys: range) -> list[Any]:
+            if "cache" in words:  # a new one, as that of another process
+                words["cache"] = rs.Cache()
+            found = values(stage_of(fetch, uri, metrics=metrics, **words), *keys)
+            return sorted(found, key=str)
+
+        expected: list[Any] = [None if k == 3 else 2 * k for k in range(3010)]
+        assert run(range(3000)) == sorted(expected[:3000], key=str)
+        assert sorted(fetch.calls) == list(range(3000))
+        # Another layout of the partitions.
+        again = run(range(10), range(2990, 3010)) + run(range(10, 2990))
+        assert sorted(again, key=str) == sorted(expected, key=str)
+        assert sorted(fetch.calls) == list(range(3010))
+        hits = {read.journal_hits for read in metrics.read()}
+        assert hits == {0, 20, 2980}
+    assert len(files(uri)) == 2  # each partition has merged what it wrote
+
+
+NOW = dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC)
+TYPES: list[tuple[pa.DataType, Any]] = [
+    (pa.int64(), 2**62),
+    (pa.float64(), math.inf),
+    (pa.float32(), 0.1),
+    (pa.string(), "grüße \U0001f600"),
+    (pa.binary(), b"\x00\xff"),
+    (pa.bool_(), False),
+    (pa.decimal128(38, 10), Decimal("-1.0000000001")),
+    (pa.date32(), dt.date(1582, 10, 4)),
+    (pa.timestamp("us", "UTC"), NOW),
+    (pa.timestamp("us"), NOW.replace(tzinfo=None)),
+    (pa.duration("us"), dt.timedelta(days=-1, microseconds=1)),
+    (pa.list_(pa.string()), ["a", None]),
+    (pa.map_(pa.string(), pa.int64()), {"a": 1, "b": None}),
+    (pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float64()))]), {"a": None, "b": [1.5]}),
+    (pa.struct([("a", pa.struct([("b", pa.int8())]))]), {"a": None}),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), TYPES, ids=lambda it: str(it)[:20])
+def test_answers_and_keys_of_every_type_are_found_again(kind: Any, value: Any, uri: str) -> None:
+    calls: list[Any] = []
+
+    async def same(k: Any) -> Any:
+        calls.append(k)
+        return k
+
+    output = pa.schema([("v", kind)])
+    stage = rs.enrich(
+        same, on="k", output=output, journal=rs.Journal(uri, version="1"), on_null="call"
+    )
+    first = values(stage, [value, None], kind=kind)
+    assert values(stage, [None, value, value], kind=kind) == [first[1], first[0], first[0]]
+    assert len(calls) == 2
+    assert first[1] is None
+
+
+def test_nan_is_a_key(uri: str) -> None:
+    fetch = Doubling()
+    stage = rs.enrich(fetch, on="k", output=pa.schema([("v", pa.float64())]), journal=J(uri))
+    for _ in range(2):
+        assert all(map(math.isnan, values(stage, [math.nan], kind=pa.float64())))
+    assert len(fetch.calls) == 1
+
+
+def J(uri: str, **words: Any) -> rs.Journal:
+    return rs.Journal(uri, **{"version": "1", **words})
+
+
+def test_several_columns_and_nulls(uri: str) -> None:
+    calls: list[Any] = []
+
+    async def fn(a: int, b: str) -> Any:
+        calls.append((a, b))
+        return None if a == 1 else (a, {"x": b}) if a == 2 else {"x": a, "y": None}
+
+    output = pa.schema([("x", pa.int64()), ("y", pa.struct([("x", pa.string())]))])
+    stage = rs.enrich(fn, on=["a", "b"], output=output, journal=J(uri))
+    batch = pa.RecordBatch.from_pydict({"a": [1, 2, 3, None], "b": ["p", "q", "r", "s"]})
+    found = []
+    for _ in range(2):
+        worker._known.clear()
+        found.append([b.to_pylist() for b in stage.as_map_fn()(iter([batch]))])
+    assert found[0] == found[1]
+    assert calls == [(1, "p"), (2, "q"), (3, "r")]
+
+
+def test_another_version_type_or_function_is_called_anew(uri: str) -> None:
+    calls: list[str] = []
+
+    async def one(k: int) -> int:
+        calls.append("one")
+        return k
+
+    async def two(k: int) -> int:
+        calls.append("two")
+        return k
+
+    def run(fn: Any, version: str = "1", kind: Any = pa.int64()) -> None:  # noqa: B008
+        output = pa.schema([("v", kind)])
+        stage = rs.enrich(fn, on="k", output=output, journal=rs.Journal(uri, version=version))
+        assert values(stage, [1]) == [1]
+
+    for _ in range(2):
+        run(one)
+        run(one, version="2")
+        run(one, kind=pa.float64())
+        run(two)
+    assert calls == ["one", "one", "one", "two"]
+
+
+def test_failures_are_not_kept_and_outcomes_are(uri: str) -> None:
+    calls: list[int] = []
+
+    async def fn(k: int) -> int:
+        calls.append(k)
+        if k == 2 and calls.count(2) == 1:
+            raise OSError("down")
+        return k
+
+    for failure in ("column", "null"):
+        stage = rs.lookup(fn, pa.int64(), on_failure=failure, journal=J(uri))
+        found = values(stage, [1, 2])
+        if failure == "column":
+            assert [(row["value"], row["attempts"]) for row in found] == [(1, 1), (None, 1)]
+    assert found == [1, 2]
+    assert calls == [1, 2, 2]
+    stage = rs.lookup(fn, pa.int64(), on_failure="column", journal=J(uri))
+    assert values(stage, [1])[0] == {"value": 1, "error": None, "attempts": 0, "seconds": 0.0}
+
+
+def test_lists_of_keys_are_answered_one_by_one(uri: str) -> None:
+    lists: list[list[int]] = []
+
+    async def fn(keys: list[int]) -> list[int]:
+        lists.append(keys)
+        with pytest.raises(RuntimeError, match="several keys"):
+            rs.call_id()
+        assert len({rs.call_id(key) for key in keys}) == len(keys)
+        return [2 * k for k in keys]
+
+    stage = rs.lookup(fn, pa.int64(), batch=10, journal=J(uri), linger=0.001)
+    assert values(stage, range(5)) == [0, 2, 4, 6, 8]
+    assert values(stage, range(7)) == [0, 2, 4, 6, 8, 10, 12]
+    assert [key for keys in lists for key in keys] == list(range(7))
+
+
+def test_an_id_is_that_of_the_key_in_every_attempt_and_thread(uri: str) -> None:
+    seen: dict[int, set[str]] = {k: set() for k in range(100)}
+    attempts = Counter[int]()
+
+    def failing(k: int) -> None:
+        seen[k].add(rs.call_id())
+        attempts[k] += 1
+        if attempts[k] == 1:
+            raise OSError("once")
+
+    async def fn(k: int) -> int:
+        await asyncio.sleep(0.0001 * (k % 3))
+        failing(k)
+        await asyncio.to_thread(lambda: seen[k].add(rs.call_id()))
+        return k
+
+    def sync(k: int) -> int:
+        failing(k)
+        return k
+
+    fn.__qualname__ = sync.__qualname__ = "same"
+    retry = rs.Retry(1, backoff=0)
+    for each, version in ((fn, "1"), (sync, "1"), (sync, "2")):
+        attempts.clear()
+        stage = rs.lookup(
+            each, pa.int64(), retry=retry, journal=rs.Journal(f"{uri}-{each}", version=version)
+        )
+        assert values(stage, range(100)) == list(range(100))
+        expected = 1 if version == "1" else 2
+        assert {len(ids) for ids in seen.values()} == {expected}
+    assert len(set.union(*seen.values())) == 200
+    with pytest.raises(RuntimeError, match="for the function of a stage that has a journal"):
+        rs.call_id()
+
+
+def test_a_digest_is_the_same_for_ever() -> None:
+    digest_of = KeyDigest("fetch", "1")
+    key = (1, "a", None, [1.5, {"b": dt.date(2026, 1, 2), "a": Decimal("1.10")}], NOW)
+    assert digest_of(key).hex() == "b94cb9d051a1deb53d67f9ee8d0ad33d"
+    elsewhere = NOW.astimezone(dt.timezone(dt.timedelta(hours=-5)))
+    assert digest_of((elsewhere,)) == digest_of((NOW,))
+    assert digest_of(({"a": 1, "b": 2},)) == digest_of(({"b": 2, "a": 1},))
+    different = [(1,), ("1",), (1.0,), (True,), ([1],), ("[1]",), ((NOW.date()),), (1, None)]
+    assert len({digest_of(key if isinstance(key, tuple) else (key,)) for key in different}) == 8
+    with pytest.raises(TypeError, match="a key of object has no form that lasts"):
+        digest_of((object(),))
+
+
+# -- damage ----------------------------------------------------------------------------------------
+def cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def flipped(content: bytes) -> bytes:
+    at = len(content) // 2
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize("damage", [cut, flipped, lambda content: b"", lambda content: b"x" * 900])
+def test_a_damaged_segment_is_a_warning(
+    damage: Any, uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fetch = Doubling()
+    stage = stage_of(fetch, uri)
+    expected = values(stage, range(5, 1000))
+    (segment,) = files(uri)
+    segment.write_bytes(damage(segment.read_bytes()))
+    for _ in range(3):
+        assert values(stage, range(5, 1000)) == expected
+    assert len(fetch.calls) == 2 * 995
+    (record,) = caplog.records
+    assert segment.name in record.getMessage()
+    assert rs.Journal(uri, version="1").compact() == 0
+    assert len(files(uri)) == 2
+
+
+def test_a_journal_that_cannot_be_written_fails_the_task(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    stage = stage_of(Doubling(), f"{tmp_path}/file/journal")
+    with pytest.raises(OSError) as raised:
+        values(stage, range(10))
+    assert any("journal" in note for note in raised.value.__notes__)
+
+
+def test_an_answer_that_is_none_is_named_by_the_task_and_not_kept(uri: str) -> None:
+    async def fn(k: int) -> Any:
+        return "no number" if k == 5 else k
+
+    with pytest.raises(TypeError, match="for the key k=5"):
+        values(stage_of(fn, uri), range(10))
+    fetch = Doubling()
+    fetch.__class__.__qualname__ = "fn"
+    try:
+        found = values(stage_of(fetch, uri), range(10))
+    finally:
+        fetch.__class__.__qualname__ = "Doubling"
+    assert fetch.calls == [5]
+    assert found == [0, 1, 2, 3, 4, 10, 6, 7, 8, 9]
+
+
+def test_who_stops_early_has_what_was_answered(uri: str) -> None:
+    fetch = Doubling()
+    outputs: Any = stage_of(fetch, uri).as_map_fn()(batches(*([k] for k in range(100_000))))
+    next(outputs)
+    outputs.close()
+    called = len(fetch.calls)
+    assert 0 < called < 100_000
+    assert len(values(stage_of(fetch, uri), range(called))) == called
+    assert len(set(fetch.calls)) >= len(fetch.calls) - 64  # those that were cancelled
+
+
+# -- compaction and bounds -------------------------------------------------------------------------
+def test_small_segments_become_one(uri: str) -> None:
+    fetch = Doubling()
+    stage = stage_of(fetch, uri)
+    for part in range(20):
+        values(stage, range(10 * part, 10 * part + 10))
+    (Path(uri) / "0" / "1.arrow.tmp").parent.mkdir()
+    left = Path(uri) / "0" / "1.arrow.tmp"
+    left.touch()
+    assert rs.Journal(uri, version="other").compact() == 19
+    assert left.exists()  # somebody may be at it
+    os.utime(left, (1, 1))
+    assert rs.Journal(uri, version="1").compact() == 0
+    assert len(files(uri)) == 1
+    assert len(values(stage, range(200))) == 200
+    assert len(fetch.calls) == 200
+
+
+def test_readers_and_writers_do_not_mind_compactors(uri: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(worker, "SEGMENT_ROWS", 16)
+    monkeypatch.setattr(worker, "READ_BYTES", 1)  # so that segments are opened again and again
+    monkeypatch.setattr(worker, "OPEN_SEGMENTS", 1)
+    done = threading.Event()
+    before, during = Doubling(), Doubling()
+    first = stage_of(before, uri)
+    for part in range(10):
+        values(first, range(100 * part, 100 * part + 100))
+
+    def compacting() -> None:
+        while not done.is_set():
+            rs.Journal(uri, version="1").compact()
+
+    def running() -> None:
+        try:
+            for part in range(20):
+                stage = stage_of(during, uri)
+                keys = [*range(1000), *range(1000 + 50 * part, 1050 + 50 * part)]
+                assert values(stage, keys) == [None if k == 3 else 2 * k for k in keys]
+        finally:
+            done.set()
+
+    run_threads([compacting, compacting, running])
+    assert during.calls == list(range(1000, 2000))
+
+
+def test_the_oldest_answers_make_room(uri: str) -> None:
+    fetch = Doubling()
+    journal = rs.Journal(uri, version="1", max_bytes=100_000)
+    stage = rs.enrich(fetch, on="k", output=V, journal=journal)
+    for part in range(20):
+        values(stage, range(1000 * part, 1000 * part + 1000))
+    assert 30_000 < sum(file.stat().st_size for file in files(uri)) <= 100_000
+    values(stage, range(19_000, 20_000))
+    assert len(fetch.calls) == 20_000
+    values(stage, range(1000))
+    assert len(fetch.calls) == 21_000
+
+
+def test_what_is_removed_meanwhile_is_called_again_and_looked_for_once(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = Doubling()
+    stage = stage_of(fetch, uri)
+    values(stage, range(3000))
+    (answers,) = worker._known.values()
+    answers.refresh()
+    for segment in files(uri):
+        segment.unlink()
+    listed = Counter[str]()
+    sizes = segments.Folder.sizes
+
+    def counted(self: Any) -> Any:
+        listed["times"] += 1
+        return sizes(self)
+
+    monkeypatch.setattr(segments.Folder, "sizes", counted)
+    digest_of = KeyDigest("Doubling", "1")
+    answers._readers.clear()
+    assert all(answers.get(digest_of((k,))) is MISSING for k in range(3000))
+    assert listed["times"] == 1
+
+
+def test_segments_stay_few_while_a_partition_writes(uri: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(worker, "SEGMENT_ROWS", 8)
+    most = 0
+    write = segments.Folder.write
+
+    def counted(self: Any, *args: Any, **words: Any) -> str:
+        nonlocal most
+        most = max(most, len(files(uri)))
+        return write(self, *args, **words)
+
+    monkeypatch.setattr(segments.Folder, "write", counted)
+    values(stage_of(Doubling(), uri), range(5000))
+    assert 15 <= most <= 50
+    assert len(files(uri)) == 1
+
+
+# -- words -----------------------------------------------------------------------------------------
+def test_bad_words_are_named(tmp_path: Path) -> None:
+    for error, message, uri, words in (
+        (ValueError, "uri.*absolute", "here", {}),
+        (ValueError, "uri.*empty", "", {}),
+        (TypeError, "uri.*str", 3, {}),
+        (ValueError, "version.*empty", "/x", {"version": ""}),
+        (TypeError, "version.*str", "/x", {"version": 1}),
+        (ValueError, "max_bytes.*>= 1", "/x", {"max_bytes": 0}),
+    ):
+        with pytest.raises(error, match=message):
+            J(uri, **words)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="journal must be a Journal, got str"):
+        rs.lookup(Doubling(), "long", journal="/x")  # type: ignore[arg-type]
+    assert J(tmp_path).uri == str(tmp_path)  # type: ignore[arg-type]
+
+
+def test_no_secret_is_shown() -> None:
+    journal = J("s3://user:secret@bucket/path?access=secret")
+    text = rs.lookup(Doubling(), pa.int64(), journal=journal).describe()
+    assert "secret" not in repr(journal) + text
+    assert "Journal('s3://bucket/path', version='1', max_bytes=None)" in text
+    assert "in flight, or were answered in the last 0.05 s" in text
+
+
+def test_nothing_of_the_function_is_stored(uri: str) -> None:
+    secret = "hunter2"
+
+    class Client:
+        async def __aenter__(self) -> str:
+            return secret
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+    async def fn(client: str, k: int) -> int:
+        return len(client) + len(secret) + k
+
+    stage = rs.lookup(fn, pa.int64(), using=Client, journal=J(uri))
+    assert values(stage, [1]) == [15]
+    (segment,) = files(uri)
+    assert secret.encode() not in segment.read_bytes()
+    with pa.memory_map(str(segment)) as file:
+        table = pa.ipc.open_file(file).read_all()
+    assert table.schema.names == ["key", "answer", "time"]
+
+
+# -- kills -----------------------------------------------------------------------------------------
+KILLED = """
+import asyncio, os, sys
+import pyarrow as pa
+import rstreams_fast.spark as rs
+from tests.spark.test_journal import J, V, batches
+
+uri, log, rows = sys.argv[1], sys.argv[2], int(sys.argv[3])
+calls = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+async def fetch(k):
+    os.write(calls, b"%d\\n" % k)
+    await asyncio.sleep(0.02)
+    return 2 * k
+
+stage = rs.enrich(fetch, on="k", output=V, journal=J(uri), concurrency=16)
+for batch in stage.as_map_fn()(batches(range(rows))):
+    for v in batch.column(1).to_pylist():
+        print(v)
+"""
+
+
+def test_a_killed_process_calls_again_what_was_in_flight_or_unwritten(
+    uri: str, tmp_path: Path
+) -> None:
+    rows, log = 2000, tmp_path / "calls"
+    log.touch()
+    command = [sys.executable, "-c", KILLED, uri, str(log), str(rows)]
+
+    def lines() -> list[str]:
+        return log.read_text().split()
+
+    def reached(calls: int) -> bool:
+        return len(lines()) >= calls
+
+    for kill in (500, 1000, 1500):
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+            wait_until(partial(reached, kill), f"{kill} calls")
+            process.send_signal(signal.SIGKILL)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(2 * k) for k in range(rows)]
+    # 16 in flight, 40 answered within the linger, and what a busy machine adds to that.
+    assert rows <= len(lines()) <= rows + 3 * 300
