@@ -93,6 +93,39 @@ def test_limit_stops_the_calls(spark: SparkSession, tmp_path: Path) -> None:
         wait_until(lambda: metrics.totals().state in {"stopped", "done"}, "the end of both")
 
 
+def test_calls_stop_within_100_ms_of_sparks_hang_up(spark: SparkSession, tmp_path: Path) -> None:
+    worker, late = str(tmp_path / "worker"), str(tmp_path / "late")
+
+    def make() -> Any:
+        hung_up: Any = None
+
+        async def look(k: int) -> int:
+            from rstreams_fast.spark.worker.hang_up import hang_up
+
+            nonlocal hung_up
+            if hung_up is None:
+                hung_up = hang_up()
+                Path(worker).write_text(str(os.getpid()))  # noqa: ASYNC240
+            if hung_up():
+                with open(late, "a") as file:  # noqa: ASYNC230, PTH123
+                    file.write(f"{time.monotonic()}\n")
+            await asyncio.sleep(0.002)
+            return k * 2
+
+        return look
+
+    frame = spark.range(0, 10_000_000, 1, 1).transform(rs.enrich(make(), on="id", output="v long"))
+    seconds = []
+    for _ in range(3):  # the machine may be busy once
+        Path(late).write_text("")
+        assert [r.v for r in frame.limit(5).collect()] == [0, 2, 4, 6, 8]
+        pid = Path(worker).read_text()
+        wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists(), "the end of the worker")
+        times = [float(at) for at in Path(late).read_text().split()] or [0.0]
+        seconds.append(max(times) - min(times))
+    assert min(seconds) < 0.1, seconds
+
+
 def test_a_stage_that_ends_early_ends_well(spark: SparkSession) -> None:
     """An iterator that does not read its input to the end: Spark discards such a worker."""
     fn = rs.lookup(lambda k: k * 2, "long", concurrency=2).as_map_fn(name="v")

@@ -26,6 +26,8 @@ from rstreams_fast.spark.worker.attempts import noted
 from rstreams_fast.spark.worker.batching import BatchedCalls
 from rstreams_fast.spark.worker.cache import cached
 from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded
+from rstreams_fast.spark.worker.counters import task_context
+from rstreams_fast.spark.worker.hang_up import hang_up
 from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.outcomes import forgiving
 from rstreams_fast.spark.worker.partition import Partition
@@ -50,6 +52,9 @@ FLUSH_SECONDS: Final = 0.1
 
 REPORT_SECONDS: Final = 0.2
 """How often the metrics are brought up to date."""
+
+HANG_UP_SECONDS: Final = 0.02
+"""How often it is looked whether Spark still wants rows."""
 
 STOP_SECONDS: Final = CLOSE_SECONDS * 0.75
 """How long cancelled calls and the ``using`` manager have to end when the pump is stopped."""
@@ -156,6 +161,8 @@ class CallPump:
         self._finishing = False
         self._stopping = False
         self._stopped_at = 0.0
+        self._hung_up = False
+        """Spark wants no more rows."""
         self._ended = False
         self._flush_timer: asyncio.TimerHandle | None = None
         self._state = "waiting_upstream"
@@ -185,6 +192,8 @@ class CallPump:
                     self._partition.budget.release(lease)
             if self._failure is not None:
                 raise self._failure
+            if self._hung_up:
+                raise GeneratorExit("Spark has hung up")
 
     def stop(self) -> None:
         """Cancel everything and end; a NOP once the loop has ended. Any thread may call."""
@@ -234,6 +243,8 @@ class CallPump:
             self._loop.call_later(most, self._fail, late)
         if self._writer.wanted:
             self._report()
+        if task_context() is not None and (hung_up := hang_up()) is not None:
+            self._listen(hung_up)
         opening = self._loop.create_task(self._open_all())
         opening.add_done_callback(self._opened)
 
@@ -256,6 +267,14 @@ class CallPump:
             return await moving
         except Exception as raised:
             raise noted(raised, "raised by the context manager given by 'using'")  # noqa: B904
+
+    def _listen(self, hung_up: Callable[[], bool]) -> None:
+        if hung_up():
+            self._hung_up = True
+            self._out.close()
+            self._stop()
+        else:
+            self._loop.call_later(HANG_UP_SECONDS, self._listen, hung_up)
 
     def _opened(self, opening: asyncio.Task[tuple[Any, ...]]) -> None:
         if opening.cancelled():
