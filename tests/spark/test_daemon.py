@@ -400,6 +400,19 @@ assert figures.pop("suspends")[:4] == ("done", 96, 96, 96)
 assert figures.pop("fails")[:3] == ("failed", 16 * len(kinds), 0), found
 assert not figures, figures
 assert found["eight_calls"].max_buffered_rows == 96 and not found["eight_calls"].buffered_rows
+
+def profiled(x):
+    return x
+
+if spark.version >= "4":  # its profilers
+    spark.conf.set("spark.sql.pyspark.udf.profiler", "perf")
+    made = (F.udf(profiled, "long"), F.udf(profiled, "long", useArrow=True))
+    made += (F.pandas_udf(profiled, "long"),)
+    for column, calls in zip(made, (96, 96, 24), strict=True):
+        assert [x for (_, x) in numbers.select("id", column("id")).collect()] == list(range(96))
+        of_last = max(spark._profiler_collector._perf_profile_results.items())[1]
+        counts = [of[1] for (_, _, name), of in of_last.stats.items() if name == "profiled"]
+        assert counts == [calls], of_last.stats
 spark.stop()
 print("as stock")
 """
