@@ -142,7 +142,8 @@ for arrow, fn in ((False, held), (True, aheld)):
     assert len(set(pids)) == 1
     assert max(kib[-50:]) < max(kib[50:100]) + (4 << 10), kib
     assert max(files[-50:]) <= max(files[50:100]), files
-    assert max(objects[-50:]) < 10_000, objects  # Spark looks at them after each task
+    # Spark looks at them after each task; without a freeze they are 50 000 and more.
+    assert max(objects[-50:]) < 20_000, objects
 print("as stock")
 """
 )
