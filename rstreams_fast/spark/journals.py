@@ -73,8 +73,10 @@ class Journal:
         return f"Journal({shown!r}, version={self.version!r}, max_bytes={self.max_bytes})"
 
 
-current_call: Final[ContextVar[tuple[KeyDigest, bytes | None]]] = ContextVar("current_call")
-"""The call that is being made: how keys become digests, and its own, if it has one key."""
+current_call: Final[ContextVar[tuple[KeyDigest, tuple[Any, ...] | None]]] = ContextVar(
+    "current_call"
+)
+"""The call that is being made: how keys become digests, and its own key, if it has one."""
 
 
 def call_id(*key: Any) -> str:
@@ -89,11 +91,10 @@ def call_id(*key: Any) -> str:
     digest_of, own = current_call.get((None, None))
     if digest_of is None:
         raise RuntimeError("call_id is for the function of a stage that has a journal")
-    if key:
-        own = digest_of(key)
-    elif own is None:
+    wanted = key or own
+    if wanted is None:
         raise RuntimeError("this call is of several keys: give call_id the one that is meant")
-    return own.hex()
+    return digest_of(wanted).hex()
 
 
 class KeyDigest:

@@ -26,6 +26,7 @@ from rstreams_fast.spark import segments
 from rstreams_fast.spark.journals import KeyDigest
 from rstreams_fast.spark.worker import journal as worker
 from tests.helpers import run_threads, wait_until
+from tests.spark.kills import soak
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -532,3 +533,46 @@ def test_a_killed_process_calls_again_what_was_in_flight_or_unwritten(
     assert done.stdout.split() == [str(2 * k) for k in range(rows)]
     # 16 in flight, 40 answered within the linger, and what a busy machine adds to that.
     assert rows <= len(lines()) <= rows + 3 * 300
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("what", ["lookup", "enrich"])
+def test_a_job_that_is_started_again_pays_for_the_rest(
+    spark: Any, uri: str, tmp_path: Path, what: str
+) -> None:
+    log, down = str(tmp_path / "calls"), tmp_path / "down"
+    down.touch()
+    service = str(down)
+
+    async def fetch(k: int) -> int:
+        if k == 700 and os.path.exists(service):  # noqa: ASYNC240, PTH110
+            raise OSError("down")
+        file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, b"%d\n" % k)
+        os.close(file)
+        await asyncio.sleep(0.001)
+        return 2 * k
+
+    def run(partitions: int) -> list[int]:
+        frame = spark.range(0, 1000, 1, partitions)
+        if what == "lookup":
+            frame = frame.withColumn("v", rs.lookup(fetch, "long", journal=J(uri))("id"))
+        else:
+            frame = frame.transform(rs.enrich(fetch, on="id", output="v long", journal=J(uri)))
+        return [row.v for row in frame.orderBy("id").collect()]
+
+    with pytest.raises(Exception, match="down"):
+        run(2)
+    paid = len(Path(log).read_text().split())
+    assert 0 < paid < 1000
+    down.unlink()
+    for partitions in (5, 1):
+        assert run(partitions) == [2 * k for k in range(1000)]
+    again = len(Path(log).read_text().split()) - 1000
+    assert again <= 2 * 64  # those in flight when the tasks were ended
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_kills_of_driver_executors_and_workers_repeat_few_calls() -> None:
+    assert "5 kills" in soak(5, "journal")

@@ -15,7 +15,7 @@ from rstreams_fast.spark.options import Cache
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.outcomes import Outcome
 
-__all__ = ["bytes_of", "cached"]
+__all__ = ["cached"]
 
 ENTRY_BYTES: Final = 500
 """About what the cache itself needs for an entry."""
@@ -73,7 +73,7 @@ class _Store:
 
         def weight(entry: _Entry) -> int:
             # Of entries * size: an entry takes a place at least, and its share of the bytes.
-            return max(size, entries * (ENTRY_BYTES + bytes_of(entry)))
+            return max(size, entries * (ENTRY_BYTES + _bytes_of(entry)))
 
         self._entries: cachetools.LRUCache[Any, _Entry]
         self._entries = cachetools.LRUCache(entries * size, weight)
@@ -98,11 +98,11 @@ class _Store:
             self._entries[place] = (place, result, time.monotonic() + ttl)
 
 
-def bytes_of(value: Any) -> int:
+def _bytes_of(value: Any) -> int:
     """Return about how much memory a value takes, with what it holds."""
     size = sys.getsizeof(value)
     if isinstance(value, dict):
-        size += sum(bytes_of(one) for item in value.items() for one in item)
+        size += sum(_bytes_of(one) for item in value.items() for one in item)
     elif isinstance(value, list | tuple):
-        size += sum(map(bytes_of, value))
+        size += sum(map(_bytes_of, value))
     return size

@@ -18,7 +18,6 @@ from rstreams_fast.spark.journals import KeyDigest, current_call
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.segments import BATCH_ROWS, LARGE_BYTES, Folder, bound, table_of
 from rstreams_fast.spark.worker.attempts import noted
-from rstreams_fast.spark.worker.cache import bytes_of
 from rstreams_fast.spark.worker.conversions import Columns
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.outcomes import Outcome
@@ -40,13 +39,10 @@ SEGMENT_ROWS: Final = 1024
 """Answers that are written together, at most."""
 
 SEGMENT_BYTES: Final = 4 << 20
-"""Where these are reached, answers do not wait for others."""
+"""The same in bytes, as far as the answers before tell."""
 
 MOST_UNWRITTEN: Final = 4 * SEGMENT_ROWS
 """With so many answers unwritten, calls wait for the file system."""
-
-MOST_UNWRITTEN_BYTES: Final = 16 << 20
-"""The same of so many bytes."""
 
 MERGED: Final = 16
 """So many segments of one size become one."""
@@ -81,11 +77,10 @@ class PartitionJournal:
         text = repr((options.label, journal.version, declared))
         place = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         self._answers = _answers_of(journal.uri, place)
-        self._columns = Columns(names, kinds)
         self._told = options.on_failure == "column"
         self._lists = options.batch is not None
         self._counters = counters
-        self._writer = _Writer(self._answers.folder, self._columns)
+        self._writer = _Writer(self._answers.folder, self._digest_of, Columns(names, kinds))
 
     def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
         """Find what was written so far, and ``start`` a thread that writes."""
@@ -107,8 +102,8 @@ class PartitionJournal:
         set_call, put = current_call.set, writer.put
 
         async def call(*key: Any) -> Any:
-            digest = digest_of(key)
-            if answers.any and answers.places(digest):
+            digest = digest_of(key) if answers.any else None  # else in the writer's time
+            if digest is not None and answers.places(digest):
                 if answers.folder.is_local:
                     found = answers.get(digest)
                 else:
@@ -116,14 +111,16 @@ class PartitionJournal:
                 if found is not MISSING:
                     counters.journal_hits += 1
                     return Outcome(found, None, 0, 0.0) if told else found
-            set_call((digest_of, None if lists else digest))
+            set_call((digest_of, None if lists else key))
             result = await fn(*key)
+            behind = False
             if not told:
-                put(digest, result)
+                behind = put(key, digest, result)
             elif result.error is None:
-                put(digest, result.value)
-            while writer.behind:  # noqa: ASYNC110 - no event is set by a thread for a loop
+                behind = put(key, digest, result.value)
+            while behind:
                 await asyncio.sleep(WAIT_SECONDS)
+                behind = writer.behind
             return result
 
         return call
@@ -293,6 +290,10 @@ def _answers_of(uri: str, place: str) -> _Answers:
 # -- what is answered now --------------------------------------------------------------------------
 
 
+_Answer = tuple[tuple[Any, ...], bytes | None, Any]
+"""A key, its digest if that is known already, and the answer."""
+
+
 class _Writer:
     """Writes answers as segments, on a thread of its own.
 
@@ -300,13 +301,13 @@ class _Writer:
     stay few, though each is written soon.
     """
 
-    def __init__(self, folder: Folder, columns: Columns) -> None:
+    def __init__(self, folder: Folder, digest_of: KeyDigest, columns: Columns) -> None:
         self._folder = folder
+        self._digest_of = digest_of
         self._columns = columns
         self._linger = LINGER_SECONDS if folder.is_local else REMOTE_LINGER_SECONDS
-        self._waiting: deque[tuple[bytes, Any, int]] = deque()
-        self._bytes_in = 0
-        self._bytes_out = 0
+        self._waiting: deque[_Answer] = deque()
+        self._most_rows = SEGMENT_ROWS
         self._some = threading.Event()
         self._enough = threading.Event()
         self._closed = False
@@ -326,23 +327,24 @@ class _Writer:
             self._ended.set()
             raise
 
-    def put(self, digest: bytes, answer: Any) -> None:
-        """Let an answer be written; the loop's thread only."""
-        if self._failure is not None:
-            raise self._failure
-        waiting, size = self._waiting, bytes_of(answer)
-        self._bytes_in += size
-        waiting.append((digest, answer, size))
-        if len(waiting) == 1:
+    def put(self, key: tuple[Any, ...], digest: bytes | None, answer: Any) -> bool:
+        """Let an answer be written; the loop's thread only. ``True``: it is ``behind``."""
+        waiting = self._waiting
+        waiting.append((key, digest, answer))
+        count = len(waiting)
+        if count == 1:
             self._some.set()
-        if len(waiting) >= SEGMENT_ROWS or self._bytes_in - self._bytes_out >= SEGMENT_BYTES:
-            self._enough.set()
+        if count < self._most_rows:
+            return False
+        self._enough.set()
+        return self.behind
 
     @property
     def behind(self) -> bool:
-        """Whether calls must wait for the file system."""
-        large = self._bytes_in - self._bytes_out >= MOST_UNWRITTEN_BYTES
-        return (large or len(self._waiting) >= MOST_UNWRITTEN) and self._failure is None
+        """Whether calls must wait for the file system; raises if that has failed."""
+        if self._failure is not None:
+            raise self._failure
+        return len(self._waiting) >= MOST_UNWRITTEN * self._most_rows // SEGMENT_ROWS
 
     def close(self) -> None:
         """Wait until all is written."""
@@ -374,9 +376,11 @@ class _Writer:
     def _write(self) -> None:
         """Write a segment; as soon as there are enough of its size, make one of them."""
         waiting = self._waiting
-        taken = [waiting.popleft() for _ in range(min(len(waiting), SEGMENT_ROWS))]
-        self._bytes_out += sum(size for _, _, size in taken)
-        table = self._table([entry[:2] for entry in taken])
+        taken = [waiting.popleft() for _ in range(min(len(waiting), self._most_rows))]
+        table = self._table(taken)
+        if table.num_rows:  # few are written together when they are large
+            fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
+            self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
         name = self._folder.write(table)
         self.wrote = True
         for level in itertools.count():
@@ -401,21 +405,24 @@ class _Writer:
             self._folder.remove(name)
         return merged, table
 
-    def _table(self, entries: list[tuple[bytes, Any]]) -> pa.Table:
+    def _table(self, taken: list[_Answer]) -> pa.Table:
+        import pyarrow as pa
+
         try:
-            return table_of([digest for digest, _ in entries], self._array(entries))
+            answers = self._array([answer for _, _, answer in taken])
         except Exception:
             # Of an answer that cannot become what is declared the task will say so, with its key.
-            if len(entries) == 1:
-                return table_of([], self._array([]))
+            if len(taken) <= 1:
+                return self._table([])
+            return pa.concat_tables([self._table([one]) for one in taken]).combine_chunks()
+        digest_of = self._digest_of
+        digests = [digest_of(key) if digest is None else digest for key, digest, _ in taken]
+        return table_of(digests, answers)
+
+    def _array(self, answers: list[Any]) -> pa.Array:
         import pyarrow as pa
 
-        return pa.concat_tables([self._table([entry]) for entry in entries]).combine_chunks()
-
-    def _array(self, entries: list[tuple[bytes, Any]]) -> pa.Array:
-        import pyarrow as pa
-
-        columns, answers = self._columns, [answer for _, answer in entries]
+        columns = self._columns
         arrays = columns.arrays(answers, str)
         if len(arrays) == 1:
             return arrays[0]
