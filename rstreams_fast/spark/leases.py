@@ -22,9 +22,11 @@ from typing import Final, NamedTuple
 __all__ = [
     "ASK",
     "CHALLENGE_BYTES",
+    "DEATH_SECONDS",
     "GIVE_BACK",
     "GRANT",
     "HOLD",
+    "LATE_SECONDS",
     "SECONDS",
     "Address",
     "Pace",
@@ -39,6 +41,10 @@ HOLD: Final = b"h"
 GRANT: Final = b"g"
 SECONDS: Final = struct.Struct("!d")
 CHALLENGE_BYTES: Final = 32
+DEATH_SECONDS: Final = 0.05
+"""How long the permits of a worker that was killed wait for the kernel to end its calls, too."""
+LATE_SECONDS: Final = 0.002
+"""How much later than its time a call may start and not change the times of those behind it."""
 _ANSWER: Final = struct.Struct("!32sI")  # the digest, and which limit
 
 
@@ -110,21 +116,22 @@ class _Permits:
     def forget(self, lease: _Lease) -> None:
         self._waiting = deque(other for other in self._waiting if other is not lease)
 
-    def _grant(self) -> None:
+    def _grant(self, due: float | None = None) -> None:
         loop = asyncio.get_running_loop()
+        now = loop.time()
+        time = now if due is None else max(due, now - LATE_SECONDS)
         while self._waiting and self._free and self._timer is None:
-            now = loop.time()
-            start, reserved = self._pace.reserve(now, (self._reserved, self._not_before))
+            start, reserved = self._pace.reserve(time, (self._reserved, self._not_before))
             if start > now:
-                self._timer = loop.call_at(start, self._due)
+                self._timer = loop.call_at(start, self._due, start)
                 return
             self._reserved = reserved
             self._free -= 1
             self._waiting.popleft().grant()
 
-    def _due(self) -> None:
+    def _due(self, time: float) -> None:
         self._timer = None
-        self._grant()
+        self._grant(time)
 
 
 class _Lease(asyncio.Protocol):
@@ -178,7 +185,8 @@ class _Lease(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self._permits is not None:
             self._permits.forget(self)
-            self._permits.give_back(self._has)
+            loop = asyncio.get_running_loop()
+            loop.call_later(DEATH_SECONDS, self._permits.give_back, self._has)
             self._has = 0
 
 

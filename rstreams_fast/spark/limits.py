@@ -41,10 +41,9 @@ class Limit:
     ``rate``: calls a second, evenly spaced; default: no bound. ``burst``: calls that may follow
     each other at once after a pause; default 1.
     ``scope``: ``"executor"``: all Python workers on a host that have the same temporary directory
-    and user, of all jobs. A worker that is killed gives its permits back at once: they are locks
-    of a file. ``"job"``: all workers of the job; the driver's process serves the permits, at an
-    address that the executors must reach, and those of a worker that is gone come back when its
-    connection ends.
+    and user, of all jobs; the permits are locks of a file. ``"job"``: all workers of the job; the
+    driver's process serves the permits, at an address that the executors must reach. Those of a
+    worker that is killed come back after 50 ms, when the kernel has ended its calls, too.
 
     A call waits for its permit before its ``timeout`` begins, and holds none while it waits for its
     next attempt. Immutable; may be given to any number of stages.

@@ -19,8 +19,10 @@ from typing import Any, Final, Protocol
 from rstreams_fast.spark.leases import (
     ASK,
     CHALLENGE_BYTES,
+    DEATH_SECONDS,
     GIVE_BACK,
     HOLD,
+    LATE_SECONDS,
     SECONDS,
     Address,
     Pace,
@@ -139,11 +141,13 @@ class _Locks:
     """A file whose locked bytes are the permits in use: the kernel unlocks those of the dead.
 
     The locks are the process's: closing the file once would undo all of them, so it stays open, and
-    the stages of a process share it. Two numbers in the file are the clock of the rate.
+    the stages of a process share it. Two numbers in the file are the clock of the rate. A byte for
+    each permit says that it is in use: where it is unlocked all the same, its user was killed.
     """
 
     STATE: Final = struct.Struct("=dd")
     STATE_LOCK: Final = 1 << 40
+    USED: Final = 1 << 12
 
     def __init__(self, path: Path) -> None:
         self.pid = os.getpid()
@@ -151,8 +155,8 @@ class _Locks:
         self._lock = threading.Lock()
         self._held: set[int] = set()
 
-    def take_one(self, of: int) -> int | None:
-        """Return a permit, or ``None``: there is none now."""
+    def take_one(self, of: int) -> tuple[int, float] | None:
+        """Return a permit and the seconds until it is free, or ``None``: there is none now."""
         import fcntl
 
         first = random.randrange(of)  # noqa: S311 - spreads the stages over the bytes
@@ -166,25 +170,32 @@ class _Locks:
                 except (BlockingIOError, PermissionError):
                     continue
                 self._held.add(byte)
-                return byte
+                dead = os.pread(self._file, 1, self.USED + byte) == b"u"
+                os.pwrite(self._file, b"u", self.USED + byte)
+                return byte, DEATH_SECONDS if dead else 0.0
         return None
 
     def give_back(self, byte: int) -> None:
         import fcntl
 
         with self._lock:
+            os.pwrite(self._file, b"\0", self.USED + byte)
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
             self._held.discard(byte)
 
     def reserve(self, pace: Pace) -> float:
         """Return the seconds until a call may start, which it does then."""
         if not pace.bounds:
-            return self._read()[1] - time.monotonic()
+            return self.held_back()
         with self._state() as (reserved, not_before):
             now = time.monotonic()
             start, reserved = pace.reserve(now, (reserved, not_before))
             os.pwrite(self._file, self.STATE.pack(reserved, not_before), 0)
         return start - now
+
+    def held_back(self) -> float:
+        """Return the seconds for which no call may start, 0 if there are none."""
+        return max(0.0, self._read()[1] - time.monotonic())
 
     def hold(self, seconds: float) -> None:
         with self._state() as (reserved, not_before):
@@ -251,23 +262,33 @@ class _HostPermits:
     def _look(self) -> None:
         self._next_look = None
         while self._asked:
-            byte = None
+            byte, dying = None, 0.0
             if self._concurrency is not None:
-                byte = self._locks.take_one(self._concurrency)
-                if byte is None:
+                if (taken := self._locks.take_one(self._concurrency)) is not None:
+                    byte, dying = taken
+                else:
                     wait = POLL_SECONDS * (0.5 + random.random())  # noqa: S311 - not all at once
                     self._next_look = self._loop.call_later(wait, self._look)
                     return
             self._asked -= 1
-            wait = self._locks.reserve(self._pace)
-            if wait > 0:
-                number = next(self._numbers)
-                self._due[number] = self._loop.call_later(wait, self._grant, number), byte
-            else:
-                self._gate.grant(byte)
+            self._grant(byte, dying)
 
-    def _grant(self, number: int) -> None:
-        self._gate.grant(self._due.pop(number)[1])
+    def _grant(self, byte: int | None, dying: float = 0.0) -> None:
+        wait = dying or self._locks.reserve(self._pace)
+        if wait > 0:
+            number, at = next(self._numbers), self._loop.time() + wait
+            timer = self._loop.call_at(at, self._check, number, 0.0 if dying else at)
+            self._due[number] = timer, byte
+        else:
+            self._gate.grant(byte)
+
+    def _check(self, number: int, due: float) -> None:
+        """Have it granted; one that has missed its time, or is held back, gets another."""
+        _, byte = self._due.pop(number)
+        if self._loop.time() > due + LATE_SECONDS or self._locks.held_back():
+            self._grant(byte)
+        else:
+            self._gate.grant(byte)
 
     def give_back(self, permit: int | None) -> None:
         if permit is not None:
