@@ -11,7 +11,7 @@ from typing import Any
 
 from rstreams_fast.api import Publisher
 from rstreams_fast.core import MISSING
-from rstreams_fast.streams.engine.boundary import Boundary, StagesBoundary
+from rstreams_fast.streams.engine.boundary import Boundary, StagesBoundary, StagesSource
 from rstreams_fast.streams.engine.pull import PullSegment
 from rstreams_fast.streams.engine.pull_source import PullSource
 from rstreams_fast.streams.engine.push import PushSegment
@@ -103,6 +103,8 @@ class _Joint:
         elif (source.trusted or guarded) and not stages.stages:
             runs.append(Run(self.above, None, ""))
             return source.publisher
+        elif isinstance(source.publisher, StagesSource) and self.seed is MISSING:
+            segment = source.publisher.with_stages(stages)
         else:
             segment = PushSegment(source.publisher, stages)
         runs.append(Run(self.above, stages, segment.where))

@@ -11,7 +11,14 @@ from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import BufferOverflowError
 from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
 
-__all__ = ["Boundary", "ListSubscriber", "RingSubscriber", "StagesBoundary", "burst_slot"]
+__all__ = [
+    "Boundary",
+    "ListSubscriber",
+    "RingSubscriber",
+    "StagesBoundary",
+    "StagesSource",
+    "burst_slot",
+]
 
 
 class Boundary:
@@ -61,6 +68,19 @@ class StagesBoundary(Boundary):
     def describe_within(self, need: Need) -> str:  # noqa: ARG002 - by default it changes nothing
         """Say the same as ``describe``, where what is below can make use of ``need`` only."""
         return self.describe()
+
+
+class StagesSource:
+    """A publisher that carries out the stages directly below it, too."""
+
+    __slots__ = ()
+
+    #: The threads that it works on, in words.
+    where: ClassVar[str]
+
+    def with_stages(self, stages: Stages) -> Publisher[Any]:
+        """Return a publisher of what ``stages`` make of its elements."""
+        raise NotImplementedError
 
 
 class RingSubscriber:

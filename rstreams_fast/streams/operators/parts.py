@@ -10,15 +10,17 @@ from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import check_subscriber
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.assembly import Foreign
-from rstreams_fast.streams.engine.boundary import ListSubscriber
+from rstreams_fast.streams.engine.boundary import ListSubscriber, StagesSource
 from rstreams_fast.streams.engine.drain import Drain, refuse
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.overflow import Held
+from rstreams_fast.streams.engine.stages import Stages
 
 __all__ = ["Divider", "Part", "ToStream"]
 
 ToStream = Callable[[Foreign], Publisher[Any]]
+_NO_STAGES = Stages()
 
 
 class Part(Held):
@@ -51,19 +53,27 @@ class Part(Held):
         self.divider.took(sum(1 for _ in self))
 
 
-class _Once:
+class _Once(StagesSource):
     """The publisher of a part, for one subscriber; the user's alone, so that its end is seen."""
 
     __slots__ = ("__weakref__", "_latch", "_part")
+
+    where = "the threads that upstream signals on, and the caller of request"
 
     def __init__(self, part: Part) -> None:
         self._part = part
         self._latch = DemandCounter()
 
+    def with_stages(self, stages: Stages) -> _OnceBelow:
+        return _OnceBelow(self, stages)
+
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        self.subscribe_below(_NO_STAGES, subscriber)
+
+    def subscribe_below(self, stages: Stages, subscriber: Subscriber[Any]) -> None:
         check_subscriber(subscriber)
         if self._latch.terminate():
-            self._part.reader = reader = _PartSubscription(subscriber, self._part)
+            self._part.reader = reader = _PartSubscription(subscriber, self._part, stages)
             if reader._introduce():
                 reader._go()
         else:
@@ -75,16 +85,33 @@ class _Once:
             call_from_finalizer(self._part.divider.look_for_readers)
 
 
+class _OnceBelow:
+    """The same below stages."""
+
+    __slots__ = ("_once", "_stages")
+
+    where = _Once.where
+
+    def __init__(self, once: _Once, stages: Stages) -> None:
+        self._once = once
+        self._stages = stages
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        self._once.subscribe_below(self._stages, subscriber)
+
+
 class _PartSubscription(Drain):
-    __slots__ = ("_part", "_pulled")
+    __slots__ = ("_ended", "_part", "_pulled")
 
     _asked_from_below = False
 
-    def __init__(self, subscriber: Subscriber[Any], part: Part) -> None:
+    def __init__(self, subscriber: Subscriber[Any], part: Part, program: Stages) -> None:
         super().__init__(subscriber, None)
         self._part = part
         self._pulled = 0
-        self._run = FusedRun(part, (), self._slot_by_bursts(subscriber), self._demand)
+        self._ended = program.takes_nothing  # no more is taken from the part
+        slot = self._slot_by_bursts(subscriber)
+        self._run = FusedRun(part, self._stages(program.stages), slot, self._demand)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         return self._part.divider.metrics()
@@ -100,20 +127,32 @@ class _PartSubscription(Drain):
             return self._act_on_end()
         if run is None:
             return False
+        if self._ended:
+            return self._end(run)
         over = part.over  # read before the elements that came before it
         status = self._burst_on(run)
         part.divider.took(run.pulled - self._pulled)
         self._pulled = run.pulled
         if status is RunStatus.MORE:
             return True
+        if status is RunStatus.ENDED:
+            return self._end(run)
         if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
             return self._answer(status, run)
         if over and not part.elements:
             if part.error is None:
-                return self._answer(self._flush(run), run)
+                return self._end(run)
             self._fail(part.error)
             return self._act_on_end()
         return False
+
+    def _end(self, run: FusedRun) -> bool:
+        """Deliver what stages hold: nothing more is wanted, or none comes."""
+        self._ended = True
+        self._stop()
+        self._part.discard()
+        status = self._flush(run)
+        return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def _stop(self) -> None:
         self._part.divider.close_part(self._part)
