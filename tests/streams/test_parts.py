@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from operator import add
 from typing import Any
 
 import pytest
@@ -82,6 +83,53 @@ def test_an_error_comes_after_what_an_open_window_holds() -> None:
     window.subscription.request(1)
     assert (window.elements, window.terminal) == ([0, 1], ("on_error", error))
     assert below.terminal == ("on_error", error)
+
+
+@pytest.mark.parametrize("burst", [False, True])
+@pytest.mark.parametrize(
+    ("compose", "expected"),
+    [
+        (lambda s: s.map(str), ["0", "1", "2", "3"]),
+        (lambda s: s.filter(parity), [1, 3]),
+        (lambda s: s.skip(1).take(2), [1, 2]),
+        (lambda s: s.take(0), []),
+        (lambda s: s.take(3).batch(2), [[0, 1], [2]]),
+        (lambda s: s.scan(add, 9), [9, 9, 10, 12, 15]),
+        (lambda s: s.reduce(add), [6]),
+    ],
+)
+def test_stages_of_a_window_give_what_is_asked_for(
+    compose: Callable[[Any], Any], expected: list[Any], burst: bool
+) -> None:
+    above, below = divided(lambda s: s.window(4))
+    send(above, *range(4 if burst else 1))
+    window = subscribed(compose(below.elements[0]))
+    for came in range(len(expected) + 1):
+        assert window.elements == expected[:came]
+        window.subscription.request(1)
+        send(above, *range(1, 4) if came == 0 and not burst else ())
+    window.check()
+    assert (window.elements, window.terminal) == (expected, ("on_complete",))
+
+
+def test_a_group_whose_stages_have_enough_gives_its_places_back_at_once() -> None:
+    timer = ManualTimer()
+    above, below = divided(lambda s: s.group_by(parity, prefetch=4, timer=timer))
+    send(above, 0, 2, 4, 6)
+    even = subscribed(below.elements[0].stream.take(1).batch(2), 1)
+    assert (even.elements, above.requests) == ([[0]], [4, 4])
+    send(above, 8)
+    assert [group.key for group in below.elements] == [0, 0]
+
+
+def test_what_a_stage_of_a_group_raises_ends_that_group_alone() -> None:
+    above, below = divided(lambda s: s.group_by(parity, prefetch=4))
+    send(above, 0, 1)
+    even, odd = (
+        subscribed(group.stream.map(lambda n: 1 // n), UNBOUNDED) for group in below.elements
+    )
+    assert isinstance(even.terminal[1], ZeroDivisionError)
+    assert (odd.elements, odd.terminal, below.terminal, above.cancels) == ([1], None, None, 0)
 
 
 @pytest.mark.parametrize("end", ["on_complete", "on_error", "cancel", "drop"])

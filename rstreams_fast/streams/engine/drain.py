@@ -143,11 +143,11 @@ class Upstream(NotPicklable):
     thread: when it comes back, or when it brings an element that nobody wants (``unwanted``).
     """
 
-    __slots__ = ("_asker", "_attached", "_calls", "_latch", "_met", "_subscription", "in_custody")
+    __slots__ = ("_asker", "_attached", "_calls", "_met", "_subscription", "in_custody", "latch")
 
     def __init__(self) -> None:
         self._attached = DemandCounter()  # terminated by the first who attaches
-        self._latch = (
+        self.latch = (
             DemandCounter()
         )  # cancelled by us or terminated by upstream, whichever is first
         self._met = DemandCounter()  # the second of attach and cancel does the cancelling
@@ -179,7 +179,7 @@ class Upstream(NotPicklable):
     def request(self, n: int) -> None:
         """Ask for more (§2.1), unless it is over."""
         subscription = self._subscription
-        if subscription is None or self._latch.value < 0:
+        if subscription is None or self.latch.value < 0:
             return
         calls = self._calls
         if calls is None or self._asker == get_ident():
@@ -195,14 +195,14 @@ class Upstream(NotPicklable):
 
     def cancel(self) -> None:
         """Cancel, unless that was done or upstream ended by itself (§2.4)."""
-        if self._latch.cancel() and self._met.request(1) > 0:
+        if self.latch.cancel() and self._met.request(1) > 0:
             calls = self._calls
             if calls is None or calls.request(1) == 0 or self._asker == get_ident():
                 self._cancel_attached()
 
     def unwanted(self) -> None:
         """Note an element that came after the end: its thread may be the one left to cancel."""
-        if self._asker == get_ident() and self._latch.value < 0:
+        if self._asker == get_ident() and self.latch.value < 0:
             self._cancel_attached()
 
     def _cancel_attached(self) -> None:
@@ -212,7 +212,7 @@ class Upstream(NotPicklable):
 
     def ended(self) -> bool:
         """Note a terminal signal, and call nothing (§2.3); ``False`` if it was over (§1.7)."""
-        first = self._latch.terminate()
+        first = self.latch.terminate()
         self._subscription = None
         return first
 
@@ -231,7 +231,7 @@ class Upstream(NotPicklable):
     @property
     def over(self) -> bool:
         """Whether nothing more will, or may, come."""
-        return self._latch.value < 0
+        return self.latch.value < 0
 
 
 class Drain(Nested):

@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rstreams_fast._checks import check_capacity, describe_callable
 from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import BufferOverflowError
 from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
@@ -67,7 +68,15 @@ class SharedPlaces(Divider):
     ends with an error when it lasts ``unread`` seconds.
     """
 
-    __slots__ = ("_deadline", "_prefetch", "_replenish_at", "_stuck_since", "_taking", "_unread")
+    __slots__ = (
+        "_deadline",
+        "_prefetch",
+        "_replenish_at",
+        "_stuck_since",
+        "_taken",
+        "_taking",
+        "_unread",
+    )
 
     def __init__(self, subscriber: Subscriber[Any], options: Any) -> None:
         super().__init__(subscriber, options.describe())
@@ -75,6 +84,7 @@ class SharedPlaces(Divider):
         self._replenish_at = replenish_at(options.prefetch)
         self._unread = options.unread
         self._stuck_since: float | None = None
+        self._taken = DemandCounter()  # elements that have left their parts
         self._taking = False
         self._deadline = Deadline(options.timer, self._due, self._check, self._fail)
 
@@ -88,6 +98,15 @@ class SharedPlaces(Divider):
             if self._stuck():
                 self._stuck_since = self._deadline.now()
                 self._deadline.look()
+
+    def took(self, n: int) -> None:
+        """Note that so many elements have left their part."""
+        if n:
+            self._taken.request(n)
+
+    def ask_again(self) -> None:
+        """Ask for as many as have left, if they make room. Not within a drain."""
+        self.ask()
 
     def _room(self) -> int:
         if self._demand.value == 0 and not self._asked:
@@ -142,19 +161,36 @@ class _GroupBySubscription(SharedPlaces):
         super().__init__(subscriber, options)
         self._options = options
 
-    def _take(self, element: Any) -> None:
+    def _take(self, burst: list[Any]) -> None:
+        key_of, latch = self._options.key, self._upstream.latch
+        find, touched = self._open.get, self._touched
+        came = 0
+        try:
+            for element in burst:
+                if latch.value < 0:
+                    return
+                came += 1
+                key = key_of(element)
+                part = find(key) or self._opened(key)
+                if part is None:
+                    self.took(1)
+                else:
+                    part.elements.append(element)
+                    touched[part] = None
+        finally:
+            self._came += came  # not before they are where they belong: see _stuck
+            element = part = key = None  # a traceback keeps this frame (§3.13)
+
+    def _opened(self, key: Hashable) -> Part | None:
+        """Open a group, unless nobody wants another."""
         options = self._options
-        key = options.key(element)
-        part = self._open.get(key)
-        if part is not None:
-            self._push(part, element)
-        elif self._demand.value < 0:
-            self.took(1)  # nobody wants another group
-        elif len(self._open) < options.max_groups:
-            stream = self._new_part(key, element, options.to_stream)
-            self._made.elements.append(Group(key, stream))
-        else:
+        if self._demand.value < 0:
+            return None
+        if len(self._open) >= options.max_groups:
             raise BufferOverflowError(
                 f"{self._name}: an element has a key that no open group is for; "
                 "give a greater max_groups=, or cancel groups that are done, as take(n) does"
             )
+        part, stream = self._new_part(key, options.to_stream)
+        self._made.elements.append(Group(key, stream))
+        return part

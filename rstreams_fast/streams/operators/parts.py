@@ -118,7 +118,7 @@ class _PartSubscription(Drain):
 
     def _drain(self) -> None:
         super()._drain()
-        self._part.divider.ask()  # not from within the drain: upstream may be slow to answer
+        self._part.divider.ask_again()  # not from within the drain: upstream may be slow to answer
 
     def _work(self) -> bool:
         part, run = self._part, self._run
@@ -177,7 +177,6 @@ class Divider(OperatorSubscriber, ListSubscriber):
         "_made",
         "_name",
         "_open",
-        "_taken",
         "_touched",
         "_waits",
         "burst",
@@ -191,7 +190,6 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self._open: dict[Hashable, Part] = {}
         self._touched: dict[Part, None] = {}  # to be woken when all of a burst have been taken
         self.burst: list[Any] = []
-        self._taken = DemandCounter()  # elements that have left their parts
         self._failed = False
         self._asked = self._came = 0  # elements: by the thread that asks, and by upstream
         self._asking = DemandCounter(1)  # WIP of asking: held until on_subscribe has returned
@@ -227,14 +225,16 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self.burst.clear()
         made = len(self._made.elements)
         try:
-            for element in burst:
-                if self._upstream.over:
-                    self._upstream.unwanted()
-                    break
-                self._came += 1
-                if self.custody is not None:
+            if self._upstream.over:
+                self._upstream.unwanted()
+            elif self.custody is None:
+                self._take(burst)
+            else:
+                for element in burst:
+                    if self._upstream.over:
+                        break
                     self.custody.claim(element)  # it may leave in several parts, or in none
-                self._take(element)
+                    self._take([element])
         except Exception as raised:
             self._fail(raised)
         finally:
@@ -278,20 +278,20 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _new_part(self, key: Hashable, element: Any, to_stream: ToStream) -> Publisher[Any]:
-        """Open a part with its first element; the stream of it is to be delivered."""
+    def _new_part(self, key: Hashable, to_stream: ToStream) -> tuple[Part, Publisher[Any]]:
+        """Open a part; the stream of it is to be delivered when its first element is in."""
         self._open[key] = part = Part(self, key)
-        part.elements.append(element)
-        return to_stream(Foreign(_Once(part), self._name, trusted=True))
+        return part, to_stream(Foreign(_Once(part), self._name, trusted=True))
 
-    def _push(self, part: Part, element: Any) -> None:
-        part.elements.append(element)
+    def _push(self, part: Part, elements: list[Any]) -> None:
+        part.elements.extend(elements)
         self._touched[part] = None
 
     def took(self, n: int) -> None:
         """Note that so many elements have left their part."""
-        if n:
-            self._taken.request(n)
+
+    def ask_again(self) -> None:
+        """Ask for as many as have left, if they make room. Not within a drain."""
 
     def close_part(self, part: Part) -> None:
         """Open another one for what comes for ``part``, which is over or not wanted."""
@@ -310,7 +310,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     # -- what the operator does ------------------------------------------------------------------
 
-    def _take(self, element: Any) -> None:
+    def _take(self, burst: list[Any]) -> None:
+        """Put elements where they belong, and count them in ``_came``."""
         raise NotImplementedError
 
     def _finish_parts(self) -> None:

@@ -68,13 +68,25 @@ class _Batches(Divider):
     def _most(self) -> int:
         return self._n * -(-self._n // self._skip)
 
-    def _take(self, element: Any) -> None:
-        number = self._came - 1
+    def _take(self, burst: list[Any]) -> None:
+        """In pieces: from where a window begins or is full to where the next is."""
+        n, skip, at = self._n, self._skip, 0
+        while at < len(burst):
+            number = self._came
+            if number % skip == 0 and self._demand.value >= 0:
+                self._begin_window(number)
+            piece = burst[at : at + min(skip - number % skip, (n - number - 1) % skip + 1)]
+            at += len(piece)
+            self._came += len(piece)
+            self._fill_windows(piece, self._came - n)
+
+    def _begin_window(self, _number: int) -> None:
+        self._windows.append([])
+
+    def _fill_windows(self, piece: list[Any], _full: int) -> None:
         windows = self._windows
         for window in windows:
-            window.append(element)
-        if number % self._skip == 0 and self._demand.value >= 0:
-            windows.append([element])
+            window += piece
         if windows and len(windows[0]) == self._n:
             self._made.elements.append(windows.popleft())
 
@@ -90,17 +102,17 @@ class _Batches(Divider):
 class _Windows(_Batches):
     __slots__ = ()
 
-    def _take(self, element: Any) -> None:
-        number, to_stream = self._came - 1, self._options.to_stream
+    def _begin_window(self, number: int) -> None:
+        to_stream = self._options.to_stream
+        if to_stream is not None:
+            self._made.elements.append(self._new_part(number, to_stream)[1])
+
+    def _fill_windows(self, piece: list[Any], full: int) -> None:
         for part in list(self._open.values()):
-            self._push(part, element)
-        if number % self._skip == 0 and self._demand.value >= 0 and to_stream is not None:
-            self._made.elements.append(self._new_part(number, element, to_stream))
-        full = self._open.get(number - self._n + 1)
-        if full is not None:
-            self._open.pop(full.key, None)  # it may have been cancelled meanwhile
-            full.over = True
-            self._touched[full] = None
+            self._push(part, piece)
+        part = self._open.pop(full, None)
+        if part is not None:
+            part.over = True
 
     def _finish_parts(self) -> None:
         """All windows have been delivered, or wait for demand."""

@@ -58,18 +58,22 @@ class _WindowTimeSubscription(SharedPlaces):
         self._lock = threading.RLock()
         self._clock = Deadline(options.timer, lambda: self._ends_at, self._time_is_up, self._fail)
 
-    def _take(self, element: Any) -> None:
+    def _take(self, burst: list[Any]) -> None:
+        """They come now, all of them."""
         now = self._clock.now()
         self._end_what_is_due(now)
+        self._came += len(burst)
         with self._lock:
             part = next(iter(list(self._open.values())), None)
             if part is not None:
-                self._push(part, element)
+                self._push(part, burst)
                 return
         if self._demand.value < 0:
-            self.took(1)  # nobody wants another window
+            self.took(len(burst))  # nobody wants another window
             return
-        self._made.elements.append(self._new_part(self._came, element, self._options.to_stream))
+        part, stream = self._new_part(self._came, self._options.to_stream)
+        self._push(part, burst)
+        self._made.elements.append(stream)
         self._ends_at = now + self._options.seconds
         self._clock.look()
 
