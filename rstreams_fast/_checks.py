@@ -6,7 +6,7 @@ import inspect
 import operator
 import threading
 from collections.abc import Callable
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
 
 __all__ = [
@@ -109,7 +109,9 @@ def check_plain(what: str, fn: object, hint: str = "") -> None:
 
     ``hint`` says what a coroutine function is welcome to.
     """
-    if type(fn) is FunctionType and not fn.__code__.co_flags & _ASYNC and not vars(fn):
+    if type(fn) is BuiltinFunctionType or (
+        type(fn) is FunctionType and not fn.__code__.co_flags & _ASYNC and not vars(fn)
+    ):
         return  # at once: inspect takes longer for this than the rest of a subscription
     if not callable(fn):
         raise TypeError(f"{what} must be callable, got {type(fn).__name__}")

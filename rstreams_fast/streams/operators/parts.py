@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import check_subscriber
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.boundary import ListSubscriber, StagesSource
+from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.engine.drain import Drain, refuse
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
@@ -111,7 +112,10 @@ class _PartSubscription(Drain):
         self._pulled = 0
         self._ended = program.takes_nothing  # no more is taken from the part
         slot = self._slot_by_bursts(subscriber)
-        self._run = FusedRun(part, self._stages(program.stages), slot, self._demand)
+        self._run = run = FusedRun(part, self._stages(program.stages), slot, self._demand)
+        if not program.stages or run.ratio == UNBOUNDED:
+            self._grows = False  # nothing is slow, or nothing comes out before the end
+            self._burst = BURST
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         return self._part.divider.metrics()

@@ -110,9 +110,9 @@ class _Windows(_Batches):
     def _fill_windows(self, piece: list[Any], full: int) -> None:
         for part in list(self._open.values()):
             self._push(part, piece)
-        part = self._open.pop(full, None)
-        if part is not None:
-            part.over = True
+        ended = self._open.pop(full, None)  # unless it was cancelled
+        if ended is not None:
+            ended.over = True
 
     def _finish_parts(self) -> None:
         """All windows have been delivered, or wait for demand."""
