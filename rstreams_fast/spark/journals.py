@@ -105,10 +105,7 @@ class KeyDigest:
 
     def __call__(self, key: tuple[Any, ...]) -> bytes:
         """Return the digest of the values of the key columns."""
-        if _PLAIN.issuperset(map(type, key)):
-            text = repr(key)
-        else:
-            text = f"({', '.join(map(_canonical, key))})"
+        text = _canonical(key[0]) if len(key) == 1 else f"({', '.join(map(_canonical, key))})"
         digest = self._begun.copy()
         digest.update(text.encode("utf-8", "surrogatepass"))
         return digest.digest()
