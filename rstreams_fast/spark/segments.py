@@ -127,14 +127,17 @@ class Folder:
                 file.seek(0)
             return pa.ipc.open_file(file)
         except (pa.ArrowException, IndexError) as damaged:
-            if path not in _refused:
-                _refused.add(path)
-                logging.getLogger("rstreams_fast").warning(
-                    "journal: the segment %s is damaged, and its answers are not used (%s)",
-                    path,
-                    damaged,
-                )
+            self.refuse(name, damaged)
             return None
+
+    def refuse(self, name: str, why: Exception) -> None:
+        """Say once that a segment is damaged."""
+        path = f"{self.path}/{name}"
+        if path not in _refused:
+            _refused.add(path)
+            logging.getLogger("rstreams_fast").warning(
+                "journal: the segment %s is damaged, and its answers are not used (%s)", path, why
+            )
 
     def compact(self) -> int:
         """Merge the segments that are not large; return how many there were more than are now.

@@ -138,7 +138,9 @@ def test_answers_and_keys_of_every_type_are_found_again(kind: Any, value: Any, u
     stage = rs.enrich(
         same, on="k", output=output, journal=rs.Journal(uri, version="1"), on_null="call"
     )
-    first = values(stage, [value, None], kind=kind)
+    first = values(stage, [value], kind=kind) + values(stage, [None], kind=kind)
+    assert values(stage, [None, value], kind=kind) == first[::-1]
+    assert rs.Journal(uri, version="1").compact() == 1
     assert values(stage, [None, value, value], kind=kind) == [first[1], first[0], first[0]]
     assert len(calls) == 2
     assert first[1] is None

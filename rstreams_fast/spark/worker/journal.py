@@ -191,17 +191,22 @@ class _Answers:
 
     def _add(self, found: AbstractSet[str]) -> bool:
         """Take in the segments that are new; ``False``: one was replaced meanwhile."""
+        import pyarrow as pa
+
         whole = True
         if 2 * len(found & self._seen) < len(self._seen):  # most were merged: begin again
             self._index, self._seen = ([], ()), set()
             self._filter = bytearray(FILTER_BYTES)
         for name in sorted(found - self._seen):
+            run = None
             try:
                 reader = self._reader(name)
                 run = None if reader is None else self._run(reader)
             except FileNotFoundError:
                 whole = False
                 continue
+            except pa.ArrowInvalid as damaged:
+                self.folder.refuse(name, damaged)
             self._seen.add(name)
             if run is None:
                 continue
@@ -291,15 +296,28 @@ class _Answers:
         with self._lock:
             batch = self._batches.pop((name, index), None)
             if batch is None:
-                reader = self._reader(name)
-                if reader is None:
+                batch = self._read(name, index)
+                if batch is None:
                     return None
-                batch = reader.get_batch(index)
                 self._bytes += batch.nbytes
             self._batches[name, index] = batch
             while self._bytes > READ_BYTES and len(self._batches) > 1:
                 self._bytes -= self._batches.popitem(last=False)[1].nbytes
             return batch
+
+    def _read(self, name: str, index: int) -> Any:
+        import pyarrow as pa
+
+        try:
+            return self._reader(name).get_batch(index)
+        except pa.ArrowInvalid as damaged:
+            self.folder.refuse(name, damaged)
+            return None
+        except FileNotFoundError:
+            raise
+        except OSError:  # an object store says so of one that is open and gone
+            self._readers.pop(name, None)
+            return self._reader(name).get_batch(index)
 
 
 _known: Final[dict[tuple[str, str], _Answers]] = {}
