@@ -29,7 +29,7 @@ ROWS: Final = 6000
 CONCURRENCY: Final = 16
 SECONDS_OF_A_CALL: Final = 0.02
 EXECUTORS: Final = 2
-KILLS_OF_A_JOB: Final = 5
+KILLS_OF_A_JOB: Final = 8
 
 UNWRITTEN: Final = 200
 """Calls a task may have answered and not written: 40 in 0.05 s, and what a busy machine adds."""
@@ -115,14 +115,14 @@ class Job:
         """Run it to its end; return how many calls were made more than once."""
         deadline = time.monotonic() + seconds
         begin = len(self._calls())
-        pause = self._chance.randint(50, 1500)  # calls to the next kill
+        pause = self._chance.randint(50, 800)  # calls to the next kill
         while self._driver.poll() is None:
             if time.monotonic() > deadline:
                 raise AssertionError(f"no end after {seconds} s: {self._errors()}")
             time.sleep(0.02)
             if self._left and len(calls := self._calls()) >= begin + pause:
                 self._kill(int(calls[-1].split()[0]))
-                begin, pause = len(calls), self._chance.randint(50, 1500)
+                begin, pause = len(calls), self._chance.randint(50, 800)
         if self._driver.returncode:
             raise AssertionError(f"exit status {self._driver.returncode}: {self._errors()}")
         if json.loads((self._directory / "output").read_text()) != EXPECTED:

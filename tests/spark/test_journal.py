@@ -365,6 +365,20 @@ def test_small_segments_become_one(uri: str) -> None:
     assert len(fetch.calls) == 200
 
 
+def test_a_task_that_sees_many_segments_merges_them(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "MANY_SEGMENTS", 10)
+    monkeypatch.setattr(worker, "COMPACTING", 1.1)
+    stage = stage_of(Doubling(), uri)
+    most = 0
+    for part in range(25):
+        values(stage, [part])
+        most = max(most, len(files(uri)))
+    assert most == 10
+    assert len(files(uri)) < 10
+
+
 def test_readers_and_writers_do_not_mind_compactors(uri: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(worker, "SEGMENT_ROWS", 16)
     monkeypatch.setattr(worker, "READ_BYTES", 1)  # so that segments are opened again and again

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import random
 import sys
 import threading
 from bisect import bisect_left
@@ -53,6 +54,12 @@ READ_BYTES: Final = 32 << 20
 OPEN_SEGMENTS: Final = 64
 """Segments that a process keeps open."""
 
+MANY_SEGMENTS: Final = 512
+"""So many are merged by a task that has ended."""
+
+COMPACTING: Final = 1 / 8
+"""The share of the tasks that do it."""
+
 FILTER_BYTES: Final = 8
 """Bytes of the filter for each answer, at least: of eight keys without one, seven are told so."""
 
@@ -90,10 +97,15 @@ class PartitionJournal:
         self._answers.refresh()
         self._writer.start(start)
 
-    def close(self) -> None:
-        """Wait until all is written."""
+    def close(self, tidy: bool) -> None:
+        """Wait until all is written; ``tidy``: there is time to see that it is not too much."""
         self._writer.close()
-        if self._journal.max_bytes is not None and self._writer.wrote:
+        if not tidy or not self._writer.wrote:
+            return
+        # Of many tasks that see as many segments a few merge them; they do not mind each other.
+        if self._answers.segments >= MANY_SEGMENTS and random.random() < COMPACTING:  # noqa: S311
+            self._answers.folder.compact()
+        if self._journal.max_bytes is not None:
             bound(self._journal.uri, self._journal.max_bytes)
 
     def around(
@@ -285,6 +297,11 @@ class _Answers:
                 break
             self.refresh()
         return MISSING
+
+    @property
+    def segments(self) -> int:
+        """How many there were when it last looked."""
+        return len(self._seen)
 
     def _drop(self, name: str) -> None:
         with self._lock:

@@ -258,7 +258,8 @@ class CallPump:
     async def _close_all(self) -> None:
         try:
             if self._journal is not None:
-                await self._loop.run_in_executor(None, self._journal.close)
+                tidy = not self._stopping
+                await self._loop.run_in_executor(None, self._journal.close, tidy)
         finally:
             await self._using(self._client.close(self._failure))
 
