@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import repeat
 from typing import Any
 
 from rstreams_fast._checks import check_capacity
@@ -105,7 +106,8 @@ class _CombineSubscription(QueueingFanIn):
             if self._lacking:
                 return True
             self._asks.extend((each, self._prefetch) for each in self._places)
-        self._deliver(self._gathered([(*before, element, *after) for element in burst]))
+        columns = (*map(repeat, before), burst, *map(repeat, after))
+        self._deliver(self._gathered(list(zip(*columns, strict=False))))
         return True
 
     def _drop_references(self) -> None:

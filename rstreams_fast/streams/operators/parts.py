@@ -51,7 +51,8 @@ class Part(Held):
 
     def discard(self) -> None:
         """Take out all that is left."""
-        self.divider.took(sum(1 for _ in self))
+        if self.elements:
+            self.divider.took(sum(1 for _ in self))
 
 
 class _Once(StagesSource):
@@ -134,6 +135,8 @@ class _PartSubscription(Drain):
         if self._ended:
             return self._end(run)
         over = part.over  # read before the elements that came before it
+        if not self._demand.value and (part.elements or not over):
+            return False
         status = self._burst_on(run)
         part.divider.took(run.pulled - self._pulled)
         self._pulled = run.pulled
