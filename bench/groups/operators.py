@@ -8,14 +8,16 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import add, attrgetter, itemgetter
 from typing import Any
 
 import reactivex
 from reactivex import operators as rx
+from reactivex.disposable import Disposable
 
 import rstreams_fast as rsf
-from bench.groups.feeding import feeding
+from bench.groups.feeding import feeding, plain
 from bench.measure import Group, Role
 from bench.peers import rxpy
 from bench.workloads import Sink
@@ -142,9 +144,60 @@ _ROWS = [
         (rx.throttle_first(60),),
         lambda _n: [0],
     ),
-    # RxPY starts a thread for each element.
-    Row("debounce", "debounce(60): the last", lambda s: s.debounce(60), None, lambda n: [n - 1]),
+    Row(
+        "debounce",
+        "debounce(60): the last",
+        lambda s: s.debounce(60),
+        (rx.debounce(60),),  # it starts a thread for each element
+        lambda n: [n - 1],
+        n=1000,
+    ),
+    # RxPY's gives the last when the 60 s are over; so long takes delay_elements of either.
     Row("sample", "sample(60): the last", lambda s: s.sample(60), None, lambda n: [n - 1]),
+    Row(
+        "start_with",
+        "start_with one element",
+        lambda s: s.start_with(7),
+        (rx.start_with(7),),
+        lambda n: [7, *range(n)],
+    ),
+    Row(
+        "default_if_empty",
+        "default_if_empty, which it is not",
+        lambda s: s.default_if_empty(7),
+        (rx.default_if_empty(7),),
+    ),
+    Row("switch_if_empty", "switch_if_empty, which it is not", lambda s: s.switch_if_empty(s)),
+    Row(
+        "repeat",
+        "repeat(1): all twice",
+        lambda s: s.repeat(1),
+        (rx.repeat(2),),
+        lambda n: [*range(n), *range(n)],
+    ),
+    Row(
+        "on_error_return",
+        "an error, on_error_return",
+        lambda s: s.concat(rsf.error(OSError())).on_error_return(7),
+        (
+            rx.concat(reactivex.throw(OSError())),
+            rx.catch(lambda _error, _source: reactivex.just(7)),
+        ),
+        lambda n: [*range(n), 7],
+    ),
+    Row("do_finally", "do_finally", lambda s: s.do_finally(list), (rx.finally_action(list),)),
+    Row(
+        "defer",
+        "as what defer makes",
+        lambda s: rsf.defer(lambda: s),
+        (lambda xs: reactivex.defer(lambda _scheduler: xs),),
+    ),
+    Row(
+        "using",
+        "as what using makes",
+        lambda s: rsf.using(list, lambda _resource: s, _see),
+        (lambda xs: reactivex.using(Disposable, lambda _resource: xs),),
+    ),
     Row(
         "on_discard",
         "map and filter above on_discard",
@@ -175,6 +228,63 @@ def _expand_loop(n: int, sink: Sink) -> None:
         element = elements.popleft()
         sink.on_next(element)
         elements += _children(n, element)
+
+
+# -- numbers from a state --------------------------------------------------------------------------
+
+
+def _generate(n: int, sink: Sink) -> None:
+    rsf.generate(0, lambda i: (i, i + 1) if i < n else None).subscribe(sink)
+    sink.wait()
+
+
+def _generate_loop(n: int, sink: Sink) -> None:
+    def make(i: int) -> tuple[int, int] | None:
+        return (i, i + 1) if i < n else None
+
+    made = make(0)
+    while made is not None:
+        element, state = made
+        sink.on_next(element)
+        made = make(state)
+
+
+# -- ends that give one value ----------------------------------------------------------------------
+
+
+def _is_number(element: int) -> bool:
+    return element >= 0
+
+
+def _is_none(element: int) -> bool:
+    return element < 0
+
+
+#: Each end: ours, RxPY's, what it gives of 0 .. n - 1.
+_ENDS: dict[str, tuple[Callable[[rsf.Stream[int]], object], Any, Callable[[int], object]]] = {
+    "last": (lambda s: s.last(), rx.last, lambda n: n - 1),
+    "count": (lambda s: s.count(), rx.count, lambda n: n),
+    "any": (lambda s: s.any(_is_none), partial(rx.some, _is_none), lambda _n: False),
+    "all": (lambda s: s.all(_is_number), partial(rx.all, _is_number), lambda _n: True),
+}
+
+
+def _end(name: str) -> Group:
+    ours, theirs, expected = _ENDS[name]
+
+    def rxpys(n: int) -> object:
+        return reactivex.from_iterable(range(n)).pipe(theirs()).run()
+
+    return Group(
+        name,
+        "use",
+        f"range, {name}",
+        [
+            plain("ours", "ours", 50_000, lambda n: ours(rsf.range_(n)), expected),
+            plain("RxPY 6.1", "peer", 20_000, rxpys, expected),
+        ],
+        rounds=3,
+    )
 
 
 # -- waiting ---------------------------------------------------------------------------------------
@@ -259,6 +369,18 @@ OPERATORS = [
         ],
         rounds=3,
     ),
+    Group(
+        "generate",
+        "use",
+        "generate the numbers below n, on_next in one thread",
+        [
+            feeding("ours", "ours", 20_000, _generate),
+            feeding("a loop by hand", "floor", 20_000, _generate_loop),
+            feeding("RxPY 6.1", "peer", 5_000, rxpy.generate),
+        ],
+        rounds=3,
+    ),
+    *map(_end, _ENDS),
     _calls(64),
     _calls(256),
     Group(

@@ -130,6 +130,10 @@ def sums_of_groups(n: int, sink: Sink) -> None:
     _subscribe(reactivex.from_iterable(range(n)).pipe(groups, each), sink)
 
 
+def generate(n: int, sink: Sink) -> None:
+    _subscribe(reactivex.generate(0, lambda i: i < n, lambda i: i + 1), sink)
+
+
 def piped(n: int, stages: Any, sink: Sink) -> None:
     """Any of its operators."""
     _subscribe(reactivex.from_iterable(range(n)).pipe(*stages), sink)
