@@ -88,6 +88,10 @@ def _see(_element: object) -> None:
     pass
 
 
+def _nothing() -> None:
+    pass
+
+
 def _rx_sum(part: Any) -> Any:
     return part.pipe(rx.reduce(add, 0))
 
@@ -185,7 +189,12 @@ _ROWS = [
         ),
         lambda n: [*range(n), 7],
     ),
-    Row("do_finally", "do_finally", lambda s: s.do_finally(list), (rx.finally_action(list),)),
+    Row(
+        "do_finally",
+        "do_finally",
+        lambda s: s.do_finally(_nothing),
+        (rx.finally_action(_nothing),),
+    ),
     Row(
         "defer",
         "as what defer makes",

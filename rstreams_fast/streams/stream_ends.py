@@ -103,21 +103,21 @@ class StreamEnds(Pipeline[T_co]):
         """Wait for an element for which ``predicate(element)`` is true, and cancel; of none, it is
         false.
         """
-        return bool(_first("any", self._any(predicate), False))
+        return bool(_first("any", self._any(predicate)))
 
     async def any_async(self, predicate: Callable[[T_co], object], /) -> bool:
         """The same as ``any``, awaited."""
-        return await ends.first_async(self._any(predicate), False)
+        return bool(await ends.first_async(self._any(predicate)))
 
     def all(self, predicate: Callable[[T_co], object], /) -> bool:
         """Wait for an element for which ``predicate(element)`` is false, and cancel; of none, it is
         true.
         """
-        return bool(_first("all", self._all(predicate), True))
+        return not _first("all", self._all(predicate))
 
     async def all_async(self, predicate: Callable[[T_co], object], /) -> bool:
         """The same as ``all``, awaited."""
-        return await ends.first_async(self._all(predicate), True)
+        return not await ends.first_async(self._all(predicate))
 
     def to_numpy(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Wait for one array of all elements. See
@@ -176,13 +176,16 @@ class StreamEnds(Pipeline[T_co]):
     def _count(self) -> Pipeline[Any]:
         return self._through("reduce", _one_more, 0)
 
+    # The number of elements that decide, 0 or 1: only what is asked for one by one, and not the
+    # one result of ``reduce``, would make a burst of each.
+
     def _any(self, predicate: Callable[[T_co], object]) -> Pipeline[Any]:
         check_sync("any", "predicate", predicate)
-        return self._through("filter", predicate)._through("map", _true)
+        return self._through("filter", predicate)._through("take", 1)._count()
 
     def _all(self, predicate: Callable[[T_co], object]) -> Pipeline[Any]:
         check_sync("all", "predicate", predicate)
-        return self._through("skip_while", predicate)._through("map", _false)
+        return self._through("skip_while", predicate)._through("take", 1)._count()
 
     def _through(self, *op: Any) -> Self:
         return self.with_part(Stage(op))
@@ -199,11 +202,3 @@ def _latter(_before: A, element: A) -> A:
 
 def _one_more(count: int, _element: object) -> int:
     return count + 1
-
-
-def _true(_element: object) -> bool:
-    return True
-
-
-def _false(_element: object) -> bool:
-    return False

@@ -9,6 +9,8 @@ from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.assembly import Foreign
+from rstreams_fast.streams.engine.drain import refuse
+from rstreams_fast.streams.engine.pipeline import Pipeline, as_pipeline
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 from rstreams_fast.streams.sources.iterable import IterableSource
 
@@ -17,7 +19,7 @@ __all__ = ["defer_source", "generate_source"]
 
 def defer_source(factory: Callable[[], Publisher[Any]], name: str, shown: Any) -> Foreign:
     """The source of :func:`rstreams_fast.defer`; ``name(shown)`` is what it is described by."""
-    return Foreign(_Deferred(factory), f"{name}({describe_callable(shown)})", trusted=False)
+    return Foreign(_Deferred(factory), f"{name}({describe_callable(shown)})", trusted=True)
 
 
 class _Deferred:
@@ -26,9 +28,18 @@ class _Deferred:
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         check_subscriber(subscriber)
-        publisher = self._factory()  # who subscribes signals what this raises (§1.9)
-        check_publisher(publisher)
-        publisher.subscribe(subscriber)
+        made: Publisher[Any] | None = self
+        try:
+            while isinstance(made, _Deferred):  # one within another, however many, do not nest
+                publisher = made._factory()
+                check_publisher(publisher)
+                made = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
+        except RecursionError:  # to where the stack has room again
+            raise
+        except Exception as raised:
+            refuse(subscriber, raised)  # §1.9
+        else:
+            as_pipeline(publisher).subscribe(subscriber)
 
 
 def generate_source(state: Any, fn: Callable[[Any], tuple[Any, Any] | None]) -> IterableSource:
