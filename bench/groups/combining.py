@@ -107,6 +107,7 @@ def _mapped(operator: str) -> Group:
     def loop(n: int, sink: Sink) -> None:
         on_next = sink.on_next
         for i in range(n):
+            _one(i)
             for element in (i,):
                 on_next(element)
 
@@ -116,7 +117,7 @@ def _mapped(operator: str) -> Group:
         f"range, {operator} to streams of one element, on_next in one thread",
         [
             feeding("ours", "ours", 20_000, ours),
-            feeding("nested loops", "floor", 100_000, loop),
+            feeding("nested loops, the streams made", "floor", 50_000, loop),
             feeding(
                 "RxPY 6.1", "peer", 5_000, lambda n, sink: rxpy.stream_of_one(operator, n, sink)
             ),
