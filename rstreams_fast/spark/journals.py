@@ -101,18 +101,23 @@ class KeyDigest:
     """Makes digests of keys: the same in every process, whatever Python and pyarrow."""
 
     def __init__(self, label: str, version: str) -> None:
-        self._begun = hashlib.blake2b(repr((label, version)).encode(), digest_size=KEY_BYTES)
+        begun = hashlib.blake2b(ascii((label, version)).encode(), digest_size=KEY_BYTES)
+        self._begin = begun.copy
 
     def __call__(self, key: tuple[Any, ...]) -> bytes:
         """Return the digest of the values of the key columns."""
-        text = _canonical(key[0]) if len(key) == 1 else f"({', '.join(map(_canonical, key))})"
-        digest = self._begun.copy()
-        digest.update(text.encode("utf-8", "surrogatepass"))
+        if len(key) == 1:
+            value = key[0]
+            text = ascii(value) if type(value) in _PLAIN else _canonical(value)
+        else:
+            text = f"({', '.join(map(_canonical, key))})"
+        digest = self._begin()
+        digest.update(text.encode())
         return digest.digest()
 
 
 _PLAIN: Final = frozenset({bool, bytes, float, int, str, type(None)})
-"""Types whose ``repr`` says all, and always did."""
+"""Types of which ``ascii`` says all, and always did: what ``repr`` escapes changes with Unicode."""
 
 
 def _instant(value: dt.datetime) -> str:
@@ -139,7 +144,7 @@ _OTHERS: Final[tuple[tuple[type, Callable[[Any], str]], ...]] = (
 
 def _canonical(value: Any) -> str:
     if type(value) in _PLAIN:
-        return repr(value)
+        return ascii(value)
     for kind, text_of in _OTHERS:
         if isinstance(value, kind):
             return text_of(value)

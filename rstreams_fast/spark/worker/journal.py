@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import itertools
 import random
-import sys
+import struct
 import threading
 from bisect import bisect_left
 from collections import OrderedDict, deque
@@ -84,7 +84,7 @@ class PartitionJournal:
         self._journal = journal
         self._digest_of = KeyDigest(options.label, journal.version)
         declared = str(kinds[0]) if len(kinds) == 1 else str(list(zip(names, kinds, strict=True)))
-        text = repr((options.label, journal.version, declared))
+        text = ascii((options.label, journal.version, declared))
         place = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         self._answers = _answers_of(journal.uri, place)
         self._told = options.on_failure == "column"
@@ -142,6 +142,9 @@ class PartitionJournal:
 
 
 # -- what was answered before ----------------------------------------------------------------------
+
+
+_first_of: Final = struct.Struct("=Q").unpack_from
 
 
 class _Run(NamedTuple):
@@ -260,7 +263,7 @@ class _Answers:
     def may_have(self, digest: bytes) -> bool:
         """Say, of most keys that have no answer, that they have none; in a fifth of the time."""
         marks = self._filter
-        return bool(marks[int.from_bytes(digest[:8], sys.byteorder) & (len(marks) - 1)])
+        return bool(marks[_first_of(digest)[0] & (len(marks) - 1)])
 
     def _reader(self, name: str) -> Any:
         reader = self._readers.pop(name, None)
@@ -274,7 +277,7 @@ class _Answers:
 
     def places(self, digest: bytes) -> list[tuple[str, int]]:
         """Return where answers may be: segments and rows whose keys begin as ``digest``."""
-        first = int.from_bytes(digest[:8], sys.byteorder)
+        (first,) = _first_of(digest)
         names, runs = self._index
         return [(names[at], row) for run in runs for at, row in run.places(first) if names[at]]
 
