@@ -67,13 +67,14 @@ class _ThrottleFirst(OverflowSubscription):
             else:
                 left_out, offered = self._sift(element, now)
                 self._dropped += left_out is not MISSING
-        self._discard([left_out])
+        if self.custody is not None:
+            self._discard([left_out])
         del left_out
         if offered:
             super().on_next(element)
         elif self._upstream.over:
             self._upstream.unwanted()
-        else:
+        elif self._newest is not MISSING:  # else nothing is due
             self._deadline.look()
 
     def _sift(self, element: Any, now: float) -> tuple[Any, bool]:
