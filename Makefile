@@ -55,6 +55,16 @@ spark-matrix: ## run the Spark suite on PySpark 3.5 to 4.3 (SPARK_VERSIONS="3.5 
 	@.ci/setup test require
 	@$(ENV) exec $(PY) -m tests.spark.matrix $(ARGS)
 
+.PHONY: faults
+faults: ## kill, stop, fill and skew a standalone Spark cluster while it calls a service; write docs/faults.md
+	@.ci/setup test require
+	@$(ENV) exec $(PY) -m tests.spark.faults
+
+.PHONY: limit-kills
+limit-kills: ## limits against 200 random SIGKILLs of Python workers (ARGS="--kills 10"), by the service's count
+	@.ci/setup test require
+	@$(ENV) exec $(PY) -m tests.spark.limit_kills $(ARGS)
+
 .PHONY: spark-suite
 spark-suite: ## run Spark's own tests of UDFs, of SPARK_SOURCES (a checkout), with the stock daemon and the drop-in
 	@.ci/setup test require

@@ -36,7 +36,7 @@ __all__ = ["Gate", "LimitLost"]
 TURN_SECONDS: Final = 0.1
 """How long a permit goes from call to call of one stage before others may have it."""
 
-POLL_SECONDS: Final = 0.001
+POLL_SECONDS: Final = 0.002
 """How often a host's permits are looked at while calls wait: nobody is told of a free lock."""
 
 

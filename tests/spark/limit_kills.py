@@ -1,0 +1,164 @@
+"""``make limit-kills``: whether limits hold while Python workers are times at random.
+
+Four executors of four workers each, more calls wanted than allowed all the time, and so many
+SIGKILLs, ``--kills``, at random times. The service judges: the most calls that it was ever in, how
+many it was in on average but for the two seconds after each kill, and the most that began within
+one second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.limits import SCOPES
+from tests.helpers import run_threads, wait_until
+from tests.spark.cluster import MARK, python_workers
+from tests.spark.conftest import worker_environment
+from tests.spark.faults import CONF, right
+from tests.spark.service import Service, ServiceProcess, asking
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIMITS: Final = {"concurrency": 32, "rate": 500}
+RECOVERY_SECONDS: Final = 2.0
+PARTITIONS: Final = 32
+JOBS: Final = 2
+"""At once: while the last tasks of one are few, those of the other are many."""
+
+Event = tuple[float, int]
+
+
+def main() -> int:
+    """Run what was asked for; print a line of figures each; exit 1 if a limit did not hold."""
+    parser = argparse.ArgumentParser(prog="make limit-kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--gap", type=float, default=1.0, help="mean seconds between two kills")
+    parser.add_argument("--seed", default=uuid.uuid4().hex[:8])
+    parser.add_argument("--rate-kills", type=int, default=20, help="with a rate as limit")
+    parser.add_argument("--rows", type=int, default=4096, help="of each job")
+    parser.add_argument("--limits", nargs="+", choices=LIMITS, default=list(LIMITS))
+    parser.add_argument("--scopes", nargs="+", choices=SCOPES, default=list(SCOPES))
+    options = parser.parse_args()
+    mark = os.environ[MARK] = uuid.uuid4().hex
+    os.environ.update(worker_environment())
+    service = ServiceProcess()
+    spark = _session()
+    held = True
+    try:
+        for what in options.limits:
+            for scope in options.scopes:
+                chance = random.Random(f"{options.seed} {what} {scope}")
+                limit = rs.Limit(mark + what, scope=scope, **{what: LIMITS[what]})
+                kills = options.kills if what == "concurrency" else options.rate_kills
+                service.tell(seconds=0.1 if what == "concurrency" else 0.001, reset=True)
+                gaps = [chance.expovariate(1 / options.gap) for _ in range(kills)]
+                times = _work(spark, service, limit, gaps, chance, rows=options.rows)
+                told = service.tell(events=True)
+                found: dict[str, Any] = {"limit": what, "scope": scope, "seed": options.seed}
+                found |= {"kills": len(times) - 2, "calls": told["calls"]}
+                if what == "concurrency":
+                    found |= {"most": told["most"], **_in_use(told["events"], times)}
+                    held &= told["most"] <= LIMITS[what]
+                else:
+                    found |= _begun(told["events"], times)
+                    held &= found["most in a second"] <= LIMITS[what] * 1.01
+                print(json.dumps(found), flush=True)
+    finally:
+        spark.stop()
+        service.close()
+    return not held
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local-cluster[4,4,512]")
+    for name, value in {**CONF, "spark.task.maxFailures": "1000"}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def _work(
+    spark: SparkSession,
+    service: Service,
+    limit: rs.Limit,
+    gaps: list[float],
+    chance: random.Random,
+    *,
+    rows: int,
+) -> list[float]:
+    """Keep the limit busy until all kills were made; return their times between start and end."""
+    look = rs.lookup(asking(service.port), "long", concurrency=16, limit=limit)
+    over = threading.Event()
+    times: list[float] = []
+
+    def work() -> None:
+        while not over.is_set():
+            frame = spark.range(0, rows, 1, PARTITIONS).select("id", look("id").alias("y"))
+            right(frame.collect(), rows)
+
+    def kill() -> None:
+        try:
+            wait_until(
+                lambda: service.tell()["calls"] > 10 * LIMITS["concurrency"], "calls", timeout=60
+            )
+            times.append(time.monotonic())
+            for gap in gaps:
+                over.wait(gap)
+                worker = chance.choice(python_workers(os.environ[MARK]) or [None])
+                with suppress(ProcessLookupError):
+                    if worker is not None:
+                        times.append(time.monotonic())
+                        os.kill(worker.pid, signal.SIGKILL)
+            over.wait(2 * RECOVERY_SECONDS)
+            times.append(time.monotonic())
+        finally:
+            over.set()
+
+    run_threads([kill, *[work] * JOBS], timeout=3600)
+    return times
+
+
+def _in_use(events: list[Event], times: list[float]) -> dict[str, float]:
+    """Return how many calls there were on average, but for the seconds after a kill."""
+    start, *kills, end = times
+    recovering = [(at, 1) for at in kills] + [(at + RECOVERY_SECONDS, -1) for at in kills]
+    steps = [(at, change, 0) for at, change in events] + [(at, 0, more) for at, more in recovering]
+    used = seconds = 0.0
+    inside, killed, last = 0, 0, -1.0
+    for at, change, more in sorted(steps):
+        if not killed and start <= last and at <= end:
+            used += inside * (at - last)
+            seconds += at - last
+        inside, killed, last = inside + change, killed + more, at
+    return {"in use": used / seconds, "seconds": seconds, "of seconds": times[-1] - times[0]}
+
+
+def _begun(events: list[Event], times: list[float]) -> dict[str, float]:
+    """Return how many calls began in the worst second, and in one on average."""
+    begun = [at for at, change in events if change > 0]
+    first, most = 0, 0
+    for index, at in enumerate(begun):
+        while begun[first] <= at - 1:
+            first += 1
+        most = max(most, index + 1 - first)
+    within = sum(times[0] <= at < times[-1] for at in begun)
+    return {"most in a second": most, "on average": within / (times[-1] - times[0])}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
