@@ -112,15 +112,20 @@ class Job:
             )
 
     def run(self, seconds: float) -> int:
-        """Run it to its end; return how many calls were made more than once."""
+        """Run it to its end; return how many calls were made more than once.
+
+        For so many ``seconds`` nothing may happen.
+        """
         deadline = time.monotonic() + seconds
-        begin = len(self._calls())
+        begin = seen = len(self._calls())
         pause = self._chance.randint(50, 800)  # calls to the next kill
         while self._driver.poll() is None:
             if time.monotonic() > deadline:
-                raise AssertionError(f"no end after {seconds} s: {self._errors()}")
+                raise AssertionError(f"no call and no end for {seconds} s: {self._errors()}")
             time.sleep(0.02)
-            if self._left and len(calls := self._calls()) >= begin + pause:
+            if len(calls := self._calls()) > seen:
+                seen, deadline = len(calls), time.monotonic() + seconds
+            if self._left and len(calls) >= begin + pause:
                 self._kill(int(calls[-1].split()[0]))
                 begin, pause = len(calls), self._chance.randint(50, 800)
         if self._driver.returncode:
@@ -172,7 +177,7 @@ class Job:
         return (self._directory / "errors").read_text()[-3000:]
 
 
-def soak(kills: int, seed: str, seconds: float = 300.0) -> str:
+def soak(kills: int, seed: str, seconds: float = 240.0) -> str:
     """Run jobs until there were so many kills; return what was seen."""
     chance = random.Random(seed)
     total, repeated, jobs = Counter[str](), 0, 0
