@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 import subprocess
 import sys
@@ -18,11 +19,10 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.leases import DEATH_SECONDS, Pace, serve
+from rstreams_fast.spark.limits import SCOPES
 from rstreams_fast.spark.worker.permits import Gate
-from tests.helpers import DEADLINE
-from tests.spark.conftest import worker_environment
-
-SCOPES = ["executor", "job"]
+from tests.helpers import DEADLINE, run_python
+from tests.spark.conftest import ROOT, worker_environment
 
 
 @pytest.fixture
@@ -303,65 +303,15 @@ def test_describe_says_what_the_service_will_see() -> None:
     assert "by the whole job" in text
 
 
-JOB = """
-import asyncio, threading
-from pyspark.sql import SparkSession
-import rstreams_fast.spark as rs
-
-class Service:  # over a socket: what it sees is what counts
-    def __init__(self):
-        self.inside = self.most = self.calls = 0
-
-    async def serve(self, reader, writer):
-        self.inside += 1
-        self.calls += 1
-        self.most = max(self.most, self.inside)
-        key = await reader.readline()
-        await asyncio.sleep(0.005)
-        self.inside -= 1
-        writer.write(key)
-        writer.close()
-
-service, loop = Service(), asyncio.new_event_loop()
-threading.Thread(target=loop.run_forever, daemon=True).start()
-serving = asyncio.start_server(service.serve, "127.0.0.1", 0)
-server = asyncio.run_coroutine_threadsafe(serving, loop).result()
-port = server.sockets[0].getsockname()[1]
-
-build = SparkSession.builder.master("local-cluster[2,2,1024]")
-for name, value in {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.executor.memory": "1g",
-}.items():
-    build = build.config(name, value)
-spark = build.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
-
-def made(port):
-    async def look(key):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"%d\\n" % key)
-        answer = int(await reader.readline())
-        writer.close()
-        return answer
-
-    return look
-
-for scope in ("executor", "job"):
-    service.most = service.calls = 0
-    limit = rs.Limit(f"of {port}", concurrency=6, scope=scope)
-    look = rs.lookup(made(port), "long", limit=limit)
-    rows = spark.range(0, 2000, 1, 8).select("id", look("id").alias("y")).collect()
-    assert all(row.id == row.y for row in rows) and len(rows) == 2000
-    assert (service.calls, service.most) == (2000, 6), (scope, service.calls, service.most)
-print("held")
-spark.stop()
-"""
-
-
 @pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_a_limit_holds_over_the_executors_of_a_job(run_script: Any) -> None:
-    assert run_script(JOB, 280).endswith("held\n")
+def test_limits_hold_over_executors_whose_workers_are_killed() -> None:
+    words = ["--kills", "10", "--rate-kills", "0", "--gap", "0.5", "--rows", "1024"]
+    told = run_python("-m", "tests.spark.limit_kills", *words, cwd=ROOT, timeout=280).stdout
+    found = [json.loads(line) for line in told.splitlines()]
+    assert [(row["limit"], row["scope"]) for row in found] == [
+        (limit, scope) for limit in ("concurrency", "rate") for scope in SCOPES
+    ]
+    assert [row["most"] for row in found[:2]] == [32, 32]
+    assert all(100 < row["most in a second"] <= 505 for row in found[2:])
