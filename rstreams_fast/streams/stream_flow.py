@@ -16,7 +16,8 @@ from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions
 from rstreams_fast.streams.operators.on_discard import OnDiscard
-from rstreams_fast.streams.operators.peek import Peek
+from rstreams_fast.streams.operators.on_error_continue import continuing
+from rstreams_fast.streams.operators.peek import Named, Peek
 from rstreams_fast.streams.operators.repeat import Repeat
 from rstreams_fast.streams.operators.replay import Replay, ReplayBounds
 from rstreams_fast.streams.operators.retry import Retry
@@ -68,6 +69,24 @@ class StreamFlow(Pipeline[T_co]):
         if when is not None:
             check_sync("retry", "when", when)
         return self.with_part(Retry(times, when, delay, timer))
+
+    def on_error_continue(self, fn: Callable[[Exception, Any], object], /) -> Self:
+        """Leave out the elements that the stages directly above fail for, and go on.
+
+            above   --1--0--2--|
+            map       1/x
+            below   --1-----.5-|   fn(ZeroDivisionError, 0)
+
+        Those are ``map``, ``map_not_none`` and ``filter``, one or several in a row: what their
+        functions raise is of one element alone. ``fn(error, element)`` is called with what the
+        stage was given, which ``on_discard`` then gets, too; what ``fn`` raises ends the stream.
+        Below anything else it is a ``ValueError``: a source, or another publisher, that has
+        signalled an error has nothing more to give (§1.7). For calls of ``map_async`` catch what
+        you can in the function. Reactor: ``onErrorContinue``, which also changes what stands above
+        unseen; RxPY has none.
+        """
+        check_sync("on_error_continue", "fn", fn)
+        return type(self)(self.source, tuple(continuing(self.parts, fn)))
 
     def timeout(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
         """Fail with a ``TimeoutError`` when an element that was asked for does not come in time.
@@ -209,6 +228,18 @@ class StreamFlow(Pipeline[T_co]):
             .do_on_request(say("request(%d)"))
             .do_on_cancel(say("cancel()"))
         )
+
+    def named(self, name: str, /) -> Self:
+        """Name what is above this: in errors, in ``describe()`` and in the figures.
+
+            above   --1--2--X
+            below   --1--2--X   whose notes say: it passed 'orders'
+
+        An error that passes gets a note (once, however many subscribers there are). The name has a
+        line of its own in ``describe()`` and among the figures of ``metrics_of``, where those of
+        the boundaries above follow. Nothing else changes. Reactor: ``name``, ``checkpoint``.
+        """
+        return self.with_part(Named(name))
 
     def on_discard(self, hook: Callable[[Any], object], /) -> Self:
         """Call ``hook(element)`` for each element that is dropped above this: it can be released.

@@ -51,6 +51,7 @@ TYPE_ERRORS: list[tuple[Build, str]] = [
     (lambda s: rsf.merge([1]), r"publisher 1 .* list; use from_iterable"),
     (lambda s: rsf.merge(s, delay_error=1), "delay_error must be a bool"),
     (lambda s: rsf.merge(s).subscribe(None), r"§1\.9"),
+    (lambda s: s.map(str).on_error_continue(3), r"on_error_continue\(fn\): fn must be callable"),
     (lambda s: s.on_error_resume(3, on=Exception), "fn must be callable, got int"),
     (lambda s: s.on_error_resume(str, on=3), "exception type or a tuple of them, got 3"),
     (lambda s: s.on_error_resume(str, on=ValueError()), "exception type or a tuple of them"),

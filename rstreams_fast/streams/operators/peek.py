@@ -6,6 +6,7 @@ What an observer raises goes to ``sys.unraisablehook``: it is no part of the str
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from rstreams_fast._checks import describe_callable
@@ -17,7 +18,7 @@ from rstreams_fast.streams.engine.drain import Nested
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
 from rstreams_fast.streams.engine.subscribing import Below
 
-__all__ = ["Peek"]
+__all__ = ["Named", "Peek"]
 
 
 class Peek(Boundary):
@@ -39,6 +40,10 @@ class Peek(Boundary):
         """Name signal and function."""
         return f"do_{self.signal}({describe_callable(self.fn)}): holds no elements"
 
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """Return what stands for it among the figures: nothing."""
+        return ()
+
     def tell(self, signal: str, *args: Any) -> None:
         """Call the observer, if that is its signal."""
         if signal == self.signal:
@@ -46,6 +51,31 @@ class Peek(Boundary):
                 self.fn(*args)
             except Exception as raised:
                 report_unraisable(raised, f"do_{signal}", self.fn)
+
+
+class Named(Peek):
+    """The boundary of ``named``: a note on the error that passes, a line in the figures."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"named(name): name must be a str that is not empty, got {name!r}")
+        super().__init__("on_error", self._add_note)
+        self.name = name
+
+    def describe(self) -> str:
+        """Say the name."""
+        return f"named({self.name!r}): holds no elements"
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """Return what stands for the name among the figures."""
+        return (BoundaryMetrics(self.describe(), 0, 0, None, 0, 0.0, 0.0),)
+
+    def _add_note(self, error: BaseException) -> None:
+        note = f"rstreams_fast: it passed {self.name!r}"
+        # An error that several subscribers are told of is one. Some errors take no note.
+        if note not in getattr(error, "__notes__", ()):
+            with suppress(Exception):
+                error.add_note(note)
 
 
 class _PeekSubscription(Nested):
@@ -126,7 +156,7 @@ class _PeekSubscription(Nested):
                 self._peek.tell("finally")
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        return metrics_above(self._subscription)
+        return (*self._peek.metrics(), *metrics_above(self._subscription))
 
     def _finally(self) -> None:
         """Tell of the end, whichever it was, unless a cancel does."""

@@ -1,0 +1,54 @@
+"""``on_error_continue``: the stages above leave out the elements that their functions fail for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from rstreams_fast.streams.engine.assembly import Part, Stage
+
+__all__ = ["continuing"]
+
+WITHOUT: Final = {"map": "map_not_none", "map_not_none": "map_not_none", "filter": "filter"}
+"""Stages whose function's failure is of one element alone, and which can leave that out."""
+
+
+class _Trying:
+    """The function of a stage: what it raises goes to ``handler``, and ``None`` comes of it."""
+
+    def __init__(self, stage: str, fn: Callable[[Any], Any], handler: Callable[..., Any]) -> None:
+        functools.update_wrapper(cast(Any, self), fn, updated=())
+        self._fn = fn
+        self._handler = handler
+        self._none_fails = stage == "map"
+
+    def __reduce__(self) -> Any:
+        return type(self), ("map" if self._none_fails else "filter", self._fn, self._handler)
+
+    def __call__(self, element: Any) -> Any:
+        try:
+            result = self._fn(element)
+            if result is None and self._none_fails:
+                raise TypeError("map: the function returned None, which is not an element (§2.13)")
+        except Exception as error:
+            self._handler(error, element)
+            return None
+        return result
+
+
+def continuing(parts: tuple[Part, ...], handler: Callable[[Exception, Any], object]) -> list[Part]:
+    """Return ``parts`` with the last of them going on when they fail; ``ValueError``: none can."""
+    done: list[Part] = list(parts)
+    for place in reversed(range(len(parts))):
+        part = parts[place]
+        if not isinstance(part, Stage) or part.op[0] not in WITHOUT:
+            break
+        stage, fn = part.op
+        done[place] = Stage((WITHOUT[stage], _Trying(stage, fn, handler)))
+    if done == list(parts):
+        raise ValueError(
+            "on_error_continue goes directly below map, map_not_none or filter: the failure of any "
+            "other part is its last signal (§1.7)"
+        )
+    return done

@@ -1,0 +1,50 @@
+"""``named``: where an error came from, in notes, descriptions and figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.rules.probes import subscribed
+
+
+def test_an_error_says_which_names_it_passed_once() -> None:
+    failure = LookupError("no")
+    stream = rsf.error(failure).named("orders").map(str).named("texts")
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            stream.to_list()
+    assert failure.__notes__ == [
+        "rstreams_fast: it passed 'orders'",
+        "rstreams_fast: it passed 'texts'",
+    ]
+
+
+def test_errors_from_below_and_errors_without_notes_pass_as_they_are() -> None:
+    @dataclass(frozen=True)
+    class FrozenError(Exception):
+        text: str
+
+    with pytest.raises(FrozenError, match="no"):
+        rsf.error(FrozenError("no")).named("orders").to_list()
+    with pytest.raises(ZeroDivisionError) as raised:
+        rsf.range_(3).named("numbers").map(lambda n: 1 // n).to_list()
+    assert not hasattr(raised.value, "__notes__")
+
+
+def test_the_name_is_in_the_description_and_among_the_figures() -> None:
+    stream = rsf.range_(9).publish_on(prefetch=4).named("numbers").map(str)
+    assert "named('numbers')" in stream.describe()
+    subscription = subscribed(stream).subscription
+    names = [metrics.name for metrics in rsf.metrics_of(subscription)]
+    assert names[0].startswith("named('numbers')")
+    assert names[1].startswith("publish_on")
+    subscription.cancel()
+
+
+@pytest.mark.parametrize("name", ["", 3, None])
+def test_a_name_is_a_text(name: object) -> None:
+    with pytest.raises(TypeError, match=r"named\(name\): name must be a str"):
+        rsf.range_(1).named(name)  # type: ignore[arg-type]

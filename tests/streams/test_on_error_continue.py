@@ -1,0 +1,83 @@
+"""``on_error_continue``: an element that a stage fails for is left out, once, and told of."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+
+
+def inverse(n: int) -> float:
+    return 1 / n
+
+
+def ignore(_error: Exception, _element: Any) -> None:
+    pass
+
+
+@pytest.mark.parametrize("boundary", [False, True], ids=["pulled", "pushed"])
+def test_the_stages_above_go_on(boundary: bool) -> None:
+    failed: list[tuple[str, Any]] = []
+    numbers = rsf.from_iterable([2, 0, 4, "x", 8])
+    stream = (
+        (numbers.publish_on("caller") if boundary else numbers)
+        .filter(lambda n: n < 9)
+        .map(inverse)
+        .on_error_continue(lambda error, n: failed.append((type(error).__name__, n)))
+    )
+    assert stream.to_list() == [0.5, 0.25, 0.125]
+    assert failed == [("ZeroDivisionError", 0), ("TypeError", "x")]
+
+
+def test_demand_is_kept_where_elements_are_left_out() -> None:
+    stream = rsf.range_(1000).map(lambda n: 1 // (n % 2)).on_error_continue(ignore)
+    assert stream.take(3).to_list() == [1, 1, 1]
+
+
+def test_none_is_a_failure_of_map_alone() -> None:
+    failed: list[Any] = []
+    stream = rsf.range_(3).map(lambda n: n or None)
+    continued = stream.on_error_continue(lambda error, n: failed.append((str(error), n)))
+    assert continued.to_list() == [1, 2]
+    assert failed == [("map: the function returned None, which is not an element (§2.13)", 0)]
+    quiet = rsf.range_(3).map_not_none(lambda n: n or None).on_error_continue(lambda *_: 1 / 0)
+    assert quiet.to_list() == [1, 2]
+
+
+def test_what_is_left_out_is_discarded_once() -> None:
+    discarded: list[int] = []
+    stream = rsf.range_(4).map(lambda n: 1 // (n - 2)).on_error_continue(ignore)
+    assert stream.on_discard(discarded.append).to_list() == [-1, -1, 1]
+    assert discarded == [2]
+
+
+def test_other_failures_end_the_stream() -> None:
+    with pytest.raises(LookupError):  # the source's
+        rsf.error(LookupError()).map(inverse).on_error_continue(ignore).to_list()
+    with pytest.raises(ZeroDivisionError):  # of a stage below
+        rsf.range_(1).map(str).on_error_continue(ignore).map(lambda _: 1 / 0).to_list()
+    with pytest.raises(KeyError):  # the handler's
+        rsf.range_(1).map(inverse).on_error_continue(lambda *_: {}[1]).to_list()
+    with pytest.raises(KeyboardInterrupt):
+        rsf.range_(1).map(_interrupted).on_error_continue(ignore).to_list()
+
+
+def _interrupted(_n: int) -> int:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "stream", [rsf.range_(1), rsf.range_(1).map(str).take(1), rsf.range_(1).publish_on()], ids=str
+)
+def test_it_says_where_it_goes(stream: rsf.Stream[Any]) -> None:
+    with pytest.raises(ValueError, match="directly below map, map_not_none or filter"):
+        stream.on_error_continue(ignore)
+
+
+def test_it_travels_and_names_the_function() -> None:
+    stream = rsf.range_(3).map(inverse).on_error_continue(ignore)
+    assert "inverse" in stream.describe()
+    assert pickle.loads(pickle.dumps(stream)).to_list() == [1, 0.5]
