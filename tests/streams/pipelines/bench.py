@@ -7,6 +7,8 @@ import dataclasses
 import functools
 import gc
 import itertools
+import logging
+import operator
 import threading
 import time
 import weakref
@@ -486,6 +488,27 @@ def _map_async(bench: Bench, stream: Any, index: int, op: Any) -> Any:
     )
 
 
+def _distinct_keys(bench: Bench, stream: Any, index: int, op: Any) -> Any:
+    key = bench.function(index, op.fn, uses=None)
+    return stream.distinct(lambda x: key(x).value, max_keys=op.max_keys)
+
+
+def _ignore(_error: Exception, _element: Any) -> None:
+    pass
+
+
+#: Operators that leave all as it is, or are followed by what undoes them.
+PASSING: dict[str, Callable[[Any], Any]] = {
+    "named": lambda s: s.named("it"),
+    "log": lambda s: s.log(QUIET.name),
+    "timestamp": lambda s: s.timestamp(lambda: 0).map(operator.itemgetter(1)),
+}
+QUIET = logging.getLogger("rstreams_fast.pipelines")
+QUIET.setLevel(logging.DEBUG)
+QUIET.propagate = False
+QUIET.addHandler(logging.NullHandler())
+
+
 def _heavy_batch(bench: Bench, stream: Any, index: int, op: Any) -> Any:
     how = {}
     if op.max_bytes is not None:
@@ -601,6 +624,19 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     m.PublishOn: _publish_on,
     m.SubscribeOn: lambda b, s, i, op: s.subscribe_on(b.executor(op.executor)),
     m.MapAsync: _map_async,
+    m.MapBlocking: lambda b, s, i, op: s.map_blocking(
+        b.function(i, op.fn),
+        b.resources.pool,
+        concurrency=op.concurrency,
+        prefetch=op.prefetch,
+        ordered=op.ordered,
+    ),
+    m.DistinctKeys: _distinct_keys,
+    m.Continuing: lambda b, s, i, op: s.map(b.function(i, op.fn)).on_error_continue(_ignore),
+    m.Passing: lambda b, s, i, op: PASSING[op.operator](s),
+    m.WindowTime: lambda b, s, i, op: s.window_time(
+        3600.0, prefetch=op.prefetch, timer=ManualTimer()
+    ).concat_map(lambda window: window.batch(10**9), prefetch=1),
     m.Distinct: lambda b, s, i, op: s.distinct_until_changed(b.function(i, op.fn, uses=None)),
     m.HeavyBatch: _heavy_batch,
     m.Timeout: lambda b, s, i, op: s.timeout(3600.0, timer=ManualTimer()),

@@ -80,7 +80,17 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
         in_turn=st.booleans(),
         loop=st.sampled_from(["shared", "shared", "shared", "private"]),
     ),
+    m.MapBlocking: st.builds(
+        m.MapBlocking,
+        concurrency=st.integers(1, 3),
+        prefetch=st.sampled_from([4, 8]),
+        ordered=st.booleans(),
+    ),
     m.Distinct: st.builds(m.Distinct),
+    m.DistinctKeys: st.builds(m.DistinctKeys, max_keys=_positive),
+    m.Continuing: st.builds(m.Continuing),
+    m.Passing: st.builds(m.Passing, operator=st.sampled_from(["named", "log", "timestamp"])),
+    m.WindowTime: st.builds(m.WindowTime, prefetch=_prefetches),
     m.HeavyBatch: st.builds(
         m.HeavyBatch,
         n=_positive,

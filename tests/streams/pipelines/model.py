@@ -424,6 +424,29 @@ class MapAsync(Op):
 
 
 @dataclass(frozen=True)
+class MapBlocking(Op):
+    functions = 1
+    needs_order = False
+    concurrency: int = 2
+    prefetch: int = 4
+    ordered: bool = True
+
+    @property
+    def keeps_order(self) -> bool:  # type: ignore[override]
+        return self.ordered
+
+    @staticmethod
+    def fn(x: Any) -> Any:
+        return digest(x) + 4
+
+    def model(self, items: Items, call: Function) -> Items:
+        return map(call(self.fn), items)
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return wanted + self.prefetch
+
+
+@dataclass(frozen=True)
 class Distinct(Fused):
     functions = 1
 
@@ -442,6 +465,79 @@ class Distinct(Fused):
 
     def asks(self, wanted: float, items: list[Any]) -> float:
         return wanted + len(items)
+
+
+@dataclass(frozen=True)
+class DistinctKeys(Fused):
+    """No key twice, as far as it remembers them."""
+
+    functions = 1
+    max_keys: int = 2
+
+    @staticmethod
+    def fn(x: Any) -> Any:
+        return digest(x) % 5
+
+    def model(self, items: Items, call: Function) -> Items:
+        fn = call(self.fn)
+        known: list[Any] = []
+        for x in items:
+            key = fn(x)
+            if key not in known:
+                yield x
+            known = [*(other for other in known if other != key), key][-self.max_keys :]
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return wanted + len(items)
+
+
+@dataclass(frozen=True)
+class Continuing(Fused):
+    """A map that leaves out what it fails for."""
+
+    functions = 1
+    needs_order = False
+
+    @staticmethod
+    def fn(x: Any) -> Any:
+        return 6 // (digest(x) % 3)
+
+    def model(self, items: Items, call: Function) -> Items:
+        fn = call(self.fn)
+        for x in items:
+            try:
+                y = fn(x)
+            except (Boom, ZeroDivisionError):
+                continue
+            yield y
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return wanted + sum(digest(x) % 3 == 0 for x in items) + 1
+
+
+@dataclass(frozen=True)
+class Passing(Fused):
+    """What leaves all as it is."""
+
+    needs_order = False
+    operator: str = "named"
+
+    def model(self, items: Items, call: Function) -> Items:
+        return items
+
+
+@dataclass(frozen=True)
+class WindowTime(Op):
+    """By a clock that stands still: one window."""
+
+    prefetch: int = 4
+
+    def model(self, items: Items, call: Function) -> Items:
+        window = list(items)
+        yield from [window] if window else []
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return INFINITE
 
 
 @dataclass(frozen=True)
