@@ -225,7 +225,7 @@ class StreamFlow(Pipeline[T_co]):
             .do_on_next(say("on_next(%r)"))
             .do_on_error(say("on_error(%r)"))
             .do_on_complete(say("on_complete()"))
-            .do_on_request(say("request(%d)"))
+            .do_on_request(say("request(%r)"))
             .do_on_cancel(say("cancel()"))
         )
 
