@@ -105,13 +105,14 @@ service.close()
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_examples_run_in_spark(tmp_path: Path) -> None:
     script = tmp_path / "pages.py"
     script.write_text(
         "\n".join([GIVEN, *(example.code for example in WITH_SPARK), AFTER]), encoding="utf-8"
     )
     env = {"PYTHONPATH": str(ROOT)}
-    done = run_python(str(script), str(tmp_path), cwd=tmp_path, env=env, timeout=110)
+    done = run_python(str(script), str(tmp_path), cwd=tmp_path, env=env, timeout=290)
     for example in WITH_SPARK:
         check_promises(example, done.stdout)
     table = [line.split("|")[1:3] for line in done.stdout.splitlines() if line.startswith("|")]
