@@ -1041,16 +1041,18 @@ def shares_tasks(core: Any) -> bool:
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_items_ahead_are_called_as_others_end(core: Any, ordered: bool) -> None:
     running = most = 0
-    tasks: Counter[int] = Counter()
+    tasks: Counter[str] = Counter()
 
     async def fn(item: int) -> tuple[int, str]:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        before = asyncio.current_task()
-        tasks[id(before)] += 1
         seen = variable.get()
         variable.set(f"by {item}")
+        await asyncio.sleep(0)  # a task that is asked for before is that call's alone
+        before = asyncio.current_task()
+        assert before is not None
+        tasks[before.get_name()] += 1
         for _ in range(item % 3):
             await asyncio.sleep(0)
         async with asyncio.timeout(DEADLINE):
