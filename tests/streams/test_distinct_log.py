@@ -8,6 +8,7 @@ import random
 import pytest
 
 import rstreams_fast as rsf
+from tests.rules.probes import subscribed
 
 
 def test_each_key_once() -> None:
@@ -50,6 +51,13 @@ def test_each_signal_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert said[1].startswith("request(")
     assert said[2:5] == ["on_next(0)", "on_next(1)", "on_complete()"]
     assert "on_error(LookupError('no'))" in said
+
+
+def test_a_request_of_no_int_is_logged_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "numbers"):
+        publisher = rsf.range_(2).log("numbers", level=logging.INFO)
+        subscribed(publisher).subscription.request("1")  # type: ignore[arg-type]
+    assert "request('1')" in [record.getMessage() for record in caplog.records]
 
 
 def test_a_level_that_is_left_out_adds_nothing() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,11 +16,6 @@ from tests.tck import NO_ORDER, NO_REGISTRY, SILENCE, add_cases
 
 #: Streams of numbers; each class below builds its stage on these.
 FAIL_AT = "the source failed, as it should"
-
-QUIET = logging.getLogger("tests.tck")
-QUIET.setLevel(logging.DEBUG)
-QUIET.propagate = False
-QUIET.addHandler(logging.NullHandler())
 
 
 def failing(elements: int) -> Iterator[int]:
@@ -193,10 +187,6 @@ add_cases(
         .do_on_error(bool)
         .do_on_complete(bool)
     ),
-    Named=lambda _, stream: stream.named("it"),
-    Logged=lambda _, stream: stream.log(QUIET.name),
-    Distinct=lambda _, stream: stream.distinct(max_keys=8),
-    OnErrorContinue=lambda _, stream: stream.map(lambda n: n).on_error_continue(print),
     BatchThenUnbatch=lambda _, stream: stream.batch(4).unbatch(),
     PublishOnOwnWorker=lambda _, stream: stream.publish_on(),
     PublishOnSmallPrefetch=lambda _, stream: stream.publish_on(prefetch=2),
