@@ -1020,7 +1020,7 @@ def synchronous(pipeline: Pipeline) -> Pipeline:
             op = dataclasses.replace(op, others=tuple(map(origin, op.others)))
         elif isinstance(op, (Resume, CombineLatest)):
             op = dataclasses.replace(op, other=origin(op.other))
-        elif isinstance(op, MapAsync):
+        elif isinstance(op, (MapAsync, MapBlocking)):
             op = Map()
         ops.append(op)
     by = "another" if pipeline.demand.by == "two" else pipeline.demand.by
