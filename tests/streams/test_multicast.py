@@ -253,8 +253,9 @@ def test_a_blocked_subscriber_does_not_keep_from_others_what_it_has_made_room_fo
     assert near.elements == far.elements == list(range(100))
 
 
-def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came() -> None:
-    """It is over when the elements have been had, and nobody else is to come."""
+@pytest.mark.parametrize("n", [12, 16])
+def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came(n: int) -> None:
+    """It is over when the elements have been had; after 12, no others come to have it repaired."""
     asking, over = threading.Event(), threading.Event()
 
     def ask(upstream: ManualPublisher) -> None:
@@ -273,10 +274,10 @@ def test_room_is_asked_for_though_another_thread_asked_when_the_elements_came() 
     recorder = subscribed(processor, on_next=finish_asking)
     asker = start_thread(lambda: recorder.subscription.request(100))
     wait_for(asking, "the request")
-    for first in range(0, 16, 4):
+    for first in range(0, n, 4):
         processor.burst += range(first, first + 4)
         processor.on_burst()
-    assert recorder.elements == list(range(16))
+    assert recorder.elements == list(range(n))
     assert upstream.requested > 16
 
 

@@ -299,8 +299,8 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         if due is None:
             due = self._deferred.enter(self.buffer.trim)
         if due and asking.request(1) == 0:
-            mine = True  # who asked when this began has left since
-        if mine and (asking.value > 1 or asking.fulfil(1) > 0):
+            self._ask_now()  # who asked when this began has looked too early, and left
+        elif mine and (asking.value > 1 or asking.fulfil(1) > 0):
             self._ask_now()
 
     def on_error(self, error: BaseException, /) -> None:
