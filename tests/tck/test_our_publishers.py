@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,10 @@ from tests.tck import NO_ORDER, NO_REGISTRY, SILENCE, add_cases
 
 #: Streams of numbers; each class below builds its stage on these.
 FAIL_AT = "the source failed, as it should"
+
+QUIET = logging.getLogger("tests.tck")
+QUIET.setLevel(logging.DEBUG)
+QUIET.addFilter(lambda _record: False)  # no handler keeps what is logged, pytest's neither
 
 
 def failing(elements: int) -> Iterator[int]:
@@ -187,6 +192,10 @@ add_cases(
         .do_on_error(bool)
         .do_on_complete(bool)
     ),
+    Named=lambda _, stream: stream.named("it"),
+    Logged=lambda _, stream: stream.log(QUIET.name),
+    Distinct=lambda _, stream: stream.distinct(max_keys=8),
+    OnErrorContinue=lambda _, stream: stream.map(lambda n: n).on_error_continue(print),
     BatchThenUnbatch=lambda _, stream: stream.batch(4).unbatch(),
     PublishOnOwnWorker=lambda _, stream: stream.publish_on(),
     PublishOnSmallPrefetch=lambda _, stream: stream.publish_on(prefetch=2),
