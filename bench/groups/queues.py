@@ -139,7 +139,7 @@ def _group(sides: int) -> Group:
         [
             of("ours", "ours", 200_000, _ours),
             of("SimpleQueue", "floor", 200_000, _simple, "in C, unbounded"),
-            of("queue.Queue", "peer", 30_000, _standard),
+            of("queue.Queue", "peer", 30_000, _standard, "SPDL's, too, between threads"),
             of("culsans", "peer", 10_000, _culsans),
             of("aiologic", "peer", 2000, _aiologic),
         ],

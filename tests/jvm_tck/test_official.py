@@ -20,13 +20,14 @@ from rstreams_fast.tck.command import VERIFICATIONS
 from rstreams_fast.tck.runner import BROKEN
 from tests.jvm_tck.broken import SEEN, list_broken, list_seen
 from tests.jvm_tck.claims import NOT_MET, objection
-from tests.jvm_tck.report import SIDE_BY_SIDE
 from tests.jvm_tck.subjects import ROOT, Subject, list_subjects
 
 #: The first one waits for all runs, and on a new machine for Maven.
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(400)]
 
 CANNOT_JUDGE = 2
+#: Runs under way at a time, each with a JVM: they wait more than they compute.
+SIDE_BY_SIDE = 4
 #: Of the oldest themes these; of every other theme its first class of each kind.
 SOME = {
     "publishers.Range",
