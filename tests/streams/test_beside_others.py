@@ -214,6 +214,13 @@ def test_take_until_ends_when_the_other_signals(signal: str) -> None:
     assert (above.cancels, other.cancels) == (1, int(signal == "on_next"))
 
 
+def test_take_until_stops_within_a_sequence() -> None:
+    other = Manual()
+    recorder = Recorder(request=UNBOUNDED, on_next=lambda _r, n: n == 2 and send(other, "now"))
+    rsf.range_(10**12).map(abs).take_until(other).subscribe(recorder)
+    assert recorder.signals[1:] == [*(("on_next", n) for n in range(3)), ("on_complete",)]
+
+
 def test_take_until_what_has_come_leaves_what_is_above_alone() -> None:
     above = Manual()
     assert rsf.from_publisher(above).take_until(rsf.range_(3)).to_list() == []

@@ -24,7 +24,13 @@ COMBINED: dict[str, Combine] = {
     "concat_map": lambda s: rsf.range_(1).concat_map(lambda _n: s),
     "concat_map outer": lambda s: s.concat_map(lambda x: rsf.from_iterable((x,))),
     "retry": lambda s: s.retry(0),
+    "repeat": lambda s: s.repeat(0),
+    "switch_if_empty": lambda s: s.switch_if_empty(rsf.empty()),
+    "take_until": lambda s: s.take_until(rsf.never()),
+    "on_error_return": lambda s: s.on_error_return(0, on=KeyError),
 }
+# One publisher after another: the drain runs those that are sequences.
+ONE_BY_ONE = ["concat", "retry", "repeat", "switch_if_empty", "take_until", "on_error_return"]
 
 
 def _add(a: int, b: int) -> int:
@@ -89,7 +95,7 @@ def test_a_function_that_raises_is_an_error_after_the_elements_before_it(combine
     assert isinstance(recorder.error, OSError)
 
 
-@pytest.mark.parametrize("combined", ["merge", "concat", "flat_map", "concat_map", "retry"])
+@pytest.mark.parametrize("combined", ["merge", "flat_map", "concat_map", *ONE_BY_ONE])
 def test_cancelled_its_stages_are_not_called_again(combined: str) -> None:
     called: list[int] = []
 
@@ -102,7 +108,7 @@ def test_cancelled_its_stages_are_not_called_again(combined: str) -> None:
     assert recorder.elements == called == [0]
 
 
-@pytest.mark.parametrize("combined", ["concat", "concat_map", "retry"])
+@pytest.mark.parametrize("combined", ["concat_map", *ONE_BY_ONE])
 def test_one_after_another_takes_no_more_than_was_asked_for(combined: str) -> None:
     called: list[int] = []
 

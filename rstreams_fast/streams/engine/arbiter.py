@@ -4,18 +4,24 @@ What was asked for and has not come when one publisher ends is asked of the next
 (§1.1), and nothing forgotten. Asking and changing over are the upward work of a fan-in, done by one
 thread at a time, so a request may race with the change, and a thousand changes in a row do not
 nest (§3.3).
+
+A sequence of the package needs no asking: the drain runs it, from where its elements go to the
+subscriber directly, and leaves the changing over to the thread that leaves the drain.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import check_request, report_dropped
 from rstreams_fast.streams.engine.fan_in import COMPLETED, Ended, FanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.pipeline import sequence_of
+from rstreams_fast.streams.engine.pull_source import at_end
 
 __all__ = ["SubscriptionArbiter"]
 
@@ -27,7 +33,19 @@ class SubscriptionArbiter(FanIn):
     what to go on with when a publisher has ended.
     """
 
-    __slots__ = ("_attached", "_current", "_ending", "_error", "_over", "_pending", "_publisher")
+    __slots__ = (
+        "_attached",
+        "_current",
+        "_ending",
+        "_error",
+        "_over",
+        "_pending",
+        "_publisher",
+        "_sequence",
+    )
+
+    #: Whether the drain runs sequences: then none of their elements reaches a method of this.
+    _runs_sequences: ClassVar[bool] = False
 
     def __init__(self, subscriber: Subscriber[Any], first: Publisher[Any] | None) -> None:
         super().__init__(subscriber)
@@ -36,7 +54,10 @@ class SubscriptionArbiter(FanIn):
         self._attached = False  # whether the current one can be asked
         self._over = False  # it has ended, which is to be acted on,
         self._error: BaseException | None = None  # with this
-        self._pending = DemandCounter()  # to be asked for
+        self._pending = DemandCounter()  # to be asked for, or to come of the sequence
+        self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = (
+            None  # in place of a current one
+        )
         self._ending: Ended | None = None  # how all ends, after what has come
 
     def request(self, n: int, /) -> None:
@@ -48,7 +69,10 @@ class SubscriptionArbiter(FanIn):
             return
         if self._add_demand(n) >= 0:
             self._pending.request(n)
-            self._call_up()
+            if self._sequence is not None:
+                self._enter()
+            else:
+                self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """The metrics of the boundaries above the current publisher."""
@@ -65,6 +89,10 @@ class SubscriptionArbiter(FanIn):
         ends the stream.
         """
         raise NotImplementedError
+
+    def _last_stages(self) -> tuple[tuple[Any, ...], ...]:
+        """Stages to be run below those of a sequence."""
+        return ()
 
     def _go_on(self, publisher: Publisher[Any]) -> None:
         """Subscribe to ``publisher``: from any thread, once after ``_next`` returned ``None``."""
@@ -103,7 +131,7 @@ class SubscriptionArbiter(FanIn):
         publisher = self._publisher
         if publisher is not None:  # else nothing is written: one may come at this very moment
             self._publisher = None
-            self._current = self._subscribe_to(publisher)
+            self._begin_with(publisher)
             changed = True
         current, n = self._current, self._pending.value
         if n <= 0 or current is None or not self._attached:
@@ -114,6 +142,22 @@ class SubscriptionArbiter(FanIn):
             return changed
         current.ask(n)
         return True
+
+    def _begin_with(self, publisher: Publisher[Any]) -> None:
+        # With a custody each has a scope of its own, which ends with it.
+        found = sequence_of(publisher) if self._runs_sequences and self.custody is None else None
+        if found is None:
+            self._current = self._subscribe_to(publisher)
+            return
+        source, stages = found
+        try:
+            iterator = iter(()) if stages.takes_nothing else source.open()
+        except Exception as raised:
+            self._error = raised
+            self._over = True
+        else:
+            self._sequence = iterator, stages.stages + self._last_stages()
+            self._enter()
 
     def _change_over(self) -> None:
         error, self._error = self._error, None
@@ -140,8 +184,14 @@ class SubscriptionArbiter(FanIn):
 
     # -- the drain -------------------------------------------------------------------------------
 
+    def _enter(self) -> None:
+        super()._enter()
+        if self._over:  # which the drain may have left to be acted on
+            self._call_up()
+
     def _work(self) -> bool:
-        ending = self._ending  # read before the elements that came before it
+        # Read before the elements that came before them.
+        ending, sequence = self._ending, self._sequence
         mail = self._mail
         while self._demand.value >= 0 and mail:
             self._take(*mail.popleft())
@@ -150,6 +200,8 @@ class SubscriptionArbiter(FanIn):
             if ending is not None and ending.error is not None:
                 report_dropped(ending.error, "an error after the end of the stream")
             return self._act_on_end()
+        if sequence is not None:
+            return self._run_sequence(*sequence)
         if ending is None:
             return False
         self._ending = None
@@ -158,9 +210,47 @@ class SubscriptionArbiter(FanIn):
         self._fail(ending.error)
         return self._act_on_end()
 
+    def _run_sequence(self, iterator: Iterator[Any], stages: tuple[tuple[Any, ...], ...]) -> bool:
+        run = self._run
+        if run is None:
+            if self._subscriber is None:
+                return False
+            slot = self._slot_by_bursts(self._subscriber)
+            self._run = run = FusedRun(iterator, stages, slot, self._pending)
+        status = self._burst_on(run)
+        if status is RunStatus.MORE:
+            return True
+        if status is RunStatus.IDLE:
+            try:
+                if not at_end(iterator):
+                    return False
+            except Exception as raised:
+                self._end_sequence(run, raised)
+                return False
+        if status in _AT_END:
+            status = self._flush(run)
+        if status is RunStatus.DONE or status is RunStatus.FAILED:
+            self._end_sequence(run, run.error)
+        elif status is not RunStatus.IDLE:
+            self._answer(status, run)
+        return False
+
+    def _end_sequence(self, run: FusedRun, error: BaseException | None) -> None:
+        self._run = self._sequence = None
+        run.clear()
+        self._error = error
+        self._over = True
+
     def _take(self, inner: Inner, what: Any) -> None:  # noqa: ARG002
         self._deliver(what)
 
+    def _stop(self) -> None:
+        self._pending.cancel()
+        super()._stop()
+
     def _drop_references(self) -> None:
         super()._drop_references()
-        self._publisher = self._current = None
+        self._publisher = self._current = self._sequence = None
+
+
+_AT_END = (RunStatus.IDLE, RunStatus.EXHAUSTED, RunStatus.ENDED)

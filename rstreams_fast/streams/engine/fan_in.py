@@ -51,7 +51,7 @@ class FanIn(Drain):
     ``_upward``, and what inners report to.
     """
 
-    __slots__ = ("_inners", "_mail", "_on_next", "_open", "_take_burst", "_up")
+    __slots__ = ("_delivering", "_inners", "_mail", "_on_next", "_open", "_take_burst", "_up")
 
     _asked_from_below = False
 
@@ -62,6 +62,7 @@ class FanIn(Drain):
         self._inners: set[Inner] = set()  # those that must be cancelled when the stream ends
         self._mail: deque[tuple[Inner, list[Any] | Ended]] = deque()
         self._open = True  # whether elements are delivered
+        self._delivering: list[Any] | None = None  # at this moment
         self._up = DemandCounter(1)  # WIP of upward work: held until on_subscribe has returned
 
     def start(self) -> None:
@@ -144,16 +145,17 @@ class FanIn(Drain):
             if take_burst is not None:
                 take_burst(burst)
             else:
-                for element in burst:
-                    on_next(element)
-                    if not self._open:
-                        return
+                self._delivering = burst
+                if self._open:  # else it was too early to empty the burst
+                    for element in burst:
+                        on_next(element)
         except RecursionError:
             raise
         except Exception as raised:
             self.cancel()
             report_dropped(raised, "§2.13: on_next raised")
         finally:
+            self._delivering = None
             burst.clear()  # a traceback keeps this frame, and those that called it (§3.13)
             on_next = take_burst = element = None
         self._demand.fulfil(count)
@@ -164,6 +166,9 @@ class FanIn(Drain):
 
     def _stop(self) -> None:
         self._open = False
+        delivering = self._delivering
+        if delivering is not None:
+            delivering.clear()  # which ends the loop over it
         for inner in self._inners.copy():
             inner.cancel()
 

@@ -51,6 +51,8 @@ class _Concat:
 
 
 class _ConcatSubscription(SubscriptionArbiter):
+    _runs_sequences = True
+
     __slots__ = ("_rest",)
 
     def __init__(self, subscriber: Subscriber[Any], publishers: tuple[Publisher[Any], ...]) -> None:

@@ -30,6 +30,8 @@ class Repeat(Boundary):
 
 
 class _RepeatSubscription(SubscriptionArbiter):
+    _runs_sequences = True
+
     __slots__ = ("_left", "_upstream")
 
     def __init__(self, subscriber: Subscriber[Any], upstream: Publisher[Any], times: int) -> None:

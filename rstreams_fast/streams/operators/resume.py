@@ -40,6 +40,8 @@ class OnErrorResume(Boundary):
 
 
 class _ResumeSubscription(SubscriptionArbiter):
+    _runs_sequences = True
+
     __slots__ = ("_options",)
 
     def __init__(

@@ -64,6 +64,8 @@ class Retry(Boundary):
 
 
 class _RetrySubscription(SubscriptionArbiter):
+    _runs_sequences = True
+
     __slots__ = ("_deadline", "_failed", "_options", "_retries", "_source", "_wait_until")
 
     def __init__(self, subscriber: Subscriber[Any], source: Publisher[Any], options: Retry) -> None:
@@ -80,6 +82,13 @@ class _RetrySubscription(SubscriptionArbiter):
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         self._failed = None  # so there is an attempt; an error keeps what its frames hold
         super()._inner_burst(inner, burst, over)
+
+    def _last_stages(self) -> tuple[tuple[Any, ...], ...]:
+        return (("skip_while", self._no_element),) if self._failed is not None else ()
+
+    def _no_element(self, _element: object) -> bool:
+        self._failed = None
+        return False
 
     def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
         options = self._options

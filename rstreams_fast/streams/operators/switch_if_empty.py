@@ -31,6 +31,8 @@ class SwitchIfEmpty(Boundary):
 
 
 class _SwitchSubscription(SubscriptionArbiter):
+    _runs_sequences = True
+
     __slots__ = ("_other",)
 
     def __init__(
@@ -43,6 +45,13 @@ class _SwitchSubscription(SubscriptionArbiter):
         if burst:
             self._other = None
         super()._inner_burst(inner, burst, over)
+
+    def _last_stages(self) -> tuple[tuple[Any, ...], ...]:
+        return (("skip_while", self._no_element),) if self._other is not None else ()
+
+    def _no_element(self, _element: object) -> bool:
+        self._other = None
+        return False
 
     def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
         other, self._other = self._other, None

@@ -36,6 +36,8 @@ class TakeUntil(Boundary):
 class _TakeUntilSubscription(SubscriptionArbiter):
     """The other one is subscribed to, and asked for one element, before upstream."""
 
+    _runs_sequences = True
+
     __slots__ = ("_other", "_other_attached", "_other_begun", "_until")
 
     def __init__(
@@ -60,8 +62,7 @@ class _TakeUntilSubscription(SubscriptionArbiter):
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         if inner is self._other:
             self._discard(burst)
-            self._until = True
-            self._enter()
+            self._end_now()
         else:
             super()._inner_burst(inner, burst, over)
 
@@ -71,8 +72,12 @@ class _TakeUntilSubscription(SubscriptionArbiter):
         elif error is not None:
             self._fail(error)
         else:
-            self._until = True
-            self._enter()
+            self._end_now()
+
+    def _end_now(self) -> None:
+        self._until = True
+        self._pending.cancel()  # at once: the drain may be busy with a sequence
+        self._enter()
 
     def _upward(self) -> bool:
         other = self._other
