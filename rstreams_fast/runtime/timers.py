@@ -306,9 +306,7 @@ class ThreadTimer:
     def __init__(self) -> None:
         self._of_process = _TimerThread()
 
-    def now(self) -> float:
-        """Return the time of ``time.monotonic``."""
-        return time.monotonic()
+    now = staticmethod(time.monotonic)
 
     def call_later(
         self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /

@@ -79,7 +79,7 @@ class StreamEnds(Pipeline[T_co]):
 
     def last(self, default: Any = MISSING) -> Any:
         """Wait for the end, and return the last element; of none, see ``first``."""
-        return _first("last", self._last(), default)
+        return ends.last(self, default)
 
     @overload
     async def last_async(self) -> T_co: ...
@@ -89,7 +89,7 @@ class StreamEnds(Pipeline[T_co]):
 
     async def last_async(self, default: Any = MISSING) -> Any:
         """Await the end, and return the last element; of none, see ``first``."""
-        return await ends.first_async(self._last(), default)
+        return await ends.first_async(self._through("reduce", _latter, MISSING), default)
 
     def count(self) -> int:
         """Wait for the end, and return the number of elements."""
@@ -170,9 +170,6 @@ class StreamEnds(Pipeline[T_co]):
 
     # -- what they wait for the first element of -------------------------------------------------
 
-    def _last(self) -> Pipeline[T_co]:
-        return self._through("reduce", _latter, MISSING)
-
     def _count(self) -> Pipeline[Any]:
         return self._through("reduce", _one_more, 0)
 
@@ -191,9 +188,9 @@ class StreamEnds(Pipeline[T_co]):
         return self.with_part(Stage(op))
 
 
-def _first(name: str, publisher: Pipeline[A], default: Any = MISSING) -> Any:
+def _first(name: str, publisher: Pipeline[A]) -> Any:
     refuse_in_loop(f"{name}()", f"use 'await {name}_async()' there")
-    return ends.first(publisher, default)
+    return ends.first(publisher)
 
 
 def _latter(_before: A, element: A) -> A:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -28,16 +29,31 @@ def test_it_comes_once_after_a_cancel_by_many() -> None:
     assert seen == [1]
 
 
-def test_it_comes_when_the_subscriber_raises() -> None:
+@pytest.mark.parametrize(
+    "above",
+    [
+        lambda s: s,
+        lambda s: s.concat(s),
+        lambda s: s.on_discard(abs),
+        lambda s: s.do_on_request(abs),
+        lambda s: s.scan(max, 0),
+    ],
+)
+@pytest.mark.parametrize("leaving", [ZeroDivisionError, KeyboardInterrupt])
+def test_it_comes_when_the_subscriber_raises(above: Any, leaving: type[BaseException]) -> None:
     seen: list[int] = []
+
+    def leave(_recorder: Recorder, _element: int) -> None:
+        raise leaving
+
+    stream = above(rsf.range_(3)).do_finally(lambda: seen.append(1)).on_discard(abs)
     before = rsf.on_dropped_error(lambda _error: None)
     try:
-        subscribed(
-            rsf.range_(3).do_finally(lambda: seen.append(1)), 1, on_next=lambda _r, _x: 1 // 0
-        )
+        with suppress(KeyboardInterrupt):
+            subscribed(stream.do_finally(lambda: seen.append(2)), 1, on_next=leave)
     finally:
         rsf.on_dropped_error(before)
-    assert seen == [1]
+    assert seen == [2, 1]
 
 
 def test_each_subscriber_has_a_resource_that_is_closed_once() -> None:

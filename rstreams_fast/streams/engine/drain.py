@@ -42,6 +42,7 @@ __all__ = [
     "NotPicklable",
     "Upstream",
     "cancel_silently",
+    "drop",
     "forked",
     "leaves",
     "refuse",
@@ -79,6 +80,15 @@ class Nested(NotPicklable):
             self.custody = below.custody
             self.depth += below.depth
             self.trampoline = below.trampoline
+
+    def dropped(self) -> None:
+        """No terminal signal will come: it has cancelled, or something below has raised."""
+
+
+def drop(subscriber: object) -> None:
+    """Tell a subscriber of the package that no signal will come, not even a terminal one."""
+    if isinstance(subscriber, Nested):
+        subscriber.dropped()
 
 
 def forked() -> WorkDroppedError:
@@ -536,7 +546,7 @@ class Drain(Nested):
             if subscriber is not None:
                 silent(subscriber.on_error, failure)  # §1.4
         elif self._demand.cancelled:
-            self._drop_everything()
+            drop(self._drop_everything())
         # else: the thread that terminated has not left the error yet, and enters when it has.
         return False
 

@@ -9,7 +9,7 @@ from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.drain import Nested
+from rstreams_fast.streams.engine.drain import Nested, drop
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
 from rstreams_fast.streams.engine.subscribing import Below
 
@@ -89,14 +89,18 @@ class _DiscardSubscription(Nested):
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         return metrics_above(self._subscription)
 
+    def dropped(self) -> None:
+        subscriber = self._release()
+        self._own.close()
+        drop(subscriber)
+
     def _or_close(self, call: Callable[..., object], *args: Any) -> None:
         try:
             call(*args)
         except RecursionError:  # upstream may tell us, where the stack has room again
             raise
         except BaseException:
-            self._release()
-            self._own.close()
+            self.dropped()
             raise
 
     def _release(self) -> Subscriber[Any] | None:

@@ -14,7 +14,7 @@ from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import report_unraisable
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.drain import Nested
+from rstreams_fast.streams.engine.drain import Nested, drop
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
 from rstreams_fast.streams.engine.subscribing import Below
 
@@ -79,14 +79,16 @@ class Named(Peek):
 
 
 class _PeekSubscription(Nested):
-    """Passes every signal on. Upstream is one of our segments: they come serially and in order."""
+    """Passes every signal on. Upstream is one of our segments: they come serially and in order, and
+    elements go to the subscriber below at once.
+    """
 
-    __slots__ = ("_cancelled", "_on_next", "_peek", "_subscriber", "_subscription")
+    __slots__ = ("_cancelled", "_peek", "_subscriber", "_subscription", "on_next")
 
     def __init__(self, subscriber: Subscriber[Any], peek: Peek) -> None:
         self.stand_on(subscriber)
         self._subscriber: Subscriber[Any] | None = subscriber
-        self._on_next: Callable[[Any], object] | None = subscriber.on_next
+        self.on_next: Callable[[Any], object] = subscriber.on_next
         self._peek = peek
         self._subscription: Subscription | None = None
         self._cancelled = DemandCounter()  # by the first of the threads that do
@@ -102,17 +104,9 @@ class _PeekSubscription(Nested):
                 self._finally()
                 raise
 
-    def on_next(self, element: Any, /) -> None:
-        on_next = self._on_next
-        if on_next is not None:
-            try:
-                on_next(element)
-            except RecursionError:  # upstream may tell us, where the stack has room again
-                raise
-            except Exception:
-                self._drop_everything()
-                self._finally()
-                raise
+    def dropped(self) -> None:
+        drop(self._drop_everything())
+        self._finally()
 
     # What leaves an observer (KeyboardInterrupt and its like) is on its way to the caller: the
     # others are told all the same, or would wait for ever.
@@ -165,6 +159,10 @@ class _PeekSubscription(Nested):
 
     def _drop_everything(self) -> Subscriber[Any] | None:
         subscriber, self._subscriber = self._subscriber, None
-        self._on_next = None
+        self.on_next = _ignore
         self._subscription = None
         return subscriber
+
+
+def _ignore(_element: object) -> None:
+    pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar, overload
@@ -49,6 +50,7 @@ __all__ = [
     "first",
     "first_async",
     "for_each",
+    "last",
     "run",
     "run_async",
     "to_list",
@@ -394,15 +396,15 @@ class _ToList(_RunEnd[T]):
         super().finish(error)
 
 
-class _TrustingToList(_RunEnd[T]):
-    """For one of our publishers, which sends no ``None``: the list takes the elements itself."""
+class _Trusting(_RunEnd[T]):
+    """For one of our publishers, which sends no ``None``: ``elements`` takes them itself."""
 
     __slots__ = ("elements", "on_next")
 
-    def __init__(self) -> None:
+    def __init__(self, elements: Any) -> None:
         super().__init__(UNBOUNDED)
-        self.elements: list[T] = []
-        self.on_next = self.elements.append  # type: ignore[method-assign]
+        self.elements = elements
+        self.on_next = elements.append  # type: ignore[method-assign]
 
 
 class _First(_RunEnd[T]):
@@ -511,13 +513,21 @@ def to_list(publisher: Publisher[T]) -> list[T]:
     """
     check_publisher(publisher)
     refuse_in_loop("to_list()", "use 'await to_list_async()' there")
-    end: _ToList[T] | _TrustingToList[T]
-    end = _TrustingToList() if isinstance(publisher, Pipeline) else _ToList()
+    end: _ToList[T] | _Trusting[T]
+    end = _Trusting([]) if isinstance(publisher, Pipeline) else _ToList()
     try:
         drive(publisher, end)
         return end.elements
     finally:
         del end
+
+
+def last(publisher: Pipeline[T], default: Any) -> Any:
+    """Wait for the end, and return the last element; of none, see :func:`first`."""
+    refuse_in_loop("last()", "use 'await last_async()' there")
+    newest: deque[T] = deque(maxlen=1)
+    drive(publisher, _Trusting(newest))
+    return _or_default(newest[0] if newest else MISSING, default)
 
 
 @overload
