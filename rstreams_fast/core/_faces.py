@@ -5,6 +5,7 @@ What a class does is written once, in the specification: the others take their d
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
@@ -36,6 +37,7 @@ def face_of(package: str) -> Callable[[str], Any]:
             for member in vars(cls).keys() & dir(specification):
                 if not member.startswith("_"):
                     _describe(package, vars(cls)[member], getattr(specification, member))
+        setattr(sys.modules[package], name, found)  # once is enough
         return found
 
     return load

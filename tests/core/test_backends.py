@@ -98,6 +98,12 @@ def test_nothing_heavy_is_imported_and_no_thread_started(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_a_name_is_looked_for_once(backend: str) -> None:
+    module = load(backend)
+    assert all(getattr(module, name) is vars(module)[name] for name in NAMES)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_an_unknown_name_is_an_attribute_error(backend: str) -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         load(backend).nonsense  # noqa: B018
