@@ -154,10 +154,10 @@ def _beside(operator: str, stream_of: Callable[[int], rsf.Stream[Any]], model: A
         "use",
         f"range, {operator}, on_next in one thread",
         [
-            feeding("ours", "ours", 50_000, ours, **how),
-            feeding("the same calls in a loop", "floor", 100_000, loop, **how),
+            feeding("ours", "ours", 200_000, ours, **how),
+            feeding("the same calls in a loop", "floor", 200_000, loop, **how),
             feeding(
-                "RxPY 6.1", "peer", 50_000, lambda n, sink: rxpy.beside(operator, n, sink), **how
+                "RxPY 6.1", "peer", 200_000, lambda n, sink: rxpy.beside(operator, n, sink), **how
             ),
         ],
     )

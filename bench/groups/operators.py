@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from operator import add, attrgetter, itemgetter
 from typing import Any
 
@@ -25,6 +26,26 @@ from bench.workloads import Sink
 __all__ = ["OPERATORS"]
 
 Model = Callable[[int], Iterable[int]]
+
+
+#: For those that cost next to nothing: what a subscription takes must not be seen.
+_MANY = 200_000
+
+
+def _led(n: int) -> Iterable[int]:
+    return chain((7,), range(n))
+
+
+def _followed(n: int) -> Iterable[int]:
+    return chain(range(n), (7,))
+
+
+def _twice(n: int) -> Iterable[int]:
+    return chain(range(n), range(n))
+
+
+#: Models of all elements: a loop over them is the floor.
+_ALL = (range, _led, _followed, _twice)
 
 
 @dataclass(frozen=True)
@@ -56,7 +77,7 @@ class Row:
 
         how: Any = {"expected": lambda n: list(self.model(n))}
         contestants = [feeding("ours", "ours", self.n, of(self.ours), **how)]
-        if self.model is range:
+        if self.model in _ALL:
             contestants.append(feeding("the results by hand", "floor", self.n, by_hand, **how))
         elif self.floor is not None:
             floor = feeding("without a hook", "floor", self.n, of(self.floor), **how)
@@ -127,6 +148,7 @@ _ROWS = [
         "switch_map of one element to a stream of them all",
         lambda s: rsf.from_iterable((s,)).switch_map(lambda one: one),
         (lambda xs: reactivex.just(xs).pipe(rx.switch_map(lambda one: one)),),
+        n=_MANY,
     ),
     Row(
         "distinct",
@@ -147,6 +169,7 @@ _ROWS = [
         lambda s: s.throttle_first(60),
         (rx.throttle_first(60),),
         lambda _n: [0],
+        n=_MANY,
     ),
     Row(
         "debounce",
@@ -163,21 +186,29 @@ _ROWS = [
         "start_with one element",
         lambda s: s.start_with(7),
         (rx.start_with(7),),
-        lambda n: [7, *range(n)],
+        _led,
+        n=_MANY,
     ),
     Row(
         "default_if_empty",
         "default_if_empty, which it is not",
         lambda s: s.default_if_empty(7),
         (rx.default_if_empty(7),),
+        n=_MANY,
     ),
-    Row("switch_if_empty", "switch_if_empty, which it is not", lambda s: s.switch_if_empty(s)),
+    Row(
+        "switch_if_empty",
+        "switch_if_empty, which it is not",
+        lambda s: s.switch_if_empty(s),
+        n=_MANY,
+    ),
     Row(
         "repeat",
         "repeat(1): all twice",
         lambda s: s.repeat(1),
         (rx.repeat(2),),
-        lambda n: [*range(n), *range(n)],
+        _twice,
+        n=_MANY,
     ),
     Row(
         "on_error_return",
@@ -187,25 +218,29 @@ _ROWS = [
             rx.concat(reactivex.throw(OSError())),
             rx.catch(lambda _error, _source: reactivex.just(7)),
         ),
-        lambda n: [*range(n), 7],
+        _followed,
+        n=_MANY,
     ),
     Row(
         "do_finally",
         "do_finally",
         lambda s: s.do_finally(_nothing),
         (rx.finally_action(_nothing),),
+        n=_MANY,
     ),
     Row(
         "defer",
         "as what defer makes",
         lambda s: rsf.defer(lambda: s),
         (lambda xs: reactivex.defer(lambda _scheduler: xs),),
+        n=_MANY,
     ),
     Row(
         "using",
         "as what using makes",
         lambda s: rsf.using(list, lambda _resource: s, _see),
         (lambda xs: reactivex.using(Disposable, lambda _resource: xs),),
+        n=_MANY,
     ),
     Row(
         "on_discard",

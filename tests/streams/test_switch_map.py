@@ -200,6 +200,25 @@ def test_a_publisher_without_end_on_the_caller_stops_when_the_next_comes() -> No
     recorder.check()
 
 
+@pytest.mark.parametrize("inner", [rsf.range_(10**6), rsf.range_(10**6).map(abs)])
+def test_a_sequence_stops_at_the_element_that_switches_from_it(inner: rsf.Stream[int]) -> None:
+    outer = ManualPublisher()
+
+    def switch(_recorder: Recorder, element: int) -> None:
+        if element == 2:
+            send(outer, 2)
+            outer.subscriber.on_complete()
+
+    recorder = Recorder(request=1, on_next=switch)
+    inners = [rsf.range_(1), inner, rsf.range_(7, 9).map(abs)]
+    rsf.from_publisher(outer).switch_map(inners.__getitem__).subscribe(recorder)
+    send(outer, 0, 1)
+    recorder.subscription.request(UNBOUNDED)
+    assert recorder.elements == [0, 0, 1, 2, 7, 8]
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
+
+
 def test_no_more_comes_than_was_asked_for_however_often_it_switches() -> None:
     """Each publisher works on a thread of its own, and is switched from while it sends."""
     rounds, each = 300, 5

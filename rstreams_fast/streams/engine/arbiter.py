@@ -15,13 +15,12 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
+from rstreams_fast.core import DemandCounter, RunStatus
 from rstreams_fast.errors import check_request, report_dropped
 from rstreams_fast.streams.engine.fan_in import COMPLETED, Ended, FanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import sequence_of
-from rstreams_fast.streams.engine.pull_source import at_end
 
 __all__ = ["SubscriptionArbiter"]
 
@@ -201,7 +200,12 @@ class SubscriptionArbiter(FanIn):
                 report_dropped(ending.error, "an error after the end of the stream")
             return self._act_on_end()
         if sequence is not None:
-            return self._run_sequence(*sequence)
+            end = self._run_on(*sequence, self._pending)
+            if isinstance(end, Ended):
+                self._sequence = None
+                self._error = end.error
+                self._over = True
+            return end is RunStatus.MORE
         if ending is None:
             return False
         self._ending = None
@@ -209,37 +213,6 @@ class SubscriptionArbiter(FanIn):
             return self._complete()
         self._fail(ending.error)
         return self._act_on_end()
-
-    def _run_sequence(self, iterator: Iterator[Any], stages: tuple[tuple[Any, ...], ...]) -> bool:
-        run = self._run
-        if run is None:
-            if self._subscriber is None:
-                return False
-            slot = self._slot_by_bursts(self._subscriber)
-            self._run = run = FusedRun(iterator, stages, slot, self._pending)
-        status = self._burst_on(run)
-        if status is RunStatus.MORE:
-            return True
-        if status is RunStatus.IDLE:
-            try:
-                if not at_end(iterator):
-                    return False
-            except Exception as raised:
-                self._end_sequence(run, raised)
-                return False
-        if status in _AT_END:
-            status = self._flush(run)
-        if status is RunStatus.DONE or status is RunStatus.FAILED:
-            self._end_sequence(run, run.error)
-        elif status is not RunStatus.IDLE:
-            self._answer(status, run)
-        return False
-
-    def _end_sequence(self, run: FusedRun, error: BaseException | None) -> None:
-        self._run = self._sequence = None
-        run.clear()
-        self._error = error
-        self._over = True
 
     def _take(self, inner: Inner, what: Any) -> None:  # noqa: ARG002
         self._deliver(what)
@@ -251,6 +224,3 @@ class SubscriptionArbiter(FanIn):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._publisher = self._current = self._sequence = None
-
-
-_AT_END = (RunStatus.IDLE, RunStatus.EXHAUSTED, RunStatus.ENDED)

@@ -17,17 +17,18 @@ Elements come in bursts, which are mailed to the drain and delivered under one e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import check_subscriber, report_dropped
 from rstreams_fast.streams.engine.boundary import burst_slot
 from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+from rstreams_fast.streams.engine.pull_source import at_end
 
 __all__ = ["Combined", "Ended", "FanIn", "QueueingFanIn"]
 
@@ -44,6 +45,7 @@ class Ended:
 
 
 COMPLETED = Ended(None)
+_AT_END = (RunStatus.IDLE, RunStatus.EXHAUSTED, RunStatus.ENDED)
 
 
 class FanIn(Drain):
@@ -159,6 +161,43 @@ class FanIn(Drain):
             burst.clear()  # a traceback keeps this frame, and those that called it (§3.13)
             on_next = take_burst = element = None
         self._demand.fulfil(count)
+
+    def _run_on(
+        self,
+        iterator: Iterator[Any],
+        stages: tuple[tuple[Any, ...], ...],
+        demand: DemandCounter,
+    ) -> RunStatus | Ended:
+        """Deliver a burst of a sequence, from a run to the subscriber: how it has ended, or not."""
+        run = self._run
+        if run is None:
+            if self._subscriber is None:
+                return RunStatus.CANCELLED
+            slot = self._slot_by_bursts(self._subscriber)
+            self._run = run = FusedRun(iterator, stages, slot, demand)
+        status = self._burst_on(run)
+        if status is RunStatus.MORE:
+            return status
+        try:
+            if status is RunStatus.IDLE and not at_end(iterator):
+                return status
+        except Exception as raised:
+            end = Ended(raised)
+        else:
+            if status in _AT_END:
+                status = self._flush(run)
+            if status is RunStatus.SLOT_FAILED:
+                self._answer(status, run)
+            if status is not RunStatus.DONE and status is not RunStatus.FAILED:
+                return status
+            end = Ended(run.error)
+        self._drop_run()
+        return end
+
+    def _drop_run(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run.clear()
 
     def _act_on_end(self) -> bool:
         self._mail.clear()  # what was on its way when the stream ended is kept nowhere

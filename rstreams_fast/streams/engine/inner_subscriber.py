@@ -6,11 +6,12 @@ behind it, or a sequence of the package that needs none. Elements reach it in bu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from time import perf_counter
 from typing import Any, Protocol
 
-from rstreams_fast.api import Publisher, Subscription
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscription
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import DemandExceededError, NoneSignalError, report_dropped
 from rstreams_fast.streams.engine.boundary import ListSubscriber
@@ -23,7 +24,11 @@ from rstreams_fast.streams.engine.pull_source import PullSource, at_end
 from rstreams_fast.streams.engine.stages import Stages
 from rstreams_fast.streams.engine.subscribing import subscribe_to
 
-__all__ = ["Inner", "InnerOwner", "InnerSubscriber", "new_inner"]
+__all__ = ["Inner", "InnerOwner", "InnerSubscriber", "Sequence", "new_inner"]
+
+
+Sequence = tuple[Iterator[Any], tuple[tuple[Any, ...], ...], DemandCounter]
+"""An iterator, the stages below it, and what may come of them."""
 
 
 class InnerOwner(Protocol):
@@ -64,6 +69,10 @@ class Inner(Nested):
     def ask(self, n: int) -> None:
         """Ask for ``n`` more elements; one thread at a time (§2.7)."""
         raise NotImplementedError
+
+    def hand_over(self) -> Sequence | None:
+        """In place of asking for everything: what the owner's drain is to run itself, if it can."""
+        return None
 
     def cancel(self) -> None:
         """Cancel, unless it is over, and forget the owner (§3.13). Any thread."""
@@ -243,7 +252,7 @@ class _InnerSequence(Inner):
     def subscribe(self) -> None:
         """Open the source."""
         owner, source, stages = self.owner, self._source, self._stages
-        self._source = self._stages = None
+        self._source = None
         if owner is None or source is None or stages is None:
             return
         try:
@@ -272,6 +281,17 @@ class _InnerSequence(Inner):
             self._take(n)
         elif demand.request(n) >= 0:
             self._run_stages()
+
+    def hand_over(self) -> Sequence | None:
+        """Give what there is, unless some of it was asked for."""
+        iterator, stages = self._iterator, self._stages
+        if self.asked or self.custody is not None or iterator is None or stages is None:
+            return None
+        self._demand = demand = DemandCounter(UNBOUNDED)
+        if self.owner is None:  # who cancels may have looked before
+            demand.cancel()
+        self._close()
+        return iterator, stages.stages, demand
 
     def cancel(self) -> None:
         """End the loop, and forget the owner (§3.13). Any thread."""

@@ -6,12 +6,12 @@ from typing import Any
 
 from rstreams_fast._checks import check_capacity, describe_callable
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter
+from rstreams_fast.core import DemandCounter, RunStatus
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
-from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
+from rstreams_fast.streams.engine.inner_subscriber import Inner, Sequence, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.operators.flat_map import ToPublisher, publisher_from
 
@@ -19,6 +19,16 @@ __all__ = ["SwitchMap"]
 
 #: Letters to the drain, beside those of a fan-in: this inner is the current one; it can be asked.
 _SWITCH, _ATTACHED = Ended(None), Ended(None)
+
+
+class _Run(Ended):
+    """Another: this sequence is to be run."""
+
+    __slots__ = ("sequence",)
+
+    def __init__(self, sequence: Sequence) -> None:
+        super().__init__(None)
+        self.sequence = sequence
 
 
 class SwitchMap(Boundary):
@@ -152,7 +162,12 @@ class _SwitchMapSubscription(FanIn):
             due = UNBOUNDED if requested >= UNBOUNDED else requested - before
             if due > self._asked:
                 n, self._asked = due - self._asked, due
-                current.ask(n)
+                sequence = current.hand_over() if due >= UNBOUNDED else None
+                if sequence is None:
+                    current.ask(n)
+                else:
+                    self._mail.append((current, _Run(sequence)))
+                    self._enter()
                 return True
         room = self._prefetch - (self._outer_asked - came)
         if requested and self._outer_attached and room >= replenish_at(self._prefetch):
@@ -198,6 +213,7 @@ class _SwitchMapSubscription(FanIn):
             inner, what = mail.popleft()
             if what is _SWITCH:
                 self._shown = inner
+                self._drop_run()
             elif inner is not self._shown and inner is not self._outer:
                 if isinstance(what, list):
                     self._discard(what)
@@ -209,6 +225,12 @@ class _SwitchMapSubscription(FanIn):
                     self._deliver(what)
                 else:
                     self._discard(what)
+            elif isinstance(what, _Run):
+                end = self._run_on(*what.sequence)
+                if isinstance(end, Ended):
+                    mail.appendleft((inner, end))
+                elif end is RunStatus.MORE:
+                    mail.append((inner, what))
             elif what is _ATTACHED:
                 self._ground = (inner, self._delivered)
                 self._to_ask = True
