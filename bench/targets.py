@@ -115,6 +115,13 @@ def _one_more_map(r: Round) -> float:
     return ours / bare
 
 
+def _near_floor(group: str) -> Target:
+    def figure(r: Round) -> float:
+        return r.of(group, "ours") / r.floor(group)
+
+    return Target(_OPERATORS, f"{group}: ours / a loop by hand", "<=", 1.2, figure)
+
+
 _FUSED_C = "fused, C callables"
 _ENDS = "native ends, Python callables"
 _BOUNDARY = "publish_on, 1024, thread to thread"
@@ -326,7 +333,6 @@ TARGETS = [
             "combine_latest",
             "with_latest_from",
             "race",
-            "take_until",
             "batch-sliding",
             "group_by",
             "windows",
@@ -336,13 +342,9 @@ TARGETS = [
             "timestamp",
             "throttle_first",
             "debounce",
-            "start_with",
             "default_if_empty",
             "repeat",
             "on_error_return",
-            "do_finally",
-            "defer",
-            "using",
             "generate",
             "last",
             "count",
@@ -350,6 +352,8 @@ TARGETS = [
             "all",
         )
     ],
+    # A bare loop is 2.8 to 3 times as fast as RxPY here, which sets the aim.
+    *map(_near_floor, ("take_until", "start_with", "do_finally", "defer", "using")),
     *[
         _at_most(
             "map_async, 2 % of the calls slow",

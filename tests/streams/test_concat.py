@@ -23,6 +23,16 @@ def test_all_of_the_first_then_all_of_the_next() -> None:
     assert rsf.range_(2).concat().to_list() == [0, 1]
 
 
+def test_begun_again_it_begins_with_the_first() -> None:
+    second = [rsf.range_(3, 4), rsf.error(OSError())]
+    stream = rsf.range_(2).concat(rsf.defer(second.pop), rsf.range_(5, 7))
+    recorder = subscribed(stream.retry(1).repeat(1).on_error_return(9), 8)
+    assert recorder.elements == [0, 1, 0, 1, 3, 5, 6, 0]
+    recorder.subscription.request(UNBOUNDED)
+    assert recorder.elements[8:] == [1, 0, 1, 9]  # there is no second for the third time
+    assert recorder.terminal == ("on_complete",)
+
+
 def test_of_nothing_it_completes_at_once() -> None:
     assert subscribed(rsf.concat()).signals == [("on_subscribe",), ("on_complete",)]
 

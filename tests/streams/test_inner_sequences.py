@@ -28,9 +28,18 @@ COMBINED: dict[str, Combine] = {
     "switch_if_empty": lambda s: s.switch_if_empty(rsf.empty()),
     "take_until": lambda s: s.take_until(rsf.never()),
     "on_error_return": lambda s: s.on_error_return(0, on=KeyError),
+    "chain": lambda s: rsf.empty().concat(s, rsf.empty()).retry(0),
 }
 # One publisher after another: the drain runs those that are sequences.
-ONE_BY_ONE = ["concat", "retry", "repeat", "switch_if_empty", "take_until", "on_error_return"]
+ONE_BY_ONE = [
+    "concat",
+    "retry",
+    "repeat",
+    "switch_if_empty",
+    "take_until",
+    "on_error_return",
+    "chain",
+]
 
 
 def _add(a: int, b: int) -> int:

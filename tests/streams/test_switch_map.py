@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_until
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -232,6 +232,8 @@ def test_no_more_comes_than_was_asked_for_however_often_it_switches() -> None:
     def switch() -> None:
         for n in range(rounds):
             recorder.subscription.request(each)
+            # Who asks for more of it may be another thread, at this moment.
+            wait_until(lambda n=n: sum(outer.requests) > n, "a request for the next")
             send(outer, n)
 
     run_threads([switch])

@@ -11,6 +11,7 @@ subscriber directly, and leaves the changing over to the thread that leaves the 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -22,7 +23,14 @@ from rstreams_fast.streams.engine.inner_subscriber import Inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import sequence_of
 
-__all__ = ["SubscriptionArbiter"]
+__all__ = ["Chain", "SubscriptionArbiter"]
+
+
+class Chain:
+    """Publishers, one after another: whatever else an arbiter does, it goes through them itself."""
+
+    def __init__(self, publishers: tuple[Publisher[Any], ...]) -> None:
+        self.publishers = publishers
 
 
 class SubscriptionArbiter(FanIn):
@@ -40,6 +48,7 @@ class SubscriptionArbiter(FanIn):
         "_over",
         "_pending",
         "_publisher",
+        "_rest",
         "_sequence",
     )
 
@@ -48,7 +57,8 @@ class SubscriptionArbiter(FanIn):
 
     def __init__(self, subscriber: Subscriber[Any], first: Publisher[Any] | None) -> None:
         super().__init__(subscriber)
-        self._publisher = first  # to go on with
+        self._publisher: Publisher[Any] | None = first  # to go on with
+        self._rest: deque[Publisher[Any]] = deque()  # of a chain, if that one completes
         self._current: Inner | None = None
         self._attached = False  # whether the current one can be asked
         self._over = False  # it has ended, which is to be acted on,
@@ -143,6 +153,9 @@ class SubscriptionArbiter(FanIn):
         return True
 
     def _begin_with(self, publisher: Publisher[Any]) -> None:
+        while isinstance(publisher, Chain):
+            publisher, *rest = publisher.publishers
+            self._rest.extendleft(reversed(rest))
         # With a custody each has a scope of its own, which ends with it.
         found = sequence_of(publisher) if self._runs_sequences and self.custody is None else None
         if found is None:
@@ -168,6 +181,11 @@ class SubscriptionArbiter(FanIn):
             left = current.asked - current.came  # all that came of it has come
             if left > 0:
                 self._pending.request(left)
+        rest = self._rest
+        if rest and error is None:
+            self._publisher = rest.popleft()
+            return
+        rest.clear()
         try:
             following = self._next(error)
             if following is not None:
@@ -224,3 +242,4 @@ class SubscriptionArbiter(FanIn):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._publisher = self._current = self._sequence = None
+        self._rest = deque()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import check_subscriber
-from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
+from rstreams_fast.streams.engine.arbiter import Chain, SubscriptionArbiter
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.operators.merge import check_publishers
@@ -37,13 +36,10 @@ def _flat(publishers: Iterable[Publisher[Any]]) -> Iterator[Publisher[Any]]:
             yield publisher
 
 
-class _Concat:
-    def __init__(self, publishers: tuple[Publisher[Any], ...]) -> None:
-        self.publishers = publishers
-
+class _Concat(Chain):
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         check_subscriber(subscriber)
-        _ConcatSubscription(subscriber, self.publishers).start()
+        _ConcatSubscription(subscriber, self).start()
 
     def describe(self) -> str:
         """Say in one line how much may be held."""
@@ -53,19 +49,7 @@ class _Concat:
 class _ConcatSubscription(SubscriptionArbiter):
     _runs_sequences = True
 
-    __slots__ = ("_rest",)
+    __slots__ = ()
 
-    def __init__(self, subscriber: Subscriber[Any], publishers: tuple[Publisher[Any], ...]) -> None:
-        super().__init__(subscriber, publishers[0])
-        self._rest = deque(publishers[1:])
-
-    def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
-        rest = self._rest  # replaced, not emptied, by who drops all references
-        if rest and error is None:
-            return rest.popleft()
+    def _next(self, error: BaseException | None, /) -> None:
         self._finish(error)
-        return None
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._rest = deque()
