@@ -28,12 +28,6 @@ from rstreams_fast.spark.options import (
     column_names,
 )
 from rstreams_fast.spark.versions import arrow_function_of, column_of
-from rstreams_fast.spark.worker.journal import (
-    LINGER_SECONDS,
-    MOST_UNWRITTEN,
-    REMOTE_LINGER_SECONDS,
-    SEGMENT_ROWS,
-)
 from rstreams_fast.spark.worker.outcomes import OUTCOME
 from rstreams_fast.spark.worker.pump import OUTPUT_BATCHES
 from rstreams_fast.spark.worker.rows import SUB_BATCH_ROWS, Layout, run_rows
@@ -419,12 +413,9 @@ def _describe(what: str, options: CallOptions) -> str:
     if options.cache is not None:
         lines.append(f"  in each worker: {options.cache.describe()}")
     if options.journal is not None:
-        most = options.running_rows + MOST_UNWRITTEN + SEGMENT_ROWS
         lines.append(
-            f"  {options.journal!r}: of a worker that is killed those calls are made again that "
-            f"are in flight, or were answered in the last {LINGER_SECONDS:g} s "
-            f"({REMOTE_LINGER_SECONDS:g} s where it is no local file system), "
-            f"at most {most} in each partition"
+            f"  {options.journal!r}: the calls in flight of a killed worker are made again, "
+            f"at most {options.running_rows} in each partition"
         )
     if options.limit is not None:
         lines.append(f"  {options.limit.describe()}")

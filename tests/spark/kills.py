@@ -2,7 +2,7 @@
 
 Each job enriches the same rows on a ``local-cluster``, is hit by SIGKILLs at random times, and is
 started again when it was the driver. Its output must be what an undisturbed one gives, and it may
-make no more calls again than were in flight or unwritten at the kills.
+make no more calls again than were in flight at the kills.
 """
 
 from __future__ import annotations
@@ -30,9 +30,6 @@ CONCURRENCY: Final = 16
 SECONDS_OF_A_CALL: Final = 0.02
 EXECUTORS: Final = 2
 KILLS_OF_A_JOB: Final = 8
-
-UNWRITTEN: Final = 200
-"""Calls a task may have answered and not written: 40 in 0.05 s, and what a busy machine adds."""
 
 JOB: Final = f"""
 import asyncio, json, os, sys
@@ -150,7 +147,7 @@ class Job:
         self._left -= 1
         self.kills[what] += 1
         tasks = EXECUTORS if what == "driver" else 1
-        self.most_repeated += tasks * (CONCURRENCY + UNWRITTEN)
+        self.most_repeated += tasks * CONCURRENCY
         if what == "driver":
             self.end()
             self._driver = self._start()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
 import random
 import struct
 import threading
 from bisect import bisect_left
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rstreams_fast.core import MISSING
 from rstreams_fast.spark.journals import KeyDigest, current_call
 from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.segments import BATCH_ROWS, LARGE_BYTES, Folder, bound, table_of
-from rstreams_fast.spark.worker.attempts import noted
+from rstreams_fast.spark.segments import BATCH_ROWS, Folder, bound
 from rstreams_fast.spark.worker.conversions import Columns
 from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.journal_writer import JournalWriter
 from rstreams_fast.spark.worker.outcomes import Outcome
 
 if TYPE_CHECKING:
@@ -28,25 +27,7 @@ if TYPE_CHECKING:
 
     from rstreams_fast.spark.journals import Journal
 
-__all__ = ["LINGER_SECONDS", "MOST_UNWRITTEN", "SEGMENT_ROWS", "PartitionJournal"]
-
-LINGER_SECONDS: Final = 0.05
-"""How long an answer waits for others to be written with, on a local file system."""
-
-REMOTE_LINGER_SECONDS: Final = 1.0
-"""The same where a file costs a request that is paid for."""
-
-SEGMENT_ROWS: Final = 1024
-"""Answers that are written together, at most."""
-
-SEGMENT_BYTES: Final = 4 << 20
-"""The same in bytes, as far as the answers before tell."""
-
-MOST_UNWRITTEN: Final = 4 * SEGMENT_ROWS
-"""With so many answers unwritten, calls wait for the file system."""
-
-MERGED: Final = 16
-"""So many segments of one size become one."""
+__all__ = ["PartitionJournal"]
 
 READ_BYTES: Final = 32 << 20
 """What a process keeps of the answers that were read."""
@@ -86,14 +67,17 @@ class PartitionJournal:
         declared = str(kinds[0]) if len(kinds) == 1 else str(list(zip(names, kinds, strict=True)))
         text = ascii((options.label, journal.version, declared))
         place = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        logs = hashlib.blake2b(ascii((journal.uri, place)).encode(), digest_size=16).hexdigest()
         self._answers = _answers_of(journal.uri, place)
         self._told = options.on_failure == "column"
         self._lists = options.batch is not None
         self._counters = counters
-        self._writer = _Writer(self._answers.folder, self._digest_of, Columns(names, kinds))
+        self._writer = JournalWriter(self._answers.folder, logs, Columns(names, kinds))
 
     def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
         """Find what was written so far, and ``start`` a thread that writes."""
+        # In this order: what leaves a log meanwhile is in a segment that is there by then.
+        self._answers.unwritten = self._writer.left()
         self._answers.refresh()
         self._writer.start(start)
 
@@ -117,8 +101,8 @@ class PartitionJournal:
         set_call, put = current_call.set, writer.put
 
         async def call(*key: Any) -> Any:
-            digest = digest_of(key) if answers.any else None  # else in the writer's time
-            if digest is not None and answers.may_have(digest):
+            digest = digest_of(key)
+            if answers.any and answers.may_have(digest):
                 if answers.folder.is_local:
                     found = answers.get(digest)
                 else:
@@ -130,9 +114,9 @@ class PartitionJournal:
             result = await fn(*key)
             behind = False
             if not told:
-                behind = put(key, digest, result)
+                behind = put(digest, result)
             elif result.error is None:
-                behind = put(key, digest, result.value)
+                behind = put(digest, result.value)
             while behind:
                 await asyncio.sleep(WAIT_SECONDS)
                 behind = writer.behind
@@ -187,6 +171,8 @@ class _Answers:
         self.folder = folder
         self.any = False
         """Whether there are answers."""
+        self.unwritten: dict[bytes, Any] = {}
+        """Those that living processes had in no segment yet."""
         self._index: tuple[list[str], tuple[_Run, ...]] = [], ()
         """The names of segments, empty where one is gone, and the places in them."""
         self._filter = bytearray(FILTER_BYTES)
@@ -201,8 +187,11 @@ class _Answers:
         for _ in range(TRIES):
             found = self.folder.sizes()
             with self._lock:
-                if self._add(found.keys()):
-                    return
+                whole = self._add(found.keys())
+                for digest in self.unwritten:
+                    self._filter[_first_of(digest)[0] & (len(self._filter) - 1)] = 1
+            if whole:
+                return
 
     def _add(self, found: AbstractSet[str]) -> bool:
         """Take in the segments that are new; ``False``: one was replaced meanwhile."""
@@ -232,7 +221,7 @@ class _Answers:
                 runs[-2:] = [_merged(runs[-2:])]
             self._index = names, tuple(runs)
             self._extend_filter(run)
-        self.any = bool(self._index[1])
+        self.any = bool(self._index[1] or self.unwritten)
         return whole
 
     def _run(self, reader: Any) -> _Run:
@@ -283,6 +272,8 @@ class _Answers:
 
     def get(self, digest: bytes) -> Any:
         """Return the answer for a key, or ``MISSING``."""
+        if digest in self.unwritten:
+            return self.unwritten[digest]
         gone = True
         while gone:
             gone = False
@@ -350,147 +341,3 @@ def _answers_of(uri: str, place: str) -> _Answers:
         if found is None:
             found = _known[uri, place] = _Answers(Folder(uri, place))
         return found
-
-
-# -- what is answered now --------------------------------------------------------------------------
-
-
-_Answer = tuple[tuple[Any, ...], bytes | None, Any]
-"""A key, its digest if that is known already, and the answer."""
-
-
-class _Writer:
-    """Writes answers as segments, on a thread of its own.
-
-    Of 16 segments it makes one, again and again, and one of all that are left at its end: so they
-    stay few, though each is written soon.
-    """
-
-    def __init__(self, folder: Folder, digest_of: KeyDigest, columns: Columns) -> None:
-        self._folder = folder
-        self._digest_of = digest_of
-        self._columns = columns
-        self._linger = LINGER_SECONDS if folder.is_local else REMOTE_LINGER_SECONDS
-        self._waiting: deque[_Answer] = deque()
-        self._most_rows = SEGMENT_ROWS
-        self._some = threading.Event()
-        self._enough = threading.Event()
-        self._closed = False
-        self._ended = threading.Event()
-        self._ended.set()
-        self._failure: BaseException | None = None
-        self._levels: list[list[tuple[str, pa.Table]]] = []
-        self.wrote = False
-        """Whether there are segments by it."""
-
-    def start(self, start: Callable[[Callable[[], object], str], None]) -> None:
-        """Write from now on, on a thread that ``start`` starts."""
-        self._ended.clear()
-        try:
-            start(self._run, "journal")
-        except BaseException:
-            self._ended.set()
-            raise
-
-    def put(self, key: tuple[Any, ...], digest: bytes | None, answer: Any) -> bool:
-        """Let an answer be written; the loop's thread only. ``True``: it is ``behind``."""
-        waiting = self._waiting
-        waiting.append((key, digest, answer))
-        count = len(waiting)
-        if count == 1:
-            self._some.set()
-        if count < self._most_rows:
-            return False
-        self._enough.set()
-        return self.behind
-
-    @property
-    def behind(self) -> bool:
-        """Whether calls must wait for the file system; raises if that has failed."""
-        if self._failure is not None:
-            raise self._failure
-        return len(self._waiting) >= MOST_UNWRITTEN * self._most_rows // SEGMENT_ROWS
-
-    def close(self) -> None:
-        """Wait until all is written."""
-        self._closed = True
-        self._enough.set()
-        self._some.set()
-        self._ended.wait()
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        try:
-            while not self._closed:
-                self._some.wait()
-                self._enough.wait(self._linger)
-                if not self._closed:
-                    self._some.clear()
-                    self._enough.clear()
-                while self._waiting:
-                    self._write()
-            rest = [segment for level in reversed(self._levels) for segment in level]
-            if len(rest) > 1:
-                self._merge(rest)
-        except Exception as raised:
-            self._failure = noted(raised, f"raised by the journal in {self._folder.path}")
-        finally:
-            self._ended.set()
-
-    def _write(self) -> None:
-        """Write a segment; as soon as there are enough of its size, make one of them."""
-        waiting = self._waiting
-        taken = [waiting.popleft() for _ in range(min(len(waiting), self._most_rows))]
-        table = self._table(taken)
-        if table.num_rows:  # few are written together when they are large
-            fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
-            self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
-        name = self._folder.write(table)
-        self.wrote = True
-        for level in itertools.count():
-            if table.nbytes >= LARGE_BYTES:
-                return
-            if level == len(self._levels):
-                self._levels.append([])
-            group = self._levels[level]
-            group.append((name, table))
-            size = sum(table.nbytes for _, table in group)
-            if len(group) < MERGED and size < LARGE_BYTES:
-                return
-            self._levels[level] = []
-            name, table = self._merge(group)
-
-    def _merge(self, group: list[tuple[str, pa.Table]]) -> tuple[str, pa.Table]:
-        import pyarrow as pa
-
-        table = pa.concat_tables([table for _, table in group]).combine_chunks()
-        merged = self._folder.write(table, since=group[0][0])
-        for name, _ in group:
-            self._folder.remove(name)
-        return merged, table
-
-    def _table(self, taken: list[_Answer]) -> pa.Table:
-        import pyarrow as pa
-
-        try:
-            answers = self._array([answer for _, _, answer in taken])
-        except Exception:
-            # Of an answer that cannot become what is declared the task will say so, with its key.
-            if len(taken) <= 1:
-                return self._table([])
-            return pa.concat_tables([self._table([one]) for one in taken]).combine_chunks()
-        digest_of = self._digest_of
-        digests = [digest_of(key) if digest is None else digest for key, digest, _ in taken]
-        return table_of(digests, answers)
-
-    def _array(self, answers: list[Any]) -> pa.Array:
-        import pyarrow as pa
-
-        columns = self._columns
-        arrays = columns.arrays(answers, str)
-        if len(arrays) == 1:
-            return arrays[0]
-        fields = [pa.field(*field) for field in zip(columns.names, columns.types, strict=True)]
-        nulls = pa.array([answer is None for answer in answers], pa.bool_())
-        return pa.StructArray.from_arrays(arrays, fields=fields, mask=nulls)

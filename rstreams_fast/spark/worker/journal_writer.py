@@ -1,0 +1,280 @@
+"""The answers of a partition that become segments of a journal."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import itertools
+import pickle
+import threading
+from collections import deque
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast.spark.segments import KEY_BYTES, LARGE_BYTES, Folder, table_of
+from rstreams_fast.spark.worker.attempts import noted
+from rstreams_fast.spark.worker.conversions import Columns
+from rstreams_fast.spark.worker.write_ahead import Log, records_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LINGER_SECONDS", "REMOTE_LINGER_SECONDS", "JournalWriter"]
+
+LINGER_SECONDS: Final = 0.05
+"""How long an answer waits for others to be written with, on a local file system."""
+
+REMOTE_LINGER_SECONDS: Final = 1.0
+"""The same where a file costs a request that is paid for."""
+
+SEGMENT_ROWS: Final = 1024
+"""Answers that are written together, at most."""
+
+SEGMENT_BYTES: Final = 4 << 20
+"""The same in bytes, as far as the answers before tell."""
+
+MOST_UNWRITTEN: Final = 4 * SEGMENT_ROWS
+"""With so many answers unwritten, calls wait for the file system."""
+
+MERGED: Final = 16
+"""So many segments of one size become one."""
+_Answer = tuple[bytes, Any]
+"""The digest of a key, and the answer."""
+
+_PLAIN: Final[frozenset[type]] = frozenset(
+    {dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone, Decimal}
+)
+"""What a log has beside None, numbers, texts, bytes and containers of them."""
+
+_PLAIN_NAMES: Final = {(kind.__module__, kind.__qualname__): kind for kind in _PLAIN}
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses what may hold more than an answer, or need code to be read again."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Say of a value that is of no builtin type how it is written."""
+        if type(value) in _PLAIN or (type(value) is type and value in _PLAIN):
+            return NotImplemented
+        raise pickle.PicklingError(f"{type(value).__name__} is not plain")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes plain values only."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return one of the plain types."""
+        return _PLAIN_NAMES[module, name]
+
+
+class JournalWriter:
+    """Writes answers: at once to a log, which outlives the process, and behind as segments.
+
+    Segments are written on a thread of its own, and what is in one leaves the log: there are two
+    logs, and while what is in one becomes segments answers go to the other.
+    Of 16 segments it makes one, again and again, and one of all that are left at its end: so they
+    stay few, though each is written soon.
+    """
+
+    def __init__(self, folder: Folder, logs: str, columns: Columns) -> None:
+        """``logs``: the name of the logs of this folder."""
+        self._folder = folder
+        self._columns = columns
+        self._name = logs
+        self._logs: deque[Log] = deque()
+        """That which is written to, and that of the answers that become segments."""
+        self._text = io.BytesIO()
+        self._pickler = _Pickler(self._text, 5)
+        self._lock = threading.Lock()
+        """Of the first log, and of what is waiting."""
+        self._taken: deque[_Answer] = deque()
+        self._linger = LINGER_SECONDS if folder.is_local else REMOTE_LINGER_SECONDS
+        self._waiting: deque[_Answer] = deque()
+        self._most_rows = SEGMENT_ROWS
+        self._some = threading.Event()
+        self._enough = threading.Event()
+        self._closed = False
+        self._ended = threading.Event()
+        self._ended.set()
+        self._failure: BaseException | None = None
+        self._levels: list[list[tuple[str, pa.Table]]] = []
+        self.wrote = False
+        """Whether there are segments by it."""
+
+    def start(self, start: Callable[[Callable[[], object], str], None]) -> None:
+        """Write from now on, on a thread that ``start`` starts."""
+        self._ended.clear()
+        try:
+            for _ in range(2):
+                self._logs.append(Log(self._name))
+            start(self._run, "journal")
+        except BaseException:
+            self._close_logs()
+            self._ended.set()
+            raise
+
+    def left(self) -> dict[bytes, Any]:
+        """Return what is in the logs of living processes; write what dead ones have left."""
+        living: dict[bytes, Any] = {}
+        for records, dead in records_of(self._name):
+            found = [self._read(record) for record in records]
+            if not dead:
+                living.update(found)
+            elif found and (table := self._table(found)).num_rows:
+                self._folder.write(table)
+        return living
+
+    def _read(self, record: bytes) -> _Answer:
+        import pyarrow as pa
+
+        digest, content = record[:KEY_BYTES], record[KEY_BYTES:]
+        if content[:1] == b"\x80":  # as pickles begin
+            return digest, _Unpickler(io.BytesIO(content)).load()
+        with pa.ipc.open_stream(content) as reader:
+            return digest, reader.read_next_batch().column(0)[0].as_py()
+
+    def _record(self, digest: bytes, answer: Any) -> bytes | None:
+        import pyarrow as pa
+
+        text, pickler = self._text, self._pickler
+        text.seek(0)
+        text.truncate()
+        pickler.clear_memo()
+        try:
+            pickler.dump(answer)
+            return digest + text.getvalue()
+        except Exception:  # an object: only what is declared of it may be written
+            try:
+                batch = pa.record_batch([self._array([answer])], names=["answer"])
+            except Exception:
+                return None  # the task will say so
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        content: bytes = sink.getvalue().to_pybytes()
+        return digest + content
+
+    def put(self, digest: bytes, answer: Any) -> bool:
+        """Let an answer be written; the loop's thread only. ``True``: it is ``behind``."""
+        record = self._record(digest, answer)
+        with self._lock:
+            waiting = self._waiting
+            waiting.append((digest, answer))
+            count = len(waiting)
+            if record is not None and self._logs:  # else the writer has failed
+                try:
+                    self._logs[0].append(record)
+                except OSError as raised:
+                    self._failure = noted(raised, f"raised by the log of {self._folder.path}")
+                    raise
+        if count == 1:
+            self._some.set()
+        if count < self._most_rows:
+            return False
+        self._enough.set()
+        return self.behind
+
+    @property
+    def behind(self) -> bool:
+        """Whether calls must wait for the file system; raises if that has failed."""
+        if self._failure is not None:
+            raise self._failure
+        unwritten = len(self._waiting) + len(self._taken)
+        return unwritten >= MOST_UNWRITTEN * self._most_rows // SEGMENT_ROWS
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        self._closed = True
+        self._enough.set()
+        self._some.set()
+        self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                self._some.wait()
+                self._enough.wait(self._linger)
+                if not self._closed:
+                    self._some.clear()
+                    self._enough.clear()
+                while self._waiting:
+                    self._write_waiting()
+            rest = [segment for level in reversed(self._levels) for segment in level]
+            if len(rest) > 1:
+                self._merge(rest)
+        except Exception as raised:
+            self._failure = noted(raised, f"raised by the journal in {self._folder.path}")
+        finally:
+            self._close_logs()
+            self._ended.set()
+
+    def _close_logs(self) -> None:
+        with self._lock:
+            while self._logs:
+                self._logs.pop().close(remove=self._failure is None)
+
+    def _write_waiting(self) -> None:
+        with self._lock:
+            self._taken, self._waiting = self._waiting, deque()
+            self._logs.reverse()
+        while self._taken:
+            self._write()
+        self._logs[1].clear()
+
+    def _write(self) -> None:
+        """Write a segment; as soon as there are enough of its size, make one of them."""
+        waiting = self._taken
+        taken = [waiting.popleft() for _ in range(min(len(waiting), self._most_rows))]
+        table = self._table(taken)
+        if table.num_rows:  # few are written together when they are large
+            fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
+            self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
+        name = self._folder.write(table)
+        self.wrote = True
+        for level in itertools.count():
+            if table.nbytes >= LARGE_BYTES:
+                return
+            if level == len(self._levels):
+                self._levels.append([])
+            group = self._levels[level]
+            group.append((name, table))
+            size = sum(table.nbytes for _, table in group)
+            if len(group) < MERGED and size < LARGE_BYTES:
+                return
+            self._levels[level] = []
+            name, table = self._merge(group)
+
+    def _merge(self, group: list[tuple[str, pa.Table]]) -> tuple[str, pa.Table]:
+        import pyarrow as pa
+
+        table = pa.concat_tables([table for _, table in group]).combine_chunks()
+        merged = self._folder.write(table, since=group[0][0])
+        for name, _ in group:
+            self._folder.remove(name)
+        return merged, table
+
+    def _table(self, taken: list[_Answer]) -> pa.Table:
+        import pyarrow as pa
+
+        try:
+            answers = self._array([answer for _, answer in taken])
+        except Exception:
+            # Of an answer that cannot become what is declared the task will say so, with its key.
+            if len(taken) <= 1:
+                return self._table([])
+            return pa.concat_tables([self._table([one]) for one in taken]).combine_chunks()
+        return table_of([digest for digest, _ in taken], answers)
+
+    def _array(self, answers: list[Any]) -> pa.Array:
+        import pyarrow as pa
+
+        columns = self._columns
+        arrays = columns.arrays(answers, str)
+        if len(arrays) == 1:
+            return arrays[0]
+        fields = [pa.field(*field) for field in zip(columns.names, columns.types, strict=True)]
+        nulls = pa.array([answer is None for answer in answers], pa.bool_())
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=nulls)

@@ -1,0 +1,165 @@
+"""What outlives its process from the moment it is written: records in files that are mapped.
+
+A record that was copied into a mapping is in the page cache, which a SIGKILL does not touch, and it
+costs no system call. The process holds a lock on its files, and the kernel gives that up at its
+death: so those who find a file know whether anybody still writes it. The files are on the host's
+own disk, where mappings and locks hold whatever the journal's file system is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import struct
+import tempfile
+import time
+import uuid
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Log", "folder", "records_of"]
+
+FIRST_BYTES: Final = 1 << 18
+"""Of a file; it doubles when it is full."""
+
+FORGOTTEN_SECONDS: Final = 86_400.0
+"""A file of a dead process that nobody has asked for is removed when it is as old."""
+
+_HEAD: Final = struct.Struct("=II")
+"""Before each record: its length, which is not 0, and its checksum."""
+
+_END: Final = bytes(_HEAD.size)
+
+
+def folder() -> Path:
+    """Return where the files of this user are; nobody else may read or write them."""
+    path = Path(tempfile.gettempdir()) / f"rstreams-journal-{os.getuid()}"
+    found = None
+    while found is None:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(0o700)
+        with contextlib.suppress(FileNotFoundError):  # it has just been removed
+            found = path.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o777 != 0o700:  # noqa: PLR2004
+        raise PermissionError(f"{path} belongs to another user, or others may use it")
+    return path
+
+
+class Log:
+    """A file of records that this process writes. One thread at once."""
+
+    def __init__(self, name: str) -> None:
+        """Records are found by ``name``; others may have the same."""
+        self._file = -1
+        while self._file < 0:
+            self._path = folder() / f"{name}-{uuid.uuid4().hex}"
+            with contextlib.suppress(FileNotFoundError):  # the folder has just been removed
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+                if not os.fstat(self._file).st_nlink:  # taken for a dead one before it was locked
+                    os.close(self._file)
+                    self._file = -1
+        try:
+            self._allocate(FIRST_BYTES)
+            self._map = mmap.mmap(self._file, FIRST_BYTES)
+        except BaseException:
+            self._leave(remove=True)
+            raise
+        self._at = 0
+
+    def _allocate(self, size: int) -> None:
+        # A mapping without blocks would end the process when the disk is full.
+        allocate = getattr(os, "posix_fallocate", None)
+        if allocate is None:
+            os.ftruncate(self._file, size)
+        else:
+            allocate(self._file, 0, size)
+
+    def append(self, record: bytes) -> None:
+        """Write a record, which must not be empty; it is there when this returns."""
+        at, size = self._at, len(record)
+        end = at + _HEAD.size + size
+        if end + _HEAD.size > len(self._map):
+            self._grow(end + _HEAD.size)
+        whole = _HEAD.pack(size, zlib.crc32(record)) + record + _END
+        self._map[at : at + len(whole)] = whole
+        self._at = end
+
+    def _grow(self, least: int) -> None:
+        size = len(self._map)
+        while size < least:
+            size *= 2
+        self._allocate(size)
+        grown = mmap.mmap(self._file, size)
+        self._map.close()
+        self._map = grown
+
+    def clear(self) -> None:
+        """Forget the records: they are somewhere else now."""
+        self._map[: _HEAD.size] = _END
+        self._at = 0
+
+    def close(self, remove: bool) -> None:
+        """Leave the file; without ``remove`` it is as that of a dead process."""
+        self._map.close()
+        self._leave(remove)
+
+    def _leave(self, remove: bool) -> None:
+        with contextlib.suppress(OSError):
+            if remove:
+                self._path.unlink(missing_ok=True)
+        os.close(self._file)
+        with contextlib.suppress(OSError):  # others have files in it
+            self._path.parent.rmdir()
+
+
+def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
+    """Return the records of each file of that ``name``, and whether its process is dead.
+
+    The file of a dead one is removed when the next is asked for. What was cleared meanwhile, or was
+    written by half, is left out.
+    """
+    with contextlib.suppress(FileNotFoundError):  # nobody has files
+        for path in sorted(folder().iterdir()):
+            wanted = path.name.startswith(f"{name}-")
+            try:
+                if not wanted and path.stat().st_mtime > time.time() - FORGOTTEN_SECONDS:
+                    continue
+                file = os.open(path, os.O_RDWR)
+            except FileNotFoundError:
+                continue
+            try:
+                dead = _locked(file)
+                if wanted and os.fstat(file).st_size:
+                    yield list(_records(file)), dead
+                if dead:
+                    path.unlink(missing_ok=True)
+            finally:
+                os.close(file)
+        with contextlib.suppress(OSError):  # there are others
+            folder().rmdir()
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _records(file: int) -> Iterator[bytes]:
+    with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content:
+        at = 0
+        while at + _HEAD.size <= len(content):
+            size, checksum = _HEAD.unpack_from(content, at)
+            at += _HEAD.size
+            record = content[at : at + size]
+            if not size or zlib.crc32(record) != checksum:
+                return
+            yield record
+            at += size

@@ -1,0 +1,186 @@
+"""What a process has written outlives it, and whose it is can be told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from rstreams_fast.spark.worker import write_ahead
+from rstreams_fast.spark.worker.write_ahead import Log, records_of
+from tests.helpers import run_threads
+
+ROOT = Path(__file__).parents[2]
+RECORDS = [b"one", b"\0" * 100, b"three" * 1000]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def found(name: str = "n") -> list[tuple[list[bytes], bool]]:
+    return list(records_of(name))
+
+
+def abandoned(*records: bytes) -> Path:
+    """Return the file of a process that is dead."""
+    log = Log("n")
+    for record in records:
+        log.append(record)
+    log.close(remove=False)
+    (path,) = write_ahead.folder().iterdir()
+    return path
+
+
+def test_records_of_the_living_are_read_and_those_of_the_dead_once(place: Path) -> None:
+    log = Log("n")
+    for record in RECORDS:
+        log.append(record)
+    for _ in range(2):
+        assert found() == [(RECORDS, False)]
+    assert found("another") == []
+    log.clear()
+    assert found() == [([], False)]
+    log.append(b"x")
+    assert found() == [([b"x"], False)]
+    log.close(remove=False)
+    assert found() == [([b"x"], True)]
+    assert found() == []
+    assert not any(place.iterdir())
+
+
+def test_nothing_is_left_at_a_good_end(place: Path) -> None:
+    logs = [Log("n") for _ in range(3)]
+    for log in logs:
+        log.append(b"x")
+        log.close(remove=True)
+    assert not any(place.iterdir())
+
+
+def test_a_log_grows_with_what_is_written() -> None:
+    log = Log("n")
+    records = [bytes([index]) * 50_000 for index in range(20)] + [b"y" * 3_000_000]
+    for record in records:
+        log.append(record)
+    assert found() == [(records, False)]
+    log.close(remove=True)
+
+
+@pytest.mark.parametrize("kept", range(3))
+@pytest.mark.parametrize("by", ["cut", "flip", "length"])
+def test_a_torn_tail_is_left_out(kept: int, by: str) -> None:
+    path = abandoned(*RECORDS)
+    content = bytearray(path.read_bytes())
+    at = sum(8 + len(record) for record in RECORDS[:kept])
+    if by == "cut":
+        del content[at + 8 + len(RECORDS[kept]) - 1 :]
+    elif by == "flip":
+        content[at + 8] ^= 1
+    else:
+        content[at + 2] ^= 0xFF
+    path.write_bytes(content)
+    assert found() == [(RECORDS[:kept], True)]
+    assert not path.parent.exists()
+
+
+def test_an_empty_file_of_a_dead_process_is_removed() -> None:
+    path = abandoned()
+    path.write_bytes(b"")
+    assert found() == []
+    assert not path.exists()
+
+
+def test_a_reader_that_fails_leaves_the_file() -> None:
+    abandoned(b"x")
+    reader = records_of("n")
+    assert next(reader) == ([b"x"], True)
+    reader.close()
+    assert found() == [([b"x"], True)]
+
+
+def test_what_nobody_asks_for_is_removed_in_time() -> None:
+    path = abandoned(b"x")
+    assert found("another") == []
+    assert path.exists()
+    os.utime(path, (1, 1))
+    assert found("another") == []
+    assert not path.exists()
+    log = Log("n")
+    (path,) = write_ahead.folder().iterdir()
+    os.utime(path, (1, 1))
+    assert found("another") == []
+    assert path.exists()  # its process lives
+    log.close(remove=True)
+
+
+def test_a_folder_that_others_may_use_is_refused(place: Path) -> None:
+    folder = write_ahead.folder()
+    folder.chmod(0o755)
+    with pytest.raises(PermissionError, match="others may use it"):
+        Log("n")
+    folder.rmdir()
+    folder.symlink_to(place)
+    with pytest.raises(PermissionError, match="others may use it"):
+        Log("n")
+
+
+def test_without_a_temporary_directory_there_is_an_error(place: Path) -> None:
+    place.rmdir()
+    assert found() == []
+    with pytest.raises(FileNotFoundError, match="rstreams-journal"):
+        Log("n")
+
+
+def test_those_who_begin_and_those_who_look_do_not_mind_each_other() -> None:
+    def writing() -> None:
+        for _ in range(300):
+            log = Log("n")
+            log.append(b"x")
+            assert ([b"x"], False) in found()
+            log.close(remove=True)
+
+    run_threads([writing, writing, writing])
+    assert found() == []
+
+
+WRITING = """
+import sys
+from rstreams_fast.spark.worker.write_ahead import Log
+
+log = Log("n")
+for index in range(10**9):
+    log.append(b"%d" % index)
+    if index == 2000:
+        print(flush=True)
+    if index % 4000 == 3999:
+        log.clear()
+        log.append(b"%d" % index)
+"""
+
+
+def test_what_a_killed_process_wrote_is_whole(place: Path) -> None:
+    for _ in range(5):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITING],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(place)},
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            ((_, dead),) = found()
+            assert not dead
+            process.send_signal(signal.SIGKILL)
+        ((records, dead),) = found()
+        assert dead
+        numbers = list(map(int, records))
+        assert 1 <= len(numbers) <= 4001
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert not any(place.iterdir())
