@@ -13,7 +13,9 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -217,3 +219,17 @@ class Counted:
         with self._changed:
             if not self._changed.wait_for(lambda: self._value >= at_least, timeout):
                 raise AssertionError(f"{what} is {self._value} after {timeout} s, not {at_least}")
+
+
+@contextmanager
+def generated_after(elements: int) -> Iterator[None]:
+    """Let a run take so many elements before its drain is generated, where one is."""
+    if sys.implementation.name != "cpython":
+        yield
+        return
+    fused: Any = import_module("rstreams_fast.core._cython.fused")
+    before = fused.generate_after(elements)
+    try:
+        yield
+    finally:
+        fused.generate_after(before)

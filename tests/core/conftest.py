@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, generated_after
 
 MODULES = {
     "c": "rstreams_fast.core._cython",
@@ -31,6 +31,13 @@ collect_ignore = [] if "cffi" in MODULES else ["test_raw_c.py"]
 def load(name: str) -> Any:
     """The backend's module. One that is not built is an error, never a skip."""
     return importlib.import_module(MODULES[name])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def at_once() -> Iterator[None]:
+    """Let the drain of a run be generated before its first element, to be tested with few."""
+    with generated_after(0):
+        yield
 
 
 @pytest.fixture(params=BACKENDS)

@@ -154,6 +154,18 @@ cdef int RING_SLOT = -4
 # Entering the generated drain costs as much as this many elements gain in it.
 cdef int64_t FEW = 8
 
+# And making one as much as some 300: so the first of a run are taken without it.
+cdef int64_t first_elements = 64
+
+
+def generate_after(elements):
+    """Set how many elements a run takes before its drain is generated; return what it was."""
+    global first_elements
+    before = first_elements
+    first_elements = elements
+    return before
+
+
 # The most stages of a generated drain: it is compiled in a time that grows with them.
 cdef Py_ssize_t MOST_GENERATED = 256
 # The C loop looks for signals and the clock every so many elements, at most.
@@ -416,7 +428,7 @@ cdef class FusedRun:
         self.place = BETWEEN
         self.exhausted = False
         try:
-            if self.uses_generated and self.budget >= FEW:
+            if self.uses_generated and self.budget >= FEW and not self._ends_soon():
                 self._run_generated(demand != RSF_UNBOUNDED)
             else:
                 self._loop()
@@ -433,6 +445,21 @@ cdef class FusedRun:
         if self.exhausted:
             return EXHAUSTED
         return MORE if left != 0 else IDLE
+
+    cdef bint _ends_soon(self) except -1:
+        # Take the first elements without a generated drain: true if that was all of the burst.
+        cdef int64_t first = first_elements - self.pulled_before
+        cdef int64_t rest = self.budget - first
+        if self.generated is not None or first <= 0:
+            return False
+        if rest > 0:
+            self.budget = self.remaining = first
+        self._loop()
+        if rest <= 0 or self.exhausted or self.has_ended or rsf_demand_load(self.counter) < 0:
+            return True
+        self.budget += rest
+        self.remaining = rest
+        return False
 
     cdef int64_t _settle(self) except? -4:
         # Delivered: what was taken, but for what a stage dropped, kept or failed on (§1.1).

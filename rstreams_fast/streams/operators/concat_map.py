@@ -40,6 +40,8 @@ class ConcatMap(Boundary):
 class _ConcatMapSubscription(SubscriptionArbiter):
     """One inner is the outer publisher, whose elements wait until the one before is over."""
 
+    _runs_sequences = True
+
     __slots__ = (
         "_begun",
         "_fn",
