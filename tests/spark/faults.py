@@ -140,10 +140,12 @@ def worker_in_a_call(run: Run) -> Any:
     found: list[Any] = []
 
     def look() -> bool:
+        # Its call was counted: of a connection that was only made nothing is called for again.
+        counted = run.service.tell()["callers"]
         for worker in python_workers(run.mark):
             with suppress(psutil.Error):
-                remote = [connection.raddr for connection in worker.net_connections("tcp4")]
-                if any(address and address.port == run.service.port for address in remote):
+                ports = [connection.laddr.port for connection in worker.net_connections("tcp4")]
+                if any(port in counted for port in ports):
                     found.append(worker)
         return bool(found)
 

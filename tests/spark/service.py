@@ -49,7 +49,8 @@ class Service:
         self._answers = self._connection.makefile("r")
 
     def tell(self, **words: Any) -> dict[str, Any]:
-        """Set ``mode`` and ``seconds``, or ``reset`` the counts; return the counts until then.
+        """Set ``mode`` and ``seconds``, or ``reset`` the counts; return the counts until then,
+        and the ports of the ``callers`` inside.
 
         ``mode``: ``right``, ``wrong``, ``silent``, ``stopped``. ``seconds``: what a call takes.
         ``stall``: keys whose first call takes so much longer. ``events``: have them told, too.
@@ -128,6 +129,7 @@ class _Service:
                     "inside": self.inside,
                 }
                 told["keys"] = len(self.keys)
+                told["callers"] = [call.get_extra_info("peername")[1] for call in self.open]
                 if words.pop("events", False):
                     told["events"] = self.events
                 reset = words.pop("reset", False)
