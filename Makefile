@@ -34,9 +34,9 @@ test: ## run the suite but its slow tests: the C core's programs, then pytest (s
 	@$(ENV) exec .ci/test $(ARGS)
 
 .PHONY: test-slow
-test-slow: ## run the slow tests: jobs of the demo, long ones of Spark, the official kit (needs Java)
+test-slow: ## run the slow tests: jobs of the demo, long ones of Spark, Java's publishers under our kit (needs Java)
 	@.ci/setup test require
-	@$(ENV) exec $(PY) -m pytest -q -m slow $(ARGS)
+	@$(ENV) MARK=slow exec .ci/test $(ARGS)
 
 .PHONY: test-freethreaded
 test-freethreaded: ## run the suite without a GIL, on PYTHON_FT=..., python3.14t or 3.13t, or one built for it (Debian)
