@@ -193,6 +193,34 @@ def test_an_element_that_is_cancelled_while_a_function_uses_it_waits_for_the_fun
     assert (recorder.elements, discarded) == ([], [10])
 
 
+@pytest.mark.parametrize("at", range(8))
+@pytest.mark.parametrize(
+    "operator", ["concat_map", "flat_map", "flat_map_sequential", "switch_map"]
+)
+def test_a_cancel_just_before_the_function_is_called_leaves_no_error(
+    monkeypatch: pytest.MonkeyPatch, operator: str, at: int
+) -> None:
+    claim, calls, recorder = Custody.claim, iter(range(99)), Recorder(request=rsf.UNBOUNDED)
+
+    def cancel_and_claim(custody: Custody, *elements: Any) -> bool:
+        if next(calls) == at:
+            recorder.subscription.cancel()
+        return claim(custody, *elements)
+
+    monkeypatch.setattr(Custody, "claim", cancel_and_claim)
+    dropped: list[BaseException] = []
+    discarded: list[int] = []
+    before = rsf.on_dropped_error(dropped.append)
+    try:
+        stream = getattr(NUMBERS, operator)(lambda x: rsf.from_iterable([x]))
+        stream.on_discard(discarded.append).subscribe(recorder)
+    finally:
+        rsf.on_dropped_error(before)
+    assert dropped == []
+    assert not set(discarded) & set(recorder.elements)
+    recorder.check()
+
+
 def test_an_element_that_comes_several_times_is_discarded_as_often() -> None:
     same = object()
     discarded: list[object] = []

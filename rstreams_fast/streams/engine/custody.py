@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import wraps
 from typing import Any, Final
 
+from rstreams_fast.api import Subscriber
 from rstreams_fast.core import MISSING
 from rstreams_fast.core.stages import note_comparison
 from rstreams_fast.errors import report_unraisable
@@ -24,6 +25,16 @@ __all__ = ["Custody"]
 Function = Callable[..., Any]
 
 _COLLECTIONS: Final = (list, tuple, set, frozenset)
+
+
+class _NoPublisher:
+    """In place of a publisher, where nobody is to subscribe any more."""
+
+    def subscribe(self, subscriber: Subscriber[Any], /) -> None:
+        """Give nothing: the subscriber is of a stream that has ended."""
+
+
+NO_PUBLISHER: Final = _NoPublisher()
 
 
 class Custody:
@@ -123,14 +134,14 @@ class Custody:
 
     def using(self, fn: Function, *, makes: bool = False, last: bool = False) -> Function:
         """``fn``, which uses its arguments (the ``last`` one) up, unless it raises or returns
-        ``None``; ``makes``: and returns an element.
+        ``None``; it returns an element (``makes``) or a publisher.
         """
 
         @wraps(fn, updated=())
         def use(*elements: Any) -> Any:
             own = elements[-1:] if last else elements
-            if not self.claim(*own):
-                return elements[-1]  # all is over: it goes nowhere
+            if not self.claim(*own):  # all is over: what is returned goes nowhere
+                return elements[-1] if makes else NO_PUBLISHER
             result = None
             try:
                 result = fn(*elements)
