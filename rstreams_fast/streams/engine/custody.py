@@ -224,12 +224,6 @@ class Custody:
         return [(name, fn, *seed)]
 
 
-def _first(n: int) -> Function:
-    """What says of each element whether it is one of the first ``n``."""
-    left = iter(range(n))
-    return lambda _element: next(left, None) is not None
-
-
 def _differs(key: Function | None) -> Function:
     """What ``distinct_until_changed`` asks of each element."""
     last = MISSING
