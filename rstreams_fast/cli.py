@@ -101,12 +101,10 @@ def _drop_in() -> dict[str, str]:
 
 def _bounds() -> dict[str, str]:
     from rstreams_fast.spark.options import DEFAULT_BUFFER_BYTES, DEFAULT_CONCURRENCY
-    from rstreams_fast.streams.engine.defaults import ITERATE_PREFETCH, PREFETCH
+    from rstreams_fast.streams.engine.defaults import PREFETCH
 
     return {
-        "stream bounds": (
-            f"publish_on {PREFETCH} elements, iterate {ITERATE_PREFETCH} elements (prefetch=...)"
-        ),
+        "stream bounds": (f"publish_on and iterate {PREFETCH} elements (prefetch=...)"),
         "spark bounds": (
             f"{DEFAULT_CONCURRENCY} calls (concurrency=...), {DEFAULT_BUFFER_BYTES >> 20} MiB "
             "of input (max_buffer_bytes=...), per stage and task"

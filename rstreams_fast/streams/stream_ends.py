@@ -10,7 +10,7 @@ from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING
 from rstreams_fast.runtime.parking import refuse_in_loop
 from rstreams_fast.streams.engine.assembly import Stage
-from rstreams_fast.streams.engine.defaults import ITERATE_PREFETCH
+from rstreams_fast.streams.engine.defaults import PREFETCH
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.sinks import arrow, ends, numpy
 from rstreams_fast.streams.sinks.iterate import Iteration, iterate
@@ -155,7 +155,7 @@ class StreamEnds(Pipeline[T_co]):
         """
         await ends.run_async(self)
 
-    def iterate(self, *, prefetch: int = ITERATE_PREFETCH) -> Iteration[T_co]:
+    def iterate(self, *, prefetch: int = PREFETCH) -> Iteration[T_co]:
         """Iterate within ``with`` or ``async with``, at most ``prefetch`` elements ahead.
 
         With ``prefetch=1`` this is exactly stop-and-wait.

@@ -152,6 +152,11 @@ class AsyncBoundarySubscription(QueuedSubscriber):
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._source(), self._stages(program.stages), slot, self._demand)
 
+    @property
+    def works_when_asked(self) -> bool:
+        """Whether a request may take as long as what it asks for: where the caller drains."""
+        return not self._at_once
+
     def _new_queue(self) -> Any:
         return SpscRing(self._prefetch)
 
@@ -203,6 +208,9 @@ class AsyncBoundarySubscription(QueuedSubscriber):
         if status is RunStatus.IDLE or status is RunStatus.EXHAUSTED:
             if completed and self._empty():
                 return self._end(run)
+            # The caller does nothing that nobody has asked for.
+            if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
+                return True
             self._waits.begin(for_demand=status is RunStatus.IDLE)
             # Without demand nobody need be woken by an element; a request does it.
             exhausted = status is RunStatus.EXHAUSTED
@@ -258,6 +266,9 @@ class AsyncBoundarySubscription(QueuedSubscriber):
             if self._budget != UNBOUNDED:
                 self._budget -= n
             self._request(n)
+
+    def _request(self, n: int) -> None:
+        self._request_for_a_turn(n)
 
 
 class _WeighedSubscription(AsyncBoundarySubscription):

@@ -33,7 +33,7 @@ from rstreams_fast.errors import (
 from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedError, process_id
 from rstreams_fast.streams.engine.boundary import ListSubscriber, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, TURN_SECONDS
+from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, PART_GROWS, TURN_SECONDS
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above, metrics_further_up
 
 __all__ = [
@@ -153,7 +153,17 @@ class Upstream(NotPicklable):
     thread: when it comes back, or when it brings an element that nobody wants (``unwanted``).
     """
 
-    __slots__ = ("_asker", "_attached", "_calls", "_met", "_subscription", "in_custody", "latch")
+    __slots__ = (
+        "_asker",
+        "_attached",
+        "_calls",
+        "_met",
+        "_part",
+        "_subscription",
+        "due",
+        "in_custody",
+        "latch",
+    )
 
     def __init__(self) -> None:
         self._attached = DemandCounter()  # terminated by the first who attaches
@@ -165,6 +175,8 @@ class Upstream(NotPicklable):
         self._calls: DemandCounter | None = None
         self._asker = 0  # the thread that is in its request
         self._subscription: Subscription | None = None
+        self.due = 0  # elements that are to be asked for in later turns
+        self._part = 0  # how many are asked for at once, as long as others are due; 0: all
         self.in_custody = False  # whether what comes has entered the scope of an on_discard
 
     def attach(self, subscription: Subscription) -> bool:
@@ -178,6 +190,8 @@ class Upstream(NotPicklable):
         if first:
             if not isinstance(subscription, NotPicklable):
                 self._calls = DemandCounter()
+            elif getattr(subscription, "works_when_asked", True):
+                self._part = 1
             self._subscription = subscription
             self.in_custody = getattr(subscription, "custody", None) is not None
             if self._met.request(1) == 0:
@@ -202,6 +216,34 @@ class Upstream(NotPicklable):
                 self._asker = 0
                 if calls.fulfil(1) != 0:
                     self._cancel_attached()
+
+    def request_for_a_turn(self, n: int = 0) -> bool:
+        """Ask for ``n`` more, and for what is due, for a turn: for who holds what comes until the
+        call returns. A publisher that works on this thread may take long for each element.
+
+        So such a one of the package is asked for one element, and then for as many as it sends in a
+        turn. Whether any were asked for; ``due`` is what is left.
+        """
+        due, self.due = self.due + n, 0
+        if due == 0 or self.latch.value < 0:
+            return False
+        if not self._part:
+            self.request(due)
+            return True
+        started = perf_counter()
+        until = started + TURN_SECONDS
+        while due > 0:
+            part = min(due, self._part)
+            self.due = due = due - part
+            self.request(part)
+            now = perf_counter()
+            took, started = now - started, now
+            if now >= until:
+                self._part = max(1, int(part * TURN_SECONDS / took))
+                break
+            if took * PART_GROWS < TURN_SECONDS and due:
+                self._part *= PART_GROWS
+        return True
 
     def cancel(self) -> None:
         """Cancel, unless that was done or upstream ended by itself (§2.4)."""
@@ -287,6 +329,11 @@ class Drain(Nested):
         self._on_burst: Callable[[], None] | None = None
 
     # -- the subscription's face, any thread -----------------------------------------------------
+
+    @property
+    def works_when_asked(self) -> bool:
+        """Whether a request may take as long as what it asks for."""
+        return self._resource is None
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""

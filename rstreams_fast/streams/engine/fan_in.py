@@ -226,7 +226,16 @@ class QueueingFanIn(FanIn):
     demand.
     """
 
-    __slots__ = ("_asks", "_begun", "_max_held", "_name", "_prefetch", "_replenish_at", "_waits")
+    __slots__ = (
+        "_asks",
+        "_begun",
+        "_due",
+        "_max_held",
+        "_name",
+        "_prefetch",
+        "_replenish_at",
+        "_waits",
+    )
 
     def __init__(
         self, subscriber: Subscriber[Any], prefetch: int, name: str, max_held: int
@@ -237,6 +246,7 @@ class QueueingFanIn(FanIn):
         self._name = name
         self._max_held = max_held
         self._asks: deque[tuple[Inner, int]] = deque()
+        self._due: deque[Inner] = deque()  # that are to be asked for more in another turn
         self._waits: Waits | None = None  # kept from the first look at the metrics on
         self._begun = False  # nobody is asked before the subscriber has asked
 
@@ -266,16 +276,21 @@ class QueueingFanIn(FanIn):
         return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
 
     def _upward(self) -> bool:
-        asks = self._asks  # replaced, not emptied, by who drops all references
+        asks, due = self._asks, self._due  # replaced, not emptied, by who drops all references
         if asks and self._begun:
             inner, n = asks.popleft()
-            inner.ask(n)
-            return True
-        return False
+        elif due and self._demand.value > 0:
+            inner, n = due.popleft(), 0
+        else:
+            return False
+        inner.ask_for_a_turn(n)
+        if inner.due and inner not in due:
+            due.append(inner)
+        return True
 
     def _to_ask(self) -> bool:
         """Whether the drain has left something to be asked for."""
-        return bool(self._asks)
+        return bool(self._asks or (self._due and self._demand.value > 0))
 
     def _enter(self) -> None:
         super()._enter()
@@ -313,6 +328,7 @@ class QueueingFanIn(FanIn):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._asks = deque()
+        self._due = deque()
 
 
 class Combined(Generic[A]):

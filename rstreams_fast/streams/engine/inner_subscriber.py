@@ -70,6 +70,17 @@ class Inner(Nested):
         """Ask for ``n`` more elements; one thread at a time (§2.7)."""
         raise NotImplementedError
 
+    def ask_for_a_turn(self, n: int = 0) -> bool:
+        """Ask for ``n`` more, and for what is due, for a turn; whether for any. For an owner that
+        does nothing with what comes before this returns.
+        """
+        raise NotImplementedError
+
+    @property
+    def due(self) -> bool:
+        """Whether more is to be asked for in another turn."""
+        raise NotImplementedError
+
     def hand_over(self) -> Sequence | None:
         """In place of asking for everything: what the owner's drain is to run itself, if it can."""
         return None
@@ -136,6 +147,22 @@ class InnerSubscriber(Inner, ListSubscriber):
             raise
         except Exception as raised:  # §3.16
             self._break(raised)
+
+    def ask_for_a_turn(self, n: int = 0) -> bool:
+        """Ask for ``n`` more, and for what is due, for a turn; whether for any."""
+        self.asked += n
+        try:
+            return self._upstream.request_for_a_turn(n)
+        except RecursionError:
+            raise
+        except Exception as raised:
+            self._break(raised)
+            return False
+
+    @property
+    def due(self) -> bool:
+        """Whether more is to be asked for in another turn."""
+        return self._upstream.due > 0
 
     def cancel(self) -> None:
         """Cancel, unless it is over, and forget the owner (§3.13). Any thread."""
@@ -280,7 +307,29 @@ class _InnerSequence(Inner):
         if demand is None:
             self._take(n)
         elif demand.request(n) >= 0:
-            self._run_stages()
+            self._run_stages(forever=True)
+
+    def ask_for_a_turn(self, n: int = 0) -> bool:
+        """The same, as many as fit in a turn."""
+        demand = self._demand
+        if demand is None:
+            if n:
+                self.ask(n)
+            return n > 0
+        if self.owner is None or self._run is None:
+            return False
+        self.asked += n
+        if n:
+            demand.request(n)
+        if demand.value <= 0:
+            return False
+        self._run_stages(forever=False)
+        return True
+
+    @property
+    def due(self) -> bool:
+        """Whether more is to be asked for in another turn."""
+        return self._run is not None and self._demand is not None and self._demand.value > 0
 
     def hand_over(self) -> Sequence | None:
         """Give what there is, unless some of it was asked for."""
@@ -343,8 +392,11 @@ class _InnerSequence(Inner):
                 burst = self._passed_on(burst, self.custody)
             owner._inner_burst(self, burst)
 
-    def _run_stages(self) -> None:
-        """The same, through stages: bursts grow from one, as their functions may be slow."""
+    def _run_stages(self, *, forever: bool) -> None:
+        """The same, through stages, all or for a turn: bursts grow from one, as their functions may
+        be slow.
+        """
+        until = perf_counter() + TURN_SECONDS
         while not self._ended:
             run = self._run
             if run is None:
@@ -369,6 +421,8 @@ class _InnerSequence(Inner):
                     return
             elif status is not RunStatus.MORE:
                 self._end(run.error)
+                return
+            elif not forever and started + took >= until:
                 return
         self._finish()
 

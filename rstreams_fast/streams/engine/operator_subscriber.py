@@ -110,5 +110,15 @@ class OperatorSubscriber(Drain):
         except Exception as raised:
             self._fail(raised)  # §3.16
 
+    def _request_for_a_turn(self, n: int = 0) -> bool:
+        """Ask upstream for ``n`` more and what is due, for a turn; whether for any."""
+        try:
+            return self._upstream.request_for_a_turn(n)
+        except RecursionError:
+            raise
+        except Exception as raised:
+            self._fail(raised)  # §3.16
+            return False
+
     def _stop(self) -> None:
         self._upstream.cancel()

@@ -65,6 +65,12 @@ class _PullSubscription(Drain):
         if self._introduce():
             self._go()
 
+    @property
+    def works_when_asked(self) -> bool:
+        """Whether a request may take as long as what it asks for: a sequence itself never does."""
+        slow = bool(self._program.stages) or not self._of_sequence
+        return slow and super().works_when_asked
+
     def _open(self, origin: PullSource) -> bool:
         """Open the origin, once; false if that failed."""
         if self._program.takes_nothing:

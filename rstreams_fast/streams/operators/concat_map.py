@@ -133,8 +133,9 @@ class _ConcatMapSubscription(SubscriptionArbiter):
                 self._waits.begin(for_demand=False)
             if self._begun:
                 unasked, self._unasked = self._unasked, 0
-                self._outer.ask(unasked)
-                return True
+                return self._outer.ask_for_a_turn(unasked)
+        if self._idle and self._demand.value > 0 and self._outer.ask_for_a_turn():
+            return True
         return super()._upward()
 
     def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:

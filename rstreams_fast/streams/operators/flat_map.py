@@ -131,9 +131,8 @@ class FlatMapSubscription(Merging):
         vacant = self._vacant.value
         if vacant and self._begun:
             self._vacant.fulfil(vacant)
-            self._outer.ask(vacant)
-            return True
-        return False
+            return self._outer.ask_for_a_turn(vacant)
+        return self._demand.value > 0 and self._outer.ask_for_a_turn()
 
     def _subscribe_for(self, fn: ToPublisher, element: Any) -> None:
         try:
@@ -175,7 +174,8 @@ class FlatMapSubscription(Merging):
             self._vacant.request(1)
 
     def _to_ask(self) -> bool:
-        return super()._to_ask() or self._vacant.value > 0
+        due = self._outer.due and self._demand.value > 0
+        return due or self._vacant.value > 0 or super()._to_ask()
 
     def _drop_references(self) -> None:
         super()._drop_references()

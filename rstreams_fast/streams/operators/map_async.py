@@ -266,17 +266,17 @@ class _MapAsyncSubscription(QueuedSubscriber):
             return self._call_failed(window)
         # Before the calls: what a synchronous upstream sends now, they take at once.
         self._owed += delivered
-        if self._owed >= self._replenish:
-            owed, self._owed = self._owed, 0
-            self._asking = get_ident()
-            self._request(owed)
-            self._asking = 0
+        owed = self._owed if self._owed >= self._replenish else 0
+        self._owed -= owed
+        self._asking = get_ident()
+        asked = self._request_for_a_turn(owed)
+        self._asking = 0
         called = window.submit_from(self._queue, BURST)
         if self._stopped:
             return self._act_on_end()
         if completed and not window.pending and not self._queue:
             return self._complete()
-        if delivered or called:
+        if delivered or called or asked:
             return True
         # A source that waits in mid-burst keeps nothing back: its next element wakes us.
         self._waits.begin(for_demand=demand == 0)

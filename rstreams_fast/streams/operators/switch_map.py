@@ -172,9 +172,8 @@ class _SwitchMapSubscription(FanIn):
         room = self._prefetch - (self._outer_asked - came)
         if requested and self._outer_attached and room >= replenish_at(self._prefetch):
             self._outer_asked += room
-            outer.ask(room)
-            return True
-        return False
+            return outer.ask_for_a_turn(room)
+        return self._demand.value > 0 and outer.ask_for_a_turn()
 
     def _switch(self, number: int, element: Any) -> None:
         before, fn = self._current, self._fn

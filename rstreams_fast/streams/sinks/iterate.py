@@ -14,10 +14,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from rstreams_fast._checks import check_capacity
-from rstreams_fast.api import Publisher
+from rstreams_fast.api import Publisher, Subscription
 from rstreams_fast.core import MISSING, BurstIterator, Missing, SpscRing
 from rstreams_fast.errors import (
     DemandExceededError,
@@ -31,7 +32,8 @@ from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.gil_yield import yield_gil
 from rstreams_fast.runtime.parking import Doorbell, acquire, new_event, refuse_in_loop, running_loop
 from rstreams_fast.streams.engine.boundary import RingSubscriber
-from rstreams_fast.streams.engine.defaults import ITERATE_PREFETCH, replenish_at
+from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
+from rstreams_fast.streams.engine.drain import NotPicklable
 from rstreams_fast.streams.engine.sink_subscriber import (
     Failure,
     SinkSubscriber,
@@ -55,10 +57,12 @@ T = TypeVar("T")
 class _Inlet(RingSubscriber, SinkSubscriber):
     """Upstream's side: puts elements into the ring and rings the bell."""
 
-    __slots__ = ("_offer", "bell", "ended", "failure", "ring")
+    __slots__ = ("_by_turns", "_offer", "bell", "ended", "failure", "ring", "subscriber_thread")
 
     def __init__(self, prefetch: int) -> None:
         super().__init__(prefetch)
+        self.subscriber_thread = get_ident()  # where subscribe runs, until it returns
+        self._by_turns = False  # whether the consumer alone asks
         self.bell = Doorbell()
         self.ended = False
         """No element comes any more; what is in the ring may be taken out."""
@@ -66,6 +70,28 @@ class _Inlet(RingSubscriber, SinkSubscriber):
         """Why it ended, with the traceback that the error came with."""
         self.ring: SpscRing | None = SpscRing(prefetch)
         self._offer: Callable[[Any], bool] | None = self.ring.offer
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        # A foreign publisher is asked at once, as ever.
+        if get_ident() != self.subscriber_thread or not isinstance(subscription, NotPicklable):
+            super().on_subscribe(subscription)
+        elif self.upstream.attach(subscription):
+            self._by_turns = True
+            self.upstream.due = self._demand  # nothing is sent before subscribe returns
+
+    def ask_for_a_turn(self, n: int = 0) -> bool:
+        """Ask for ``n`` more, and take what comes before all is asked for; whether for any. For the
+        consumer.
+        """
+        if not self._by_turns:
+            if n:
+                self.ask(n)
+            return n > 0
+        try:
+            return self.upstream.request_for_a_turn(n)
+        except Exception as raised:  # §3.16 says that it must not
+            self.fail(raised)
+            return False
 
     def on_next(self, element: Any, /) -> None:
         if element is None:
@@ -200,7 +226,8 @@ class Iteration(BurstIterator[T]):
                     break
                 if burst:
                     return self._first_of(burst)
-                self._park(inlet)
+                if not inlet.ask_for_a_turn():
+                    self._park(inlet)
             return MISSING
         finally:
             # A traceback keeps this frame, which must not keep the subscriber (§3.13).
@@ -244,7 +271,8 @@ class Iteration(BurstIterator[T]):
                     break
                 if burst:
                     return burst
-                await self._wait(inlet)
+                if not inlet.ask_for_a_turn():
+                    await self._wait(inlet)
             return []
         finally:
             inlet = None
@@ -272,7 +300,7 @@ class Iteration(BurstIterator[T]):
         self._fetched = 0
         if self._consumed >= self._replenish and not inlet.ended:
             consumed, self._consumed = self._consumed, 0
-            inlet.ask(consumed)
+            inlet.ask_for_a_turn(consumed)
         return inlet
 
     def _start(self) -> _Inlet | None:
@@ -288,6 +316,8 @@ class Iteration(BurstIterator[T]):
             return None
         try:
             subscribe(publisher, inlet)
+            inlet.subscriber_thread = 0
+            inlet.ask_for_a_turn()
         except BaseException:
             self.close()
             raise
@@ -401,7 +431,7 @@ def _set(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def iterate(publisher: Publisher[T], *, prefetch: int = ITERATE_PREFETCH) -> Iteration[T]:
+def iterate(publisher: Publisher[T], *, prefetch: int = PREFETCH) -> Iteration[T]:
     """Return an iterator over ``publisher``, for ``with``, ``for`` and their async twins.
 
     At most ``prefetch`` elements (1 to 2**31) are asked for ahead, buffered or being consumed; with
