@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -10,9 +9,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from rstreams_fast._checks import check_count, check_sync
 from rstreams_fast.api import Publisher
 from rstreams_fast.core import MISSING
-from rstreams_fast.runtime.timers import check_seconds
-from rstreams_fast.streams.engine.assembly import Stage
-from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import (
     FLAT_MAP_CONCURRENCY,
     FLAT_MAP_PREFETCH,
@@ -20,7 +16,6 @@ from rstreams_fast.streams.engine.defaults import (
     ROWS,
 )
 from rstreams_fast.streams.engine.describe import describe
-from rstreams_fast.streams.engine.overflow import Overflow
 from rstreams_fast.streams.operators.combine_latest import CombineLatest
 from rstreams_fast.streams.operators.concat import concat_source
 from rstreams_fast.streams.operators.concat_map import ConcatMap
@@ -28,33 +23,25 @@ from rstreams_fast.streams.operators.distinct import new_filter
 from rstreams_fast.streams.operators.expand import Expand
 from rstreams_fast.streams.operators.flat_map import FlatMap
 from rstreams_fast.streams.operators.flat_map_sequential import FlatMapSequential
-from rstreams_fast.streams.operators.group_by import Group, GroupBy
 from rstreams_fast.streams.operators.merge import merge_source
 from rstreams_fast.streams.operators.publish_records_on import PublishRecordsOn
 from rstreams_fast.streams.operators.race import Race
 from rstreams_fast.streams.operators.resume import OnErrorResume
 from rstreams_fast.streams.operators.switch_if_empty import SwitchIfEmpty
 from rstreams_fast.streams.operators.switch_map import SwitchMap
-from rstreams_fast.streams.operators.timed import DelayElements
-from rstreams_fast.streams.operators.timed_batch import TimedBatch
-from rstreams_fast.streams.operators.unbatch import Unbatch
-from rstreams_fast.streams.operators.window import Window
-from rstreams_fast.streams.operators.window_time import WindowTime
 from rstreams_fast.streams.operators.with_latest_from import WithLatestFrom
 from rstreams_fast.streams.operators.zip import zip_source
-from rstreams_fast.streams.sources.interval import interval_source
 from rstreams_fast.streams.sources.iterable import IterableSource
 from rstreams_fast.streams.sources.lazy import defer_source
 from rstreams_fast.streams.stream_ends import StreamEnds
 from rstreams_fast.streams.stream_flow import StreamFlow
+from rstreams_fast.streams.stream_parts import StreamParts
 
 if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Executor
 
     import numpy as np
-
-    from rstreams_fast.runtime.timers import Timer
 
 __all__ = ["Stream"]
 
@@ -68,7 +55,7 @@ C = TypeVar("C")
 _AWAIT = "; use map_async, which awaits such functions"
 
 
-class Stream(StreamFlow[T_co], StreamEnds[T_co]):
+class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     """A publisher with operators.
 
     Immutable: every operator returns a new stream, and any number of subscribers may subscribe to
@@ -165,142 +152,6 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
         check_sync("reduce", "fn", fn)
         _check_seed("reduce", seed)
         return self._stage("reduce", fn, seed)
-
-    def batch(
-        self,
-        n: int,
-        /,
-        *,
-        skip: int | None = None,
-        seconds: float | None = None,
-        max_bytes: int | None = None,
-        weigher: Callable[[T_co], int] | None = None,
-        timer: Timer | None = None,
-    ) -> Stream[list[T_co]]:
-        """Lists of ``n`` elements; the last may be shorter, and so may others, but none is empty.
-
-        ``seconds``: a batch also leaves that long after its first element has come, at the time of
-        ``timer`` (``None``: that of this process), and then on a worker of its own; if nobody has
-        asked for it, as soon as somebody does. ``max_bytes``: it also leaves when it weighs that
-        much, as ``weigher(element)`` counts, or when the next element would make it weigh more. So
-        only a batch of one element weighs more than ``max_bytes``.
-
-        At most ``n`` elements are asked for or held, and at most ``max_bytes`` plus one element.
-
-            above   --1--2--3--4-------|
-            below   --------a--b-------|cd   of batch(3, skip=1); a: 1 2 3, b: 2 3 4, c: 3 4, d: 4
-
-        ``skip``, which goes with ``n`` alone: a list begins every ``skip`` elements, so that they
-        overlap, or leave elements out. Asked for is what fills the lists that were asked for
-        (§1.1). Reactor: ``buffer``; RxPY: ``buffer_with_count``.
-        """
-        if skip is not None:
-            if any(other is not None for other in (seconds, max_bytes, weigher, timer)):
-                raise ValueError("batch: skip goes with n alone, not with time or bytes")
-            return self._boundary(Window(n, skip, None))
-        if seconds is None and max_bytes is None and weigher is None and timer is None:
-            return self._stage("batch", check_count("batch(n): n", n, 1))
-        return self._boundary(TimedBatch(n, seconds, max_bytes, weigher, timer))
-
-    def window(self, n: int, /, *, skip: int | None = None) -> Stream[Stream[T_co]]:
-        """Streams of ``n`` elements, a new one every ``skip`` (``None``: ``n``) elements.
-
-            above   --1--2--3--4--|
-            below   --a-----b-----|   of window(2)
-            a, b    --1--2| 3--4--|
-
-        A window is published with its first element, and may have one subscriber. Asked for is
-        what fills the windows that were asked for (§1.1), read or not: one that nobody reads holds
-        its ``n`` elements, and nobody waits for it. After a cancel the windows that are open go
-        on, until they are full, cancelled or dropped. An error ends them all. Reactor: ``window``;
-        RxPY: ``window_with_count``.
-        """
-        return self._boundary(Window(n, skip, Stream))
-
-    def timestamp(self, clock: Callable[[], float] = time.time) -> Stream[tuple[float, T_co]]:
-        """Pairs of the time by ``clock()``, in seconds, and each element.
-
-            above   --------a--------b--|
-            below   --(0.8, a)-(1.7, b)-|
-
-        The time is that at which the element came here (§1.1 holds it back until it is asked for).
-        Reactor, RxPY: ``timestamp``.
-        """
-        check_sync("timestamp", "clock", clock)
-        return self._stage("map", partial(_stamped, clock))
-
-    def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
-        """Each element ``seconds`` after it came, or after the one before was delivered.
-
-            above   --1-2--3---------|
-            below   -----1-----2-----3|
-
-        One element is asked for ahead (§1.1), so nothing is dropped and nothing piles up. Elements
-        come on shared threads, at the time of ``timer`` (``None``: that of this process). An error
-        comes at once. Reactor: ``delayElements``; RxPY: ``delay``, which holds all that comes.
-        """
-        seconds = check_seconds("delay_elements(seconds): seconds", seconds, positive=True)
-        tick: Stream[Any] = Stream(
-            interval_source(seconds, None, Overflow.LATEST, None, None, timer)
-        ).take(1)
-        return self._boundary(DelayElements(seconds, partial(_delayed, tick)))
-
-    def group_by(
-        self,
-        key: Callable[[T_co], A],
-        /,
-        *,
-        max_groups: int = FLAT_MAP_CONCURRENCY,
-        prefetch: int = INNER_PREFETCH,
-        unread: float = 10.0,
-        timer: Timer | None = None,
-    ) -> Stream[Group[A, Stream[T_co]]]:
-        """A :class:`Group`, a key and a stream, for each value of ``key(element)``.
-
-            above    --1--2--3--4--|
-            below    --a--b--------|   of group_by(lambda n: n % 2)
-            streams  a: 1--3  b: 2--4
-
-        A group may have one subscriber, holds what waits for its demand (§1.1), and is over with
-        its cancel: then the key's next element opens another one. An element for one group too
-        many, beyond ``max_groups`` open ones, is a ``BufferOverflowError``; groups that end by
-        themselves, as by ``take``, are never too many if these are ``prefetch`` or more. That many
-        elements are asked for ahead, for all groups together. **A group that nobody reads** holds
-        its elements: when such groups hold all ``prefetch``, nothing would move any more, and after
-        ``unread`` seconds (by ``timer``; ``None``: that of this process) all ends with a
-        ``BufferOverflowError``. A cancel leaves the open groups going, as in ``window``. What
-        ``key`` raises ends the stream. Reactor: ``groupBy``; RxPY: ``group_by``.
-        """
-        check_sync("group_by", "key", key)
-        options = GroupBy(key, max_groups, prefetch, unread, timer, Stream)
-        return self._boundary(options)
-
-    def window_time(
-        self,
-        seconds: float,
-        /,
-        *,
-        prefetch: int = INNER_PREFETCH,
-        unread: float = 10.0,
-        timer: Timer | None = None,
-    ) -> Stream[Stream[T_co]]:
-        """Streams of the elements that come within ``seconds`` of the first of them.
-
-            above   --1-2-----3---|
-            below   --a-------b---|
-            a, b    --1-2---| 3---|
-
-        A window begins with an element, so none is empty. Nothing is dropped: ``prefetch`` elements
-        are asked for ahead, for all windows together (§1.1), and windows that nobody reads are an
-        error after ``unread`` seconds, as in ``group_by``. A window ends on a shared thread, at the
-        time of ``timer`` (``None``: that of this process). Reactor: ``window``; RxPY:
-        ``window_with_time``, whose windows follow the clock.
-        """
-        return self._boundary(WindowTime(seconds, prefetch, unread, timer, Stream))
-
-    def unbatch(self: Stream[Iterable[U]]) -> Stream[U]:
-        """The items of elements that are iterables, of which one at a time is held."""
-        return self._boundary(Unbatch())
 
     # -- combining -------------------------------------------------------------------------------
 
@@ -725,27 +576,11 @@ class Stream(StreamFlow[T_co], StreamEnds[T_co]):
     def __repr__(self) -> str:
         return f"<Stream of {self.source.describe()}, {len(self.parts)} operators>"
 
-    # -- composing -------------------------------------------------------------------------------
-
-    def _stage(self, *op: Any) -> Stream[Any]:
-        return self.with_part(Stage(op))
-
-    def _boundary(self, boundary: Boundary) -> Stream[Any]:
-        return self.with_part(boundary)
-
 
 def _given(*elements: A) -> Stream[A]:
     if any(element is None for element in elements):
         raise TypeError("None is not an element (§2.13)")
     return Stream(IterableSource(elements, f"{len(elements)} elements"))
-
-
-def _stamped(clock: Callable[[], float], element: A) -> tuple[float, A]:
-    return clock(), element
-
-
-def _delayed(tick: Stream[Any], element: A) -> Stream[A]:
-    return tick.map(lambda _n: element)
 
 
 def _instead(given: Stream[A], _error: BaseException) -> Stream[A]:

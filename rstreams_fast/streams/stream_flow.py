@@ -23,8 +23,6 @@ from rstreams_fast.streams.operators.replay import Replay, ReplayBounds
 from rstreams_fast.streams.operators.retry import Retry
 from rstreams_fast.streams.operators.subscribe_on import SubscribeOn
 from rstreams_fast.streams.operators.take_until import TakeUntil
-from rstreams_fast.streams.operators.timed import Timed
-from rstreams_fast.streams.operators.timeout import Timeout
 
 if TYPE_CHECKING:
     import asyncio
@@ -38,11 +36,11 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class StreamFlow(Pipeline[T_co]):
-    """Recovery by repeating, time, observers, threads, sharing: of elements of the same type."""
+    """Recovery by repeating, observers, threads, sharing: of elements of the same type."""
 
     __slots__ = ()
 
-    # -- recovery and time -------------------------------------------------------------------------
+    # -- recovery and repetition -------------------------------------------------------------------------
 
     def retry(
         self,
@@ -87,53 +85,6 @@ class StreamFlow(Pipeline[T_co]):
         """
         check_sync("on_error_continue", "fn", fn)
         return type(self)(self.source, tuple(continuing(self.parts, fn)))
-
-    def timeout(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """Fail with a ``TimeoutError`` when an element that was asked for does not come in time.
-
-        It must come within ``seconds`` of the request, or of the element before it if that was
-        delivered later; or the end must. While nobody asks, or is at work on an element, the clock
-        stands still. Upstream is cancelled then. The error is signalled on a worker of one's own,
-        at the time of ``timer`` (``None``: that of this process).
-        """
-        return self.with_part(Timeout(seconds, timer))
-
-    def debounce(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """An element when no other has come for ``seconds`` after it, and the last at the end.
-
-            above   --1-2-3-------4--|
-            below   ---------3-------4|
-
-        Time cannot wait for demand: all is asked for at once (§3.17), what is followed too soon is
-        dropped, and so is what waits for demand when the next is due. Drops are counted (see
-        ``metrics_of``). An error comes at once, in place of what waits for its time. Elements come
-        on shared threads, at the time of ``timer`` (``None``: that of this process). Reactor:
-        ``sampleTimeout``; RxPY: ``debounce``.
-        """
-        return self.with_part(Timed("debounce", seconds, timer))
-
-    def throttle_first(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """An element, and then none for ``seconds``, and so on.
-
-            above   --1-2-3-------4--|
-            below   --1-----------4--|
-
-        As ``debounce``, it asks for all (§3.17), and drops and counts what comes meanwhile, and
-        what waits for demand when the next comes. Reactor: ``sampleFirst``; RxPY:
-        ``throttle_first``.
-        """
-        return self.with_part(Timed("throttle_first", seconds, timer))
-
-    def sample(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """The newest element every ``seconds``, if one has come, and the last at the end.
-
-            above   --1-2-3-------4--|
-            below   -----2-----3-----4|
-
-        As ``debounce``, it asks for all (§3.17), and drops and counts what is followed by another
-        before the tick, and what waits for demand at the next. Reactor, RxPY: ``sample``.
-        """
-        return self.with_part(Timed("sample", seconds, timer))
 
     def repeat(self, times: int = UNBOUNDED, /) -> Self:
         """Subscribe to what is above this again when it has completed, up to ``times`` times.

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rstreams_fast._checks import check_count
+from rstreams_fast.core._awaiting import new_bell
 from rstreams_fast.core._cffi._raw import ffi, lib
 from rstreams_fast.core._common import (
     check_same_process,
@@ -221,8 +222,6 @@ class BoundedRing(spec.BoundedRing):
     async def _await_data(self) -> None:
         from asyncio import sleep
 
-        from rstreams_fast.core._awaiting import new_bell
-
         self._set_waker(None, False)
         while not self._has_data():
             self._check_end()
@@ -239,8 +238,6 @@ class BoundedRing(spec.BoundedRing):
                 lib.rsf_ring_take_waiting_consumer(self._ring)
 
     async def _await_room(self, call: str) -> None:
-        from rstreams_fast.core._awaiting import new_bell
-
         self._set_producer_waker(None, False)
         while not self._room_for(call):
             check_same_process(self, self._creator)

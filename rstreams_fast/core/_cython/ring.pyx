@@ -24,6 +24,7 @@ from time import monotonic
 from types import GenericAlias
 
 from rstreams_fast._checks import check_capacity, check_count, check_timeout
+from rstreams_fast.core._awaiting import new_bell
 from rstreams_fast.core._common import (
     FIRST_SLEEP as _FIRST_SLEEP,
     SLEEP_GROWTH as _SLEEP_GROWTH,
@@ -315,8 +316,6 @@ async def await_data(BoundedRing ring):
     """Wait as ``wait_for_data`` does, in a coroutine, without a thread."""
     from asyncio import sleep
 
-    from rstreams_fast.core._awaiting import new_bell
-
     ring.disarm()
     while not ring.has_data():
         if rsf_ring_is_drained(&ring.ring):
@@ -340,8 +339,6 @@ async def await_data(BoundedRing ring):
 async def await_room(BoundedRing ring, str call):
     """Wait as ``wait_for_room`` does, in a coroutine, without a thread."""
     cdef uint64_t index
-    from rstreams_fast.core._awaiting import new_bell
-
     ring.disarm_producer()
     while True:
         if rsf_ring_is_closed(&ring.ring):

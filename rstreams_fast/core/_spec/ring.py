@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from rstreams_fast._checks import check_capacity, check_count, check_timeout
+from rstreams_fast.core._awaiting import new_bell
 from rstreams_fast.core._common import (
     check_same_process,
     check_waker,
@@ -196,9 +197,6 @@ class BoundedRing:
 
     async def _await_data(self) -> None:
         """The same as ``_wait_for_data``, in a coroutine."""
-        # asyncio is there already where somebody awaits.
-        from rstreams_fast.core._awaiting import new_bell
-
         self._waker = None
         while True:
             future, bell = new_bell()
@@ -214,8 +212,6 @@ class BoundedRing:
                 self._waker, self._data_awaited = None, False
 
     async def _await_room(self, call: str) -> None:
-        from rstreams_fast.core._awaiting import new_bell
-
         self._producer_waker = None
         while True:
             future, bell = new_bell()

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVa
 from rstreams_fast._checks import check_count, check_plain, check_timeout, describe_callable
 from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.core import MISSING, DemandCounter, Missing
+from rstreams_fast.core._awaiting import new_bell
 from rstreams_fast.errors import NoneSignalError, WorkDroppedError, check_error, report_dropped
 from rstreams_fast.runtime.at_exit import exiting
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
-from rstreams_fast.runtime.parking import acquire, new_event, refuse_in_loop, running_loop
+from rstreams_fast.runtime.parking import acquire, new_event, refuse_in_loop
 from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
 from rstreams_fast.streams.engine.drain import NotPicklable
 from rstreams_fast.streams.engine.pipeline import Pipeline
@@ -39,7 +40,6 @@ from rstreams_fast.streams.engine.sink_subscriber import (
 from rstreams_fast.streams.sinks.iterate import Iteration
 
 if TYPE_CHECKING:
-    import asyncio
     from types import FrameType
 
 __all__ = [
@@ -153,12 +153,7 @@ class Run(NotPicklable):
 
         if not self._done:
             check_process(self._pid)
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[None] = loop.create_future()
-
-            def wake() -> None:
-                _wake(loop, future)
-
+            future, wake = new_bell()
             if self._when_done(wake):
                 try:
                     await future
@@ -219,20 +214,6 @@ class Run(NotPicklable):
         if not self._done:
             return "<Run going on>"
         return "<Run complete>" if self._failure is None else f"<Run failed: {self._failure[0]!r}>"
-
-
-def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    def answer() -> None:
-        if not future.done():
-            future.set_result(None)
-
-    if running_loop() is loop:
-        answer()
-        return
-    try:
-        loop.call_soon_threadsafe(answer)
-    except RuntimeError:  # closed: nobody waits there any more
-        return
 
 
 class _RunEnd(SinkSubscriber, Generic[T]):
@@ -370,41 +351,14 @@ class ForEach(_RunEnd[T]):
 _CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
 
 
-class _ToList(_RunEnd[T]):
-    __slots__ = ("_append", "elements")
-
-    def __init__(self) -> None:
-        super().__init__(UNBOUNDED)
-        self.elements: list[T] = []
-        self._append: Callable[[T], None] | None = self.elements.append
-
-    def on_next(self, element: T, /) -> None:
-        if element is None:
-            raise NoneSignalError("§2.13: None is not an element")
-        append = self._append
-        if append is None:
-            self.upstream.unwanted()
-        else:
-            append(element)
-
-    def drop_references(self) -> None:
-        self._append = None
-
-    def finish(self, error: BaseException | None) -> None:
-        if error is not None:
-            self.elements = []
-        super().finish(error)
-
-
 class _Trusting(_RunEnd[T]):
-    """For one of our publishers, which sends no ``None``: ``elements`` takes them itself."""
+    """For one of our publishers, which sends no ``None``: the list takes them itself."""
 
-    __slots__ = ("elements", "on_next")
+    __slots__ = ("on_next",)
 
-    def __init__(self, elements: Any) -> None:
+    def __init__(self, append: Callable[[T], None]) -> None:
         super().__init__(UNBOUNDED)
-        self.elements = elements
-        self.on_next = elements.append  # type: ignore[method-assign]
+        self.on_next = append  # type: ignore[method-assign]
 
 
 class _First(_RunEnd[T]):
@@ -425,18 +379,6 @@ class _First(_RunEnd[T]):
             self.upstream.unwanted()
 
 
-class _Drop(_RunEnd[T]):
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__(UNBOUNDED)
-
-    def on_next(self, element: T, /) -> None:
-        if element is None:
-            raise NoneSignalError("§2.13: None is not an element")
-        self.upstream.unwanted()  # if it is over
-
-
 def drive(publisher: Publisher[T], end: _RunEnd[T]) -> None:
     """Subscribe and wait for the end, on this thread. For ends that are this call's own."""
     outcome = end.run
@@ -449,6 +391,18 @@ def drive(publisher: Publisher[T], end: _RunEnd[T]) -> None:
     finally:
         # A traceback keeps this frame, which must not keep the subscriber (§3.13).
         del end, outcome
+
+
+def _append_all(publisher: Publisher[T], elements: list[T] | deque[T]) -> None:
+    """Wait for all elements, which go into ``elements``."""
+    append = elements.append
+    try:
+        if isinstance(publisher, Pipeline):
+            drive(publisher, _Trusting(append))
+        else:
+            drive(publisher, ForEach(append, None, None, UNBOUNDED))
+    finally:
+        del elements, append  # a traceback keeps this frame
 
 
 def check_functions(**functions: object) -> None:
@@ -503,7 +457,7 @@ def run(publisher: Publisher[Any]) -> None:
     """
     check_publisher(publisher)
     refuse_in_loop("run()", "use 'await run_async()' there")
-    drive(publisher, _Drop())
+    _append_all(publisher, deque(maxlen=0))
 
 
 def to_list(publisher: Publisher[T]) -> list[T]:
@@ -513,20 +467,19 @@ def to_list(publisher: Publisher[T]) -> list[T]:
     """
     check_publisher(publisher)
     refuse_in_loop("to_list()", "use 'await to_list_async()' there")
-    end: _ToList[T] | _Trusting[T]
-    end = _Trusting([]) if isinstance(publisher, Pipeline) else _ToList()
+    elements: list[T] = []
     try:
-        drive(publisher, end)
-        return end.elements
+        _append_all(publisher, elements)
+        return elements
     finally:
-        del end
+        del elements  # a traceback keeps this frame
 
 
 def last(publisher: Pipeline[T], default: Any) -> Any:
     """Wait for the end, and return the last element; of none, see :func:`first`."""
     refuse_in_loop("last()", "use 'await last_async()' there")
     newest: deque[T] = deque(maxlen=1)
-    drive(publisher, _Trusting(newest))
+    _append_all(publisher, newest)
     return _or_default(newest[0] if newest else MISSING, default)
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscription
 from rstreams_fast.core import MISSING, BurstIterator, Missing, SpscRing
+from rstreams_fast.core._awaiting import new_bell
 from rstreams_fast.errors import (
     DemandExceededError,
     NoneSignalError,
@@ -30,7 +30,7 @@ from rstreams_fast.errors import (
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.gil_yield import yield_gil
-from rstreams_fast.runtime.parking import Doorbell, acquire, new_event, refuse_in_loop, running_loop
+from rstreams_fast.runtime.parking import Doorbell, acquire, new_event, refuse_in_loop
 from rstreams_fast.streams.engine.boundary import RingSubscriber
 from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
 from rstreams_fast.streams.engine.drain import NotPicklable
@@ -45,9 +45,6 @@ from rstreams_fast.streams.engine.sink_subscriber import (
     raise_failure,
     subscribe,
 )
-
-if TYPE_CHECKING:
-    import asyncio
 
 __all__ = ["Iteration", "iterate"]
 
@@ -344,11 +341,8 @@ class Iteration(BurstIterator[T]):
             inlet.bell.disarm()
 
     async def _wait(self, inlet: _Inlet) -> None:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        inlet.bell.arm(partial(_wake, loop, future, inlet))
+        future, ring = new_bell(inlet.leave)  # of a closed loop the consumer never comes back
+        inlet.bell.arm(ring)
         try:
             if inlet.arm():
                 await future
@@ -414,21 +408,6 @@ def _not_the_end(error: BaseException) -> RuntimeError:
     failure = RuntimeError(f"the stream failed with {type(error).__name__}")
     failure.__cause__ = error
     return failure
-
-
-def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None], inlet: _Inlet) -> None:
-    if running_loop() is loop:
-        _set(future)
-        return
-    try:
-        loop.call_soon_threadsafe(_set, future)
-    except RuntimeError:  # closed: the consumer will never come back
-        inlet.leave()
-
-
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def iterate(publisher: Publisher[T], *, prefetch: int = PREFETCH) -> Iteration[T]:
