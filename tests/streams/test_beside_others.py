@@ -214,10 +214,13 @@ def test_take_until_ends_when_the_other_signals(signal: str) -> None:
     assert (above.cancels, other.cancels) == (1, int(signal == "on_next"))
 
 
-def test_take_until_stops_within_a_sequence() -> None:
+@pytest.mark.parametrize(
+    "sequence", [rsf.range_(10**12).map(abs), rsf.range_(10**12), rsf.range_(9)]
+)
+def test_take_until_stops_within_a_sequence(sequence: rsf.Stream[int]) -> None:
     other = Manual()
     recorder = Recorder(request=UNBOUNDED, on_next=lambda _r, n: n == 2 and send(other, "now"))
-    rsf.range_(10**12).map(abs).take_until(other).subscribe(recorder)
+    sequence.take_until(other).subscribe(recorder)
     assert recorder.signals[1:] == [*(("on_next", n) for n in range(3)), ("on_complete",)]
 
 

@@ -307,3 +307,15 @@ def test_what_waits_in_concat_map_is_readable() -> None:
     assert mine.waited_for_upstream > 0
     assert "publish_on" in above.name
     recorder.subscription.cancel()
+
+
+@pytest.mark.parametrize("stages", [False, True], ids=["bare", "map"])
+def test_concat_map_counts_what_came_of_a_sequence(stages: bool) -> None:
+    def inner(n: int) -> rsf.Stream[int]:
+        return rsf.range_(100).map(abs) if stages and n else rsf.range_(3)
+
+    recorder = subscribed(rsf.range_(4).concat_map(inner), 4)
+    (metrics,) = rsf.metrics_of(recorder.subscription)
+    assert metrics.demand == 0
+    recorder.subscription.request(rsf.UNBOUNDED)
+    assert recorder.terminal == ("on_complete",)

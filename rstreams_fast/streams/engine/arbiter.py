@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from operator import length_hint
 from typing import Any, ClassVar
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, RunStatus
 from rstreams_fast.errors import check_request, report_dropped
+from rstreams_fast.streams.engine.defaults import FEW
 from rstreams_fast.streams.engine.fan_in import COMPLETED, Ended, FanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import sequence_of
+from rstreams_fast.streams.engine.pull_source import take_burst
 
 __all__ = ["Chain", "SubscriptionArbiter"]
 
@@ -142,8 +145,11 @@ class SubscriptionArbiter(FanIn):
             self._publisher = None
             self._begin_with(publisher)
             changed = True
-        current, n = self._current, self._pending.value
-        if n <= 0 or current is None or not self._attached:
+        current = self._current
+        if current is None or not self._attached:
+            return changed
+        n = self._pending.value
+        if n <= 0:
             return changed
         if n < UNBOUNDED:
             self._pending.fulfil(n)
@@ -169,7 +175,8 @@ class SubscriptionArbiter(FanIn):
             self._over = True
         else:
             self._sequence = iterator, stages.stages + self._last_stages()
-            self._enter()
+            if self._wip.request(1) == 0:
+                self._drain()  # and what that leaves is looked at next
 
     def _change_over(self) -> None:
         error, self._error = self._error, None
@@ -201,16 +208,14 @@ class SubscriptionArbiter(FanIn):
 
     # -- the drain -------------------------------------------------------------------------------
 
-    def _enter(self) -> None:
-        super()._enter()
-        if self._over:  # which the drain may have left to be acted on
-            self._call_up()
+    def _to_ask(self) -> bool:
+        return self._over
 
     def _work(self) -> bool:
         # Read before the elements that came before them.
         ending, sequence = self._ending, self._sequence
         mail = self._mail
-        while self._demand.value >= 0 and mail:
+        while mail and self._demand.value >= 0:
             self._take(*mail.popleft())
         if self._demand.value < 0:
             self._ending = None
@@ -218,7 +223,12 @@ class SubscriptionArbiter(FanIn):
                 report_dropped(ending.error, "an error after the end of the stream")
             return self._act_on_end()
         if sequence is not None:
-            end = self._run_on(*sequence, self._pending)
+            iterator, stages = sequence
+            # To make a run costs more than a few elements do.
+            few = not stages and self._run is None and length_hint(iterator, FEW + 1) <= FEW
+            end = (
+                self._pass_on(iterator) if few else self._run_on(iterator, stages, self._pending)
+            )
             if isinstance(end, Ended):
                 self._sequence = None
                 self._error = end.error
@@ -231,6 +241,21 @@ class SubscriptionArbiter(FanIn):
             return self._complete()
         self._fail(ending.error)
         return self._act_on_end()
+
+    def _pass_on(self, iterator: Iterator[Any]) -> Ended | None:
+        """Deliver the few elements of a sequence that are asked for: its end, if that is there."""
+        asked_for = max(0, self._pending.value)  # even of nothing the end may be there
+        burst, over, error = take_burst(iterator, min(asked_for, FEW))
+        n = len(burst)
+        try:
+            if n:
+                self._deliver(burst)
+                self._pending.fulfil(n)
+            if error is not None:
+                return Ended(error)
+            return COMPLETED if over else None
+        finally:
+            del burst, error  # a traceback keeps this frame (§3.13)
 
     def _take(self, inner: Inner, what: Any) -> None:  # noqa: ARG002
         self._deliver(what)

@@ -136,6 +136,16 @@ class FanIn(Drain):
 
     # -- the drain -------------------------------------------------------------------------------
 
+    def _enter(self) -> None:
+        if self._wip.request(1) == 0:
+            self._drain()
+        if self._to_ask():  # it was left by the drain, whose holder may be busy for long
+            self._call_up()
+
+    def _to_ask(self) -> bool:
+        """Whether the drain has left something for the upward work."""
+        raise NotImplementedError
+
     def _deliver(self, burst: list[Any]) -> None:
         """Hand elements on, which all are asked for, and empty their list."""
         count = len(burst)
@@ -161,6 +171,12 @@ class FanIn(Drain):
             burst.clear()  # a traceback keeps this frame, and those that called it (§3.13)
             on_next = take_burst = element = None
         self._demand.fulfil(count)
+
+    def _cut_short(self) -> None:
+        """Deliver nothing more of the burst that is being delivered."""
+        delivering = self._delivering
+        if delivering is not None:
+            delivering.clear()  # which ends the loop over it
 
     def _run_on(
         self,
@@ -205,9 +221,7 @@ class FanIn(Drain):
 
     def _stop(self) -> None:
         self._open = False
-        delivering = self._delivering
-        if delivering is not None:
-            delivering.clear()  # which ends the loop over it
+        self._cut_short()
         for inner in self._inners.copy():
             inner.cancel()
 
@@ -289,13 +303,7 @@ class QueueingFanIn(FanIn):
         return True
 
     def _to_ask(self) -> bool:
-        """Whether the drain has left something to be asked for."""
         return bool(self._asks or (self._due and self._demand.value > 0))
-
-    def _enter(self) -> None:
-        super()._enter()
-        if self._to_ask():  # it was left by the drain, whose holder may be busy for long
-            self._call_up()
 
     def _inner_attached(self, inner: Inner, /) -> None:
         self._asks.append((inner, self._prefetch))

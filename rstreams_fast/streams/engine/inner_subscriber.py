@@ -7,7 +7,6 @@ behind it, or a sequence of the package that needs none. Elements reach it in bu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -20,7 +19,7 @@ from rstreams_fast.streams.engine.defaults import BURST, TURN_SECONDS
 from rstreams_fast.streams.engine.drain import Nested, Upstream
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import sequence_of
-from rstreams_fast.streams.engine.pull_source import PullSource, at_end
+from rstreams_fast.streams.engine.pull_source import PullSource, at_end, take_burst
 from rstreams_fast.streams.engine.stages import Stages
 from rstreams_fast.streams.engine.subscribing import subscribe_to
 
@@ -354,20 +353,10 @@ class _InnerSequence(Inner):
     def _take(self, n: int) -> None:
         iterator = self._iterator
         while n > 0 and (owner := self.owner) is not None:
-            burst: list[Any] = []
-            most = min(n, BURST)
-            try:
-                # Where an element fails, those before it are kept.
-                burst.extend(islice(iterator, most))
-                self._ended = len(burst) < most or at_end(iterator)
-            except Exception as raised:
+            burst, self._ended, error = take_burst(iterator, min(n, BURST))
+            if error is not None:
                 self._give(owner, burst)
-                self._end(raised)
-                return
-            if [None for element in burst if element is None]:
-                places = [place for place, element in enumerate(burst) if element is None]
-                self._give(owner, burst[: places[0]])
-                self._end(NoneSignalError("§2.13: the source produced None"))
+                self._end(error)
                 return
             n -= len(burst)
             if self._ended:

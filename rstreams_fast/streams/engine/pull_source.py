@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator
+from itertools import islice
 from operator import length_hint
 from typing import Any, Final, Protocol
 
-__all__ = ["CountedIterator", "PullSource", "at_end", "close_source"]
+from rstreams_fast.errors import NoneSignalError
+
+__all__ = ["CountedIterator", "PullSource", "at_end", "close_source", "take_burst"]
 
 
 class PullSource(Protocol):
@@ -58,6 +61,24 @@ def at_end(iterator: Iterator[Any]) -> bool:
     for _ in iterator:  # raises if the container was changed; else there is nothing
         break
     return True
+
+
+def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exception | None]:
+    """Take up to ``most`` elements; tell whether that was all, or what came in place of the next."""
+    burst: list[Any] = []
+    over, error = False, None
+    try:
+        burst.extend(islice(iterator, most))  # which keeps those before one that fails
+        over = len(burst) < most or at_end(iterator)
+    except Exception as raised:
+        error = raised
+    if [None for element in burst if element is None]:
+        del burst[[element is None for element in burst].index(True) :]
+        error = NoneSignalError("§2.13: the source produced None")
+    try:
+        return burst, over, error
+    finally:
+        del burst, error  # a traceback keeps this frame
 
 
 def close_source(iterator: Iterator[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from rstreams_fast._checks import check_capacity, describe_callable
@@ -78,13 +79,17 @@ class _ConcatMapSubscription(SubscriptionArbiter):
         """What waits here to be opened, then the boundaries above, the current publisher's
         first.
         """
+        current = self._current
+        coming = 0 if current is None else current.asked - current.came
         mine = self._waits.metrics(
             self._demand,
             name=self._name,
             held=len(self._waiting),
             max_held=self._prefetch,
         )
-        return (mine, *super().metrics(), *self._outer.metrics())
+        # The drain of a sequence counts what is to come of it, and not all that there is.
+        demand = min(self._pending.pending + coming, mine.demand)
+        return (replace(mine, demand=demand), *super().metrics(), *self._outer.metrics())
 
     # -- from the outer publisher ----------------------------------------------------------------
 
@@ -151,7 +156,7 @@ class _ConcatMapSubscription(SubscriptionArbiter):
             self._finish()
         else:
             self._idle = True
-            self._waits.begin(for_demand=self._demand.value == 0)
+            self._waits.begin(for_demand=self._pending.value == 0)
         return None
 
     def _drop_references(self) -> None:

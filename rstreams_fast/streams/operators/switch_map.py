@@ -63,6 +63,7 @@ class _SwitchMapSubscription(FanIn):
         "_fn",
         "_ground",
         "_newest",
+        "_news",
         "_opened",
         "_outer",
         "_outer_asked",
@@ -72,7 +73,6 @@ class _SwitchMapSubscription(FanIn):
         "_prefetch",
         "_requested",
         "_shown",
-        "_to_ask",
     )
 
     def __init__(
@@ -94,7 +94,7 @@ class _SwitchMapSubscription(FanIn):
         self._delivered = 0
         self._outer_over = False
         self._ground: tuple[Inner | None, int] = (None, 0)  # who may be asked; delivered before it
-        self._to_ask = False  # whether that is news
+        self._news = False  # whether that is news
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8)."""
@@ -156,7 +156,7 @@ class _SwitchMapSubscription(FanIn):
             self._switch(came, element)
             return True
         del element
-        self._to_ask = False
+        self._news = False
         (current, before), requested = self._ground, self._requested.value
         if current is not None and current is self._current:
             due = UNBOUNDED if requested >= UNBOUNDED else requested - before
@@ -200,10 +200,8 @@ class _SwitchMapSubscription(FanIn):
 
     # -- the drain -------------------------------------------------------------------------------
 
-    def _enter(self) -> None:
-        super()._enter()
-        if self._to_ask:  # it was left by the drain, whose holder may be busy for long
-            self._call_up()
+    def _to_ask(self) -> bool:
+        return self._news
 
     def _work(self) -> bool:
         opening = self._newest[0] != self._opened  # read before the letters that came before it
@@ -232,7 +230,7 @@ class _SwitchMapSubscription(FanIn):
                     mail.append((inner, what))
             elif what is _ATTACHED:
                 self._ground = (inner, self._delivered)
-                self._to_ask = True
+                self._news = True
             elif what.error is not None:
                 self._fail(what.error)
             elif inner is self._outer:

@@ -123,10 +123,8 @@ class _LatestSubscription(SubscriptionArbiter):
 
     # -- the drain -------------------------------------------------------------------------------
 
-    def _enter(self) -> None:
-        super()._enter()
-        if self._is_due():
-            self._call_up()
+    def _to_ask(self) -> bool:
+        return self._is_due() or super()._to_ask()
 
     def _work(self) -> bool:
         self._waits.end()
