@@ -40,7 +40,7 @@ class StreamFlow(Pipeline[T_co]):
 
     __slots__ = ()
 
-    # -- recovery and repetition -------------------------------------------------------------------------
+    # -- recovery, repetition --------------------------------------------------------------------
 
     def retry(
         self,

@@ -144,7 +144,7 @@ class StreamParts(Pipeline[T_co]):
         options = GroupBy(key, max_groups, prefetch, unread, timer, type(self))
         return self._boundary(options)
 
-    def unbatch(self: Stream[Iterable[U]]) -> Stream[U]:
+    def unbatch(self: StreamParts[Iterable[U]]) -> Stream[U]:
         """The items of elements that are iterables, of which one at a time is held."""
         return self._boundary(Unbatch())
 

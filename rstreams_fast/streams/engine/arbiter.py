@@ -226,9 +226,7 @@ class SubscriptionArbiter(FanIn):
             iterator, stages = sequence
             # To make a run costs more than a few elements do.
             few = not stages and self._run is None and length_hint(iterator, FEW + 1) <= FEW
-            end = (
-                self._pass_on(iterator) if few else self._run_on(iterator, stages, self._pending)
-            )
+            end = self._pass_on(iterator) if few else self._run_on(iterator, stages, self._pending)
             if isinstance(end, Ended):
                 self._sequence = None
                 self._error = end.error

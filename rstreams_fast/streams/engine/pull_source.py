@@ -64,7 +64,7 @@ def at_end(iterator: Iterator[Any]) -> bool:
 
 
 def take_burst(iterator: Iterator[Any], most: int) -> tuple[list[Any], bool, Exception | None]:
-    """Take up to ``most`` elements; tell whether that was all, or what came in place of the next."""
+    """Take up to ``most`` elements; tell whether that was all, or what came instead of the next."""
     burst: list[Any] = []
     over, error = False, None
     try:
