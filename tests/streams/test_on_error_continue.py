@@ -54,6 +54,22 @@ def test_what_is_left_out_is_discarded_once() -> None:
     assert discarded == [2]
 
 
+def test_a_stage_that_goes_on_already_is_left_to_the_first() -> None:
+    def refuse(error: Exception, _element: Any) -> None:
+        raise LookupError from error
+
+    stream = rsf.range_(3).map(inverse).on_error_continue(refuse).filter(bool)
+    with pytest.raises(LookupError):
+        stream.on_error_continue(ignore).to_list()
+
+
+def test_a_thousand_in_a_row_do_not_nest() -> None:
+    stream: rsf.Stream[Any] = rsf.range_(3)
+    for _ in range(1000):
+        stream = stream.map(abs).on_error_continue(ignore)
+    assert stream.to_list() == [0, 1, 2]
+
+
 def test_other_failures_end_the_stream() -> None:
     with pytest.raises(LookupError):  # the source's
         rsf.error(LookupError()).map(inverse).on_error_continue(ignore).to_list()

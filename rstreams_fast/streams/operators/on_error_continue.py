@@ -40,13 +40,14 @@ class _Trying:
 def continuing(parts: tuple[Part, ...], handler: Callable[[Exception, Any], object]) -> list[Part]:
     """Return ``parts`` with the last of them going on when they fail; ``ValueError``: none can."""
     done: list[Part] = list(parts)
-    for place in reversed(range(len(parts))):
-        part = parts[place]
-        if not isinstance(part, Stage) or part.op[0] not in WITHOUT:
-            break
+    place = len(parts)
+    while place and isinstance(part := parts[place - 1], Stage) and part.op[0] in WITHOUT:
         stage, fn = part.op
+        if isinstance(fn, _Trying):  # it goes on already, and so do those above it
+            return done
+        place -= 1
         done[place] = Stage((WITHOUT[stage], _Trying(stage, fn, handler)))
-    if done == list(parts):
+    if place == len(parts):
         raise ValueError(
             "on_error_continue goes directly below map, map_not_none or filter: the failure of any "
             "other part is its last signal (§1.7)"
