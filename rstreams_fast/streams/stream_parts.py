@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rstreams_fast._checks import check_count, check_sync
 from rstreams_fast.runtime.timers import check_seconds
@@ -226,11 +226,13 @@ class StreamParts(Pipeline[T_co]):
 
     # -- composing -------------------------------------------------------------------------------
 
+    # Of elements of another type, and so no Self for the type checker.
+
     def _stage(self, *op: Any) -> Stream[Any]:
-        return self._boundary(Stage(op))
+        return self.with_part(Stage(op))  # type: ignore[return-value]
 
     def _boundary(self, part: Part) -> Stream[Any]:
-        return cast("Stream[Any]", self.with_part(part))
+        return self.with_part(part)  # type: ignore[return-value]
 
 
 def _stamped(clock: Callable[[], float], element: A) -> tuple[float, A]:

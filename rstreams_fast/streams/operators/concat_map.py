@@ -139,7 +139,7 @@ class _ConcatMapSubscription(SubscriptionArbiter):
             if self._begun:
                 unasked, self._unasked = self._unasked, 0
                 return self._outer.ask_for_a_turn(unasked)
-        if self._idle and self._demand.value > 0 and self._outer.ask_for_a_turn():
+        if self._idle and self._pending.value > 0 and self._outer.ask_for_a_turn():
             return True
         return super()._upward()
 

@@ -174,8 +174,9 @@ class FlatMapSubscription(Merging):
             self._vacant.request(1)
 
     def _to_ask(self) -> bool:
-        due = self._outer.due and self._demand.value > 0
-        return due or self._vacant.value > 0 or super()._to_ask()
+        if self._asks or self._vacant.value > 0:
+            return True
+        return (self._outer.due or bool(self._due)) and self._demand.value > 0
 
     def _drop_references(self) -> None:
         super()._drop_references()
