@@ -76,11 +76,9 @@ def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
     """The source and the stages of ``publisher``, if it is a sequence with nothing but stages below
     it: who subscribes may as well run them itself. Else ``None``.
     """
-    if isinstance(publisher, PullSegment):
-        return publisher.sequence()
     # Not isinstance, which looks long at what a protocol is among the bases of.
     if getattr(type(publisher), "subscribe", None) is not Pipeline.subscribe:
-        return None
+        return publisher.sequence() if isinstance(publisher, PullSegment) else None
     pipeline = cast("Pipeline[Any]", publisher)
     source = pipeline.source
     if isinstance(source, Foreign) or not source.is_sequence:
