@@ -102,7 +102,7 @@ class Op:
 
     def model(self, items: Items, call: Function) -> Items:
         """What becomes of the items."""
-        raise NotImplementedError
+        return items
 
     def model_anew(self, upstream: Callable[[], Items], call: Function) -> Items:
         """The same of what can be iterated again."""
@@ -115,7 +115,7 @@ class Op:
 
     def asks(self, wanted: float, items: list[Any]) -> float:
         """How many of ``items`` may be asked for, at most, when so many results are wanted."""
-        return wanted
+        return wanted + getattr(self, "prefetch", 0)
 
 
 class Fused(Op):
@@ -355,9 +355,6 @@ class DoOn(Fused):
     needs_order = False
     signal: str = "next"
 
-    def model(self, items: Items, call: Function) -> Items:
-        return items
-
 
 @dataclass(frozen=True)
 class Unbatch(Op):
@@ -381,32 +378,20 @@ class PublishOn(Op):
     max_bytes: int | None = None
     delay_error: bool = False
 
-    def model(self, items: Items, call: Function) -> Items:
-        return items
-
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return wanted + self.prefetch
-
 
 @dataclass(frozen=True)
 class SubscribeOn(Op):
     needs_order = False
     executor: str = "own"
 
-    def model(self, items: Items, call: Function) -> Items:
-        return items
-
 
 @dataclass(frozen=True)
-class MapAsync(Op):
+class _Calls(Op):
     functions = 1
     needs_order = False
     concurrency: int = 2
     prefetch: int = 4
     ordered: bool = True
-    suspends: bool = True
-    in_turn: bool = False
-    loop: str = "shared"
 
     @property
     def keeps_order(self) -> bool:  # type: ignore[override]
@@ -419,31 +404,17 @@ class MapAsync(Op):
     def model(self, items: Items, call: Function) -> Items:
         return map(call(self.fn), items)
 
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return wanted + self.prefetch
+
+@dataclass(frozen=True)
+class MapAsync(_Calls):
+    suspends: bool = True
+    in_turn: bool = False
+    loop: str = "shared"
 
 
 @dataclass(frozen=True)
-class MapBlocking(Op):
-    functions = 1
-    needs_order = False
-    concurrency: int = 2
-    prefetch: int = 4
-    ordered: bool = True
-
-    @property
-    def keeps_order(self) -> bool:  # type: ignore[override]
-        return self.ordered
-
-    @staticmethod
-    def fn(x: Any) -> Any:
-        return digest(x) + 4
-
-    def model(self, items: Items, call: Function) -> Items:
-        return map(call(self.fn), items)
-
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return wanted + self.prefetch
+class MapBlocking(_Calls):
+    pass
 
 
 @dataclass(frozen=True)
@@ -522,9 +493,6 @@ class Passing(Fused):
     needs_order = False
     operator: str = "named"
 
-    def model(self, items: Items, call: Function) -> Items:
-        return items
-
 
 @dataclass(frozen=True)
 class WindowTime(Op):
@@ -576,9 +544,6 @@ class Timeout(Op):
 
     needs_order = False
 
-    def model(self, items: Items, call: Function) -> Items:
-        return items
-
 
 @dataclass(frozen=True)
 class OnOverflow(Op):
@@ -586,9 +551,6 @@ class OnOverflow(Op):
 
     needs_order = False
     strategy: str = "BUFFER"
-
-    def model(self, items: Items, call: Function) -> Items:
-        return items
 
     def asks(self, wanted: float, items: list[Any]) -> float:
         return INFINITE
@@ -603,9 +565,6 @@ class _Combining(Op):
     @property
     def beside(self) -> tuple[Origin, ...]:
         return self.others
-
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return wanted + self.prefetch
 
 
 @dataclass(frozen=True)
@@ -641,9 +600,6 @@ class CombineLatest(Op):
     def model(self, items: Items, call: Function) -> Items:
         return itertools.product(items, range(1)) if self.other.size else iter(())
 
-    def asks(self, wanted: float, items: list[Any]) -> float:
-        return wanted + self.prefetch
-
 
 @dataclass(frozen=True)
 class WithLatest(CombineLatest):
@@ -665,9 +621,6 @@ class Race(Op):
 
     needs_order = False
     first: bool = True
-
-    def model(self, items: Items, call: Function) -> Items:
-        return items
 
 
 @dataclass(frozen=True)
@@ -884,9 +837,6 @@ class Shared(Op):
     kind: str = "multicast"  #: multicast, share or replay
     buffer_size: int = 4
 
-    def model(self, items: Items, call: Function) -> Items:
-        return items
-
     def asks(self, wanted: float, items: list[Any]) -> float:
         return wanted + self.buffer_size
 
@@ -898,9 +848,6 @@ class Through(Op):
     needs_order = False
     kind: str = "processor"  #: processor, serialized, multicast or replay
     upstream_first: bool = True
-
-    def model(self, items: Items, call: Function) -> Items:
-        return items
 
     def asks(self, wanted: float, items: list[Any]) -> float:
         return wanted if self.kind == "processor" else INFINITE
