@@ -53,12 +53,23 @@ class FanIn(Drain):
     ``_upward``, and what inners report to.
     """
 
-    __slots__ = ("_delivering", "_inners", "_mail", "_on_next", "_open", "_take_burst", "_up")
+    __slots__ = (
+        "_delivering",
+        "_inners",
+        "_mail",
+        "_on_next",
+        "_open",
+        "_take_burst",
+        "_unsubscribed",
+        "_up",
+    )
 
     _asked_from_below = False
 
     def __init__(self, subscriber: Subscriber[Any]) -> None:
         super().__init__(subscriber, None)
+        #: To be subscribed to before anything else is done upward.
+        self._unsubscribed: deque[Inner] = deque()
         self._on_next: Callable[[Any], object] | None = subscriber.on_next
         self._take_burst: Callable[[list[Any]], None] | None = None
         self._inners: set[Inner] = set()  # those that must be cancelled when the stream ends
@@ -92,8 +103,12 @@ class FanIn(Drain):
         try:
             while True:
                 missed = up.value
-                while self._demand.value >= 0 and self._upward():
-                    pass
+                while self._demand.value >= 0:
+                    first = self._unsubscribed  # replaced, not emptied, by who drops all references
+                    if first:
+                        self._subscribe(first.popleft())
+                    elif not self._upward():
+                        break
                 if up.fulfil(missed) == 0:
                     return
         except BaseException as leaving:
@@ -106,9 +121,12 @@ class FanIn(Drain):
     def _subscribe_to(self, publisher: Publisher[Any]) -> Inner:
         """Subscribe to ``publisher``, unless the stream has ended."""
         inner = new_inner(self, publisher)
+        self._subscribe(inner)
+        return inner
+
+    def _subscribe(self, inner: Inner) -> None:
         if self._add(inner):
             inner.subscribe()
-        return inner
 
     def _add(self, inner: Inner) -> bool:
         """Have ``inner`` cancelled when the stream ends; false if it has ended already."""
@@ -229,6 +247,7 @@ class FanIn(Drain):
         self._open = False
         self._on_next = self._take_burst = None
         self._mail = deque()
+        self._unsubscribed = deque()
         for inner in self._inners.copy():
             inner.cancel()  # the thread that ends this may not have arrived at it yet
             inner.forget()

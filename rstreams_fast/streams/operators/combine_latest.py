@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import repeat
 from typing import Any
 
@@ -41,7 +40,7 @@ class CombineLatest(Boundary):
 class _CombineSubscription(QueueingFanIn):
     """Elements wait in the mail, in the order in which they came."""
 
-    __slots__ = ("_alive", "_lacking", "_latest", "_places", "_unsubscribed")
+    __slots__ = ("_alive", "_lacking", "_latest", "_places")
 
     def __init__(
         self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: CombineLatest
@@ -50,7 +49,7 @@ class _CombineSubscription(QueueingFanIn):
         prefetch = options.prefetch
         super().__init__(subscriber, prefetch, options.describe(), count * prefetch)
         order = [new_inner(self, each) for each in (upstream, *options.others)]
-        self._unsubscribed = deque(order)
+        self._unsubscribed.extend(order)
         self._places = {inner: place for place, inner in enumerate(order)}
         self._latest: list[Any] = [None] * count  # None: there was none
         self._alive = self._lacking = count  # inners that go on; that have given none yet
@@ -59,15 +58,6 @@ class _CombineSubscription(QueueingFanIn):
         # For one only until each has given one: so there is none that leaves nowhere.
         self._asks.append((inner, 1))
         self._call_up()
-
-    def _upward(self) -> bool:
-        unsubscribed = self._unsubscribed  # replaced, not emptied, by who drops all references
-        if unsubscribed:  # all are subscribed to before any is asked
-            inner = unsubscribed.popleft()
-            if self._add(inner):
-                inner.subscribe()
-            return True
-        return super()._upward()
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -114,4 +104,3 @@ class _CombineSubscription(QueueingFanIn):
         super()._drop_references()
         self._places = {}
         self._latest = []
-        self._unsubscribed = deque()

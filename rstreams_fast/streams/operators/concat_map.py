@@ -50,7 +50,6 @@ class _ConcatMapSubscription(SubscriptionArbiter):
         "_name",
         "_outer",
         "_outer_attached",
-        "_outer_begun",
         "_outer_done",
         "_prefetch",
         "_replenish_at",
@@ -68,7 +67,8 @@ class _ConcatMapSubscription(SubscriptionArbiter):
         self._prefetch = options.prefetch
         self._replenish_at = replenish_at(options.prefetch)
         self._outer = new_inner(self, upstream)
-        self._outer_begun = self._outer_attached = self._outer_done = False
+        self._unsubscribed.append(self._outer)
+        self._outer_attached = self._outer_done = False
         self._waiting: deque[Any] = deque()
         self._begun = False  # nobody is asked before the subscriber has asked
         self._unasked = options.prefetch  # places for elements which were not asked for yet
@@ -122,11 +122,6 @@ class _ConcatMapSubscription(SubscriptionArbiter):
     # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        if not self._outer_begun:
-            self._outer_begun = True
-            if self._add(self._outer):
-                self._outer.subscribe()
-            return True
         done = self._outer_done  # read before the elements that came before it
         if self._idle and (self._waiting or done):
             self._idle = False

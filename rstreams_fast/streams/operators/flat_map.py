@@ -82,7 +82,6 @@ class FlatMapSubscription(Merging):
         "_opening",
         "_operator",
         "_outer",
-        "_outer_begun",
         "_turn_to_open",
         "_vacant",
     )
@@ -102,7 +101,7 @@ class FlatMapSubscription(Merging):
         self._operator = options.operator
         self._concurrency = options.concurrency
         self._outer = new_inner(self, upstream)
-        self._outer_begun = False
+        self._unsubscribed.append(self._outer)
         self._opening: deque[Any] = deque()
         self._vacant = DemandCounter()  # publishers that are over, and not yet made up for
         self._turn_to_open = False
@@ -110,11 +109,6 @@ class FlatMapSubscription(Merging):
     # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        if not self._outer_begun:
-            self._outer_begun = True
-            if self._add(self._outer):
-                self._outer.subscribe()
-            return True
         # By turns, so that neither those that run nor those that are to run have to wait for ever.
         if (self._turn_to_open or not self._asks) and self._more():
             self._turn_to_open = False

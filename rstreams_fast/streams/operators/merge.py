@@ -14,7 +14,7 @@ from rstreams_fast.errors import check_subscriber, report_dropped
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import BURST, DELAYED_ERRORS
 from rstreams_fast.streams.engine.fan_in import COMPLETED, QueueingFanIn
-from rstreams_fast.streams.engine.inner_subscriber import Inner
+from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.pipeline import Pipeline
 
 __all__ = ["Merging", "check_publishers", "merge_source"]
@@ -241,7 +241,7 @@ def _take_turns(turn: list[Inner], most: int) -> list[Any]:
 
 
 class _MergeSubscription(Merging):
-    __slots__ = ("_publishers",)
+    __slots__ = ()
 
     def __init__(
         self,
@@ -253,15 +253,4 @@ class _MergeSubscription(Merging):
     ) -> None:
         count = len(publishers)
         super().__init__(subscriber, prefetch, delay_error, name, concurrency=count, alive=count)
-        self._publishers = deque(publishers)
-
-    def _upward(self) -> bool:
-        publishers = self._publishers  # replaced, not emptied, by who drops all references
-        if publishers:  # all are subscribed to before any is asked
-            self._subscribe_to(publishers.popleft())
-            return True
-        return super()._upward()
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._publishers = deque()
+        self._unsubscribed.extend(new_inner(self, publisher) for publisher in publishers)

@@ -36,7 +36,7 @@ class Race(Boundary):
 
 
 class _RaceSubscription(SubscriptionArbiter):
-    __slots__ = ("_attached_runners", "_decided", "_runners", "_taken", "_unsubscribed", "_winner")
+    __slots__ = ("_attached_runners", "_decided", "_runners", "_taken", "_winner")
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class _RaceSubscription(SubscriptionArbiter):
     ) -> None:
         super().__init__(subscriber, None)
         self._runners = tuple(new_inner(self, each) for each in (upstream, *others))
-        self._unsubscribed = deque(self._runners)
+        self._unsubscribed.extend(self._runners)
         self._attached_runners: deque[Inner] = deque()  # to be asked
         self._decided = DemandCounter()  # terminated by the first who signals
         self._winner: Inner | None = None
@@ -88,12 +88,7 @@ class _RaceSubscription(SubscriptionArbiter):
     def _upward(self) -> bool:
         winner = self._winner
         if winner is None:
-            unsubscribed, attached = self._unsubscribed, self._attached_runners
-            if unsubscribed:  # all are subscribed to before any is asked
-                inner = unsubscribed.popleft()
-                if self._add(inner):
-                    inner.subscribe()
-                return True
+            attached = self._attached_runners
             if attached and self._pending.value > 0:
                 attached.popleft().ask(1)
                 return True
@@ -114,6 +109,5 @@ class _RaceSubscription(SubscriptionArbiter):
         for inner in self._runners:
             inner.cancel()  # perhaps it is not subscribed to yet
         self._runners = ()
-        self._unsubscribed = deque()
         self._attached_runners = deque()
         self._winner = None

@@ -68,7 +68,6 @@ class _SwitchMapSubscription(FanIn):
         "_outer",
         "_outer_asked",
         "_outer_attached",
-        "_outer_begun",
         "_outer_over",
         "_prefetch",
         "_requested",
@@ -83,7 +82,8 @@ class _SwitchMapSubscription(FanIn):
         self._prefetch = options.prefetch
         self._requested = DemandCounter()  # all that was ever asked for
         self._outer = new_inner(self, upstream)
-        self._outer_begun = self._outer_attached = False
+        self._unsubscribed.append(self._outer)
+        self._outer_attached = False
         self._newest: tuple[int, Any] = (0, None)  # how many have come from above, and the last
         # For who works upward:
         self._opened = 0  # the number of the element whose publisher is the current one
@@ -145,12 +145,6 @@ class _SwitchMapSubscription(FanIn):
     # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        outer = self._outer
-        if not self._outer_begun:
-            self._outer_begun = True
-            if self._add(outer):
-                outer.subscribe()
-            return True
         came, element = self._newest
         if came != self._opened:
             self._switch(came, element)
@@ -172,8 +166,8 @@ class _SwitchMapSubscription(FanIn):
         room = self._prefetch - (self._outer_asked - came)
         if requested and self._outer_attached and room >= replenish_at(self._prefetch):
             self._outer_asked += room
-            return outer.ask_for_a_turn(room)
-        return self._demand.value > 0 and outer.ask_for_a_turn()
+            return self._outer.ask_for_a_turn(room)
+        return self._demand.value > 0 and self._outer.ask_for_a_turn()
 
     def _switch(self, number: int, element: Any) -> None:
         before, fn = self._current, self._fn

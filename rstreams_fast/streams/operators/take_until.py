@@ -38,14 +38,15 @@ class _TakeUntilSubscription(SubscriptionArbiter):
 
     _runs_sequences = True
 
-    __slots__ = ("_other", "_other_attached", "_other_begun", "_until")
+    __slots__ = ("_other", "_other_attached", "_until")
 
     def __init__(
         self, subscriber: Subscriber[Any], upstream: Publisher[Any], other: Publisher[Any]
     ) -> None:
         super().__init__(subscriber, upstream)
         self._other = new_inner(self, other)
-        self._other_begun = self._other_attached = False
+        self._unsubscribed.append(self._other)
+        self._other_attached = False
         self._until = False  # it has signalled
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
@@ -81,15 +82,9 @@ class _TakeUntilSubscription(SubscriptionArbiter):
         self._enter()
 
     def _upward(self) -> bool:
-        other = self._other
-        if not self._other_begun:
-            self._other_begun = True
-            if self._add(other):
-                other.subscribe()
-            return True
         if self._other_attached:
             self._other_attached = False
-            other.ask(1)
+            self._other.ask(1)
             return True
         return super()._upward()
 

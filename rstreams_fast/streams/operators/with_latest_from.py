@@ -48,7 +48,6 @@ class _LatestSubscription(SubscriptionArbiter):
         "_name",
         "_others",
         "_unpaired",
-        "_unsubscribed",
         "_waits",
     )
 
@@ -58,7 +57,7 @@ class _LatestSubscription(SubscriptionArbiter):
         super().__init__(subscriber, upstream)
         self._name = options.describe()
         self._others = tuple(new_inner(self, each) for each in options.others)
-        self._unsubscribed = deque(self._others)
+        self._unsubscribed.extend(self._others)
         self._asks: deque[Inner] = deque()
         self._main_attached = False
         # For the holder of the drain:
@@ -100,12 +99,7 @@ class _LatestSubscription(SubscriptionArbiter):
     # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        unsubscribed, asks = self._unsubscribed, self._asks
-        if unsubscribed:
-            inner = unsubscribed.popleft()
-            if self._add(inner):
-                inner.subscribe()
-            return True
+        asks = self._asks
         if asks:
             asks.popleft().ask(UNBOUNDED)
             return True
@@ -150,7 +144,6 @@ class _LatestSubscription(SubscriptionArbiter):
         super()._drop_references()
         for inner in self._others:
             inner.cancel()  # perhaps it is not subscribed to yet
-        self._unsubscribed = deque()
         self._asks = deque()
         self._latest = {}
         self._unpaired = set()

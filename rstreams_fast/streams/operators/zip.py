@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, TypeVar
 
 from rstreams_fast._checks import check_capacity
@@ -49,7 +48,7 @@ class _Zip:
 
 
 class _ZipSubscription(QueueingFanIn):
-    __slots__ = ("_consumed", "_lacking", "_order", "_unsubscribed")
+    __slots__ = ("_consumed", "_lacking", "_order")
 
     def __init__(
         self,
@@ -60,18 +59,9 @@ class _ZipSubscription(QueueingFanIn):
     ) -> None:
         super().__init__(subscriber, prefetch, name, len(publishers) * prefetch)
         self._order = tuple(new_inner(self, publisher) for publisher in publishers)
-        self._unsubscribed = deque(self._order)
+        self._unsubscribed.extend(self._order)
         self._lacking = len(publishers)  # inners without an element
         self._consumed = 0  # elements of each inner delivered for which others were not asked yet
-
-    def _upward(self) -> bool:
-        unsubscribed = self._unsubscribed  # replaced, not emptied, by who drops all references
-        if unsubscribed:  # all are subscribed to before any is asked
-            inner = unsubscribed.popleft()
-            if self._add(inner):
-                inner.subscribe()
-            return True
-        return super()._upward()
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -125,4 +115,3 @@ class _ZipSubscription(QueueingFanIn):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._order = ()
-        self._unsubscribed = deque()
