@@ -66,7 +66,6 @@ class AsyncBoundary(StagesBoundary):
         return AsyncBoundarySegment(upstream, self, stages, need)
 
     def describe(self) -> str:
-        """Say what may be held, and where the work is done."""
         return self.describe_within(Need())
 
     def describe_within(self, need: Need) -> str:

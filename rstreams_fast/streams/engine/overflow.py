@@ -95,11 +95,9 @@ class OverflowBoundary(Boundary):
         self._argument = argument
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher that holds what ``upstream`` sends too early."""
         return Below(upstream, OverflowSubscription, self)
 
     def describe(self) -> str:
-        """Say what may be held."""
         plural = "" if self.capacity == 1 else "s"
         return f"{self.name}: at most {self.capacity} element{plural}"
 

@@ -25,11 +25,9 @@ class CombineLatest(Boundary):
         self.prefetch = check_capacity("prefetch", prefetch)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of the newest elements of ``upstream`` and the others."""
         return Combined(upstream, _CombineSubscription, self)
 
     def describe(self) -> str:
-        """Say in one line how much may be held."""
         count = 1 + len(self.others)
         return (
             f"combine_latest of {count} publishers: at most {self.prefetch} elements of each, "

@@ -27,11 +27,9 @@ class ConcatMap(Boundary):
         self.prefetch = check_capacity("prefetch", prefetch)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of the elements of ``fn(element)`` for those of ``upstream``."""
         return Combined(upstream, _ConcatMapSubscription, self)
 
     def describe(self) -> str:
-        """Say in one line what is called and how much may be held."""
         return (
             f"concat_map({describe_callable(self.fn)}): at most {self.prefetch} elements, and one "
             "publisher at a time"

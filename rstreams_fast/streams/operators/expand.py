@@ -24,12 +24,10 @@ class Expand(Boundary):
         self.depth_first = check_bool("depth_first", depth_first)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of ``upstream`` and of all that follows from its elements."""
         kind = _DepthFirst if self.depth_first else _BreadthFirst
         return Combined(upstream, kind, self.fn)
 
     def describe(self) -> str:
-        """Say in one line what is called and what is held."""
         held = "the publishers on the way down" if self.depth_first else "elements to be expanded"
         return f"expand({describe_callable(self.fn)}): holds {held}, without a bound"
 

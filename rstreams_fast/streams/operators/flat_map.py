@@ -51,7 +51,6 @@ class FlatMap(Boundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of the elements of ``fn(element)`` for those of ``upstream``."""
         return Combined(upstream, self.make, self)
 
     @staticmethod
@@ -62,7 +61,6 @@ class FlatMap(Boundary):
         return FlatMapSubscription(subscriber, upstream, options)
 
     def describe(self) -> str:
-        """Say in one line what is called and how much may be held."""
         late = ", errors after elements" if self.delay_error else ""
         return (
             f"{self.operator}({describe_callable(self.fn)}): at most {self.concurrency} "

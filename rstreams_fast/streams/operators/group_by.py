@@ -50,11 +50,9 @@ class GroupBy(Boundary):
         self.to_stream = to_stream
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of groups of the elements of ``upstream``."""
         return Below(upstream, _GroupBySubscription, self)
 
     def describe(self) -> str:
-        """Say how many groups may be open, and what they hold together."""
         return (
             f"group_by({describe_callable(self.key)}): at most {self.max_groups} groups open, "
             f"{self.prefetch} elements in all"

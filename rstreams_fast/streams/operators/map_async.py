@@ -115,11 +115,9 @@ class MapAsync(Boundary):
         self.where = describe_loop(loop)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of the results of calls for the elements of ``upstream``."""
         return _MapAsyncSegment(upstream, self)
 
     def describe(self) -> str:
-        """Say in one line what is called and how much may be in flight."""
         order = "ordered" if self.ordered else "as they come"
         turns = "" if self.key is None else f", one of each {describe_callable(self.key)}"
         return (

@@ -131,7 +131,6 @@ class Multicast(Boundary):
         return None
 
     def describe(self) -> str:
-        """Say how many elements may be held, for whom, and what ends it."""
         return f"multicast: {self.describe_sharing()}"
 
     def describe_sharing(self) -> str:

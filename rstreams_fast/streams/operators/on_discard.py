@@ -25,11 +25,9 @@ class OnDiscard(Boundary):
         self.hook = hook
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher whose subscribers get an element, or else the hook does."""
         return Below(upstream, _DiscardSubscription, self.hook)
 
     def describe(self) -> str:
-        """Name the hook."""
         return f"on_discard({describe_callable(self.hook)}): holds no elements"
 
 

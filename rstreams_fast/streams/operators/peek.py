@@ -33,11 +33,9 @@ class Peek(Boundary):
         self.fn = fn
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher that is observed."""
         return Below(upstream, _PeekSubscription, self)
 
     def describe(self) -> str:
-        """Name signal and function."""
         return f"do_{self.signal}({describe_callable(self.fn)}): holds no elements"
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:

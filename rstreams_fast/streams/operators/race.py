@@ -27,11 +27,9 @@ class Race(Boundary):
         self.others = others
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of ``upstream`` or of one of the others."""
         return Combined(upstream, _RaceSubscription, self.others)
 
     def describe(self) -> str:
-        """Say in one line how many there are."""
         return f"race of {1 + len(self.others)} publishers: asks each for 1 element, holds none"
 
 

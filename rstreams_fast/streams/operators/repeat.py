@@ -20,11 +20,9 @@ class Repeat(Boundary):
         self.times = check_count("repeat(times): times", times)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher that subscribes to ``upstream`` again and again."""
         return Combined(upstream, _RepeatSubscription, self.times)
 
     def describe(self) -> str:
-        """Say how often."""
         times = "without end" if self.times >= UNBOUNDED else f"{self.times} times more"
         return f"repeat({times}): holds no elements"
 

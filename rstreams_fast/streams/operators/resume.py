@@ -30,11 +30,9 @@ class OnErrorResume(Boundary):
             )
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher that goes on with ``fn(error)`` when ``upstream`` has failed."""
         return Combined(upstream, _ResumeSubscription, self)
 
     def describe(self) -> str:
-        """Name the function and what it is called for."""
         kinds = ", ".join(kind.__qualname__ for kind in self.on)
         return f"on_error_resume({describe_callable(self.fn)}) on {kinds}: holds no elements"
 

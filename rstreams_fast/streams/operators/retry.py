@@ -41,11 +41,9 @@ class Retry(Boundary):
         self.timer = timer
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher that subscribes to ``upstream`` again when it has failed."""
         return Combined(upstream, _RetrySubscription, self)
 
     def describe(self) -> str:
-        """Say how often, when, and after how long."""
         said = ["for ever" if self.times >= UNBOUNDED else f"at most {self.times} times"]
         if self.when is not None:
             said.append(f"when {describe_callable(self.when)}")

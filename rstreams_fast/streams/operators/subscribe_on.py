@@ -39,7 +39,6 @@ class SubscribeOn(Boundary):
         self.executor = executor
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher that subscribes to ``upstream``, and asks it, on the resource."""
         return _SubscribedOn(upstream, self.executor)
 
     def resource_above(self) -> Any:
@@ -47,7 +46,6 @@ class SubscribeOn(Boundary):
         return self.executor
 
     def describe(self) -> str:
-        """Say where the work is done."""
         return f"subscribe_on({describe_executor(self.executor)}): holds no elements"
 
 

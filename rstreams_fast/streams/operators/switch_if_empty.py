@@ -22,11 +22,9 @@ class SwitchIfEmpty(Boundary):
         self.other = other
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of ``upstream``, or of the other one if that is empty."""
         return Combined(upstream, _SwitchSubscription, self.other)
 
     def describe(self) -> str:
-        """Name the kind of the other publisher."""
         return f"switch_if_empty({type(self.other).__name__}): holds no elements"
 
 

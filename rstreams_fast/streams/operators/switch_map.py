@@ -39,11 +39,9 @@ class SwitchMap(Boundary):
         self.prefetch = check_capacity("prefetch", prefetch)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of the elements of ``fn(element)`` for the newest of ``upstream``."""
         return Combined(upstream, _SwitchMapSubscription, self)
 
     def describe(self) -> str:
-        """Say in one line what is called and how much is asked for."""
         return (
             f"switch_map({describe_callable(self.fn)}): holds the newest element, asks for "
             f"{self.prefetch} ahead, one publisher at a time"

@@ -25,11 +25,9 @@ class TakeUntil(Boundary):
         self.other = other
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of ``upstream`` that ends when the other one signals."""
         return Combined(upstream, _TakeUntilSubscription, self.other)
 
     def describe(self) -> str:
-        """Name the kind of the other publisher."""
         return f"take_until({type(self.other).__name__}): holds no elements"
 
 

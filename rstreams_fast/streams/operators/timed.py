@@ -32,11 +32,9 @@ class Timed(OverflowBoundary):
         self.timer = timer
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of some of the elements of ``upstream``."""
         return Below(upstream, _OPERATORS[self.operator], self)
 
     def describe(self) -> str:
-        """Say what is held."""
         waiting = "" if self.operator == "throttle_first" else "the newest element, and "
         return (
             f"{self.operator}({self.seconds:g} s): holds {waiting}at most 1 that waits for demand"

@@ -50,11 +50,9 @@ class TimedBatch(Boundary):
         self.timer = timer
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of batches of the elements of ``upstream``."""
         return Below(upstream, _BatchSubscription, self)
 
     def describe(self) -> str:
-        """Say when a batch leaves, and what may be held."""
         said = f"batch({self.n}"
         if self.seconds is not None:
             said += f", after {self.seconds:g} s"

@@ -25,11 +25,9 @@ class Timeout(Boundary):
         self.timer = timer
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher that fails when ``upstream`` takes too long."""
         return Below(upstream, _TimeoutSubscription, self)
 
     def describe(self) -> str:
-        """Say how long is too long."""
         return f"timeout({self.seconds:g} s): holds no elements"
 
 

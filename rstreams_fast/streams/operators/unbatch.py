@@ -28,7 +28,6 @@ class Unbatch(StagesBoundary):
         return UnbatchSegment(upstream, stages)
 
     def describe(self) -> str:
-        """Say what may be held."""
         return "unbatch(): at most 1 iterable"
 
 

@@ -26,11 +26,9 @@ class Window(Boundary):
         self.to_stream = to_stream
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of windows of the elements of ``upstream``."""
         return Below(upstream, _Batches if self.to_stream is None else _Windows, self)
 
     def describe(self) -> str:
-        """Say how long windows are, and how many hold an element."""
         at_once = -(-self.n // self.skip)
         return (
             f"{self.name}({self.n}, skip={self.skip}): at most {self.n} elements in each, "

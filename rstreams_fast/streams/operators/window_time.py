@@ -36,11 +36,9 @@ class WindowTime(Boundary):
         self.to_stream = to_stream
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of windows of the elements of ``upstream``."""
         return Below(upstream, _WindowTimeSubscription, self)
 
     def describe(self) -> str:
-        """Say how long a window is open, and what all hold together."""
         return f"window_time({self.seconds:g} s): one window open, {self.prefetch} elements in all"
 
 

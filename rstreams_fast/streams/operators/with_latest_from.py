@@ -26,11 +26,9 @@ class WithLatestFrom(Boundary):
         self.others = others
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return a publisher of the elements of ``upstream`` with the newest of the others."""
         return Combined(upstream, _LatestSubscription, self)
 
     def describe(self) -> str:
-        """Say in one line how much is held."""
         return (
             f"with_latest_from {len(self.others)} publishers: asks them for everything, holds the "
             "newest element of each"
