@@ -30,7 +30,7 @@ STEP = 0.05
 
 
 class TestThread(threading.Thread, Generic[T]):
-    """A thread whose outcome is handed to whoever waits for it: a value, or what it raised."""
+    """A thread whose outcome is handed to the one that waits for it: a value, or what it raised."""
 
     __test__ = False
 
@@ -105,7 +105,7 @@ def wait_for(
     event: threading.Event, what: str = "the awaited event", *, timeout: float = DEADLINE
 ) -> None:
     """Wait until ``event`` is set; fail, naming ``what``, when it is not set in time."""
-    # In steps: without a GIL an object that another thread lets go of waits, to be freed, for the
+    # In steps: without a GIL an object that another thread drops waits, to be freed, for the
     # thread that made it, and that may be this one.
     deadline = time.monotonic() + timeout
     while not event.wait(min(STEP, timeout)):

@@ -178,7 +178,7 @@ class LoopThread:
 
 
 class _Share:
-    """A private loop, for one who came to it while it ran."""
+    """A private loop, for one that found it running."""
 
     def __init__(self, private: LoopThread) -> None:
         self._private = private

@@ -41,8 +41,8 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
 
     It serves one subscription upstream, any other is cancelled (§2.5), and one subscriber: any
     other is told ``AlreadySubscribedError`` by ``on_error``, unless ``build`` ends in
-    ``multicast``, ``share`` or ``replay``. Who comes when upstream has ended sees the stages on
-    that end alone. ``TypeError`` if ``build`` returns anything but a ``Stream``. Any thread may
+    ``multicast``, ``share`` or ``replay``. One that subscribes when upstream has ended sees
+    the stages on that end alone. ``TypeError`` if ``build`` returns anything but a ``Stream``. Any thread may
     call anything.
     """
     check_sync("processor", "build", build)
@@ -211,7 +211,7 @@ class SerializedProcessor(NotPicklable, Generic[T, U]):
     (``on_full="error"``) or waits (``"wait"``); ``try_next`` does neither, and says how it went. An
     error overtakes what is in the mailbox, unless ``delay_error``.
 
-    Who signals may send no more than was asked for, as any publisher: what
+    Together the threads may send no more than was asked for, as any publisher: what
     becomes of the rest is said by ``processor``. ``TypeError`` for what is no processor.
     """
 

@@ -297,9 +297,9 @@ class StreamFlow(Pipeline[T_co]):
         subscribed to when there are ``min_subscribers``.
 
         ``slow="gate"``: the source is not asked while the slowest lags by ``buffer_size``;
-        ``"drop"``: the fastest sets the pace, and who lags by more gets a ``BufferOverflowError``.
-        ``on_last_cancel``: when the last has cancelled, ``"shut_down"`` cancels the source, and who
-        comes later gets a ``ShutDownError``; ``"keep"`` leaves it waiting, unasked, for the next;
+        ``"drop"``: the fastest sets the pace, and one that lags by more gets a
+        ``BufferOverflowError``. ``on_last_cancel``: when the last has cancelled, ``"shut_down"``
+        cancels the source, and one that comes later gets a ``ShutDownError``; ``"keep"`` leaves it waiting, unasked, for the next;
         ``"restart"`` cancels it and subscribes to it anew for the next, also after its end. See
         :class:`MulticastProcessor` for the rest.
         """

@@ -1,4 +1,4 @@
-"""Iterating over bursts: each element once, in order, whoever steps and however."""
+"""Iterating over bursts: each element once, in order, whichever thread steps and however."""
 
 from __future__ import annotations
 

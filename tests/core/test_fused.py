@@ -900,7 +900,7 @@ def test_what_is_called_may_import(backend: str) -> None:
 
 @pytest.mark.skipif("c" not in BACKENDS, reason="it is part of the compiled backend")
 def test_who_keeps_the_gate_of_a_generated_drain_finds_it_shut() -> None:
-    """It is a local variable of that drain, and so may be met by whoever debugs a stage."""
+    """It is a local variable of that drain, and so may be met by a person who debugs a stage."""
     gates: list[Any] = []
 
     def stage(x: int) -> int:

@@ -220,7 +220,7 @@ def test_hooks_of_a_subclass_are_called(queues: Any, kind: str) -> None:
         q.get()
 
 
-def test_whoever_asks_for_the_mutex_finds_all_that_is_there(queues: Any) -> None:
+def test_one_that_asks_for_the_mutex_finds_all_that_is_there(queues: Any) -> None:
     q = queues.Queue(3)
     for i in range(3):
         q.put(i)

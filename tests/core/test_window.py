@@ -360,7 +360,7 @@ async def test_what_still_runs_is_not_moved_and_nothing_after_it(core: Any) -> N
     assert below.poll_many(9) == ["r1", "r2"]
 
 
-async def test_whoever_waits_at_the_ring_may_cancel_the_window(core: Any) -> None:
+async def test_one_that_waits_at_the_ring_may_cancel_the_window(core: Any) -> None:
     harness = Harness(core, echo)
     await harness.submit(1, 2, 3)
     below = core.SpscRing(8)

@@ -144,7 +144,7 @@ BURST_NAMES = [
 
 
 class Bursts(core.BurstIterator):  # type: ignore[misc]
-    """Bursts of anything, made by whoever comes back meanwhile."""
+    """Bursts of anything, made by the caller that comes back meanwhile."""
 
     def __init__(self, call: Callable[[], object], make: Callable[[], Any]) -> None:
         self._call = call

@@ -20,7 +20,7 @@ def cases_of_queue(name: str, kit: Kit) -> Cases:
 
 
 def main() -> None:
-    """Make the calls, and let go of everything."""
+    """Make the calls, and drop everything."""
     logging.disable()  # what functions raise here is meant
     core = load("c")
     calls = 0

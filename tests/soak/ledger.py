@@ -40,7 +40,7 @@ class Ledger:
         return sum(self._sent.values()) if producer is None else self._sent.get(producer, 0)
 
     def source(self, producer: str, n: int) -> Iterator[Element]:
-        """``n`` elements; whoever stops early must close it."""
+        """``n`` elements; one that stops early must close it."""
         self._count(1)
         try:
             for _ in range(n):

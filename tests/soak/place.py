@@ -18,7 +18,7 @@ class Place:
 
     def __init__(self, chance: Chance) -> None:
         self._chance = chance
-        self._lock = threading.Lock()  # for whoever needs the pool or the loop first
+        self._lock = threading.Lock()  # for the thread that needs the pool or the loop first
         self._threads: list[TestThread[Any]] = []
         self._pool: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -135,7 +135,7 @@ def test_a_bad_request_is_an_error_that_ends_the_sources(name: str, bad: Any) ->
 
 
 class Keeper:
-    """A publisher that never lets go of its subscribers."""
+    """A publisher that never drops its subscribers."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
@@ -243,7 +243,7 @@ def test_publishers_that_are_over_are_let_go(name: str) -> None:
 
 
 class OneThenOver:
-    """A publisher of one element that lets go of its subscribers, but tells which are alive."""
+    """A publisher of one element that drops its subscribers, but tells which are alive."""
 
     def __init__(self) -> None:
         self.links: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -300,7 +300,7 @@ def test_a_publisher_that_is_over_keeps_nothing_of_the_stream(name: str) -> None
 def test_sources_are_cancelled_though_a_drain_lets_go_of_them_meanwhile(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between a cancel and its way up, whoever holds the drain sees it and lets go of all."""
+    """Between a cancel and its way up, the holder of the drain sees it and drops all."""
     sources = [ManualPublisher() for _ in range(3)]
     delivering, go_on = threading.Event(), threading.Event()
 

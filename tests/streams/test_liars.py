@@ -28,7 +28,7 @@ async def same(x: int) -> int:
 
 
 class Via:
-    """A processor between a liar and whoever subscribes here."""
+    """A processor between a liar and the subscriber."""
 
     def __init__(self, processor: Any, liar: Liar) -> None:
         self._processor = processor

@@ -204,7 +204,7 @@ def test_no_more_elements_than_the_prefetch_are_in_flight(prefetch: int, ordered
     recorder = Telling(request=rsf.UNBOUNDED)
 
     async def main() -> None:
-        # One thread for all: without a GIL, whoever made an element frees it, when it runs again.
+        # One thread for all: without a GIL, who made an element frees it, when it runs again.
         rsf.range_(300).map(lambda _n: Element()).map_async(
             call, concurrency=4, prefetch=prefetch, ordered=ordered
         ).subscribe(recorder)
@@ -814,7 +814,7 @@ def test_an_interrupt_out_of_a_function_leaves_through_the_loop_and_ends_the_str
 
 # It also leaves through the private thread, as it would through any other.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_interrupt_on_a_private_loop_reaches_whoever_waits(no_leaked_threads: None) -> None:
+def test_an_interrupt_on_a_private_loop_reaches_the_waiting_thread(no_leaked_threads: None) -> None:
     async def call(_x: int) -> int:
         await asyncio.sleep(0)
         raise SystemExit(3)

@@ -1082,7 +1082,7 @@ def test_a_source_on_a_loop_is_closed_when_all_who_share_it_have_been_forgotten(
         recorder = subscribed(shared, 3, on_next=lambda _recorder, _number: came.set())
         await came.wait()
         recorder.subscription.cancel()
-        await asyncio.sleep(0)  # the loop has let go of it
+        await asyncio.sleep(0)  # the loop has dropped it
         del shared, recorder
         gc.collect()
         await closed.wait()

@@ -341,7 +341,7 @@ def only(data: Any, method: str) -> Any:
     return kind()
 
 
-def test_whoever_has_the_interface_is_welcome() -> None:
+def test_all_that_has_the_interface_is_welcome() -> None:
     batch = TABLE.to_batches()[0]
     for source in (
         only(TABLE, "__arrow_c_stream__"),
@@ -434,7 +434,7 @@ def gather_arrow(stream: Any, how: str) -> Any:
 
 
 class _Tabular:
-    """Whoever has the interface."""
+    """What has the interface."""
 
     def __init__(self, table: Any) -> None:
         self._table = table

@@ -218,7 +218,7 @@ class ByHand(Executor):
 
 
 def test_room_made_while_the_right_to_ask_is_given_back_is_asked_for() -> None:
-    """Upstream's thread saw no room; before it lets go of the right to ask, the drain makes some,
+    """Upstream's thread saw no room; before it gives up the right to ask, the drain makes some,
     finds the right taken, and goes to sleep.
     """
 

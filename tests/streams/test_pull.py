@@ -1,4 +1,4 @@
-"""Synchronous streams: they run on whoever asks, serially, and close their source once."""
+"""Synchronous streams: they run on the thread that asks, serially, and close their source once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Tracked:
         """Called by the source before it gives ``x``."""
 
 
-def test_it_runs_on_whoever_calls_request_or_subscribe() -> None:
+def test_it_runs_on_the_thread_that_calls_request_or_subscribe() -> None:
     threads: list[int] = []
     recorder = subscribed(rsf.range_(3).map(lambda x: threads.append(threading.get_ident()) or x))
     recorder.subscription.request(1)

@@ -103,8 +103,8 @@ def test_an_error_may_come_while_the_drain_looks_for_it(monkeypatch: pytest.Monk
     recorder.check()
 
 
-# -- what comes while all is let go of -------------------------------------------------------------
-def test_an_element_that_comes_while_everything_is_let_go_of_is_not_kept(
+# -- what comes while all is dropped ---------------------------------------------------------------
+def test_an_element_that_comes_while_everything_is_dropped_is_not_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     upstream, is_open = ManualPublisher(), Watched(monkeypatch, "_open")

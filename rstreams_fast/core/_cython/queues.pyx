@@ -516,7 +516,7 @@ cdef class FullThreadQueue(ThreadQueue):
     def shutdown(self, immediate=False):
         """Have every ``put`` raise ``ShutDown``, and every ``get`` as soon as the queue is empty.
 
-        Who waits is woken. ``immediate`` empties it at once, and counts what it drops as done.
+        Threads that wait are woken. ``immediate`` empties it at once, and counts what it drops as done.
         """
         cdef Store dropped
         cdef int i
@@ -607,7 +607,7 @@ HOOKS = ("_init", "_qsize", "_put", "_get")
 
 
 class _OfTheMutex:
-    """An attribute that a queue has when it has its mutex: whoever asks makes it have that."""
+    """An attribute that a queue has when it has its mutex: the first to ask makes it have that."""
 
     def __init__(self, name):
         self.name = name
@@ -622,7 +622,7 @@ class _OfTheMutex:
 class Queue(FullThreadQueue, spec.Queue):
     """A first-in first-out queue between threads: ``queue.Queue``, in C.
 
-    ``maxsize`` bounds it; 0 or less is no bound. Who waits is served in order of arrival, but for
+    ``maxsize`` bounds it; 0 or less is no bound. Threads that wait are served in order of arrival, but for
     newcomers that find something at once: those pass at most a few times. A subclass that overrides
     ``_init``, ``_qsize``, ``_put`` or ``_get``, and a queue whose ``mutex``, conditions or ``queue``
     somebody asks for, work as the standard library's, and as fast.

@@ -155,7 +155,7 @@ def loops(chance: Chance, place: Place) -> None:
 
 @scenario
 def dropped_with_elements(chance: Chance, place: Place) -> None:
-    """A ring that is forgotten lets go of what is in it."""
+    """A ring that is forgotten drops what is in it."""
     ledger = Ledger()
     ring = SpscRing(chance.size(500))
     elements = [ledger.new("a") for _ in range(chance.size(400))]

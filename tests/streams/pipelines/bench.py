@@ -174,7 +174,7 @@ class Resources:
 class Foreign:
     """A publisher of somebody else's making: it counts what it is asked for, and keeps the rules.
 
-    ``hands`` runs its emissions: on whoever asks, or on a thread of its own. ``at_once``: it
+    ``hands`` runs its emissions: on the thread that asks, or on one of its own. ``at_once``: it
     completes with the last element, not when asked for one more.
     """
 

@@ -50,7 +50,7 @@ class Origin:
     size: int = 5
     fails: bool = False
 
-    #: Pulled on whoever asks: nothing is asked ahead, and nothing overtakes.
+    #: Pulled on the thread that asks: nothing is asked ahead, and nothing overtakes.
     PULLED: ClassVar = frozenset({"range", "generate", "list", "iterator", "callable", "empty"})
     KINDS: ClassVar = PULLED | {
         "error", "async", "defer", "foreign", "foreign-late", "foreign-thread",
@@ -947,8 +947,8 @@ def sure(origin: Origin) -> Origin:
 
 
 def synchronous(pipeline: Pipeline) -> Pipeline:
-    """The like of it, all of whose work is done by whoever subscribes or asks: when these calls
-    have returned, nothing more will come until somebody asks for it.
+    """The like of it, all of whose work is done by the thread that subscribes or asks: when these
+    calls have returned, nothing more will come until somebody asks for it.
     """
 
     def origin(it: Origin) -> Origin:
