@@ -42,8 +42,8 @@ def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     It serves one subscription upstream, any other is cancelled (§2.5), and one subscriber: any
     other is told ``AlreadySubscribedError`` by ``on_error``, unless ``build`` ends in
     ``multicast``, ``share`` or ``replay``. One that subscribes when upstream has ended sees
-    the stages on that end alone. ``TypeError`` if ``build`` returns anything but a ``Stream``. Any thread may
-    call anything.
+    the stages on that end alone. ``TypeError`` if ``build`` returns anything but a ``Stream``.
+    Any thread may call anything.
     """
     check_sync("processor", "build", build)
     entrance: _Entrance[T] = _Entrance()

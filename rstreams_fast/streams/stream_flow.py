@@ -299,9 +299,9 @@ class StreamFlow(Pipeline[T_co]):
         ``slow="gate"``: the source is not asked while the slowest lags by ``buffer_size``;
         ``"drop"``: the fastest sets the pace, and one that lags by more gets a
         ``BufferOverflowError``. ``on_last_cancel``: when the last has cancelled, ``"shut_down"``
-        cancels the source, and one that comes later gets a ``ShutDownError``; ``"keep"`` leaves it waiting, unasked, for the next;
-        ``"restart"`` cancels it and subscribes to it anew for the next, also after its end. See
-        :class:`MulticastProcessor` for the rest.
+        cancels the source, and one that comes later gets a ``ShutDownError``; ``"keep"`` leaves it
+        waiting, unasked, for the next; ``"restart"`` cancels it and subscribes to it anew for the
+        next, also after its end. See :class:`MulticastProcessor` for the rest.
         """
         options = MulticastOptions(buffer_size, slow, delay_error)
         return self.with_part(Multicast(options, min_subscribers, on_last_cancel))
