@@ -1,6 +1,16 @@
 """The kit on everything: on what we ship, on what others do, on itself."""
 
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, Final
+
+import pytest
+
+from tests.helpers import start_thread
 
 #: Seconds without a signal that count as silence, for each of two thousand tests that listen for
 #: it. ``make tck`` gives them more.
@@ -16,3 +26,27 @@ def add_cases(module: dict[str, Any], base: type, member: str, **values: Any) ->
     for name, value in values.items():
         own = {"__module__": module["__name__"], "__test__": True, member: value}
         module[name] = type(name, (base,), own)
+
+
+class Resources:
+    """What a class under test runs on, closed after each test."""
+
+    @pytest.fixture(autouse=True)
+    def _with_resources(self) -> Iterator[None]:
+        with ExitStack() as self.stack:
+            yield
+
+    def pool(self) -> ThreadPoolExecutor:
+        return self.stack.enter_context(ThreadPoolExecutor(2))
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        thread = start_thread(loop.run_forever, "loop")
+
+        def stop() -> None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.result()
+            loop.close()
+
+        self.stack.callback(stop)
+        return loop

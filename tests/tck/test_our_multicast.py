@@ -5,31 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import rstreams_fast as rf
-from rstreams_fast.tck import (
-    IdentityProcessorVerification,
-    PublisherVerification,
-)
+from rstreams_fast.tck import IdentityProcessorVerification
 from tests.tck import SILENCE, add_cases
-from tests.tck.test_our_publishers import FAIL_AT, failing
+from tests.tck.test_our_publishers import FAIL_AT, StreamVerification
 
 
-class SharedVerification(PublisherVerification):
-    """A stream whose subscribers share one subscription to the source."""
+class SharedVerification(StreamVerification):
+    """A stream whose subscribers share one subscription to the source, which keeps a list."""
 
     __test__ = False
-    silence = SILENCE
-
-    def shared(self, stream: rf.Stream[int]) -> rf.Stream[int]:
-        raise NotImplementedError
-
-    def create_publisher(self, elements: int) -> rf.Stream[int]:
-        return self.shared(rf.range_(elements))
-
-    def create_failed_publisher(self) -> rf.Stream[int]:
-        return self.shared(rf.error(ValueError(FAIL_AT)))
-
-    def create_failing_publisher(self, elements: int) -> rf.Stream[int]:
-        return self.shared(rf.from_iterable(failing(elements)))
+    not_claimed = ()
 
 
 class ProcessorVerification(IdentityProcessorVerification):
@@ -59,7 +44,7 @@ class ReplayProcessor(ProcessorVerification):
 add_cases(
     globals(),
     SharedVerification,
-    "shared",
+    "stages",
     MulticastStream=lambda _, stream: stream.multicast(),
     MulticastStreamSmallBuffer=lambda _, stream: stream.multicast(
         buffer_size=4, on_last_cancel="keep"

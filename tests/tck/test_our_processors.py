@@ -5,11 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any
-
-import pytest
 
 import rstreams_fast as rf
 from rstreams_fast.streams.engine.defaults import TRAMPOLINE_EVERY
@@ -22,33 +18,7 @@ from rstreams_fast.tck import (
     SubscriberWhiteboxVerification,
     WhiteboxProbe,
 )
-from tests.helpers import start_thread
-from tests.tck import NO_REGISTRY, SILENCE, add_cases
-
-
-class Resources:
-    """What a class under test runs on, closed after each test."""
-
-    @pytest.fixture(autouse=True)
-    def _with_resources(self) -> Iterator[None]:
-        with ExitStack() as self.stack:
-            yield
-
-    def pool(self) -> ThreadPoolExecutor:
-        return self.stack.enter_context(ThreadPoolExecutor(2))
-
-    def loop(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.new_event_loop()
-        thread = start_thread(loop.run_forever, "loop")
-
-        def stop() -> None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.result()
-            loop.close()
-
-        self.stack.callback(stop)
-        return loop
-
+from tests.tck import NO_REGISTRY, SILENCE, Resources, add_cases
 
 # -- processors ------------------------------------------------------------------------------------
 

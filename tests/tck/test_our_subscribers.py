@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any
-
-import pytest
 
 import rstreams_fast as rf
 from rstreams_fast.streams.sinks import ends
@@ -20,7 +15,7 @@ from rstreams_fast.tck import (
 )
 from rstreams_fast.tck.processor import Downstream
 from tests.helpers import start_thread, wait_for
-from tests.tck import add_cases
+from tests.tck import Resources, add_cases
 
 
 class Captor:
@@ -90,13 +85,8 @@ class ForEachBehindFromPublisher(ForEach):
     untrusted = True
 
 
-class Iterate(SubscriberBlackboxVerification):
+class Iterate(Resources, SubscriberBlackboxVerification):
     """``iterate``, read by a thread as ``for`` would."""
-
-    @pytest.fixture(autouse=True)
-    def _with_stack(self) -> Iterator[None]:
-        with ExitStack() as self.stack:
-            yield
 
     def create_subscriber(self) -> Any:
         captor = Captor()
@@ -119,15 +109,10 @@ class Iterate(SubscriberBlackboxVerification):
         self.iteration.close()
 
 
-class StageVerification(SubscriberWhiteboxVerification):
+class StageVerification(Resources, SubscriberWhiteboxVerification):
     """The upper side of a stage; what comes out below is what it has processed."""
 
     __test__ = False
-
-    @pytest.fixture(autouse=True)
-    def _with_resources(self) -> Iterator[None]:
-        with ExitStack() as self.stack:
-            yield
 
     def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
         raise NotImplementedError
@@ -142,24 +127,14 @@ class PublishOnThreadPool(StageVerification):
     __test__ = True
 
     def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        executor = self.stack.enter_context(ThreadPoolExecutor(2))
-        return stream.publish_on(executor)
+        return stream.publish_on(self.pool())
 
 
 class PublishOnLoop(StageVerification):
     __test__ = True
 
     def stages(self, stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        loop = asyncio.new_event_loop()
-        thread = start_thread(loop.run_forever, "loop")
-
-        def stop() -> None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.result()
-            loop.close()
-
-        self.stack.callback(stop)
-        return stream.publish_on(loop)
+        return stream.publish_on(self.loop())
 
 
 async def _same(x: Any) -> Any:
