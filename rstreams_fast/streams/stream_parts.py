@@ -8,19 +8,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rstreams_fast._checks import check_count, check_sync
-from rstreams_fast.runtime.timers import check_seconds
 from rstreams_fast.streams.engine.assembly import Part, Stage
 from rstreams_fast.streams.engine.defaults import FLAT_MAP_CONCURRENCY, INNER_PREFETCH
-from rstreams_fast.streams.engine.overflow import Overflow
 from rstreams_fast.streams.engine.pipeline import Pipeline
+from rstreams_fast.streams.operators.delay_elements import DelayElements
 from rstreams_fast.streams.operators.group_by import Group, GroupBy
-from rstreams_fast.streams.operators.timed import DelayElements, Timed
+from rstreams_fast.streams.operators.timed import Timed
 from rstreams_fast.streams.operators.timed_batch import TimedBatch
 from rstreams_fast.streams.operators.timeout import Timeout
 from rstreams_fast.streams.operators.unbatch import Unbatch
 from rstreams_fast.streams.operators.window import Window
 from rstreams_fast.streams.operators.window_time import WindowTime
-from rstreams_fast.streams.sources.interval import interval_source
 
 if TYPE_CHECKING:
     from rstreams_fast.runtime.timers import Timer
@@ -172,10 +170,7 @@ class StreamParts(Pipeline[T_co]):
         come on shared threads, at the time of ``timer`` (``None``: that of this process). An error
         comes at once. Reactor: ``delayElements``; RxPY: ``delay``, which holds all that comes.
         """
-        seconds = check_seconds("delay_elements(seconds): seconds", seconds, positive=True)
-        ticks = interval_source(seconds, None, Overflow.LATEST, None, None, timer)
-        tick: Pipeline[Any] = Pipeline(ticks, (Stage(("take", 1)),))
-        return self._boundary(DelayElements(seconds, partial(_delayed, tick)))
+        return self._boundary(DelayElements(seconds, timer))
 
     def timeout(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
         """Fail with a ``TimeoutError`` when an element that was asked for does not come in time.
@@ -237,7 +232,3 @@ class StreamParts(Pipeline[T_co]):
 
 def _stamped(clock: Callable[[], float], element: A) -> tuple[float, A]:
     return clock(), element
-
-
-def _delayed(tick: Pipeline[Any], element: A) -> Pipeline[A]:
-    return tick.with_part(Stage(("map", lambda _n: element)))

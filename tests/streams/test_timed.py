@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
-from tests.helpers import wait_until
+from tests.helpers import DEADLINE, wait_for, wait_until
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -121,3 +122,34 @@ def test_elements_are_stamped_with_the_time_they_come_at() -> None:
     assert stream.to_list() == [(1.0, 0), (2.0, 1), (3.0, 2)]
     ((stamp, _),) = rsf.range_(1).timestamp().to_list()
     assert stamp > 1e9
+
+
+@pytest.mark.parametrize("sent", [(), (1,), (1, 2)])
+def test_a_cancel_discards_what_is_delayed_and_what_waits(sent: tuple[int, ...]) -> None:
+    above, timer, discarded = ManualPublisher(), ManualTimer(), list[int]()
+    stream = rsf.from_publisher(above).delay_elements(10, timer=timer)
+    below = subscribed(stream.on_discard(discarded.append), UNBOUNDED)
+    send(above, *sent)
+    below.subscription.cancel()
+    assert (discarded, above.cancels, timer.pending) == (list(sent), 1, 0)
+
+
+def test_an_upstream_that_takes_its_time_keeps_no_element_back() -> None:
+    timer, asked, go_on = ManualTimer(), threading.Event(), threading.Event()
+
+    def slowly(n: int) -> int:
+        if n == 2:  # asked for when the time of 1 begins
+            asked.set()
+            go_on.wait(DEADLINE)
+        return n
+
+    stream = rsf.range_(3).map(slowly).delay_elements(10, timer=timer)
+    below = subscribed(stream, UNBOUNDED)
+    timer.advance(10)
+    below.wait_elements(1)
+    wait_for(asked)
+    timer.advance(10)
+    below.wait_elements(2)
+    go_on.set()
+    wait_until(lambda: timer.advance(10) or below.terminal is not None, "the end")
+    assert below.elements == [0, 1, 2]

@@ -15,10 +15,8 @@ from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary, OverflowSubscription
 from rstreams_fast.streams.engine.subscribing import Below
-from rstreams_fast.streams.operators.concat_map import ConcatMap
-from rstreams_fast.streams.operators.flat_map import ToPublisher
 
-__all__ = ["DelayElements", "Timed"]
+__all__ = ["Timed"]
 
 
 class Timed(OverflowBoundary):
@@ -183,15 +181,3 @@ class _Sample(_TimedSubscription):
 
 
 _OPERATORS = {"throttle_first": _ThrottleFirst, "debounce": _Debounce, "sample": _Sample}
-
-
-class DelayElements(ConcatMap):
-    """The boundary of ``Stream.delay_elements``: ``fn`` gives each element after its time."""
-
-    def __init__(self, seconds: float, fn: ToPublisher) -> None:
-        super().__init__(fn, 1)
-        self.seconds = seconds
-
-    def describe(self) -> str:
-        """Say how long an element is held."""
-        return f"delay_elements({self.seconds:g} s): at most 1 element, and the one that is delayed"

@@ -293,6 +293,9 @@ class Bench:
         self.refusing: list[Refusing] = []
         self.counting: Counting | None = None
         self.foreign: Foreign | None = None
+        #: The keys of the resources that sources have used.
+        self.opened: list[int] = []
+        self.closed: list[int] = []
         #: For the hook: the keys of what sources and functions gave, and what became of each.
         self.given: list[int] = []
         self.fates: list[tuple[int, str]] = []
@@ -385,6 +388,8 @@ class Bench:
             return rsf.generate(0, self.functions.add(self._step(origin)))
         if kind == "defer":
             return rsf.defer(self.functions.add(lambda: rsf.from_iterable(given())))
+        if kind == "using":
+            return rsf.using(self._open, lambda _: rsf.from_iterable(given()), self._close)
         if kind == "callable":
             return rsf.from_callable(self.functions.add(lambda: self.give(self.element(0))))
         if kind == "async":
@@ -404,6 +409,14 @@ class Bench:
         if counts:
             self.foreign = foreign
         return rsf.from_publisher(foreign)
+
+    def _open(self) -> Any:
+        resource = self.functions.add(Element(0))
+        self.opened.append(resource.key)
+        return resource
+
+    def _close(self, resource: Any) -> None:
+        self.closed.append(resource.key)
 
     def _step(self, origin: m.Origin) -> Callable[[int], Any]:
         def step(n: int) -> Any:
@@ -637,6 +650,7 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
         3600.0, prefetch=op.prefetch, timer=ManualTimer()
     ).concat_map(lambda window: window.batch(10**9), prefetch=1),
     m.Distinct: lambda b, s, i, op: s.distinct_until_changed(b.function(i, op.fn, uses=None)),
+    m.DelayElements: lambda b, s, i, op: s.delay_elements(1e-6),
     m.HeavyBatch: _heavy_batch,
     m.Timeout: lambda b, s, i, op: s.timeout(3600.0, timer=ManualTimer()),
     m.OnOverflow: lambda b, s, i, op: s.on_overflow(rsf.Overflow[op.strategy], capacity=10_000),

@@ -24,7 +24,7 @@ _origins = st.one_of(
     st.builds(
         m.Origin,
         kind=st.sampled_from(
-            ["list", "list", "iterator", "generate", "defer", "async",
+            ["list", "list", "iterator", "generate", "defer", "using", "async",
              "foreign", "foreign-late", "foreign-thread",
              "foreign-thread-late", "create", "create-thread"]
         ),
@@ -91,6 +91,7 @@ OPERATORS: dict[type[m.Op], st.SearchStrategy[Any]] = {
     m.Continuing: st.builds(m.Continuing),
     m.Passing: st.builds(m.Passing, operator=st.sampled_from(["named", "log", "timestamp"])),
     m.WindowTime: st.builds(m.WindowTime, prefetch=_prefetches),
+    m.DelayElements: st.builds(m.DelayElements),
     m.HeavyBatch: st.builds(
         m.HeavyBatch,
         n=_positive,

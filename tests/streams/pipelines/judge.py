@@ -23,6 +23,10 @@ from tests.streams.pipelines.bench import Bench, Refused, Resources, Watch, plai
 __all__ = ["Difference", "Record", "judge"]
 
 
+#: Threads that all streams share; they end by themselves.
+OF_THE_PROCESS = ("rstreams-fast-timer", "rstreams-fast-shared-")
+
+
 class Difference(AssertionError):
     """A pipeline did not do what the rules and the model say."""
 
@@ -448,8 +452,12 @@ def _check_what_is_left(bench: Bench, records: list[Record], patience: float) ->
         record.subscription = None
     if not bench.functions.wait_dead(patience, gc.collect):
         _leak(bench.functions, "functions")
+    if sorted(bench.closed) != bench.opened:
+        raise Difference(f"of the resources {bench.opened} there were closed {bench.closed}")
     deadline = time.monotonic() + patience
     for thread in set(threading.enumerate()) - bench.resources.threads:
+        if thread.name.startswith(OF_THE_PROCESS):
+            continue
         while thread.ident is None:  # another thread is just starting it
             time.sleep(0)
         thread.join(max(0.0, deadline - time.monotonic()))

@@ -53,7 +53,7 @@ class Origin:
     #: Pulled on the thread that asks: nothing is asked ahead, and nothing overtakes.
     PULLED: ClassVar = frozenset({"range", "generate", "list", "iterator", "callable", "empty"})
     KINDS: ClassVar = PULLED | {
-        "error", "async", "defer", "foreign", "foreign-late", "foreign-thread",
+        "error", "async", "defer", "using", "foreign", "foreign-late", "foreign-thread",
         "foreign-thread-late", "create", "create-thread",
     }  # fmt: skip
 
@@ -506,6 +506,19 @@ class WindowTime(Op):
 
     def asks(self, wanted: float, items: list[Any]) -> float:
         return INFINITE
+
+
+@dataclass(frozen=True)
+class DelayElements(Op):
+    """Each a moment later, on another thread."""
+
+    needs_order = False
+
+    def model(self, items: Items, call: Function) -> Items:
+        return items
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return wanted + 1
 
 
 @dataclass(frozen=True)
@@ -967,7 +980,7 @@ def synchronous(pipeline: Pipeline) -> Pipeline:
             op = dataclasses.replace(op, others=tuple(map(origin, op.others)))
         elif isinstance(op, (Resume, CombineLatest)):
             op = dataclasses.replace(op, other=origin(op.other))
-        elif isinstance(op, (MapAsync, MapBlocking)):
+        elif isinstance(op, (MapAsync, MapBlocking, DelayElements)):
             op = Map()
         ops.append(op)
     by = "another" if pipeline.demand.by == "two" else pipeline.demand.by
@@ -1044,9 +1057,9 @@ def expect(pipeline: Pipeline) -> Expected:
 #: Operators that share no element, and deliver none twice: with a hook each is accounted for.
 ACCOUNTED: Final = {
     Map, Spread, MapNotNone, Filter, Take, TakeWhile, Skip, SkipWhile, Scan, Reduce, Batch, DoOn,
-    Unbatch, PublishOn, SubscribeOn, MapAsync, Distinct, HeavyBatch, Timeout, OnOverflow, Merge,
-    Zip, Race, TakeUntil, Concat, FlatMap, ConcatMap, SwitchMap, Expand, StartWith, IfEmpty,
-    ErrorReturn, Retry, Repeat, Resume,
+    Unbatch, PublishOn, SubscribeOn, MapAsync, DelayElements, Distinct, HeavyBatch, Timeout,
+    OnOverflow, Merge, Zip, Race, TakeUntil, Concat, FlatMap, ConcatMap, SwitchMap, Expand,
+    StartWith, IfEmpty, ErrorReturn, Retry, Repeat, Resume,
 }  # fmt: skip
 
 

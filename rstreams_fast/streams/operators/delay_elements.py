@@ -1,0 +1,123 @@
+"""``delay_elements``: each element after its time."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
+from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.deadline import Deadline
+from rstreams_fast.streams.engine.fan_in import Combined, QueueingFanIn
+from rstreams_fast.streams.engine.inner_subscriber import new_inner
+
+__all__ = ["DelayElements"]
+
+
+class DelayElements(Boundary):
+    """The boundary of ``Stream.delay_elements``, its arguments checked."""
+
+    def __init__(self, seconds: float, timer: Timer | None) -> None:
+        self.seconds = check_seconds("delay_elements(seconds): seconds", seconds, positive=True)
+        check_timer(timer)
+        self.timer = timer
+
+    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
+        """Return a publisher of the elements of ``upstream``, later."""
+        return Combined(upstream, _DelaySubscription, self)
+
+    def describe(self) -> str:
+        """Say how long an element is held."""
+        return f"delay_elements({self.seconds:g} s): at most 1 element, and the one that is delayed"
+
+
+class _DelaySubscription(QueueingFanIn):
+    """Of one publisher, so that a slow one is asked while the element before is delivered."""
+
+    __slots__ = (
+        "_deadline",
+        "_done",
+        "_due_at",
+        "_inner",
+        "_options",
+        "_rang",
+        "_to_begin",
+        "_waiting",
+    )
+
+    def __init__(
+        self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: DelayElements
+    ) -> None:
+        super().__init__(subscriber, 1, options.describe(), 2)
+        self._options = options
+        self._inner = new_inner(self, upstream)
+        self._to_begin = True
+        self._waiting: deque[Any] = deque()
+        self._done = False
+        self._deadline: Deadline | None = None  # of the first that waits
+        self._due_at: float | None = None
+        self._rang = False
+
+    def _upward(self) -> bool:
+        if self._to_begin:
+            self._to_begin = False
+            if self._add(self._inner):
+                self._inner.subscribe()
+            return True
+        return super()._upward()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _begin_to_wait(self) -> None:
+        # Another one for each element: the thread of the one before may be in upstream's request.
+        self._close_deadline()
+        options = self._options
+        self._deadline = Deadline(options.timer, self._due, self._time_is_up, self._fail)
+        self._due_at = self._deadline.now() + options.seconds
+        self._deadline.look()
+
+    def _due(self) -> float | None:
+        return self._due_at
+
+    def _time_is_up(self) -> None:
+        deadline, due = self._deadline, self._due_at
+        if deadline is not None and due is not None and due <= deadline.now():
+            self._rang = True
+            self._due_at = None
+            self._enter()
+
+    def _close_deadline(self) -> None:
+        deadline, self._deadline = self._deadline, None
+        if deadline is not None:
+            deadline.close()
+
+    # -- the drain -------------------------------------------------------------------------------
+
+    def _step(self) -> bool:
+        if self._demand.value < 0:
+            return self._act_on_end()
+        waiting, mail = self._waiting, self._mail
+        while mail:
+            _, what = mail.popleft()
+            if isinstance(what, list):
+                waiting += what
+            else:
+                self._done = True
+        if self._rang:
+            self._rang = False
+            self._deliver([waiting.popleft()])
+            return True
+        if waiting:
+            # In this order: who says that its time is up takes away the moment after that.
+            if self._demand.value > 0 and self._due_at is None and not self._rang:
+                self._asks.append((self._inner, 1))
+                self._begin_to_wait()
+            return False
+        return self._complete() if self._done else False
+
+    def _drop_references(self) -> None:
+        super()._drop_references()
+        self._inner.cancel()  # perhaps it is not subscribed to yet
+        self._waiting = deque()
+        self._close_deadline()
