@@ -114,6 +114,12 @@ FOUND = {
     "a seed was forgotten when take asked for all it takes": m.Pipeline(
         m.Origin("foreign", 4), (m.Scan(5), m.Take(3)), m.Demand(first=100)
     ),
+    "the model knew of no failure that on_error_continue bears with further up": m.Pipeline(
+        m.Origin("range", 3),
+        (m.Map(), m.Filter(1), m.Continuing(), m.Take(1)),
+        m.Demand(first=1),
+        fault=m.Fault(0, 0),
+    ),
     "an error overtook elements of a run without a boundary": m.Pipeline(
         m.Origin("list", 30, fails=True),
         (m.Filter(1), m.Scan(8)),

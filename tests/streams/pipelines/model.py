@@ -1009,9 +1009,38 @@ def without_failures(pipeline: Pipeline, *, from_: int = -1) -> Pipeline:
     )
 
 
+def _one_by_one(op: Op, upstream: Callable[[], Items], call: Function) -> Items:
+    """What becomes of each element, or nothing where the operator fails for it."""
+    for x in upstream():
+        try:
+            yield from op.model(iter((x,)), call)
+        except Boom:
+            continue
+
+
+def continued(ops: tuple[Op, ...]) -> set[int]:
+    """The operators whose failures are of one element alone: those in a row above a continuing
+    one, and that itself.
+    """
+    found: set[int] = set()
+    in_a_row = False
+    for index in reversed(range(len(ops))):
+        op = ops[index]
+        in_a_row = isinstance(op, Continuing) or (
+            in_a_row
+            and (
+                isinstance(op, (Map, Spread, MapNotNone, Filter))
+                or op == Passing("timestamp")  # which is made of maps
+            )
+        )
+        if in_a_row:
+            found.add(index)
+    return found
+
+
 def run_model(pipeline: Pipeline) -> tuple[list[Any], bool]:
     """The elements before the end, and whether that is an error."""
-    fault = pipeline.fault
+    fault, go_on = pipeline.fault, continued(pipeline.ops)
     upstream: Callable[[], Items] = pipeline.origin.model
     for index, op in enumerate(pipeline.ops):
         at = fault.call if fault is not None and fault.op == index else None
@@ -1021,7 +1050,8 @@ def run_model(pipeline: Pipeline) -> tuple[list[Any], bool]:
             # Made once, however often it is subscribed to: so are the user's functions.
             return made.setdefault("fn", raising(fn, at, "a function"))
 
-        upstream = functools.partial(op.model_anew, upstream, call)
+        make = functools.partial(_one_by_one, op) if index in go_on else op.model_anew
+        upstream = functools.partial(make, upstream, call)
     seen = []
     try:
         for item in upstream():
@@ -1057,8 +1087,8 @@ def expect(pipeline: Pipeline) -> Expected:
 #: Operators that share no element, and deliver none twice: with a hook each is accounted for.
 ACCOUNTED: Final = {
     Map, Spread, MapNotNone, Filter, Take, TakeWhile, Skip, SkipWhile, Scan, Reduce, Batch, DoOn,
-    Unbatch, PublishOn, SubscribeOn, MapAsync, DelayElements, Distinct, HeavyBatch, Timeout,
-    OnOverflow, Merge, Zip, Race, TakeUntil, Concat, FlatMap, ConcatMap, SwitchMap, Expand,
+    Unbatch, PublishOn, SubscribeOn, MapAsync, MapBlocking, DelayElements, Distinct, HeavyBatch,
+    Timeout, OnOverflow, Merge, Zip, Race, TakeUntil, Concat, FlatMap, ConcatMap, SwitchMap, Expand,
     StartWith, IfEmpty, ErrorReturn, Retry, Repeat, Resume,
 }  # fmt: skip
 
@@ -1086,8 +1116,10 @@ def most_asked(pipeline: Pipeline, wanted: float) -> float:
 
 
 def pulled_lazily(pipeline: Pipeline, wanted: int) -> int:
-    """How many elements a lazy consumer of ``wanted`` elements pulls, where nothing fails."""
+    """How many elements a lazy consumer of ``wanted`` elements pulls, where nothing ends it."""
     pulled = 0
+    fault = pipeline.fault
+    at = fault.op if fault is not None and fault.op in continued(pipeline.ops) else None
 
     def counted() -> Items:
         nonlocal pulled
@@ -1096,8 +1128,12 @@ def pulled_lazily(pipeline: Pipeline, wanted: int) -> int:
             yield item
 
     items = counted()
-    for op in pipeline.ops:  # of one run: nothing in it subscribes twice
-        items = op.model(items, lambda fn: fn)
+    for index, op in enumerate(pipeline.ops):  # of one run: nothing in it subscribes twice
+        if fault is not None and index == at:
+            failing = functools.lru_cache(None)(functools.partial(raising, at=fault.call, where=""))
+            items = _one_by_one(op, functools.partial(iter, items), failing)
+        else:
+            items = op.model(items, lambda fn: fn)
     for _ in itertools.islice(items, wanted):
         pass
     return pulled
