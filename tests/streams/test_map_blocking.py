@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE
+from tests.rules.probes import Recorder
 
 
 def square(n: int) -> int:
@@ -165,3 +167,55 @@ def test_async_functions_belong_to_map_async() -> None:
 
     with pytest.raises(TypeError, match="map_async"):
         rsf.range_(3).map_blocking(call)
+
+
+def test_results_come_on_the_running_loop_or_on_one_thread_of_the_streams_own() -> None:
+    threads: set[str] = set()
+
+    def see(_: object) -> None:
+        threads.add(threading.current_thread().name)
+
+    stream = rsf.range_(50).map_blocking(square, concurrency=4).do_on_next(see)
+    stream.to_list()
+    assert len(threads) == 1
+    assert next(iter(threads)).startswith("rstreams-fast-map-blocking")
+
+    async def within() -> None:
+        threads.clear()
+        await stream.to_list_async()
+        assert threads == {threading.current_thread().name}
+
+    asyncio.run(within())
+
+
+def test_each_element_is_used_or_discarded_and_each_result_delivered_or_discarded() -> None:
+    go_on, discarded, called = threading.Event(), list[int](), list[int]()
+    two = threading.Barrier(3)
+
+    def call(n: int) -> int:
+        called.append(n)
+        if n in (2, 3):
+            two.wait(DEADLINE)
+            assert go_on.wait(DEADLINE)
+        return -n
+
+    released = threading.Semaphore(0)
+
+    def hook(element: int) -> None:
+        discarded.append(element)
+        released.release()
+
+    below = Recorder()
+    with ThreadPoolExecutor(2) as pool:
+        stream = rsf.range_(10).map_blocking(call, pool, concurrency=4, prefetch=8)
+        stream.on_discard(hook).subscribe(below)
+        below.subscription.request(2)
+        below.wait_elements(2)
+        two.wait(DEADLINE)
+        below.subscription.cancel()
+        go_on.set()
+        for _ in range(6):  # as many as prefetch lets it take, but for two
+            assert released.acquire(timeout=DEADLINE)
+    assert below.elements == [0, -1]
+    assert {2, 3} <= set(called)
+    assert sorted(discarded) == sorted(-n if n in called else n for n in range(2, 8))

@@ -27,9 +27,10 @@ from rstreams_fast._checks import (
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import StageReturnedNoneError, check_subscriber, report_dropped
-from rstreams_fast.runtime.executors import Resource, WorkDroppedError
+from rstreams_fast.runtime.executors import Resource, Work, WorkDroppedError
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
 from rstreams_fast.streams.engine.boundary import Boundary, RingSubscriber
+from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, replenish_at
 from rstreams_fast.streams.engine.drain import refuse
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
@@ -125,11 +126,25 @@ class MapAsync(Boundary):
             f"{self.prefetch} elements in flight, {order}, on {self.where}"
         )
 
-    def calls(self, fn: Callable[[Any], Awaitable[Any]]) -> tuple[Callable[..., Any], int]:
-        """Return what a window calls to have ``fn`` called, and how many at once."""
-        if self.key is None:
-            return fn, self.concurrency
-        return InTurn(fn, self.key, self.concurrency), self.prefetch
+    def resource(self) -> Resource:
+        """Return what the drain is to run on; ``WorkDroppedError`` if that is closed."""
+        return loop_resource(self.loop, "rstreams-fast-map-async")
+
+    def window(self, custody: Custody | None, _enter: Work, on_ready: Work) -> Any:
+        """Return a window of calls. In a turn of the resource."""
+        fn: Callable[..., Any] = self.fn if custody is None else custody.awaiting(self.fn)
+        concurrency = self.concurrency
+        if self.key is not None:
+            fn, concurrency = InTurn(fn, self.key, concurrency), self.prefetch
+        return CallWindow(
+            fn,
+            loop=asyncio.get_running_loop(),
+            on_ready=on_ready,
+            concurrency=concurrency,
+            capacity=self.prefetch,
+            ahead=self.concurrency,
+            ordered=self.ordered,
+        )
 
 
 class _Awaited:
@@ -160,7 +175,7 @@ class _MapAsyncSegment:
         """Subscribe to upstream on behalf of ``subscriber``; ask for nothing on this thread."""
         check_subscriber(subscriber)
         try:
-            on_loop = loop_resource(self._options.loop, "rstreams-fast-map-async")
+            on_loop = self._options.resource()
         except WorkDroppedError as closed:
             refuse(subscriber, closed)
             return
@@ -193,8 +208,8 @@ class _MapAsyncSubscription(QueuedSubscriber):
         super().__init__(subscriber, self._loop, delay_error=False)
         self._options: MapAsync | None = options
         self._queue = self.ring = SpscRing(options.prefetch)
-        self._window: CallWindow | None = None
-        self._ending: CallWindow | None = None  # cancelled; its calls end in their own time
+        self._window: Any = None  # a CallWindow, or what does the same
+        self._ending: Any = None  # cancelled; its calls end in their own time
         self._owed = options.prefetch  # places given back, or never used, and not yet asked for
         # Never so late that calls run dry while upstream has not been asked.
         spare = options.prefetch - options.concurrency
@@ -280,23 +295,11 @@ class _MapAsyncSubscription(QueuedSubscriber):
         self._waits.begin(for_demand=demand == 0)
         return len(self._queue) == 0 and not self._queue.arm(self.on_burst)
 
-    def _open(self) -> CallWindow | None:
+    def _open(self) -> Any:
         options = self._options
-        if options is None:
-            return None
-        fn, concurrency = options.calls(
-            options.fn if self.custody is None else self.custody.awaiting(options.fn)
-        )
-        self._window = window = CallWindow(
-            fn,
-            loop=asyncio.get_running_loop(),
-            on_ready=self._on_ready,
-            concurrency=concurrency,
-            capacity=options.prefetch,
-            ahead=options.concurrency,
-            ordered=options.ordered,
-        )
-        return window
+        if options is not None:
+            self._window = options.window(self.custody, self._enter, self._on_ready)
+        return self._window
 
     def _on_ready(self) -> None:
         if self._ending is not None:
@@ -305,7 +308,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
         elif self._wip.request(1) == 0:
             self._turn()
 
-    def _deliver(self, window: CallWindow, most: int) -> int:
+    def _deliver(self, window: Any, most: int) -> int:
         subscriber = self._subscriber
         if subscriber is None:
             return 0
@@ -340,7 +343,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
         what = "the function" if options is None else f"{options.name}, that of {options.operator},"
         return StageReturnedNoneError(f"§2.13: {what} returned None, which is not an element")
 
-    def _call_failed(self, window: CallWindow) -> bool:
+    def _call_failed(self, window: Any) -> bool:
         if window.failure is not None:
             error = window.failure[1]
             name = "a function" if self._options is None else self._options.name
@@ -368,7 +371,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
             window.cancel()
             self._end_calls(window)
 
-    def _end_calls(self, window: CallWindow) -> None:
+    def _end_calls(self, window: Any) -> None:
         """Let the loop end when the last of the cancelled calls has."""
         if window.running:
             window.take(0)  # asks to be told again
