@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -120,6 +121,12 @@ def _near_floor(group: str) -> Target:
         return r.of(group, "ours") / r.floor(group)
 
     return Target(_OPERATORS, f"{group}: ours / a loop by hand", "<=", 1.2, figure)
+
+
+def _in_parallel(r: Round) -> float:
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise KeyError("map_blocking-python")  # one thread at a time runs Python
+    return r.ratio("map_blocking-python", "one thread", "ours")
 
 
 _FUSED_C = "fused, C callables"
@@ -373,6 +380,7 @@ TARGETS = [
         "concurrent.futures by hand",
         "ours",
     ),
+    Target("map_blocking, without a GIL", "one thread / ours", ">=", 1.7, _in_parallel),
     Target(
         _COMBINING,
         "merge of two threads",

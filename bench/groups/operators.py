@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
 from operator import add, attrgetter, itemgetter
 from typing import Any
@@ -59,10 +59,12 @@ class Row:
     model: Model = range
     n: int = 20_000
     floor: Callable[[rsf.Stream[int]], rsf.Stream[Any]] | None = None
+    #: The same calls of the user's functions in a loop, where results alone do not make them.
+    by_hand: Callable[[int], Iterable[int]] | None = None
 
     def group(self) -> Group:
         def by_hand(n: int, sink: Sink) -> None:
-            for element in self.model(n):
+            for element in (self.by_hand or self.model)(n):
                 sink.on_next(element)
 
         def of(make: Callable[[rsf.Stream[int]], rsf.Stream[Any]]) -> Callable[[int, Sink], None]:
@@ -77,7 +79,7 @@ class Row:
 
         how: Any = {"expected": lambda n: list(self.model(n))}
         contestants = [feeding("ours", "ours", self.n, of(self.ours), **how)]
-        if self.model in _ALL:
+        if self.model in _ALL or self.by_hand is not None:
             contestants.append(feeding("the results by hand", "floor", self.n, by_hand, **how))
         elif self.floor is not None:
             floor = feeding("without a hook", "floor", self.n, of(self.floor), **how)
@@ -99,6 +101,24 @@ def _sum(part: rsf.Stream[int]) -> Any:
 
 def _sums(n: int) -> list[int]:
     return [sum(range(at, min(at + 10, n))) for at in range(0, n, 10)]
+
+
+def _sums_by_hand(n: int) -> Iterable[int]:
+    for at in range(0, n, 10):
+        yield reduce(add, range(at, min(at + 10, n)))
+
+
+def _sum_by_hand(n: int) -> Iterable[int]:
+    yield reduce(add, range(n))
+
+
+def _new_ones(n: int) -> Iterable[int]:
+    seen = set()
+    for element in range(n):
+        key = _digit(element)
+        if key not in seen:
+            seen.add(key)
+            yield element
 
 
 def _even(element: int) -> bool:
@@ -130,6 +150,7 @@ _ROWS = [
         lambda s: s.window(10).flat_map(_sum),
         (rx.window_with_count(10), *_SUMS, rx.filter(bool)),  # its last window is empty
         _sums,
+        by_hand=_sums_by_hand,
     ),
     Row(
         "window_time",
@@ -137,6 +158,7 @@ _ROWS = [
         lambda s: s.window_time(60).flat_map(_sum),
         (rx.window_with_time(60), *_SUMS),
         lambda n: [n * (n - 1) // 2],
+        by_hand=_sum_by_hand,
     ),
     Row(
         "flat_map_sequential",
@@ -156,6 +178,7 @@ _ROWS = [
         lambda s: s.distinct(_digit, max_keys=10),
         (rx.distinct(_digit),),
         lambda n: range(min(n, 10)),
+        by_hand=_new_ones,
     ),
     Row(
         "timestamp",
@@ -363,7 +386,7 @@ def _calls(concurrency: int) -> Group:
     )
 
 
-_BLOCK = bytes(1 << 20)
+_BLOCK = bytes(7 << 18)
 _WORKERS = 2
 #: So each worker finds its next call when it has made one.
 _AT_ONCE = 2 * _WORKERS
@@ -371,35 +394,50 @@ _pool = ThreadPoolExecutor(_WORKERS)
 
 
 def _hash(element: int) -> int:
+    """About 1 ms, without the GIL."""
     hashlib.sha256(_BLOCK).digest()
     return element
 
 
-def _map_blocking(n: int, sink: Sink) -> None:
-    rsf.range_(n).map_blocking(_hash, _pool, concurrency=_AT_ONCE).subscribe(sink)
-    sink.wait()
+def _count(element: int) -> int:
+    """About 50 us of Python."""
+    for _ in range(1500):
+        pass
+    return element
 
 
-def _futures(n: int, sink: Sink) -> None:
-    running: deque[Future[int]] = deque()
-    for i in range(n):
-        if len(running) == _AT_ONCE:
+def _blocking(name: str, what: str, fn: Callable[[int], int], n: int) -> Group:
+    def ours(n: int, sink: Sink) -> None:
+        rsf.range_(n).map_blocking(fn, _pool, concurrency=_AT_ONCE).subscribe(sink)
+        sink.wait()
+
+    def futures(n: int, sink: Sink) -> None:
+        running: deque[Future[int]] = deque()
+        for i in range(n):
+            if len(running) == _AT_ONCE:
+                sink.on_next(running.popleft().result())
+            running.append(_pool.submit(fn, i))
+        while running:
             sink.on_next(running.popleft().result())
-        running.append(_pool.submit(_hash, i))
-    while running:
-        sink.on_next(running.popleft().result())
 
+    def one_thread(n: int, sink: Sink) -> None:
+        for i in range(n):
+            sink.on_next(fn(i))
 
-def _one_thread(n: int, sink: Sink) -> None:
-    for i in range(n):
-        sink.on_next(_hash(i))
+    contestants: list[tuple[str, Role, Callable[[int, Sink], None]]] = [
+        ("ours", "ours", ours),
+        ("one thread", "floor", one_thread),
+        ("concurrent.futures by hand", "peer", futures),
+    ]
+    return Group(
+        name,
+        "use",
+        f"map_blocking, two workers, {what} for each element, in order",
+        # Of as many elements only their sum is checked: so few take long enough.
+        [replace(feeding(who, role, n, run), check=None) for who, role, run in contestants],
+        rounds=5,
+    )
 
-
-_BLOCKING: list[tuple[str, Role, Callable[[int, Sink], None]]] = [
-    ("ours", "ours", _map_blocking),
-    ("one thread", "floor", _one_thread),
-    ("concurrent.futures by hand", "peer", _futures),
-]
 
 OPERATORS = [
     *(row.group() for row in _ROWS),
@@ -427,11 +465,6 @@ OPERATORS = [
     *map(_end, _ENDS),
     _calls(64),
     _calls(256),
-    Group(
-        "map_blocking",
-        "use",
-        "map_blocking, two workers, sha256 of 1 MiB for each element, in order",
-        [replace(feeding(who, role, 200, run), check=None) for who, role, run in _BLOCKING],
-        rounds=3,
-    ),
+    _blocking("map_blocking", "1 ms of sha256", _hash, 200),
+    _blocking("map_blocking-python", "50 us of Python", _count, 2000),
 ]
