@@ -211,10 +211,9 @@ class StreamFlow(Pipeline[T_co]):
         The hook may be called on any thread, and for a batch or a pair gets that. What it raises
         goes to ``sys.unraisablehook``. Out of its reach: what other libraries' publishers hold;
         what subscribers share, by ``multicast``, ``replay`` or a processor; what goes into windows
-        and groups, by ``window``, ``group_by`` or ``skip=`` of ``batch``; what
-        ``delay_elements`` delays; and what is below it, as what ``iterate`` has read ahead. Each
-        element is accounted for until it leaves, which takes time; a stream without a hook has no
-        such costs. Reactor: ``doOnDiscard``.
+        and groups, by ``window``, ``group_by`` or ``skip=`` of ``batch``; and what is below it, as
+        what ``iterate`` has read ahead. Each element is accounted for until it leaves, which takes
+        time; a stream without a hook has no such costs. Reactor: ``doOnDiscard``.
         """
         check_sync("on_discard", "hook", hook)
         return self.with_part(OnDiscard(hook))

@@ -327,9 +327,9 @@ class Bench:
         """What a source has to give."""
         return map(self.element, origin.model())
 
-    def given_items(self, origin: m.Origin) -> Iterator[Any]:
+    def given_items(self, origin: m.Origin, give: Callable[[Any], Any]) -> Iterator[Any]:
         """What a source gives as soon as it is taken."""
-        return map(self.give, self.items(origin))
+        return map(give, self.items(origin))
 
     def function(
         self, index: int, fn: Callable[..., Any], *, in_c: bool = False, uses: int | None = 0
@@ -374,10 +374,16 @@ class Bench:
             stream = BUILD[type(op)](self, stream, index, op)
         return stream.on_discard(self.discard) if self.pipeline.discards else stream
 
-    def source(self, origin: m.Origin, *, counts: bool = False) -> rsf.Stream[Any]:
-        """A stream of one source; of the one at the top, what is taken of it is counted."""
+    def source(
+        self, origin: m.Origin, *, counts: bool = False, once: bool = True
+    ) -> rsf.Stream[Any]:
+        """A stream of one source; of the one at the top, what is taken of it is counted.
+
+        ``once``: each element is to be delivered, discarded or used once.
+        """
         kind, items = origin.kind, functools.partial(self.items, origin)
-        given = functools.partial(self.given_items, origin)
+        give = self.give if once else _not_noted
+        given = functools.partial(self.given_items, origin, give)
         if kind == "range":
             return rsf.range_(origin.size)
         if kind == "empty":
@@ -394,18 +400,18 @@ class Bench:
             return rsf.from_callable(self.functions.add(lambda: self.give(self.element(0))))
         if kind == "async":
             self.uses_loop = True
-            return rsf.from_async_iterable(
-                lambda: _slowly(items(), self.give), loop=self.resources.loop
-            )
+            return rsf.from_async_iterable(lambda: _slowly(items(), give), loop=self.resources.loop)
         if kind.startswith("create"):
-            return rsf.create(self.functions.add(self._emission(kind, items)), capacity=10_000)
+            return rsf.create(
+                self.functions.add(self._emission(kind, items, give)), capacity=10_000
+            )
         if kind in ("list", "iterator"):
             counting = Counting(given)
             if counts:
                 self.counting = counting
             return rsf.from_iterable(iter(counting) if kind == "iterator" else counting)
         hands = self.resources.source if "thread" in kind else None
-        foreign = Foreign(items, hands, "late" not in kind, self.give)
+        foreign = Foreign(items, hands, "late" not in kind, give)
         if counts:
             self.foreign = foreign
         return rsf.from_publisher(foreign)
@@ -428,12 +434,14 @@ class Bench:
 
         return step
 
-    def _emission(self, kind: str, items: Callable[[], Iterator[Any]]) -> Callable[[Any], None]:
+    def _emission(
+        self, kind: str, items: Callable[[], Iterator[Any]], give: Callable[[Any], Any]
+    ) -> Callable[[Any], None]:
         def emit(emitter: Any) -> None:
             try:
                 for item in items():
                     if emitter.next(item):
-                        self.give(item)
+                        give(item)
                     del item
             except m.Boom as boom:
                 emitter.error(boom)
@@ -443,6 +451,10 @@ class Bench:
         if kind == "create":
             return emit
         return lambda emitter: self.resources.source.submit(emit, emitter)
+
+
+def _not_noted(value: Any) -> Any:
+    return value
 
 
 async def _slowly(items: Iterator[Any], give: Callable[[Any], Any]) -> AsyncIterator[Any]:
@@ -658,8 +670,11 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
         *_others(b, op), prefetch=op.prefetch, delay_error=op.delay_error
     ),
     m.Zip: lambda b, s, i, op: s.zip(*_others(b, op), prefetch=op.prefetch),
-    m.CombineLatest: lambda b, s, i, op: s.combine_latest(b.source(op.other), prefetch=op.prefetch),
-    m.WithLatest: lambda b, s, i, op: s.with_latest_from(b.source(op.other)),
+    # The newest element of the other one is delivered as often as there are pairs.
+    m.CombineLatest: lambda b, s, i, op: s.combine_latest(
+        b.source(op.other, once=False), prefetch=op.prefetch
+    ),
+    m.WithLatest: lambda b, s, i, op: s.with_latest_from(b.source(op.other, once=False)),
     m.Race: lambda b, s, i, op: s.race(rsf.never()) if op.first else rsf.never().race(s),
     m.TakeUntil: lambda b, s, i, op: s.take_until(
         rsf.never() if op.kind == "never" else b.source(m.Origin(op.kind, 3))

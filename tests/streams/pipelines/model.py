@@ -1088,8 +1088,9 @@ def expect(pipeline: Pipeline) -> Expected:
 ACCOUNTED: Final = {
     Map, Spread, MapNotNone, Filter, Take, TakeWhile, Skip, SkipWhile, Scan, Reduce, Batch, DoOn,
     Unbatch, PublishOn, SubscribeOn, MapAsync, MapBlocking, DelayElements, Distinct, HeavyBatch,
-    Timeout, OnOverflow, Merge, Zip, Race, TakeUntil, Concat, FlatMap, ConcatMap, SwitchMap, Expand,
-    StartWith, IfEmpty, ErrorReturn, Retry, Repeat, Resume,
+    Timeout, OnOverflow, Merge, Zip, CombineLatest, WithLatest, Race, TakeUntil, Concat, FlatMap,
+    ConcatMap, SwitchMap, Expand, StartWith, IfEmpty, ErrorReturn, Retry, Repeat, Resume,
+    Sift, DistinctKeys, Continuing, Passing,
 }  # fmt: skip
 
 
