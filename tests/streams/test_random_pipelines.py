@@ -120,6 +120,12 @@ FOUND = {
         m.Demand(first=1),
         fault=m.Fault(0, 0),
     ),
+    "the model forgot what was left out when something else failed": m.Pipeline(
+        m.Origin("list", 3, fails=True),
+        (m.Continuing(), m.CombineLatest(m.Origin("list", 1))),
+        m.Demand(),
+        fault=m.Fault(0, 1),
+    ),
     "an error overtook elements of a run without a boundary": m.Pipeline(
         m.Origin("list", 30, fails=True),
         (m.Filter(1), m.Scan(8)),

@@ -611,7 +611,7 @@ class CombineLatest(Op):
         return (self.other,)
 
     def model(self, items: Items, call: Function) -> Items:
-        return itertools.product(items, range(1)) if self.other.size else iter(())
+        return ((item, 0) for item in items) if self.other.size else iter(())
 
 
 @dataclass(frozen=True)
@@ -993,19 +993,21 @@ def synchronous(pipeline: Pipeline) -> Pipeline:
 
 
 def without_failures(pipeline: Pipeline, *, from_: int = -1) -> Pipeline:
-    """The same pipeline; at operator ``from_`` and below nothing fails. The source is number -1."""
+    """The same pipeline; at operator ``from_`` and below nothing fails, but for single elements.
+    The source is number -1.
+    """
     ops: list[Any] = list(pipeline.ops)
     for index, op in enumerate(ops):
         if index >= from_ and isinstance(op, _Combining):
             ops[index] = dataclasses.replace(op, others=tuple(map(sure, op.others)))
         if index >= from_ and isinstance(op, Resume):
             ops[index] = dataclasses.replace(op, other=sure(op.other))
-    fault = pipeline.fault
+    fault, borne = pipeline.fault, continued(pipeline.ops)
     return dataclasses.replace(
         pipeline,
         origin=sure(pipeline.origin) if from_ == -1 else pipeline.origin,
         ops=tuple(ops),
-        fault=None if fault is None or fault.op >= from_ else fault,
+        fault=None if fault is None or (fault.op >= from_ and fault.op not in borne) else fault,
     )
 
 
