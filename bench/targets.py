@@ -123,12 +123,6 @@ def _near_floor(group: str) -> Target:
     return Target(_OPERATORS, f"{group}: ours / a loop by hand", "<=", 1.2, figure)
 
 
-def _in_parallel(r: Round) -> float:
-    if getattr(sys, "_is_gil_enabled", lambda: True)():
-        raise KeyError("map_blocking-python")  # one thread at a time runs Python
-    return r.ratio("map_blocking-python", "one thread", "ours")
-
-
 _FUSED_C = "fused, C callables"
 _ENDS = "native ends, Python callables"
 _BOUNDARY = "publish_on, 1024, thread to thread"
@@ -143,6 +137,19 @@ _SUBSCRIBE = "subscribe, five stages"
 _SHARING = "one source, two subscribers"
 _COMBINING = "several publishers, one subscriber"
 _OPERATORS = "operators of RxPY's name"
+
+#: Where one thread at a time runs Python there is nothing to aim at.
+_HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+_IN_PARALLEL = [
+    _at_least(
+        "map_blocking, without a GIL",
+        "one thread / ours",
+        1.7,
+        "map_blocking-python",
+        "one thread",
+        "ours",
+    )
+][_HAS_GIL:]
 
 TARGETS = [
     Target(
@@ -380,7 +387,7 @@ TARGETS = [
         "concurrent.futures by hand",
         "ours",
     ),
-    Target("map_blocking, without a GIL", "one thread / ours", ">=", 1.7, _in_parallel),
+    *_IN_PARALLEL,
     Target(
         _COMBINING,
         "merge of two threads",
