@@ -219,3 +219,26 @@ def test_each_element_is_used_or_discarded_and_each_result_delivered_or_discarde
     assert below.elements == [0, -1]
     assert {2, 3} <= set(called)
     assert sorted(discarded) == sorted(-n if n in called else n for n in range(2, 8))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_last_call_that_fails_while_a_result_is_delivered_is_not_overlooked(
+    ordered: bool,
+) -> None:
+    delivering = threading.Event()
+
+    def call(n: int) -> int:
+        if n == 1:
+            assert delivering.wait(DEADLINE)
+            raise LookupError("no")
+        return n
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def see(_: int) -> None:
+            delivering.set()
+            pool.submit(int).result(DEADLINE)  # after all that call 1 does
+
+        stream = rsf.range_(2).map_blocking(call, pool, concurrency=2, ordered=ordered)
+        with pytest.raises(LookupError):
+            stream.for_each(see).result(DEADLINE)

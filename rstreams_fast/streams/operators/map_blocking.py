@@ -100,11 +100,12 @@ class _Calls:
 
     @property
     def pending(self) -> int:
-        """How many calls and results there are."""
-        return len(self._results) + (0 if self._options.ordered else len(self._made))
+        """How many calls, results and failures there are."""
+        running = 0 if self._options.ordered else len(self._made)
+        return len(self._results) + running + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
-        """Start calls for elements in ``queue`` while there are places; return how many."""
+        """Start calls for elements in ``queue`` while there are places; 0 if nothing is new."""
         self._see()
         options, custody = self._options, self._custody
         count = 0
@@ -129,7 +130,7 @@ class _Calls:
             else:
                 future.add_done_callback(partial(self._done, one))
         element = None
-        return count
+        return count or int(self.failure is not None)  # which is to be acted on
 
     def _done(self, one: _One, future: Future[Any]) -> None:
         if future.cancelled():
