@@ -262,11 +262,11 @@ class QueueingFanIn(FanIn):
     __slots__ = (
         "_asks",
         "_begun",
-        "_due",
         "_max_held",
         "_name",
         "_prefetch",
         "_replenish_at",
+        "_unfinished",
         "_waits",
     )
 
@@ -279,7 +279,7 @@ class QueueingFanIn(FanIn):
         self._name = name
         self._max_held = max_held
         self._asks: deque[tuple[Inner, int]] = deque()
-        self._due: deque[Inner] = deque()  # that are to be asked for more in another turn
+        self._unfinished: deque[Inner] = deque()  # that are to be asked for more in another turn
         self._waits: Waits | None = None  # kept from the first look at the metrics on
         self._begun = False  # nobody is asked before the subscriber has asked
 
@@ -309,20 +309,23 @@ class QueueingFanIn(FanIn):
         return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
 
     def _upward(self) -> bool:
-        asks, due = self._asks, self._due  # replaced, not emptied, by who drops all references
+        asks, unfinished = (
+            self._asks,
+            self._unfinished,
+        )  # replaced, not emptied, by who drops all references
         if asks and self._begun:
             inner, n = asks.popleft()
-        elif due and self._demand.value > 0:
-            inner, n = due.popleft(), 0
+        elif unfinished and self._demand.value > 0:
+            inner, n = unfinished.popleft(), 0
         else:
             return False
         inner.ask_for_a_turn(n)
-        if inner.due and inner not in due:
-            due.append(inner)
+        if inner.due and inner not in unfinished:
+            unfinished.append(inner)
         return True
 
     def _to_ask(self) -> bool:
-        return bool(self._asks or (self._due and self._demand.value > 0))
+        return bool(self._asks or (self._unfinished and self._demand.value > 0))
 
     def _inner_attached(self, inner: Inner, /) -> None:
         self._asks.append((inner, self._prefetch))
@@ -355,7 +358,7 @@ class QueueingFanIn(FanIn):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._asks = deque()
-        self._due = deque()
+        self._unfinished = deque()
 
 
 class Combined(Generic[A]):

@@ -42,7 +42,6 @@ class _DelaySubscription(QueueingFanIn):
         "_inner",
         "_options",
         "_rang",
-        "_to_begin",
         "_waiting",
     )
 
@@ -52,20 +51,12 @@ class _DelaySubscription(QueueingFanIn):
         super().__init__(subscriber, 1, options.describe(), 2)
         self._options = options
         self._inner = new_inner(self, upstream)
-        self._to_begin = True
+        self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
         self._done = False
         self._deadline: Deadline | None = None  # of the first that waits
         self._due_at: float | None = None
         self._rang = False
-
-    def _upward(self) -> bool:
-        if self._to_begin:
-            self._to_begin = False
-            if self._add(self._inner):
-                self._inner.subscribe()
-            return True
-        return super()._upward()
 
     # -- time ------------------------------------------------------------------------------------
 

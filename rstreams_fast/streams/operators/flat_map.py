@@ -168,7 +168,7 @@ class FlatMapSubscription(Merging):
     def _to_ask(self) -> bool:
         if self._asks or self._vacant.value > 0:
             return True
-        return (self._outer.due or bool(self._due)) and self._demand.value > 0
+        return (self._outer.due or bool(self._unfinished)) and self._demand.value > 0
 
     def _drop_references(self) -> None:
         super()._drop_references()
