@@ -454,15 +454,25 @@ def test_using_is_left_whatever_is_raised(kind: type[BaseException]) -> None:
 
 
 @pytest.mark.parametrize("suspends", [False, True])
-def test_a_function_that_exits_is_named_with_its_key(suspends: bool) -> None:
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("dedupe", [True, False])
+def test_a_function_that_exits_is_named_with_its_key(
+    suspends: bool, ordered: bool, dedupe: bool
+) -> None:
     async def leave(k: int) -> int:
         if suspends:
             await asyncio.sleep(0)
         return k if k < 3 else sys.exit(1)
 
+    stage = rs.enrich(
+        leave, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered, dedupe=dedupe
+    )
     with pytest.raises(SystemExit) as left:
-        list(rs.lookup(leave, pa.int64()).as_map_fn()(batches(8, 8)))
-    assert "leave for the key 3" in "".join(left.value.__notes__)
+        list(stage.as_map_fn()(batches(8, 8)))
+    notes = "".join(left.value.__notes__)
+    assert "raised by leave" in notes
+    # The window that shares calls does not say which item it was at.
+    assert "for the key k=3" in notes or (ordered and dedupe and not suspends)
 
 
 def test_what_upstream_raises_comes_out() -> None:

@@ -456,7 +456,9 @@ class CallPump:
             else:
                 taken = window.submit_many(items, start)
         except SystemExit as leaving:  # of a call's first step
-            if not self._options.dedupe:
+            if self._window_words.get("dedupe"):  # not every item is a call: which one is not told
+                noted(leaving, f"raised by {self._counters.stage}")
+            else:
                 self._call_failed(items[start + window.started - started - 1], leaving)
             raise
         self._next_item += taken
