@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rstreams_fast.spark.frames import check_frame
-from rstreams_fast.spark.worker.outcomes import OUTCOME
+from rstreams_fast.spark.worker.outcomes import INPUT, OUTCOME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,12 +17,14 @@ __all__ = ["outcome_struct", "split_failures"]
 def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, DataFrame]:
     """Return the good rows of ``frame``, and those whose call failed: the dead letters.
 
-    ``frame`` comes from ``enrich`` or ``lookup`` with ``on_failure="column"``. ``column``: the one
-    that tells of the calls, of a ``lookup`` the one it made; default: that of ``enrich``.
+    ``frame`` comes from ``lookup``, ``enrich`` or ``map_batches`` with ``on_failure="column"``.
+    ``column``: the one that tells of the calls, of a ``lookup`` the one it made; default: that of
+    the others.
 
-    In the good rows the column of a ``lookup`` is its value, and that of ``enrich`` is gone. The
-    others are as they were. Each of the two frames that is used makes the calls: ``persist()`` what
-    is given here first, or write it.
+    In the good rows the column of a ``lookup`` is its value, and that of the others is gone. The
+    dead letters are as they were; those of ``map_batches`` have their row in ``outcome.input``.
+    Each of the two frames that is used makes the calls: ``persist()`` what is given here first, or
+    write it.
 
     ``TypeError``: ``column`` is no such column.
     """
@@ -32,8 +34,8 @@ def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, 
     kind = frame.schema[column].dataType if column in frame.columns else None
     if not isinstance(kind, StructType) or not {"error", "attempts"}.issubset(kind.names):
         raise TypeError(
-            f"column: {column!r} is no column of outcomes, which enrich and lookup give with "
-            f"on_failure='column'; there are {', '.join(frame.columns)}"
+            f"column: {column!r} is no column of outcomes, which lookup, enrich and map_batches "
+            f"give with on_failure='column'; there are {', '.join(frame.columns)}"
         )
     quoted = "`" + column.replace("`", "``") + "`"
     failed = f"{quoted}.error is not null"
@@ -45,8 +47,8 @@ def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, 
     return good, frame.where(failed)
 
 
-def outcome_struct(value: DataType | None = None) -> StructType:
-    """Return Spark's type of a column of outcomes, with values of a type or without."""
+def outcome_struct(*, value: DataType | None = None, inputs: DataType | None = None) -> StructType:
+    """Return Spark's type of a column of outcomes: with values, or rows whose calls failed."""
     from pyspark.sql import types as t
 
     error = t.StructType([t.StructField(name, t.StringType()) for name in ("type", "message")])
@@ -55,4 +57,6 @@ def outcome_struct(value: DataType | None = None) -> StructType:
         t.StructField("attempts", t.IntegerType()),
         t.StructField("seconds", t.DoubleType()),
     ]
-    return t.StructType(told if value is None else [t.StructField("value", value), *told])
+    first = [] if value is None else [t.StructField("value", value)]
+    last = [] if inputs is None else [t.StructField(INPUT, inputs)]
+    return t.StructType([*first, *told, *last])

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["FrameMap", "MapFunction", "check_frame", "describe_read_ahead", "map_in_arrow"]
+__all__ = [
+    "FrameMap",
+    "MapFunction",
+    "check_frame",
+    "describe_read_ahead",
+    "describe_words",
+    "map_in_arrow",
+]
 
 MapFunction = Callable[[Iterable[Any]], Iterator[Any]]
 """What ``mapInArrow`` takes."""
@@ -46,7 +53,11 @@ class FrameMap(ABC):
         """Return the frame of what becomes of the batches of ``frame``."""
         check_frame(frame, repr(self))
         declared, _ = resolve_schema(self._schema, "schema")
-        return map_in_arrow(frame, self.as_map_fn(), declared)
+        return map_in_arrow(frame, self.as_map_fn(), self.output_of(frame, declared))
+
+    def output_of(self, frame: DataFrame, declared: StructType) -> StructType:  # noqa: ARG002
+        """Return the schema of what becomes of ``frame``."""
+        return declared
 
     def as_map_fn(self) -> MapFunction:
         """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
@@ -81,6 +92,32 @@ def describe_read_ahead(options: CallOptions) -> str:
         f"  read ahead: a ring of {READ_AHEAD_BATCHES} batches, under a demand counter of "
         f"{options.max_buffer_bytes} bytes (one larger batch passes alone)"
     )
+
+
+def describe_words(options: CallOptions) -> list[str]:
+    """Say what bounds the calls beside their number: lines of ``describe()``."""
+    lines = []
+    if options.timeout is not None:
+        lines.append(f"  time-out: {options.timeout} s for each attempt")
+    if options.key_order is not None:
+        lines.append(f"  order: one call at once of each value of key {options.key_order}")
+    for word, of in (("deadline", "each row"), ("task_deadline", "the partition")):
+        if (seconds := getattr(options, word)) is not None:
+            lines.append(f"  deadline: {seconds:g} s for {of}")
+    if options.circuit is not None:
+        lines.append(f"  {options.circuit.describe()}")
+    if options.retry is not None:
+        lines.append(f"  retries: at most {options.retry.times}")
+    if options.cache is not None:
+        lines.append(f"  in each worker: {options.cache.describe()}")
+    if options.journal is not None:
+        lines.append(
+            f"  {options.journal!r}: the calls in flight of a killed worker are made again, "
+            f"at most {options.running_rows} in each partition"
+        )
+    if options.limit is not None:
+        lines.append(f"  {options.limit.describe()}")
+    return lines
 
 
 def check_frame(frame: object, what: str) -> None:

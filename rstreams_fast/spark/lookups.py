@@ -13,6 +13,7 @@ from rstreams_fast.spark.frames import (
     MapFunction,
     check_frame,
     describe_read_ahead,
+    describe_words,
     map_in_arrow,
 )
 from rstreams_fast.spark.journals import Journal
@@ -250,7 +251,7 @@ class Lookup:
         options, key = self._options, self._key
         layout = Layout(None, ("value",), (kind,), outcome=self._outcome)
         if self._outcome:
-            declared = outcome_struct(declared)
+            declared = outcome_struct(value=declared)
 
         def run(arrays: Iterator[Any]) -> Iterator[Any]:
             return run_rows(options, layout, key, iter(arrays))
@@ -335,11 +336,8 @@ class Enrich:
         keys = tuple(_resolve_name(name, before.names, fold) for name in self._on)
         # A key that is null, or a call, may make any of them null: Spark must know.
         added = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
-        return map_in_arrow(
-            frame,
-            self._over(keys, schema),
-            StructType([*before.fields, *added]),
-        )
+        schema_after = StructType([*before.fields, *added])
+        return map_in_arrow(frame, self._over(keys, schema), schema_after)
 
     def as_map_fn(self) -> MapFunction:
         """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
@@ -399,24 +397,4 @@ def _describe(what: str, options: CallOptions) -> str:
         "  threads: Spark's own, a reader, a loop"
         + ("" if options.is_async else f", up to {options.concurrency} for calls"),
     ]
-    if options.timeout is not None:
-        lines.append(f"  time-out: {options.timeout} s for each attempt")
-    if options.key_order is not None:
-        lines.append(f"  order: one call at once of each value of key {options.key_order}")
-    for word, of in (("deadline", "each row"), ("task_deadline", "the partition")):
-        if (seconds := getattr(options, word)) is not None:
-            lines.append(f"  deadline: {seconds:g} s for {of}")
-    if options.circuit is not None:
-        lines.append(f"  {options.circuit.describe()}")
-    if options.retry is not None:
-        lines.append(f"  retries: at most {options.retry.times}")
-    if options.cache is not None:
-        lines.append(f"  in each worker: {options.cache.describe()}")
-    if options.journal is not None:
-        lines.append(
-            f"  {options.journal!r}: the calls in flight of a killed worker are made again, "
-            f"at most {options.running_rows} in each partition"
-        )
-    if options.limit is not None:
-        lines.append(f"  {options.limit.describe()}")
-    return "\n".join(lines)
+    return "\n".join(lines + describe_words(options))

@@ -39,6 +39,10 @@ def stage(
     the stages make of them is theirs to bound, by the prefetch of each boundary. A stream that
     keeps batches (``batch``, ``reduce``) is given one more, beyond the bound, when nothing was
     released for a second.
+    ``metrics``: where live metrics go, a :class:`Metrics`.
+
+    Calls are the stream's: it has ``retry``, ``timeout`` and ``on_error_continue``, and
+    :func:`bounded` puts a :class:`Limit` around the function of ``map_async``.
     """
     if not callable(build):
         raise TypeError(f"build must be callable, got {type(build).__name__}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
+import threading
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.worker.circuits import CircuitState
+from tests.helpers import DEADLINE
 
 KEYS = pa.schema([("k", pa.int64())])
 
@@ -249,8 +251,32 @@ def test_a_task_takes_no_longer_than_its_deadline(on_failure: str) -> None:
         outcomes(stage, 3)
 
 
+def test_batches_on_threads_have_a_circuit_and_a_deadline_of_the_task() -> None:
+    calls, go_on = list[int](), threading.Event()
+
+    def fails(batch: pa.RecordBatch) -> Any:
+        calls.append(batch.num_rows)
+        raise OSError("down")
+
+    some = [pa.RecordBatch.from_pydict({"k": [k]}) for k in range(10)]
+    words: Any = {"circuit": rs.Circuit(2), "on_failure": "column", "concurrency": 1}
+    outputs = rs.map_batches(fails, KEYS, **words).as_map_fn()(iter(some))
+    kinds = [row["outcome"]["error"]["type"] for batch in outputs for row in batch.to_pylist()]
+    assert kinds == ["OSError"] * 2 + ["CircuitOpenError"] * 8
+    assert len(calls) == 2
+
+    def hangs(batch: pa.RecordBatch) -> Any:
+        assert go_on.wait(DEADLINE)
+        return batch
+
+    stage = rs.map_batches(hangs, KEYS, task_deadline=0.05).as_map_fn()
+    threading.Timer(0.3, go_on.set).start()
+    with pytest.raises(TimeoutError, match=r"the task took longer than task_deadline=0\.05 s"):
+        list(stage(iter(some)))
+
+
 def test_words_that_need_a_loop_say_so() -> None:
-    for words in ({"circuit": rs.Circuit()}, {"deadline": 1}, {"task_deadline": 1}):
+    for words in ({"deadline": 1}, {"timeout": 1}):
         with pytest.raises(ValueError, match="needs an async fn"):
             rs.map_batches(len, KEYS, **words)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="circuit must be a Circuit"):

@@ -112,6 +112,45 @@ def test_a_value_of_the_wrong_type_is_still_an_error() -> None:
         rows(stage(batches([1])))
 
 
+# -- map_batches -----------------------------------------------------------------------------------
+def doubled(batch: pa.RecordBatch) -> Any:
+    if 7 in batch["k"].to_pylist():
+        raise ValueError("no seven")
+    return [{"d": 2 * k} for k in batch["k"].to_pylist()]
+
+
+async def doubled_async(batch: pa.RecordBatch) -> Any:
+    return doubled(batch)
+
+
+DOUBLED = pa.schema([pa.field("d", pa.int64(), nullable=False)])
+
+
+@pytest.mark.parametrize("fn", [doubled, doubled_async])
+def test_the_rows_of_a_batch_whose_call_failed_stand_beside_the_error(fn: Any) -> None:
+    retry = rs.Retry(1, backoff=0)
+    with rs.Metrics() as metrics:
+        stage = rs.map_batches(
+            fn, DOUBLED, retry=retry, on_failure="column", max_failures=1, metrics=metrics
+        )
+        found = rows(stage.as_map_fn()(batches([1, 2], [6, 7, 8], [9])))
+        assert metrics.totals().failures == 1
+    assert [row["d"] for row in found] == [2, 4, None, None, None, 18]
+    good, bad = found[0]["outcome"], [row["outcome"] for row in found[2:5]]
+    assert (good["error"], good["attempts"], good["input"]) == (None, 1, None)
+    assert [told["input"] for told in bad] == [{"k": 6}, {"k": 7}, {"k": 8}]
+    assert {told["attempts"] for told in bad} == {2}
+    assert all(told["error"] == {"type": "ValueError", "message": "no seven"} for told in bad)
+
+
+@pytest.mark.parametrize("fn", [doubled, doubled_async])
+@pytest.mark.parametrize("on_failure", ["drop", "column"])
+def test_more_batches_than_allowed_fail_the_task(fn: Any, on_failure: str) -> None:
+    stage = rs.map_batches(fn, DOUBLED, on_failure=on_failure, max_failures=1, concurrency=1)
+    with pytest.raises(RuntimeError, match="2 of 3 calls failed, and max_failures is 1"):
+        rows(stage.as_map_fn()(batches([7], [1], [7], [2])))
+
+
 # -- max_failures ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("on_failure", ["null", "column"])
 def test_more_failures_than_allowed_fail_the_task(on_failure: str) -> None:
@@ -177,3 +216,29 @@ def test_good_rows_and_dead_letters_of_frames(spark: Any) -> None:
         rs.split_failures(enriched, "id")
     with pytest.raises(ValueError, match="has a column 'outcome' already"):
         enriched.transform(rs.enrich(half, on="id", output="x long", on_failure="column"))
+
+
+@pytest.mark.spark
+def test_dead_letters_of_batches_can_be_worked_on_again(spark: Any) -> None:
+    def fails_beyond(most: int) -> Any:
+        def fn(batch: pa.RecordBatch) -> Any:
+            if max(batch["id"].to_pylist()) > most:
+                raise OSError("away")
+            return [{"d": 2 * k, "t": t} for k, t in zip(*batch.to_pydict().values(), strict=True)]
+
+        return fn
+
+    schema = "d long NOT NULL, t timestamp"
+    when = "timestamp'2020-01-01' as `when.it is`"
+    numbers = spark.range(0, 2500, 1, 1).selectExpr("id", when)  # batches of 1000
+    told = numbers.transform(rs.map_batches(fails_beyond(999), schema, on_failure="column"))
+    good, bad = rs.split_failures(told)
+    assert good.columns == ["d", "t"]
+    assert [row.d for row in good.collect()] == list(range(0, 2000, 2))
+    again = bad.select("outcome.input.*")
+    assert again.schema.simpleString() == numbers.schema.simpleString()
+    worked = again.transform(rs.map_batches(fails_beyond(9999), schema))
+    assert [row.d for row in worked.orderBy("d").collect()] == list(range(2000, 5000, 2))
+    assert worked.select("t").distinct().collect() == numbers.selectExpr(when).distinct().collect()
+    with pytest.raises(ValueError, match="schema: 'outcome' is the column that on_failure"):
+        numbers.transform(rs.map_batches(doubled, "Outcome long", on_failure="column"))

@@ -286,11 +286,9 @@ def test_bad_words_are_named(words: Any, error: type[Exception], message: str) -
     assert message in str(refused.value)
 
 
-def test_a_limit_is_a_limit_and_needs_a_loop() -> None:
+def test_a_limit_is_a_limit() -> None:
     with pytest.raises(TypeError, match="limit must be a Limit, got int"):
         rs.lookup(Service(), "long", limit=5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="limit needs an async fn"):
-        rs.map_batches(lambda batch: batch, "k long", limit=rs.Limit("x", concurrency=1))
     for seconds, error in (("1", TypeError), (-1, ValueError), (float("nan"), ValueError)):
         with pytest.raises(error, match="seconds must be"):
             rs.RetryAfter(seconds)  # type: ignore[arg-type]

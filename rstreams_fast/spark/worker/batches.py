@@ -6,13 +6,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions, label_of
-from rstreams_fast.spark.worker.attempts import Attempts, noted
+from rstreams_fast.spark.worker.attempts import noted
 from rstreams_fast.spark.worker.conversions import batches_of, conform
+from rstreams_fast.spark.worker.outcomes import OUTCOME, Outcome, outcome_with_inputs
 from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump, Output
 from rstreams_fast.spark.worker.read_ahead import ByteLease
@@ -20,7 +22,7 @@ from rstreams_fast.spark.worker.read_ahead import ByteLease
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OUTPUTS_AHEAD", "run_batches"]
+__all__ = ["OUTPUTS_AHEAD", "leaves_as_it_comes", "run_batches"]
 
 OUTPUTS_AHEAD: Final = 2
 """Output batches that a call may be ahead of its turn to leave."""
@@ -30,10 +32,29 @@ def run_batches(
     options: CallOptions, schema: pa.Schema, partition: Partition, held: list[Any]
 ) -> Iterator[Any]:
     """Return what the function makes of the batches, in their order; ``held`` is the first one."""
-    if options.is_async:
-        calls = _BatchCalls(options, schema, partition)
-        return CallPump(partition, options, calls, calls, wrap=calls.wrap).outputs(held)
-    return _BatchesOnThreads(options, schema, partition).outputs(held)
+    if leaves_as_it_comes(options):
+        return _BatchesOnThreads(options, schema, partition).outputs(held)
+    if not options.is_async:
+        options = replace(options, fn=_whole(options.fn, options.label))
+    calls = _BatchCalls(options, schema, partition)
+    return CallPump(partition, options, calls, calls, wrap=calls.wrap).outputs(held)
+
+
+def leaves_as_it_comes(options: CallOptions) -> bool:
+    """Say whether what a call gives may leave before the call has ended: nothing comes after it."""
+    after = (options.retry, options.limit, options.circuit, options.task_deadline)
+    return not options.is_async and options.on_failure == "raise" and not any(after)
+
+
+def _whole(fn: Callable[..., Any], label: str) -> Callable[..., Any]:
+    """Return ``fn`` that gives all at once: a failure may come with any part of it."""
+
+    def call(*args: Any) -> Any:
+        result = fn(*args)
+        return list(result) if isinstance(result, Iterator) else result
+
+    call.__qualname__ = label
+    return call
 
 
 def _pieces(result: Any, schema: pa.Schema, label: str) -> Iterator[Any]:
@@ -107,7 +128,6 @@ class _BatchesOnThreads:
         self._closed = False
         self._failure: BaseException | None = None
         self._client = _PlainClient(options.using)
-        self._closing = threading.Event()
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Run the stage; ``first`` holds the first batch. For the main thread."""
@@ -158,7 +178,6 @@ class _BatchesOnThreads:
         with self._lock:
             self._closed = True
             jobs = list(self._in_work)
-        self._closing.set()
         for job in jobs:
             job.out.close()
 
@@ -212,14 +231,10 @@ class _BatchesOnThreads:
         rows = batch.num_rows
         failure: BaseException | None = None
         try:
-            if options.retry is None and options.on_failure == "raise":
-                result = options.fn(*self._client.opened, batch)
-                del batch
-                for piece in _pieces(result, self._schema, options.label):
-                    job.out.put(piece)
-            else:
-                for piece in self._attempts(batch):
-                    job.out.put(piece)
+            result = options.fn(*self._client.opened, batch)
+            del batch
+            for piece in _pieces(result, self._schema, options.label):
+                job.out.put(piece)
         except RingClosed as closed:
             if not self._closed:
                 failure = closed
@@ -235,33 +250,6 @@ class _BatchesOnThreads:
             self._counters.running -= 1
             self._in_work.discard(job)
         job.out.close()
-
-    def _attempts(self, batch: Any) -> list[Any]:
-        """Return all that a call gives, made again as ``retry`` says; none, if it is dropped."""
-        options, counters = self._options, self._counters
-        attempt, attempts = 1, Attempts(options.retry)
-        attempts.begin()
-        while True:
-            try:
-                result = options.fn(*self._client.opened, batch)
-                if isinstance(result, Iterator):
-                    result = list(result)  # the failure may come with any of them
-                break
-            except Exception as error:
-                if (pause := attempts.pause(attempt, error)) is None:
-                    if options.on_failure == "drop":
-                        with self._lock:
-                            counters.failures += 1
-                        return []
-                    if (noting := attempts.told(attempt, error)) is not error:
-                        raise noting from error
-                    raise
-            with self._lock:
-                counters.retries += 1
-            if self._closing.wait(pause):
-                raise RingClosed  # nobody waits for it any more
-            attempt += 1
-        return list(_pieces(result, self._schema, options.label))
 
 
 class _PlainClient:
@@ -349,9 +337,29 @@ class _BatchCalls:
         async def call(item: _Item) -> tuple[list[Any], ByteLease]:
             batch, item.batch = item.batch, None
             result = await fn(batch)
+            if isinstance(result, Outcome):
+                return self._told(result, batch), item.lease
             return list(_pieces(result, self._schema, self._label)), item.lease
 
         return call
+
+    def _told(self, outcome: Outcome, batch: Any) -> list[Any]:
+        """Return the rows of a call, or those it was made for, beside what became of it."""
+        import pyarrow as pa
+
+        schema = self._schema
+        if outcome.error is None:
+            pieces = list(_pieces(outcome.value, schema, self._label))
+        else:
+            nulls = [pa.nulls(batch.num_rows, kind) for kind in schema.types]
+            pieces = [pa.RecordBatch.from_arrays(nulls, schema.names)]
+        return [
+            pa.RecordBatch.from_arrays(
+                [*piece.columns, outcome_with_inputs(outcome, piece.num_rows, batch)],
+                [*schema.names, OUTCOME],
+            )
+            for piece in pieces
+        ]
 
     def name_of(self, item: _Item) -> str:
         return _name_of(item.first_row, item.lease.rows)

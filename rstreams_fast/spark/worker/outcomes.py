@@ -11,10 +11,22 @@ from rstreams_fast.spark.worker.counters import Counters
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OUTCOME", "Outcome", "forgiving", "outcome_fields", "outcomes_of", "within"]
+__all__ = [
+    "INPUT",
+    "OUTCOME",
+    "Outcome",
+    "forgiving",
+    "outcome_fields",
+    "outcome_with_inputs",
+    "outcomes_of",
+    "within",
+]
 
 OUTCOME: Final = "outcome"
-"""The column that ``enrich`` adds with ``on_failure="column"``."""
+"""The column that ``enrich`` and ``map_batches`` add with ``on_failure="column"``."""
+
+INPUT: Final = "input"
+"""The field of it that holds, with ``map_batches``, a row whose call failed."""
 
 SHARE_OF_AT_LEAST: Final = 100
 """So many calls have ended before a share of them is too many."""
@@ -107,6 +119,21 @@ def within(values: pa.Array, outcomes: pa.Array) -> pa.Array:
     fields = [pa.field("value", values.type), *outcome_fields()]
     return pa.StructArray.from_arrays(
         [values, *outcomes.flatten()], fields=fields, mask=outcomes.is_null()
+    )
+
+
+def outcome_with_inputs(outcome: Outcome, rows: int, batch: pa.RecordBatch) -> pa.Array:
+    """Return the column of ``rows`` rows of a call for ``batch``; if that failed, it is in it."""
+    import pyarrow as pa
+
+    fields = list(batch.schema)
+    if outcome.error is None:
+        inputs = pa.nulls(rows, pa.struct(fields))
+    else:
+        inputs = pa.StructArray.from_arrays(batch.columns, fields=fields)
+    told = pa.repeat(outcomes_of([outcome])[0], rows)
+    return pa.StructArray.from_arrays(
+        [*told.flatten(), inputs], fields=[*outcome_fields(), pa.field(INPUT, inputs.type)]
     )
 
 
