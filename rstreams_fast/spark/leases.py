@@ -1,4 +1,5 @@
-"""Permits of a whole job: a small server in the driver's process, and its clock for the rate.
+"""Permits of a whole job: a small server in the process of the driver, or of the client of Spark
+Connect, and its clock for the rate.
 
 A worker has a connection for each stage at work, proves that it knows the token, names the limit,
 and then asks for permits (``a``), gives them back (``r``) or holds all of them back (``h`` and the
@@ -17,7 +18,7 @@ import struct
 import sys
 import threading
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 __all__ = [
     "ASK",
@@ -231,10 +232,18 @@ def serve(name: str, concurrency: int | None, rate: float | None, burst: int) ->
 
 
 def _own_host() -> str:
-    """Return the address that executors know the driver by; loopback without a classic session."""
+    """Return the address that executors know this process by; loopback without a session."""
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    session = SparkSession.getActiveSession()
-    if session is None or "connect" in type(session).__module__:
+    try:
+        session: Any = SparkSession.active()
+    except PySparkException:
         return "127.0.0.1"
-    return str(session.conf.get("spark.driver.host", "127.0.0.1"))
+    if "connect" not in type(session).__module__:
+        return str(session.conf.get("spark.driver.host", "127.0.0.1"))
+    # There the driver is elsewhere. What leads to its server may lead back from its executors.
+    server = session.client.host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        way.connect((server, 9))  # sends nothing
+        return str(way.getsockname()[0])

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.leases import DEATH_SECONDS, Pace, serve
 from rstreams_fast.spark.limits import SCOPES
+from rstreams_fast.spark.versions import spark_version
 from rstreams_fast.spark.worker.permits import Gate
 from tests.helpers import DEADLINE, run_python
 from tests.spark.conftest import ROOT, worker_environment
@@ -72,6 +73,41 @@ def test_stages_of_one_name_share_a_limit(scope: str, name: str) -> None:
     assert found == [[2 * k for k in range(300)]] * 3
     assert service.calls == 900
     assert service.most == 5
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("kind", ["map_batches", "map_batches of threads", "stage"])
+def test_stages_of_batches_share_a_limit(kind: str, scope: str, name: str) -> None:
+    service, found = Service(), list[Any]()
+    limit = rs.Limit(name, concurrency=3, scope=scope)
+
+    async def fn(batch: pa.RecordBatch) -> pa.RecordBatch:
+        await service(1)
+        return batch
+
+    def fn_of_threads(batch: pa.RecordBatch) -> pa.RecordBatch:
+        asyncio.run(service(1))
+        return batch
+
+    def build(stream: Any) -> Any:
+        return stream.map_async(rs.bounded(limit=limit)(fn), concurrency=8)
+
+    def work() -> None:
+        schema = pa.schema([("k", pa.int64())])
+        stage: Any = rs.stage(build, schema)
+        if kind != "stage":
+            called: Any = fn if kind == "map_batches" else fn_of_threads
+            stage = rs.map_batches(called, schema, concurrency=8, limit=limit)
+        some = [next(batches(1)) for _ in range(100)]
+        found.append(sum(batch.num_rows for batch in stage.as_map_fn()(some)))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert found == [100, 100]
+    assert (service.calls, service.most) == (200, 3)
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -231,7 +267,7 @@ def test_a_driver_that_is_gone_fails_the_calls(name: str) -> None:
     state["address"] = state["address"]._replace(port=1)
     gone = object.__new__(rs.Limit)
     gone.__setstate__(state)
-    with pytest.raises(RuntimeError, match="the driver no longer serves the limit"):
+    with pytest.raises(RuntimeError, match=r"nobody serves the limit .*:1, where the driver is"):
         run(rs.lookup(Service(), pa.int64(), limit=gone), 10, [])
 
 
@@ -299,6 +335,77 @@ def test_describe_says_what_the_service_will_see() -> None:
     text = rs.lookup(Service(), "long", limit=limit).describe()
     assert "limit 'registry': at most 32 calls at once, 500 a second, 4 of them at once" in text
     assert "by the whole job" in text
+
+
+CONNECT = """
+import asyncio, socket
+from pyspark.sql import SparkSession
+import rstreams_fast.spark as rs
+from rstreams_fast.spark import leases
+from tests.spark.conftest import CONF
+
+builder = SparkSession.builder.remote("local-cluster[2,2,1024]")
+for name, value in {**CONF, "spark.executor.memory": "1g"}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+assert "connect" in type(spark).__module__
+
+def make(port):
+    async def call(k):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        answer = await reader.readline()
+        writer.close()
+        return k
+    return call
+
+inside = most = calls = 0
+
+async def serve(reader, writer):
+    global inside, most, calls
+    inside, calls = inside + 1, calls + 1
+    most = max(most, inside)
+    await asyncio.sleep(0.005)
+    inside -= 1
+    writer.write(b"done\\n")
+    writer.close()
+
+async def main():
+    service = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=1000)
+    call = make(service.sockets[0].getsockname()[1])
+    limit = rs.Limit("registry", concurrency=7, scope="job")
+    look = rs.lookup(call, "long", limit=limit)
+    frame = spark.range(0, 1000, 1, 4).withColumn("v", look("id"))
+    rows = await asyncio.to_thread(frame.collect)
+    assert sorted(row.v for row in rows) == list(range(1000))
+    print("seen", calls, most)
+
+    # A client that executors cannot reach: one sentence, which names the way out.
+    gone = rs.Limit("registry", concurrency=7, scope="job")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    gone.__setstate__({**gone.__getstate__(), "address": limit.served_at._replace(port=port)})
+    try:
+        spark.range(3).select(rs.lookup(call, "long", limit=gone)("id")).collect()
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if "nobody serves" in line]
+        print(*lines[:1])
+
+asyncio.run(main())
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(spark_version() < (4, 0), reason="3.5 comes without its Connect server")
+def test_the_client_of_spark_connect_serves_the_limits_of_a_job(
+    run_script: Callable[..., str],
+) -> None:
+    seen, refused = run_script(CONNECT, 280).splitlines()
+    assert seen == "seen 1000 7"
+    assert "the client of Spark Connect" in refused
+    assert "Limit(scope='executor') needs nobody" in refused
 
 
 @pytest.mark.slow

@@ -40,6 +40,10 @@ POLL_SECONDS: Final = 0.002
 """How often a host's permits are looked at while calls wait: nobody is told of a free lock."""
 
 
+CONNECT_SECONDS: Final = 10.0
+"""How long it may take to reach who serves a job's permits."""
+
+
 class LimitLost(RuntimeError):
     """Nobody grants permits any more."""
 
@@ -326,9 +330,15 @@ class _JobPermits(asyncio.Protocol):
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
         host, port = self._address.host, self._address.port
         try:
-            await loop.create_connection(lambda: self, host, port)
-        except OSError as refused:
-            self._lost(refused)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await loop.create_connection(lambda: self, host, port)
+        except OSError as refused:  # or a time-out
+            self._lost(
+                f"nobody serves the limit {self._name!r} at {host}:{port}, where the driver is, or "
+                "the client of Spark Connect: workers must reach it; Limit(scope='executor') needs "
+                "nobody",
+                refused,
+            )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
@@ -349,11 +359,11 @@ class _JobPermits(asyncio.Protocol):
             self._gate.grant(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost(exc)
+        self._lost(f"the driver no longer serves the limit {self._name!r}", exc)
 
-    def _lost(self, cause: Exception | None) -> None:
+    def _lost(self, text: str, cause: Exception | None) -> None:
         if not self._closed:
-            failure = LimitLost(f"the driver no longer serves the limit {self._name!r}")
+            failure = LimitLost(text)
             failure.__cause__ = cause
             self._gate.fail(failure)
 
