@@ -27,6 +27,7 @@ def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
         declared = _spark_type(declared, what)
     elif isinstance(declared, str):
         declared = _parsed(declared, what)
+    declared = _without_lengths(declared)
     if not isinstance(declared, DataType):
         raise TypeError(
             f"{what} must be a DDL string, a pyspark.sql.types.DataType or a pyarrow.DataType, "
@@ -51,6 +52,7 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
         )
     elif isinstance(declared, str):
         declared = _parsed(declared, what)
+    declared = _without_lengths(declared)
     if not isinstance(declared, StructType):
         raise TypeError(
             f"{what} must name its columns: a DDL string such as 'temp double, wind double', "
@@ -67,6 +69,30 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
         for f in declared.fields
     ]
     return declared, pa.schema(fields)
+
+
+def _without_lengths(declared: Any) -> Any:
+    """Return a Spark type with strings for ``char`` and ``varchar``: a frame has no others.
+
+    So does Spark where it is given a schema; the lengths are a table's, which is written later.
+    """
+    from pyspark.sql import types as t
+
+    if isinstance(declared, t.CharType | t.VarcharType):
+        return t.StringType()
+    if isinstance(declared, t.ArrayType):
+        return t.ArrayType(_without_lengths(declared.elementType), declared.containsNull)
+    if isinstance(declared, t.MapType):
+        key, value = map(_without_lengths, (declared.keyType, declared.valueType))
+        return t.MapType(key, value, declared.valueContainsNull)
+    if isinstance(declared, t.StructType):
+        return t.StructType(
+            [
+                t.StructField(f.name, _without_lengths(f.dataType), f.nullable, f.metadata)
+                for f in declared.fields
+            ]
+        )
+    return declared
 
 
 def _parsed(ddl: str, what: str) -> DataType:

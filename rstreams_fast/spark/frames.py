@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FrameMap",
     "MapFunction",
+    "carry_months",
     "check_frame",
     "describe_read_ahead",
     "describe_words",
@@ -149,6 +150,35 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
                 yield batch.rename_columns(outside)
 
     return frame.toDF(*inside).mapInArrow(run_renamed, schema)
+
+
+def carry_months(frame: DataFrame) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:
+    """Return ``frame`` with its intervals of months as numbers, and what makes intervals of these.
+
+    Python has no value for such an interval, and so Spark hands over no frame that has one.
+    """
+    kinds = {
+        f"_{place}": field.dataType.simpleString()
+        for place, field in enumerate(frame.schema.fields)
+        if type(field.dataType).__name__ == "YearMonthIntervalType"
+    }
+    if not kinds:
+        return frame, lambda after: after
+
+    def with_cast(before: DataFrame, to: Callable[[str], str]) -> DataFrame:
+        found = list(before.columns)
+        inside = _plain_names(found)
+        months = {name: f"cast({name} as interval month)" for name in kinds}
+        columns = [
+            f"cast({months[name]} as {to(name)}) as {name}" if name in kinds else name
+            for name in inside
+        ]
+        return before.toDF(*inside).selectExpr(*columns).toDF(*found)
+
+    def back(after: DataFrame) -> DataFrame:
+        return with_cast(after, kinds.__getitem__)
+
+    return with_cast(frame, lambda _: "int"), back
 
 
 def _are_plain(names: Sequence[str]) -> bool:

@@ -11,6 +11,7 @@ from rstreams_fast.spark.declared import resolve_schema, resolve_type
 from rstreams_fast.spark.failures import outcome_struct
 from rstreams_fast.spark.frames import (
     MapFunction,
+    carry_months,
     check_frame,
     describe_read_ahead,
     describe_words,
@@ -334,10 +335,20 @@ class Enrich:
             if fold(name) in taken:
                 raise ValueError(f"output: the frame has a column {name!r} already")
         keys = tuple(_resolve_name(name, before.names, fold) for name in self._on)
+        carried, back = carry_months(frame)
+        for key in keys:
+            if before[key] not in carried.schema.fields:
+                raise TypeError(
+                    f"on: {key!r} is an interval of months, which Python has no value for; "
+                    "cast it to a string or a number"
+                )
+        for field in carried.schema.fields:
+            if "Interval" in repr(field.dataType):  # Spark's own word names no column
+                resolve_type(field.dataType, f"the frame's column {field.name!r}")
         # A key that is null, or a call, may make any of them null: Spark must know.
         added = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
-        schema_after = StructType([*before.fields, *added])
-        return map_in_arrow(frame, self._over(keys, schema), schema_after)
+        schema_after = StructType([*carried.schema.fields, *added])
+        return back(map_in_arrow(carried, self._over(keys, schema), schema_after))
 
     def as_map_fn(self) -> MapFunction:
         """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""

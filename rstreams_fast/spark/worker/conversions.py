@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from rstreams_fast.spark.worker.keys import plain
+from rstreams_fast.spark.worker.keys import own_names, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +93,7 @@ class Columns:
         if row is None:
             return self._nulls
         names = ", ".join(self.names)
-        if own := _own_names(row):
+        if own := own_names(row):
             row = dict(zip(own, row, strict=True))
         if isinstance(row, dict):
             if row.keys() == self._known:
@@ -278,13 +278,6 @@ def _list_converter(element: _Rule | None) -> Converter:
     return convert
 
 
-def _own_names(value: Any) -> Sequence[str] | None:
-    # A Row made with names, or a named tuple: their order is their own.
-    if isinstance(value, tuple) and type(value) is not tuple:
-        return getattr(value, "__fields__", None) or getattr(value, "_fields", None)
-    return None
-
-
 def _struct_converter(kind: pa.StructType) -> Converter:
     names = [kind.field(i).name for i in range(kind.num_fields)]
     rules = [_rule(kind.field(i).type) for i in range(kind.num_fields)]
@@ -292,7 +285,7 @@ def _struct_converter(kind: pa.StructType) -> Converter:
 
     def convert(value: Any) -> dict[str, Any]:
         if isinstance(value, tuple):  # a Row, a named tuple, a plain one
-            own = _own_names(value) or names
+            own = own_names(value) or names
             if len(own) != len(value) or len(value) != len(names):
                 raise ValueError(f"{len(value)} values for the {len(names)} fields of {kind}")
             value = dict(zip(own, value, strict=True))

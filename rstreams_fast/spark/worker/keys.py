@@ -6,13 +6,13 @@ import datetime as dt
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PythonColumn", "keys_of", "plain", "shareable"]
+__all__ = ["PythonColumn", "keys_of", "own_names", "plain", "shareable"]
 
 
 class PythonColumn:
@@ -53,6 +53,10 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
             f"the key column {name} of {kind} has map keys that are no keys of a dict "
             f"({unhashable})"
         ) from unhashable
+    except NotImplementedError as unknown:  # pyarrow's, of months within a struct or a list
+        raise TypeError(
+            f"the key column {name} of {kind} has a part that Python has no value for ({unknown})"
+        ) from unknown
     except (KeyError, OverflowError, ValueError) as refused:
         raise ValueError(
             f"the key column {name} of {kind} has a value that Python cannot hold ({refused!r})"
@@ -120,10 +124,19 @@ _SHAREABLE: dict[type, Callable[[Any], Any]] = {
 }
 
 
+def own_names(value: Any) -> Sequence[str] | None:
+    """Return the names of a ``Row`` made with names, or a named tuple: their order is their own."""
+    if isinstance(value, tuple) and type(value) is not tuple:
+        return getattr(value, "__fields__", None) or getattr(value, "_fields", None)
+    return None
+
+
 def plain(value: Any, zone: dt.tzinfo | None = None) -> Any:
-    """Return what Arrow would have given for a value of numpy or pandas, in lists and dicts, too;
-    ``zone``: of timestamps that have none.
+    """Return what Arrow would have given for a value of numpy, pandas or Spark, also within lists,
+    tuples and dicts; ``zone``: of timestamps that have none.
     """
+    if (udt := getattr(value, "__UDT__", None)) is not None:  # how Spark finds a user's type
+        return plain(udt.serialize(value))
     # Where these were not imported there are no such values.
     np, pd = sys.modules.get("numpy"), sys.modules.get("pandas")
     if np is not None and isinstance(value, np.datetime64):
@@ -141,8 +154,13 @@ def plain(value: Any, zone: dt.tzinfo | None = None) -> Any:
         value = value.to_pytimedelta()
     elif isinstance(value, list) or (np is not None and isinstance(value, np.ndarray)):
         return [plain(one) for one in value]
+    elif isinstance(value, tuple):
+        names, values = own_names(value), tuple(map(plain, value))
+        return values if names is None else dict(zip(names, values, strict=True))
     elif isinstance(value, dict):
         return {plain(key): plain(one) for key, one in value.items()}
+    elif type(value).__name__ == "VariantVal":  # Spark's, from 4.0 on
+        return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
     return value.replace(tzinfo=zone) if zone is not None and value is not None else value
 
 
