@@ -24,6 +24,7 @@ from rstreams_fast.spark.limits import Limit, RetryAfter
 from rstreams_fast.spark.lookups import Enrich, Lookup, enrich, lookup
 from rstreams_fast.spark.metrics import Metrics, StageMetrics
 from rstreams_fast.spark.options import Cache, Circuit, CircuitOpenError, Retry
+from rstreams_fast.spark.per_worker import PerWorker
 from rstreams_fast.spark.stages import StreamStage, stage
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Lookup",
     "MapBatches",
     "Metrics",
+    "PerWorker",
     "Retry",
     "RetryAfter",
     "StageMetrics",

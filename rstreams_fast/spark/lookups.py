@@ -82,7 +82,7 @@ def lookup(
     ``returns``: the type of the column, as DDL, Spark or Arrow type. Values are checked and cast.
     ``using``: a factory of an (async) context manager, opened once per partition on the stage's
     loop; what it gives is passed to ``fn`` first. Clients, connections and secrets go here, never
-    into the closure.
+    into the closure. A :class:`PerWorker` opens it once per Python worker.
     ``concurrency``: how many calls run at once, per partition at work; ``"auto"``: as many as the
     service answers without making them wait, found from the time that they take, at most 1024 or
     what ``limit`` allows. It needs an async ``fn``.

@@ -1,0 +1,44 @@
+"""``using=rs.PerWorker(factory)``: a model on a card, a pool of connections."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rstreams_fast.spark.worker.opened import opened
+
+__all__ = ["PerWorker"]
+
+
+@dataclass(frozen=True)
+class PerWorker:
+    """What ``using`` opens once per Python worker, not per partition: a model on a card, a pool.
+
+    ``using=rs.PerWorker(factory)``. ``factory`` gives a context manager, which the first partition
+    of a worker enters, and all that come after it use, of all stages that have the same object;
+    where a plan has two of them in one worker, both at once. It is not told of their failures. A
+    factory that raises is asked again by the next partition. An async manager is refused: it
+    belongs to a loop, and each partition has its own.
+
+    It is left when the worker ends by itself: after a minute without a task, after a task that
+    failed or was not read to its end, and, without ``spark.python.worker.reuse``, after each. A
+    worker that is killed leaves nothing: when a task is cancelled, when an executor is lost, and
+    at the end of the application. Then the kernel closes what it had.
+    """
+
+    factory: Callable[[], Any]
+    id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not callable(self.factory):
+            raise TypeError(
+                "PerWorker(factory) must be a factory of a context manager, "
+                f"got {type(self.factory).__name__}, which cannot be called"
+            )
+
+    def __call__(self) -> AbstractContextManager[Any]:
+        """Return a context manager for a partition, which gives what the worker has open."""
+        return opened(self.id, self.factory)

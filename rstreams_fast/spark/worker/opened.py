@@ -1,0 +1,60 @@
+"""What a worker opens once for all its partitions, and closes at its own end."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from typing import Any, Final, NoReturn
+
+from rstreams_fast.spark.worker.counters import task_context
+
+__all__ = ["opened"]
+
+_lock: Final = threading.Lock()
+_values: Final[dict[str, Any]] = {}
+_stack: Final = ExitStack()
+
+
+def opened(key: str, factory: Callable[[], Any]) -> nullcontext[Any]:
+    """Return what is open by the name ``key``, opened now if it is not; leaving it is a NOP."""
+    with _lock:
+        if key not in _values:
+            manager = factory()
+            kind = type(manager)
+            if not (hasattr(kind, "__enter__") and hasattr(kind, "__exit__")):
+                raise TypeError(
+                    f"PerWorker: its factory gave {kind.__name__}, which is no context manager; an "
+                    "async one belongs to the loop of a partition"
+                )
+            value = _stack.enter_context(manager)
+            if not _values:
+                _close_at_the_end()
+            _values[key] = value
+        return nullcontext(_values[key])
+
+
+def _close_at_the_end() -> None:
+    pid = os.getpid()
+
+    def close() -> None:
+        if os.getpid() != pid:  # a process that was forked: they are the parent's
+            return
+        try:
+            _stack.close()
+        except Exception:
+            logging.getLogger("rstreams_fast").exception("PerWorker: not closed at the end")
+
+    atexit.register(close)
+    if task_context() is not None:
+        # Spark's daemon ends its workers so, and nothing else is told of it.
+        leave = os._exit
+
+        def close_and_leave(status: int) -> NoReturn:
+            close()
+            leave(status)
+
+        os._exit = close_and_leave

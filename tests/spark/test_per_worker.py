@@ -1,0 +1,221 @@
+"""``rs.PerWorker``: what a worker opens once, and closes when it ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+from tests.helpers import run_python
+
+V = pa.schema([("v", pa.int64())])
+
+
+def batches(rows: int) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"k": pa.array(range(rows), pa.int64())})
+
+
+class Opened:
+    """A factory that counts."""
+
+    def __init__(self) -> None:
+        self.entered = self.left = 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[int]:
+        self.entered += 1
+        try:
+            yield 100 * self.entered
+        finally:
+            self.left += 1
+
+
+async def added(opened: int, k: int) -> int:
+    return opened + k
+
+
+def added_by_thread(opened: int, k: int) -> int:
+    return opened + k
+
+
+def added_to_batch(opened: int, batch: pa.RecordBatch) -> list[dict[str, int]]:
+    return [{"v": opened + k} for k in batch["k"].to_pylist()]
+
+
+async def added_to_batch_async(opened: int, batch: pa.RecordBatch) -> list[dict[str, int]]:
+    return added_to_batch(opened, batch)
+
+
+def test_all_partitions_and_stages_of_a_process_have_the_same() -> None:
+    factory = Opened()
+    using = rs.PerWorker(factory)
+    for _ in range(2):
+        for stage in (
+            rs.lookup(added, pa.int64(), using=using),
+            rs.enrich(added_by_thread, on="k", output=V, using=using),
+            rs.map_batches(added_to_batch, V, using=using),
+            rs.map_batches(added_to_batch, V, using=using, retry=rs.Retry(1)),
+            rs.map_batches(added_to_batch_async, V, using=using),
+        ):
+            outputs = list(stage.as_map_fn()(batches(3)))
+            assert outputs[0].column(outputs[0].num_columns - 1).to_pylist() == [100, 101, 102]
+    assert (factory.entered, factory.left) == (1, 0)
+    other = rs.lookup(added, pa.int64(), using=rs.PerWorker(factory))
+    (output,) = other.as_map_fn()(batches(1))
+    assert output["value"].to_pylist() == [200]
+
+
+def test_a_factory_that_raises_is_asked_again() -> None:
+    factory, failures = Opened(), [OSError("no card"), ValueError("no memory")]
+
+    def fails() -> Any:
+        if failures:
+            raise failures.pop(0)
+        return factory()
+
+    stage = rs.lookup(added, pa.int64(), using=rs.PerWorker(fails))
+    for error in list(failures):
+        with pytest.raises(type(error), match=str(error)) as raised:
+            list(stage.as_map_fn()(batches(1)))
+        assert "raised by the context manager given by 'using'" in raised.value.__notes__[0]
+    (output,) = stage.as_map_fn()(batches(1))
+    assert output["value"].to_pylist() == [100]
+
+
+def test_partitions_that_begin_together_open_one() -> None:
+    factory, found = Opened(), list[Any]()
+    using = rs.PerWorker(factory)
+
+    def run() -> None:
+        (output,) = rs.lookup(added, pa.int64(), using=using).as_map_fn()(batches(1))
+        found.append(output["value"].to_pylist())
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[100]] * 8
+    assert factory.entered == 1
+
+
+def test_what_is_no_plain_context_manager_is_refused() -> None:
+    class Async:
+        async def __aenter__(self) -> int:
+            return 1
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    for factory, kind in ((Async, "Async"), (list, "list")):
+        stage = rs.lookup(added, pa.int64(), using=rs.PerWorker(factory))
+        with pytest.raises(TypeError, match=f"PerWorker: its factory gave {kind}, which is no"):
+            list(stage.as_map_fn()(batches(1)))
+    with pytest.raises(TypeError, match=r"PerWorker\(factory\) must be a factory"):
+        rs.PerWorker(5)  # type: ignore[arg-type]
+
+
+ENDS = """
+import atexit, os, sys
+import pyarrow as pa
+import rstreams_fast.spark as rs
+
+class Client:
+    def __enter__(self):
+        return self
+    def __exit__(self, *told):
+        print("left", told, flush=True)
+        raise OSError("already gone")
+
+stage = rs.lookup(lambda client, k: k, pa.int64(), using=rs.PerWorker(Client)).as_map_fn()
+print(*(len(batch) for batch in stage([pa.RecordBatch.from_pydict({"k": [1, 2]})])))
+if os.fork() == 0:
+    sys.exit()  # leaves nothing: it is not its own
+os.wait()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the test forks")
+def test_it_is_left_once_at_the_end_of_the_process_that_opened_it() -> None:
+    assert run_python("-c", ENDS).stdout == "2\nleft (None, None, None)\n"
+
+
+IN_SPARK = """
+import os, sys
+from collections import Counter
+from pathlib import Path
+from pyspark.sql import SparkSession
+import rstreams_fast.spark as rs
+from tests.helpers import wait_until
+from tests.spark.conftest import CONF
+
+builder = SparkSession.builder.master("local[2]")
+for name, value in CONF.items():
+    builder = builder.config(name, value)
+spark = builder.config("spark.python.worker.reuse", sys.argv[1]).getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+log = Path(sys.argv[0]).parent / "log"
+log.touch()
+
+def make(log):
+    class Client:
+        def say(self, what):
+            with open(log, "a") as file:
+                file.write(f"{what} {os.getpid()}\\n")
+        def __enter__(self):
+            self.say("entered")
+            return self
+        def __exit__(self, *told):
+            self.say("left")
+    def fn(client, k):
+        if k == 77:
+            raise ValueError("unlucky")
+        client.say("used")
+        return k
+    return Client, fn
+
+Client, fn = make(str(log))
+look = rs.lookup(fn, "long", using=rs.PerWorker(Client))
+
+def said(what):
+    return Counter(line.split()[1] for line in log.read_text().splitlines() if what in line)
+
+def run(most):
+    return spark.range(0, most, 1, 4).select(look("id").alias("v")).collect()
+
+for _ in range(3):
+    assert [row.v for row in run(40)] == list(range(40))
+assert set(said("entered").values()) == {1}, said("entered")
+assert said("used").keys() == said("entered").keys()
+if sys.argv[1] == "true":
+    assert len(said("used")) <= 2 and not said("left")
+    try:
+        run(80)
+    except Exception as error:
+        assert "unlucky" in str(error)
+    # That worker has ended, and left what it had; others go on with theirs.
+    wait_until(lambda: said("left"), "the end of the worker whose task failed")
+    assert [row.v for row in run(40)] == list(range(40))
+else:
+    assert len(said("used")) == 12
+    wait_until(lambda: said("left") == said("entered"), "the end of all workers")
+assert set(said("left").values()) == {1}
+print("as told")
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("reuse", ["true", "false"])
+def test_a_worker_of_sparks_opens_it_once_and_leaves_it(
+    run_script: Callable[..., str], reuse: str
+) -> None:
+    script = IN_SPARK.replace("sys.argv[1]", repr(reuse))
+    assert run_script(script, 280).endswith("as told\n")
