@@ -32,6 +32,9 @@ NEEDED: Final = (
     "cffi>=2.0",
     "rich>=13",
     "matplotlib>=3.9",
+    "flask>=3",
+    "flask-cors>=5",
+    "moto[s3]>=5.1",
 )
 """What the suite needs beside PySpark, Connect included."""
 
