@@ -244,6 +244,12 @@ def _own_host() -> str:
         return str(session.conf.get("spark.driver.host", "127.0.0.1"))
     # There the driver is elsewhere. What leads to its server may lead back from its executors.
     server = session.client.host
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-        way.connect((server, 9))  # sends nothing
-        return str(way.getsockname()[0])
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+            way.connect((server, 9))  # sends nothing
+            return str(way.getsockname()[0])
+    except OSError as unknown:
+        raise RuntimeError(
+            f"Limit(scope='job'): {server}, where Spark Connect is, has no IPv4 address by which "
+            "executors could come back to this process; scope='executor' needs none"
+        ) from unknown
