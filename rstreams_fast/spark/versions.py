@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,6 +48,7 @@ def parse_ddl(ddl: str) -> Any:
         if _condition_of(refused) in _NO_SESSION:
             return None
         raise ValueError(str(refused)) from refused
+    ddl = _LENGTHS.sub("string", ddl)  # which is what they become, and there only in a table
     try:
         # A type by itself, else the columns of a table.
         return _schema_of(session, f"value {ddl}")["value"].dataType
@@ -56,6 +58,8 @@ def parse_ddl(ddl: str) -> Any:
         except (PySparkException, ValueError) as refused:
             raise ValueError(str(refused)) from refused
 
+
+_LENGTHS: Final = re.compile(r"\b(?:var)?char\s*\(\s*\d+\s*\)", re.IGNORECASE)
 
 _NO_SESSION: Final = (
     "NO_ACTIVE_OR_DEFAULT_SESSION",
@@ -135,6 +139,11 @@ def _pandas_column(
     import pyspark.sql.functions
     from pyspark.sql.types import ArrayType
 
+    if '"type":"udt"' in declared.json():
+        raise RuntimeError(
+            f"{name}: a user's type as the result of a lookup takes PySpark "
+            f"{'.'.join(map(str, _ARROW_UDF))} or later; there, use enrich"
+        )
     f: Any = pyspark.sql.functions
 
     def call(series):  # type: ignore[no-untyped-def]

@@ -99,8 +99,12 @@ def test_objects_of_a_users_type_are_results(spark: SparkSession) -> None:
 
     ids, kind = spark.range(0, 3, 1, 1), PointType()
     expected = [None, Point(1, 0.5), Point(2, 0.5)]
-    found = ids.select(rs.lookup(point_of, kind)("id").alias("p"))
-    assert [row.p for row in found.collect()] == expected
+    if spark_version() < (4, 1):
+        with pytest.raises(RuntimeError, match=r"point_of: a user's type .* PySpark 4\.1 or later"):
+            rs.lookup(point_of, kind)("id")
+    else:
+        found = ids.select(rs.lookup(point_of, kind)("id").alias("p"))
+        assert [row.p for row in found.collect()] == expected
     pair = t.StructType([t.StructField("k", t.LongType()), t.StructField("p", kind)])
     output = t.StructType([t.StructField("a", t.ArrayType(kind)), t.StructField("s", pair)])
     enriched = ids.transform(rs.enrich(several, on="id", output=output)).collect()
@@ -170,7 +174,13 @@ def test_enrich_carries_intervals_of_months_along(spark: SparkSession) -> None:
     [
         ("named_struct('m', interval '2' month)", "YearMonthInterval"),
         ("array(interval '2' month)", "YearMonthInterval"),
-        ("make_interval(1, 2, 3)", "CalendarInterval"),
+        pytest.param(
+            "make_interval(1, 2, 3)",
+            "CalendarInterval",
+            marks=pytest.mark.skipif(
+                spark_version() < (4, 0), reason="of such a frame 3.5 cannot tell the schema"
+            ),
+        ),
     ],
 )
 def test_what_arrow_does_not_carry_is_a_sentence_that_names_the_column(
