@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.failures import outcome_struct
-from rstreams_fast.spark.frames import FrameMap, describe_read_ahead, describe_words
+from rstreams_fast.spark.frames import (
+    FrameMap,
+    check_intervals,
+    describe_read_ahead,
+    describe_words,
+)
 from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.options import (
     DEFAULT_BUFFER_BYTES,
@@ -117,6 +122,7 @@ class MapBatches(FrameMap):
 
         if OUTCOME in map(str.lower, declared.names):
             raise ValueError(f"schema: {OUTCOME!r} is the column that on_failure='column' adds")
+        check_intervals(frame)
         columns = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
         outcome = StructField(OUTCOME, outcome_struct(inputs=frame.schema))
         return StructType([*columns, outcome])

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.spark.declared import resolve_schema
+from rstreams_fast.spark.declared import resolve_schema, resolve_type
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.partition import Partition, first_of
 from rstreams_fast.spark.worker.read_ahead import READ_AHEAD_BATCHES
@@ -23,6 +23,7 @@ __all__ = [
     "MapFunction",
     "carry_months",
     "check_frame",
+    "check_intervals",
     "describe_read_ahead",
     "describe_words",
     "map_in_arrow",
@@ -127,6 +128,13 @@ def check_frame(frame: object, what: str) -> None:
         raise TypeError(
             f"{what} takes a Spark DataFrame, got {type(frame).__module__}.{type(frame).__name__}"
         )
+
+
+def check_intervals(frame: DataFrame) -> None:
+    """Refuse columns that cannot come back from Python: Spark's own word does not name them."""
+    for field in frame.schema.fields:
+        if "Interval" in repr(field.dataType):
+            resolve_type(field.dataType, f"the frame's column {field.name!r}")
 
 
 def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> DataFrame:

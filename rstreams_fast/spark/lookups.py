@@ -13,6 +13,7 @@ from rstreams_fast.spark.frames import (
     MapFunction,
     carry_months,
     check_frame,
+    check_intervals,
     describe_read_ahead,
     describe_words,
     map_in_arrow,
@@ -342,9 +343,7 @@ class Enrich:
                     f"on: {key!r} is an interval of months, which Python has no value for; "
                     "cast it to a string or a number"
                 )
-        for field in carried.schema.fields:
-            if "Interval" in repr(field.dataType):  # Spark's own word names no column
-                resolve_type(field.dataType, f"the frame's column {field.name!r}")
+        check_intervals(carried)
         # A key that is null, or a call, may make any of them null: Spark must know.
         added = [StructField(f.name, f.dataType, True, f.metadata) for f in declared.fields]
         schema_after = StructType([*carried.schema.fields, *added])

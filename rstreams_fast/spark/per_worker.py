@@ -19,7 +19,8 @@ class PerWorker:
 
     ``using=rs.PerWorker(factory)``. ``factory`` gives a context manager, which the first partition
     of a worker enters, and all that come after it use, of all stages that have the same object;
-    where a plan has two of them in one worker, both at once. It is not told of their failures. A
+    where a plan has two of them in one worker, both at once, on whichever thread. It is entered on
+    one of a partition's, left on the worker's own, and not told of partitions that fail. A
     factory that raises is asked again by the next partition. An async manager is refused: it
     belongs to a loop, and each partition has its own.
 

@@ -193,6 +193,8 @@ def test_what_arrow_does_not_carry_is_a_sentence_that_names_the_column(
     sentence = f"the frame's column 'i' has a type that Spark does not share with Arrow: .*{named}"
     with pytest.raises(TypeError, match=sentence):
         frame.transform(rs.enrich(look, on="id", output="v long"))
+    with pytest.raises(TypeError, match=sentence):
+        frame.transform(rs.map_batches(the_same, "id long", on_failure="column"))
     for make in (
         lambda: rs.map_batches(the_same, frame.schema),
         lambda: rs.stage(lambda batches: batches, frame.schema),

@@ -54,7 +54,9 @@ def _close_at_the_end() -> None:
         leave = os._exit
 
         def close_and_leave(status: int) -> NoReturn:
-            close()
-            leave(status)
+            try:
+                close()
+            finally:  # whatever it raises must not get into the loop of Spark's daemon
+                leave(status)
 
         os._exit = close_and_leave
