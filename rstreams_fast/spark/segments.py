@@ -11,6 +11,7 @@ import logging
 import time
 import uuid
 import zlib
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -130,6 +131,24 @@ class Folder:
             self.refuse(name, damaged)
             return None
 
+    @contextlib.contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        """Have it that a segment which is removed while it is read raises ``FileNotFoundError``.
+
+        An object store says so in words of its own, which it has for other failures, too.
+        """
+        from pyarrow import fs
+
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as failure:
+            info = self.files.get_file_info(f"{self.path}/{name}")
+            if info.type != fs.FileType.NotFound:
+                raise
+            raise FileNotFoundError(name) from failure
+
     def refuse(self, name: str, why: Exception) -> None:
         """Say once that a segment is damaged."""
         path = f"{self.path}/{name}"
@@ -162,12 +181,13 @@ class Folder:
         tables, whole = [], []
         for name in names:
             try:
-                reader = self.open(name)
+                with self.reading(name):
+                    reader = self.open(name)
+                    if reader is not None:
+                        tables.append(reader.read_all())
+                        whole.append(name)
             except FileNotFoundError:
                 return 0
-            if reader is not None:
-                tables.append(reader.read_all())
-                whole.append(name)
         if len(whole) < 2:  # noqa: PLR2004 - one is merged already
             return 0
         merged = pa.concat_tables(tables)

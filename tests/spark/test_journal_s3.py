@@ -14,7 +14,7 @@ from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.segments import folders_of
+from rstreams_fast.spark.segments import BATCH_ROWS, Folder, folders_of
 from rstreams_fast.spark.worker import journal as worker
 
 V = pa.schema([("v", pa.int64())])
@@ -112,6 +112,32 @@ def test_writers_and_compactors_do_not_mind_each_other(uri: str) -> None:
     refuses.__qualname__ = fetch.__qualname__  # an answer goes by the function's name
     assert values(stage_of(refuses, uri), range(500)) == [2 * k for k in range(500)]
     assert calls == []
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_segment_that_is_merged_while_it_is_read_is_read_where_it_is_now(
+    uri: str, batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    async def fetch(k: int) -> int:
+        calls.append(k)
+        return 2 * k
+
+    keys = range(batches * BATCH_ROWS)
+    values(stage_of(fetch, uri), keys[::2])
+    values(stage_of(fetch, uri), keys[1::2])
+    opened = Folder.open
+
+    def merged_meanwhile(folder: Folder, name: str, checked: bool = False) -> Any:
+        reader = opened(folder, name, checked)
+        monkeypatch.setattr(Folder, "open", opened)
+        assert rs.Journal(uri, version="1").compact() == 1
+        return reader
+
+    monkeypatch.setattr(Folder, "open", merged_meanwhile)
+    assert values(stage_of(fetch, uri), keys) == [2 * k for k in keys]
+    assert sorted(calls) == list(keys)
 
 
 def test_a_store_that_refuses_fails_the_task_and_shows_no_secret(server: str) -> None:

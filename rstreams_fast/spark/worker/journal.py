@@ -204,9 +204,11 @@ class _Answers:
         for name in sorted(found - self._seen):
             run = None
             try:
-                reader = self._reader(name)
-                run = None if reader is None else self._run(reader)
+                with self.folder.reading(name):
+                    reader = self._reader(name)
+                    run = None if reader is None else self._run(reader)
             except FileNotFoundError:
+                self._readers.pop(name, None)
                 whole = False
                 continue
             except pa.ArrowInvalid as damaged:
@@ -320,15 +322,14 @@ class _Answers:
         import pyarrow as pa
 
         try:
-            return self._reader(name).get_batch(index)
+            with self.folder.reading(name):
+                return self._reader(name).get_batch(index)
         except pa.ArrowInvalid as damaged:
             self.folder.refuse(name, damaged)
             return None
         except FileNotFoundError:
-            raise
-        except OSError:  # an object store says so of one that is open and gone
             self._readers.pop(name, None)
-            return self._reader(name).get_batch(index)
+            raise
 
 
 _known: Final[dict[tuple[str, str], _Answers]] = {}
