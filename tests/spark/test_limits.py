@@ -344,8 +344,8 @@ import rstreams_fast.spark as rs
 from rstreams_fast.spark import leases
 from tests.spark.conftest import CONF
 
-builder = SparkSession.builder.remote("local-cluster[2,2,1024]")
-for name, value in {**CONF, "spark.executor.memory": "1g"}.items():
+builder = SparkSession.builder.remote("local[4]")
+for name, value in CONF.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 assert "connect" in type(spark).__module__
