@@ -22,6 +22,7 @@ NEEDED: Final = (
     "pandas>=2.2,<3",
     "pyarrow>=20",
     "numpy>=2",
+    "cachetools>=5.3",
     "grpcio>=1.76",
     "grpcio-status>=1.76",
     "googleapis-common-protos>=1.65",

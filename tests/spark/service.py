@@ -52,7 +52,8 @@ class Service:
         """Set ``mode`` and ``seconds``, or ``reset`` the counts; return the counts until then,
         and the ports of the ``callers`` inside.
 
-        ``mode``: ``right``, ``wrong``, ``silent``, ``stopped``. ``seconds``: what a call takes.
+        ``mode``: ``right``, ``wrong``, ``silent`` (what it did not answer it does when it is right
+        again), ``stopped``. ``seconds``: what a call takes.
         ``stall``: keys whose first call takes so much longer. ``events``: have them told, too.
         """
         self._connection.sendall(json.dumps(words).encode() + b"\n")
@@ -92,7 +93,7 @@ class _Service:
         self.stall: dict[str, float] = {}
         self.port = 0
         self.listening: asyncio.Server | None = None
-        self.open: set[asyncio.Transport] = set()
+        self.open: set[_Call] = set()
         self.inside = 0
         self.reset()
 
@@ -110,8 +111,8 @@ class _Service:
         if self.mode == "stopped" and self.listening is not None:
             self.listening.close()
             self.listening = None
-            for transport in list(self.open):
-                transport.abort()
+            for call in list(self.open):
+                call.transport.abort()
         elif self.mode != "stopped" and self.listening is None:
             loop = asyncio.get_running_loop()
             self.listening = await loop.create_server(
@@ -129,7 +130,9 @@ class _Service:
                     "inside": self.inside,
                 }
                 told["keys"] = len(self.keys)
-                told["callers"] = [call.get_extra_info("peername")[1] for call in self.open]
+                told["callers"] = [
+                    call.transport.get_extra_info("peername")[1] for call in self.open
+                ]
                 if words.pop("events", False):
                     told["events"] = self.events
                 reset = words.pop("reset", False)
@@ -137,11 +140,16 @@ class _Service:
                 if reset:
                     self.reset()
                 await self.listen()
+                if self.mode == "right":
+                    for call in self.open:
+                        call.answer()
                 writer.write(json.dumps(told).encode() + b"\n")
         writer.close()
 
 
 class _Call(asyncio.Protocol):
+    transport: asyncio.Transport
+
     def __init__(self, service: _Service) -> None:
         self._service = service
         self._received = b""
@@ -149,29 +157,35 @@ class _Call(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self.transport = transport
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        if not self._received.endswith(b"\n") or self._transport in self._service.open:
+        if not self._received.endswith(b"\n") or self in self._service.open:
             return
-        service, key = self._service, int(self._received)
-        service.open.add(self._transport)
+        service = self._service
+        service.open.add(self)
         service.count(1)
-        service.keys[key] += 1
-        seconds = service.seconds + service.stall.pop(str(key), 0.0)
+        service.keys[int(self._received)] += 1
         if service.mode != "silent":
+            self.answer()
+
+    def answer(self) -> None:
+        """Answer in its time, if that is not under way."""
+        if self._answer is None:
+            service, key = self._service, int(self._received)
+            seconds = service.seconds + service.stall.pop(str(key), 0.0)
             self._answer = asyncio.get_running_loop().call_later(seconds, self._end, key)
 
     def _end(self, key: int) -> None:
         self._leave()
         right = self._service.mode == "right"
-        self._transport.write(b"%d\n" % (2 * key) if right else b"what?\n")
-        self._transport.close()
+        self.transport.write(b"%d\n" % (2 * key) if right else b"what?\n")
+        self.transport.close()
 
     def _leave(self) -> None:
-        if self._transport in self._service.open:
-            self._service.open.discard(self._transport)
+        if self in self._service.open:
+            self._service.open.discard(self)
             self._service.count(-1)
 
     def connection_lost(self, exc: Exception | None) -> None:
