@@ -211,6 +211,56 @@ def test_a_call_that_is_cancelled_gives_its_permit_back(scope: str, name: str) -
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_permit_is_at_hand_for_the_next_call_and_then_for_others(scope: str, name: str) -> None:
+    limit = rs.Limit(name, concurrency=1, scope=scope)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        gate, other = Gate(limit, loop), Gate(limit, loop)
+        assert gate.take() is None
+        permit = await asyncio.wait_for(gate.acquire(), DEADLINE)
+        for _ in range(3):
+            gate.release(permit)
+            assert gate.take() is permit
+        gate.release(permit)
+        await asyncio.wait_for(other.acquire(), DEADLINE)
+        assert gate.take() is None
+        gate.close()
+        other.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_stage_that_has_all_permits_lets_others_have_one(scope: str, name: str) -> None:
+    limit = rs.Limit(name, concurrency=2, scope=scope)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        gate, other, called = Gate(limit, loop), Gate(limit, loop), asyncio.Event()
+
+        async def call_on() -> None:
+            while True:
+                permit = gate.take() or await gate.acquire()
+                try:
+                    await asyncio.sleep(0.001)
+                    called.set()
+                finally:
+                    gate.release(permit)
+
+        calling = [loop.create_task(call_on()) for _ in range(2)]
+        await called.wait()
+        await asyncio.wait_for(other.acquire(), DEADLINE)
+        for task in calling:
+            task.cancel()
+        await asyncio.wait(calling, timeout=DEADLINE)
+        gate.close()
+        other.close()
+
+    asyncio.run(main())
+
+
 HOLDER = """
 import asyncio, pickle, sys
 from rstreams_fast.spark.worker.permits import Gate

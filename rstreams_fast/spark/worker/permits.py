@@ -36,6 +36,15 @@ __all__ = ["Gate", "LimitLost"]
 TURN_SECONDS: Final = 0.1
 """How long a permit goes from call to call of one stage before others may have it."""
 
+OFFER_SECONDS: Final = 0.01
+"""How often a stage lets others have a permit at most, however many it has."""
+
+WANTED_SECONDS: Final = 0.05
+"""How long it counts that a stage of the host looked for a permit, and there was none."""
+
+IDLE_SECONDS: Final = 0.002
+"""How long a permit may wait for the next call of its stage."""
+
 POLL_SECONDS: Final = 0.002
 """How often a host's permits are looked at while calls wait: nobody is told of a free lock."""
 
@@ -57,6 +66,12 @@ class _Source(Protocol):
     def give_back(self, permit: Any) -> None:
         """Take a permit back."""
 
+    def wanted(self) -> bool:
+        """Whether others may want a permit."""
+
+    def offer(self, permit: Any) -> None:
+        """Take a permit back, and let others have it first."""
+
     def hold(self, seconds: float) -> None:
         """Grant nobody a permit for so long."""
 
@@ -70,6 +85,9 @@ class Gate:
     def __init__(self, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[asyncio.Future[tuple[Any, float]]] = deque()
+        self._idle: list[tuple[Any, float]] = []
+        self._returning: asyncio.TimerHandle | None = None
+        self._next_offer = 0.0
         self._asked = 0
         self._failure: Exception | None = None
         self._keeps = limit.rate is None  # with a rate each call needs one of its own
@@ -79,6 +97,10 @@ class Gate:
         else:
             self._source = _HostPermits(self, limit, loop)
         self._held_until = 0.0
+
+    def take(self) -> tuple[Any, float] | None:
+        """Return a permit that is at hand, for :meth:`release`; ``None``: wait for one."""
+        return self._idle.pop() if self._idle else None
 
     async def acquire(self) -> tuple[Any, float]:
         """Wait for a permit; give it to :meth:`release`."""
@@ -97,33 +119,52 @@ class Gate:
     def release(self, permit: tuple[Any, float]) -> None:
         """Let the next call pass, of this stage, or, after its turn, of any."""
         now = self._loop.time()
-        in_turn = self._keeps and now - permit[1] < TURN_SECONDS and now >= self._held_until
-        if in_turn and self._pass(permit):
+        if not self._keeps or now < self._held_until:
+            self._source.give_back(permit[0])
+            self._ask_if_needed()
             return
-        self._source.give_back(permit[0])
-        self._ask_if_needed()
+        if now >= permit[1] and now >= self._next_offer:
+            self._next_offer = now + OFFER_SECONDS
+            if self._source.wanted():
+                self._source.offer(permit[0])
+                self._ask_if_needed()
+                return
+        if not (self._waiting and self._pass(permit)):
+            self._idle.append(permit)
+            if self._returning is None:
+                self._returning = self._loop.call_later(IDLE_SECONDS, self._return_idle)
 
     def grant(self, permit: Any) -> None:
         """Take a permit from the source."""
         self._asked -= 1
-        if not self._pass((permit, self._loop.time())):
+        if not self._pass((permit, self._loop.time() + TURN_SECONDS)):
             self._source.give_back(permit)
 
     def hold(self, seconds: float) -> None:
         """Let no call pass for so long, nor any other gate of the limit, after its turns."""
         self._held_until = self._loop.time() + seconds
         self._source.hold(seconds)
+        self._return_idle()
 
     def fail(self, failure: Exception) -> None:
         """Let no more calls pass."""
         self._failure = failure
+        self._return_idle()
         while self._waiting:
             if not (future := self._waiting.popleft()).done():
                 future.set_exception(failure)
 
     def close(self) -> None:
         """Give back what is left."""
+        self._return_idle()
         self._source.close()
+
+    def _return_idle(self) -> None:
+        if self._returning is not None:
+            self._returning.cancel()
+            self._returning = None
+        while self._idle:
+            self._source.give_back(self._idle.pop()[0])
 
     def _pass(self, permit: tuple[Any, float]) -> bool:
         while self._waiting:
@@ -145,13 +186,16 @@ class _Locks:
     """A file whose locked bytes are the permits in use: the kernel unlocks those of the dead.
 
     The locks are the process's: closing the file once would undo all of them, so it stays open, and
-    the stages of a process share it. Two numbers in the file are the clock of the rate. A byte for
-    each permit says that it is in use: where it is unlocked all the same, its user was killed.
+    the stages of a process share it. Two numbers in the file are the clock of the rate, one says
+    when a permit was last missed. A byte for each permit says that it is in use: where it is
+    unlocked all the same, its user was killed.
     """
 
     STATE: Final = struct.Struct("=dd")
     STATE_LOCK: Final = 1 << 40
     USED: Final = 1 << 12
+    WANTED: Final = 64
+    WANTED_AT: Final = struct.Struct("=d")
 
     def __init__(self, path: Path) -> None:
         self.pid = os.getpid()
@@ -177,7 +221,14 @@ class _Locks:
                 dead = os.pread(self._file, 1, self.USED + byte) == b"u"
                 os.pwrite(self._file, b"u", self.USED + byte)
                 return byte, DEATH_SECONDS if dead else 0.0
+            os.pwrite(self._file, self.WANTED_AT.pack(time.monotonic()), self.WANTED)
         return None
+
+    def wanted(self) -> bool:
+        """Whether a stage of the host has found no permit a moment ago."""
+        found = os.pread(self._file, self.WANTED_AT.size, self.WANTED)
+        missed_at: float = self.WANTED_AT.unpack(found)[0] if found else 0.0
+        return time.monotonic() < missed_at + WANTED_SECONDS
 
     def give_back(self, byte: int) -> None:
         import fcntl
@@ -255,13 +306,17 @@ class _HostPermits:
         self._pace = Pace(limit.rate, limit.burst)
         self._asked = 0
         self._next_look: asyncio.TimerHandle | None = None
+        self._offered_until = 0.0
         self._due: dict[int, tuple[asyncio.TimerHandle, int | None]] = {}
         self._numbers = itertools.count()
 
     def ask(self) -> None:
         self._asked += 1
         if self._next_look is None:
-            self._look()
+            if self._loop.time() < self._offered_until:
+                self._next_look = self._loop.call_at(self._offered_until, self._look)
+            else:
+                self._look()
 
     def _look(self) -> None:
         self._next_look = None
@@ -297,6 +352,13 @@ class _HostPermits:
     def give_back(self, permit: int | None) -> None:
         if permit is not None:
             self._locks.give_back(permit)
+
+    def wanted(self) -> bool:
+        return self._locks.wanted()
+
+    def offer(self, permit: int | None) -> None:
+        self.give_back(permit)
+        self._offered_until = self._loop.time() + 1.5 * POLL_SECONDS  # all others have looked then
 
     def hold(self, seconds: float) -> None:
         self._locks.hold(seconds)
@@ -378,6 +440,11 @@ class _JobPermits(asyncio.Protocol):
 
     def give_back(self, permit: None) -> None:  # noqa: ARG002
         self._send(GIVE_BACK)
+
+    offer = give_back  # the driver grants in the order in which it is asked
+
+    def wanted(self) -> bool:
+        return True  # the driver alone knows
 
     def hold(self, seconds: float) -> None:
         self._send(HOLD + SECONDS.pack(seconds))
