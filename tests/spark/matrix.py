@@ -1,8 +1,9 @@
 """``make spark-matrix``: the Spark suite on every PySpark that is supported, and the table of it.
 
 Each version has a virtual environment of its own, ``build/spark-X.Y``; the package itself is found
-by its path. What runs is ``tests/spark`` with the arguments given; ``docs/spark-versions.md`` is
-written from what pytest counted, each version's row when it has run.
+by its path. What runs is ``tests/spark`` with the arguments given, and what fails then once more;
+``docs/spark-versions.md`` is written from what pytest counted, each version's row when it has run:
+of the whole suite, or with ``-m "not slow"`` of what takes at most ten seconds a test.
 """
 
 from __future__ import annotations
@@ -40,20 +41,29 @@ NEEDED: Final = (
 """What the suite needs beside PySpark, Connect included."""
 
 #: Old versions warn of what newer Pythons and libraries will refuse; that is not under test.
-PYTEST: Final = ("-q", "-W", "default", "--timeout=600", "tests/spark")
+PYTEST: Final = (
+    "-m",
+    "pytest",
+    "-q",
+    "-W",
+    "default",
+    "--timeout=600",
+    "-o",
+    "faulthandler_timeout=590",
+)
+#: The arguments of what is a row of the table, and its name there.
+SUITES: Final = {(): "whole", ("-m", "not slow"): "not slow"}
 
 TABLE: Final = re.compile(r"^\| (\d\.\d) .*\|$", re.MULTILINE)
 HEAD: Final = """\
-| PySpark | tried | Python | columns of `lookup` by | tests passed | failed | skipped |
-|---|---|---|---|---|---|---|
+| PySpark | tried | Python | columns of `lookup` by | tests | passed | 2nd try | failed | skipped |
+|---|---|---|---|---|---|---|---|---|
 """
 
 
 class Counted(NamedTuple):
-    """What pytest counted, and the versions that ran."""
+    """What pytest counted."""
 
-    spark: str
-    python: str
     passed: int
     failed: int
     skipped: int
@@ -68,10 +78,14 @@ def main() -> int:
     failed = 0
     for version in chosen:
         print(f"== PySpark {version}", flush=True)
-        counted = _run(version, _environment(version), sys.argv[1:])
-        failed += counted.failed or not counted.passed
-        if not sys.argv[1:]:  # a part of the suite is no row
-            _write_row(version, counted)
+        python = _environment(version)
+        first = again = _run(version, python, *sys.argv[1:])
+        if first.failed:
+            again = _run(version, python, *sys.argv[1:], "--last-failed")
+        failed += again.failed or not first.passed
+        suite = SUITES.get(tuple(sys.argv[1:]))
+        if suite is not None and first.passed:  # any other part is no row
+            _write_row(version, python, suite, first, again)
     return min(failed, 1)
 
 
@@ -91,11 +105,12 @@ def _environment(version: str) -> Path:
     return python
 
 
-def _run(version: str, python: Path, arguments: list[str]) -> Counted:
+def _run(version: str, python: Path, *arguments: str) -> Counted:
     report = ROOT / "build" / f"spark-{version}.xml"
     report.unlink(missing_ok=True)
+    cache = f"cache_dir={ROOT}/build/spark-{version}/.pytest_cache"
     subprocess.run(
-        [python, "-m", "pytest", *PYTEST, f"--junitxml={report}", *arguments],
+        [str(python), *PYTEST, "-o", cache, f"--junitxml={report}", *arguments, "tests/spark"],
         cwd=ROOT,
         env={
             **os.environ,
@@ -105,28 +120,28 @@ def _run(version: str, python: Path, arguments: list[str]) -> Counted:
         },
         check=False,
     )
-    asked = "import platform, pyspark; print(pyspark.__version__, platform.python_version())"
-    told = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)
-    spark, of_python = told.stdout.split()
     if not report.exists():
-        return Counted(spark, of_python, 0, 1, 0)
+        return Counted(0, 1, 0)
     suites = ET.parse(report).getroot().iter("testsuite")
     sums = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
     for suite in suites:
         for name in sums:
             sums[name] += int(suite.get(name, 0))
     failed = sums["failures"] + sums["errors"]
-    passed = sums["tests"] - failed - sums["skipped"]
-    return Counted(spark, of_python, passed, failed, sums["skipped"])
+    return Counted(sums["tests"] - failed - sums["skipped"], failed, sums["skipped"])
 
 
-def _write_row(version: str, counted: Counted) -> None:
+def _write_row(version: str, python: Path, suite: str, first: Counted, again: Counted) -> None:
+    asked = "import platform, pyspark; print(pyspark.__version__, platform.python_version())"
+    told = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)
+    spark, of_python = told.stdout.split()
     how = "Arrow" if version >= "4.1" else "pandas"
     text = PAGE.read_text(encoding="utf-8")
     rows = {found[1]: found[0] for found in TABLE.finditer(text)}
+    second = first.failed - again.failed
     rows[version] = (
-        f"| {version} | {counted.spark} | {counted.python} | {how} | {counted.passed} "
-        f"| {counted.failed} | {counted.skipped} |"
+        f"| {version} | {spark} | {of_python} | {how} | {suite} | {first.passed + second} "
+        f"| {second} | {again.failed} | {first.skipped} |"
     )
     start = text.index(HEAD) + len(HEAD)
     end = max((found.end() + 1 for found in TABLE.finditer(text)), default=start)
