@@ -52,7 +52,7 @@ PYTEST: Final = (
     "faulthandler_timeout=590",
 )
 #: The arguments of what is a row of the table, and its name there.
-SUITES: Final = {(): "whole", ("-m", "not slow"): "not slow"}
+SUITES: Final[dict[tuple[str, ...], str]] = {(): "whole", ("-m", "not slow"): "not slow"}
 
 TABLE: Final = re.compile(r"^\| (\d\.\d) .*\|$", re.MULTILINE)
 HEAD: Final = """\

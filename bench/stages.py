@@ -1,0 +1,232 @@
+"""``python -m bench.stages``: Spark stages beside the best that one would write by hand.
+
+Calls sleep 2 ms, one in fifty 50 ms, with so many in flight: `rs.lookup`, with a limit and without,
+the bare loop (as many workers that pull from one iterator: no task for a call) and Spark's own
+setting. ``batch=64`` has a service of 20 ms and 0.1 ms a key. What the stages themselves cost is
+held against `mapInArrow`. All runs on one core, in turns; a ratio is taken within a round, and the
+median over the rounds counts. Every result is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import rstreams_fast.spark as rs
+from examples.flights.rivals import Delay, LookUp, LookUpSync, expected, plain_column
+from examples.flights.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LEVEL: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
+DELAY: Final = Delay()
+MOST: Final = 60_000
+"""Rows a second that a core can do."""
+BATCH, BATCHES = 64, 8
+SECONDS_OF_A_BATCH: Final = 0.02 + 0.0001 * BATCH
+
+#: in flight -> what must be reached, of the bare loop and of Spark's own setting
+LOOKUPS: Final = {64: (0.9, None), 256: (0.95, 3.5), 1024: (0.8, None)}
+
+Way = Callable[[float], float]
+"""Runs for about so many seconds; returns rows a second."""
+Ratio = tuple[str, str, str, float | None]
+"""A name, the way above and the way below, and what must be reached."""
+
+
+def _all_right(frame: DataFrame, rows: int) -> None:
+    from pyspark.sql import functions as f
+
+    right = f.count_if(f.col("value").eqNullSafe(f.col("id") * 3 + 1))
+    counted: Any = frame.agg(f.count("*"), right).first()
+    assert tuple(counted) == (rows, rows), counted
+
+
+async def _loop(look_up: LookUp, rows: int, calls: int) -> None:
+    answers = [0] * rows
+    keys = iter(range(rows))
+
+    async def work() -> None:
+        for key in keys:
+            answers[key] = await look_up(key)
+
+    await asyncio.gather(*(work() for _ in range(calls)))
+    assert answers == [expected(key) for key in range(rows)]
+
+
+def _lookups(spark: SparkSession, calls: int) -> tuple[dict[str, Way], list[Ratio]]:
+    look_up = LookUp(DELAY)
+    limit = rs.Limit(f"bench {os.getpid()} {calls}", calls)
+
+    def through(column: Any, most: float, level: int | None = None) -> Way:
+        def run(seconds: float) -> float:
+            spark.conf.unset(LEVEL) if level is None else spark.conf.set(LEVEL, str(level))
+            rows = int(seconds * min(most, calls / DELAY.mean))
+            begun = time.perf_counter()
+            _all_right(spark.range(0, rows, 1, 1).withColumn("value", column("id")), rows)
+            return rows / (time.perf_counter() - begun)
+
+        return run
+
+    def loop(seconds: float) -> float:
+        rows = int(seconds * min(MOST, calls / DELAY.mean))
+        begun = time.perf_counter()
+        asyncio.run(_loop(look_up, rows, calls))
+        return rows / (time.perf_counter() - begun)
+
+    name = f"{calls} in flight"
+    ours, limited, bare, own = (
+        f"{way}, {name}" for way in ("lookup", "with limit=", "bare loop", "Spark's own")
+    )
+    ways = {
+        ours: through(rs.lookup(look_up, "long", concurrency=calls), MOST),
+        limited: through(rs.lookup(look_up, "long", concurrency=calls, limit=limit), MOST),
+        bare: loop,
+        own: through(plain_column(LookUpSync(DELAY)), MOST / 4, calls),
+    }
+    to_loop, to_own = LOOKUPS.get(calls, (None, None))
+    return ways, [
+        (f"{name}, to the bare loop", ours, bare, to_loop),
+        (f"{name}, to Spark's own", ours, own, to_own),
+        (f"{name}, with limit= to without", limited, ours, 0.97),
+    ]
+
+
+def _batched(spark: SparkSession) -> tuple[dict[str, Way], list[Ratio]]:
+    async def fetch(keys: list[int]) -> list[int]:
+        await asyncio.sleep(0.02 + 0.0001 * len(keys))
+        return [key * 3 + 1 for key in keys]
+
+    column = rs.lookup(fetch, "long", batch=BATCH, concurrency=BATCHES)
+    optimum = BATCH * BATCHES / SECONDS_OF_A_BATCH
+
+    def run(seconds: float) -> float:
+        rows = int(optimum * seconds)
+        begun = time.perf_counter()
+        _all_right(spark.range(0, rows, 1, 1).withColumn("value", column("id")), rows)
+        return rows / (time.perf_counter() - begun)
+
+    ways: dict[str, Way] = {"batches": run, "optimum": lambda _: optimum}
+    return ways, [("batch=64, to the arithmetic optimum", "batches", "optimum", 0.9)]
+
+
+def _costs(spark: SparkSession) -> tuple[dict[str, Way], list[Ratio]]:
+    def same(batch: Any) -> Any:
+        return batch
+
+    def batches_alone(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from batches
+
+    stage = rs.map_batches(same, "id long, a long, b double, c string")
+    small = rs.map_batches(same, "id long")
+
+    async def answer(key: int) -> int:
+        return key * 3 + 1
+
+    look_up = rs.lookup(answer, "long")
+
+    def wide(rows: int) -> DataFrame:
+        return spark.range(0, rows, 1, 1).selectExpr(
+            "id", "id * 2 as a", "id / 3 as b", "cast(id as string) as c"
+        )
+
+    def identity(of: Callable[[DataFrame], DataFrame]) -> Way:
+        def run(seconds: float) -> float:
+            rows = int(seconds * 400_000)
+            begun = time.perf_counter()
+            of(wide(rows)).write.format("noop").mode("overwrite").save()
+            return rows / (time.perf_counter() - begun)
+
+        return run
+
+    def partitions(of: Callable[[DataFrame], DataFrame]) -> Way:
+        def run(seconds: float) -> float:
+            count = int(seconds * 15)
+            begun = time.perf_counter()
+            found = of(spark.range(0, count, 1, count)).count()
+            assert found == count
+            return count / (time.perf_counter() - begun)
+
+        return run
+
+    ways = {
+        "identity, mapInArrow": identity(lambda d: d.mapInArrow(batches_alone, d.schema)),
+        "identity, map_batches": identity(lambda d: d.transform(stage)),
+        "partitions, mapInArrow": partitions(lambda d: d.mapInArrow(batches_alone, d.schema)),
+        "partitions, map_batches": partitions(lambda d: d.transform(small)),
+        "partitions, lookup": partitions(lambda d: d.select(look_up("id")).dropna()),
+    }
+    kinds = [("identity", "map_batches", 0.97)]
+    kinds += [("partitions", way, 1 / 1.5) for way in ("map_batches", "lookup")]
+    ratios: list[Ratio] = [
+        (f"{kind}: {way}, to mapInArrow", f"{kind}, {way}", f"{kind}, mapInArrow", target)
+        for kind, way, target in kinds
+    ]
+    return ways, ratios
+
+
+def _measure(
+    ways: dict[str, Way], ratios: Sequence[Ratio], rounds: int, seconds: float
+) -> list[str]:
+    """Print the ratios; return the names of those that do not reach their target."""
+    values: dict[str, list[float]] = {way: [] for way in ways}
+    for run in ways.values():
+        run(0.5)  # imports, caches
+    for number in range(rounds):
+        first = number % len(ways)
+        order = list(ways)
+        for way in (*order[first:], *order[:first]):
+            values[way].append(ways[way](seconds))
+    missed = []
+    for name, over, under, target in ratios:
+        found = [a / b for a, b in zip(values[over], values[under], strict=True)]
+        ratio = statistics.median(found)
+        wanted = "" if target is None else f"wanted {target:.2f}"
+        if target is not None and ratio < target:
+            missed.append(name)
+        print(
+            f"{name:<42}{ratio:6.3f} ({min(found):.3f} - {max(found):.3f}) {wanted:<12} "
+            f"{statistics.median(values[over]):,.4g} to {statistics.median(values[under]):,.4g}",
+            flush=True,
+        )
+    return missed
+
+
+def main() -> int:
+    """Measure what was asked for; return 1 if a target is not reached."""
+    parser = argparse.ArgumentParser(prog="python -m bench.stages", description=__doc__)
+    parser.add_argument("--calls", type=int, nargs="*", default=list(LOOKUPS), help="in flight")
+    parser.add_argument("--no-batch", action="store_true")
+    parser.add_argument("--no-costs", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of a run, about")
+    options = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    missed = []
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        spark = stack.enter_context(
+            spark_session("local[1]", directory, directory / "spark.log", {})
+        )
+        groups = [_lookups(spark, calls) for calls in options.calls]
+        groups += [] if options.no_batch else [_batched(spark)]
+        groups += [] if options.no_costs else [_costs(spark)]
+        for ways, ratios in groups:
+            missed += _measure(ways, ratios, options.rounds, options.seconds)
+    print("\n".join(f"not reached: {name}" for name in missed))
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
