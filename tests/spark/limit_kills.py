@@ -116,7 +116,7 @@ def _work(
     def kill() -> None:
         try:
             wait_until(
-                lambda: service.tell()["calls"] > 10 * LIMITS["concurrency"], "calls", timeout=60
+                lambda: service.tell()["calls"] > 10 * LIMITS["concurrency"], "calls", timeout=300
             )
             times.append(time.monotonic())
             for gap in gaps:
