@@ -108,6 +108,7 @@ def test_random_calls_do_what_the_standard_library_does(queues: Any, kind: str) 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_queue_is_one_of_the_standard_library_s(queues: Any, kind: str) -> None:
     assert isinstance(getattr(queues, kind)(), getattr(queue, kind))
+    assert isinstance(getattr(queues, kind)(), queues.Queue)
     assert getattr(queues, kind)[int]
 
 
@@ -122,6 +123,20 @@ def test_a_call_that_waits_gives_up_in_time(queues: Any) -> None:
     assert time.monotonic() - begun >= 0.1
     assert waiting(q, "not_empty") == waiting(q, "not_full") == 0
     assert q.get() == 1
+
+
+@needs_compiled
+def test_no_number_is_no_time_out(compiled: Any) -> None:
+    for wait_ in (compiled.Queue().get, compiled.SimpleQueue().get):
+        with pytest.raises(ValueError, match="non-negative"):
+            wait_(timeout=float("nan"))
+
+
+def test_a_simple_queue_takes_no_bound(queues: Any) -> None:
+    with pytest.raises(TypeError):
+        queues.SimpleQueue(3)
+    with pytest.raises(TypeError):
+        queues.SimpleQueue(maxsize=3)
 
 
 def test_what_waits_is_woken(queues: Any) -> None:
@@ -238,6 +253,37 @@ def test_one_that_asks_for_the_mutex_finds_all_that_is_there(queues: Any) -> Non
     assert q.mutex is q.not_empty._lock
     q.shutdown()
     assert q.is_shutdown
+
+
+def test_another_container_may_take_the_place_of_the_queue_s(queues: Any) -> None:
+    q = queues.Queue()
+    q.put(1)
+    q.queue = deque([2, 3])
+    assert [q.get(), q.qsize()] == [2, 1]
+    q.queue = deque([4])
+    assert list(q.queue) == [4]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_subclass_may_have_a_container_of_its_own(queues: Any, kind: str) -> None:
+    class Distinct(getattr(queues, kind)):  # type: ignore[misc]
+        def _init(self, maxsize: int) -> None:
+            self.elements: dict[int, None] = {}
+
+        def _qsize(self) -> int:
+            return len(self.elements)
+
+        def _put(self, item: int) -> None:
+            self.elements[item] = None
+
+        def _get(self) -> int:
+            return self.elements.popitem()[0]
+
+    q = Distinct()
+    q.put(1)
+    q.put(1)
+    assert [q.qsize(), q.get()] == [1, 1]
+    assert not hasattr(q, "queue")
 
 
 def test_who_waits_goes_on_waiting_in_the_queue_it_becomes(queues: Any) -> None:

@@ -31,7 +31,6 @@ from rstreams_fast.core._common import refuse_pickle
 from rstreams_fast.core._spec import queues as spec
 
 ShutDown = spec.ShutDown
-PriorityQueue = spec.PriorityQueue  # comparing elements runs code: it cannot do without its mutex
 
 
 cdef extern from *:
@@ -149,15 +148,13 @@ cdef class ThreadQueue:
     cdef bint last_first
     cdef bint stopped
     cdef bint has_mutex
+    cdef bint takes_the_mutex
 
     def __cinit__(self, *args, **kwargs):
         self._maxsize = 0
         self.forks = forks
         self.bound = PY_SSIZE_T_MAX
         self.mask = -1
-
-    def __init__(self, *args, **kwargs):
-        pass
 
     def __dealloc__(self):
         cdef Store store
@@ -398,7 +395,7 @@ cdef object deadline_of(object timeout):
 
 
 cdef int check_timeout(object timeout) except -1:
-    if timeout < 0:
+    if not timeout >= 0:  # nor is it NaN
         raise ValueError("'timeout' must be a non-negative number")
     return 0
 
@@ -410,6 +407,9 @@ cdef inline object stolen(PyObject *element):
 
 
 cdef class SimpleThreadQueue(ThreadQueue):
+
+    def __init__(self):
+        pass
 
     def put(self, item, block=True, timeout=None):
         """Put ``item`` in; never waits. ``block`` and ``timeout`` are there for ``Queue``'s sake."""
@@ -587,8 +587,9 @@ cdef class FullThreadQueue(ThreadQueue):
         cdef int i
         mutex = threading.Lock()
         with becoming, mutex:
-            if self.has_mutex:
+            if self.has_mutex or self.takes_the_mutex:
                 return
+            self.takes_the_mutex = True
             self._init(self.maxsize)
             append = self.queue.append
             spec.add_conditions(self, mutex)
@@ -613,10 +614,20 @@ class _OfTheMutex:
         self.name = name
 
     def __get__(self, queue, cls):
-        if queue is None:
-            raise AttributeError(self.name)
+        if queue is not None:
+            if self.name not in queue.__dict__:
+                queue._take_the_mutex()
+            if self.name in queue.__dict__:
+                return queue.__dict__[self.name]
+        raise AttributeError(self.name)
+
+
+class _ContainerOfTheMutex(_OfTheMutex):
+    """The container, which people also put another one in place of."""
+
+    def __set__(self, queue, container):
         queue._take_the_mutex()
-        return queue.__dict__[self.name]
+        queue.__dict__[self.name] = container
 
 
 class Queue(FullThreadQueue, spec.Queue):
@@ -633,7 +644,7 @@ class Queue(FullThreadQueue, spec.Queue):
     not_empty = _OfTheMutex("not_empty")
     not_full = _OfTheMutex("not_full")
     all_tasks_done = _OfTheMutex("all_tasks_done")
-    queue = _OfTheMutex("queue")
+    queue = _ContainerOfTheMutex("queue")
 
 
 class LifoQueue(Queue, spec.LifoQueue):
@@ -644,6 +655,15 @@ class LifoQueue(Queue, spec.LifoQueue):
     def __init__(self, maxsize=0):
         (<ThreadQueue> self).last_first = True
         Queue.__init__(self, maxsize)
+
+
+class PriorityQueue(Queue, spec.PriorityQueue):
+    """The same, least first. To compare elements runs code: it always works as the library's."""
+
+    queue = _OfTheMutex("queue")
+    put, get = spec.Queue.put, spec.Queue.get
+    task_done, join, shutdown = spec.Queue.task_done, spec.Queue.join, spec.Queue.shutdown
+    qsize, empty, full = spec.Queue.qsize, spec.Queue.empty, spec.Queue.full
 
 
 class SimpleQueue(SimpleThreadQueue):
