@@ -20,7 +20,7 @@ from rstreams_fast.spark.daemon.calls import (
 )
 from rstreams_fast.spark.daemon.recognised import unrecognised
 from rstreams_fast.spark.daemon.steps import Step
-from tests.helpers import DEADLINE, wait_until
+from tests.helpers import DEADLINE, run_python, wait_until
 from tests.spark.backends import BACKENDS, use_backend
 
 
@@ -112,6 +112,24 @@ def test_closing_abandons_what_has_not_begun() -> None:
     go.set()
     assert first.outcome()
     threads.join()
+
+
+DEEP = """
+from rstreams_fast.spark.daemon.calls import ThreadCalls
+
+def deep(_):
+    return sorted([0], key=deep)
+
+threads = ThreadCalls(1, "test")
+try:
+    threads.submit(deep, (0,)).outcome()
+except RecursionError:
+    print("as on the main thread")
+"""
+
+
+def test_a_call_may_be_as_deep_in_itself_as_on_the_main_thread() -> None:
+    assert run_python("-c", DEEP).stdout == "as on the main thread\n"
 
 
 def test_coroutines_overlap_on_the_loop_and_none_of_a_chain_runs_twice(loop: LoopCalls) -> None:
@@ -235,6 +253,10 @@ def meet(x):  # eight at once, across batches of four
     threading.__dict__.setdefault("_meeting", threading.Barrier(8)).wait(60)
     return x
 
+def which(x):  # eight ask at once for what takes a while to load
+    threading.__dict__.setdefault("_meeting", threading.Barrier(8)).wait(60)
+    return id(large.value)
+
 def names(x, y=0):
     calls.add(1)
     return f"{{x}}-{{y}}-{{known.value.get(x)}}-{{TaskContext.get().partitionId()}}"
@@ -246,6 +268,15 @@ def fails(x):
     if x >= 90:
         raise ValueError(f"at {{x}}")
     return x
+
+ONE_FOR_ALL = ValueError("one for all")
+
+def fails_as_the_others(x):
+    raise ONE_FOR_ALL
+
+async def suspends_and_fails_as_the_others(x):
+    await asyncio.sleep(0)
+    raise ONE_FOR_ALL
 
 def ends(x):
     raise StopIteration("gone")
@@ -296,6 +327,9 @@ for arrow in (False, True):
         (f"{{x}}-{{x + 1}}-{{'one' if x == 1 else None}}-0", day(x), 7, x + 2, x) for x in range(96)
     ], rows[:3]
     assert calls.value == 96
+    if {overlap}:
+        large = context.broadcast(list(range(1_000_000)))
+        assert len(set(numbers.select(made(which, "long")("id")).collect())) == 1
     rows = numbers.select(double("id"), double(more("id")), more("id"), "id").collect()
     def twice(x):
         return None if x == 5 else 2 * x
@@ -306,6 +340,9 @@ for arrow in (False, True):
     text = message(made(fails, "long")("id"))
     assert "ValueError: at 90" in text and "rstreams_fast" not in text, text
     assert "in fails" in text.split("Traceback (most recent call last):")[1].splitlines()[1], text
+    for fn in (fails_as_the_others, suspends_and_fails_as_the_others):
+        text = message(made(fn, "long")("id")).split("Traceback (most recent call last):")[1]
+        assert text.count("raise ONE_FOR_ALL") == 1, text
     text = message(made(ends, "long")("id"))
     assert "STOP_ITERATION_OCCURRED" in text, text
     text = message(made(cancelled, "long")("id"))
@@ -331,7 +368,7 @@ def test_a_job_with_no_line_changed(run_script: Callable[..., str], overlap: boo
 
 
 BATCHES = """
-import threading
+import asyncio, threading
 from pathlib import Path
 import pyspark.sql.functions as F
 import rstreams_fast.spark as rs
@@ -371,8 +408,26 @@ async def suspends(x):
 def fails(column):
     raise ValueError("in a batch")
 
+failed = set()
+
+@rs.bounded(retry=rs.Retry(1, backoff=0))
+def second(x):
+    if x in failed:
+        return x
+    failed.add(x)
+    raise ValueError("the first attempt")
+
+@rs.bounded(timeout=0.01, retry=rs.Retry(1, backoff=0))
+async def slow_at_first(x):
+    if x not in failed:
+        failed.add(x)
+        await asyncio.Event().wait()
+    return x
+
 columns = {"four_batches": F.pandas_udf(four_batches, "long"), "suspends": F.udf(suspends, "long")}
 columns["eight_calls"] = F.udf(eight_calls, "long")
+columns["second"] = F.udf(second, "long")
+columns["slow_at_first"] = F.udf(slow_at_first, "long")
 kinds = [F.pandas_udf]
 if hasattr(F, "arrow_udf"):
     columns["four_batches "] = F.arrow_udf(four_batches, "long")
@@ -397,6 +452,10 @@ rows = 96 * len(kinds)
 assert figures.pop("four_batches") == ("done", rows, rows, rows // 4, 4, 4)
 assert figures.pop("eight_calls") == ("done", 96, 96, 96, 8, 8)
 assert figures.pop("suspends")[:4] == ("done", 96, 96, 96)
+assert figures.pop("second")[:4] == figures.pop("slow_at_first")[:4] == ("done", 96, 96, 96)
+assert (found["second"].retries, found["second"].timeouts) == (96, 0), found["second"]
+of = found["slow_at_first"]
+assert of.retries >= 96 and of.timeouts == of.retries, of
 assert figures.pop("fails")[:3] == ("failed", 16 * len(kinds), 0), found
 assert not figures, figures
 assert found["eight_calls"].max_buffered_rows == 96 and not found["eight_calls"].buffered_rows

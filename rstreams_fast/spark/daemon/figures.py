@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.spark.daemon.steps import drive
 from rstreams_fast.spark.metrics import Metrics
-from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
+from rstreams_fast.spark.worker.counters import Counters, MetricsWriter, count_for
 
 if TYPE_CHECKING:
     from rstreams_fast.spark.daemon.calls import Call
@@ -17,13 +17,29 @@ if TYPE_CHECKING:
 __all__ = ["Figures"]
 
 
+class _Shared(Counters):
+    """Counters in which any thread may count the attempts of its call."""
+
+    def __init__(self) -> None:
+        super().__init__("", "udf")
+        self.lock = threading.Lock()
+
+    def count_retry(self) -> None:
+        with self.lock:
+            super().count_retry()
+
+    def count_timeout(self) -> None:
+        with self.lock:
+            super().count_timeout()
+
+
 class Figures:
     """The figures of one task, in ``directory``. Calls may be counted by any thread."""
 
     def __init__(self, directory: str) -> None:
-        self._counters = Counters("", "udf")
+        self._counters = _Shared()
         self._writer = MetricsWriter(Metrics(directory), self._counters)
-        self._lock = threading.Lock()
+        self._lock = self._counters.lock
         self._taken: deque[int] = deque()
 
     def begin(self, functions: Iterable[str], concurrency: int, most: int) -> None:
@@ -31,6 +47,7 @@ class Figures:
         self._counters.stage = ", ".join(dict.fromkeys(functions))
         self._counters.concurrency = concurrency
         self._counters.max_pending_rows = most
+        count_for(self._counters)
         self._writer.write()
 
     def run(self, call: Call) -> None:
@@ -70,6 +87,7 @@ class Figures:
 
     def end(self, state: str) -> None:
         """Write for the last time how the task ended."""
+        count_for(None)
         self._counters.running = 0
         self._counters.state = state
         self._writer.end()

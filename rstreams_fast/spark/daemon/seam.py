@@ -21,6 +21,7 @@ from types import CellType, TracebackType
 from typing import Any, Final
 
 from rstreams_fast.spark.daemon.calls import (
+    Call,
     LoopCalls,
     Submits,
     ThreadCalls,
@@ -29,7 +30,7 @@ from rstreams_fast.spark.daemon.calls import (
 )
 from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.recognised import PER_BATCH, PER_UDF, REPLACED
-from rstreams_fast.spark.daemon.steps import Step
+from rstreams_fast.spark.daemon.steps import Step, drive
 from rstreams_fast.spark.options import (
     DEFAULT_CONCURRENCY,
     MAX_DEFAULT_PENDING,
@@ -62,6 +63,9 @@ STOCK: Final = ("pyspark.worker", "pyspark.util")
 """The modules whose functions put a UDF together."""
 
 HERE: Final = str(Path(__file__).parent)
+
+MADE_BY: Final = (Call.run.__code__, drive.__code__)
+"""What makes a call, and raises nothing itself."""
 
 Function = Callable[..., Any]
 
@@ -188,7 +192,7 @@ class _Task:
                 self._overlaps = True
         if not self._overlaps:
             return func
-        _lock_accumulators()
+        _lock_what_threads_share()
         run = self._batches if self._arrow else self._rows
         figures = self._figures
 
@@ -333,18 +337,28 @@ def _rows_of(batch: Any) -> int:
 
 
 @functools.cache
-def _lock_accumulators() -> None:
-    """Let many threads add: `Accumulator.add` reads, adds and writes."""
+def _lock_what_threads_share() -> None:
+    """Let many threads add to an accumulator, and one alone load the value of a broadcast."""
     from pyspark.accumulators import Accumulator
+    from pyspark.broadcast import Broadcast
 
     lock, add = threading.RLock(), Accumulator.add
+    loading, load = threading.RLock(), Broadcast.value.fget
 
     @functools.wraps(add)
     def locked(self: Any, term: Any) -> None:
         with lock:
             add(self, term)
 
+    @functools.wraps(load)
+    def loaded(self: Any) -> Any:
+        if not hasattr(self, "_value"):
+            with loading:
+                return load(self)
+        return self._value
+
     Accumulator.add = locked  # type: ignore[method-assign]
+    Broadcast.value = property(loaded)  # type: ignore[assignment,method-assign]
 
 
 def _asked(variable: str) -> int:
@@ -397,12 +411,19 @@ def _profiles(part: Any) -> bool:
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback as the stock worker would have it: without the frames of this folder."""
-    frames = []
+    """Return the traceback as the stock worker would have it: without the frames of this folder.
+
+    An exception that is one object for all calls has the frames of each call that has raised it, one
+    after the other: the last one's, which come first, are enough.
+    """
+    frames, above = [], None
     while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith(HERE):
+        code = traceback.tb_frame.f_code
+        if code in MADE_BY and frames and above is not Call.outcome.__code__:
+            break
+        if not code.co_filename.startswith(HERE):
             frames.append(traceback)
-        traceback = traceback.tb_next
+        traceback, above = traceback.tb_next, code
     for frame, following in zip(frames, [*frames[1:], None], strict=True):
         frame.tb_next = following
     return frames[0] if frames else None

@@ -62,7 +62,7 @@ class Deadlines:
             return (yield from _driven(coro, waits_for))
         except asyncio.CancelledError:
             if deadline.take_back():  # cancelled by us, and by nobody else
-                self._counters.timeouts += 1
+                self._counters.count_timeout()
                 raise TimeoutError(f"no answer within {self._seconds} s{self._of}") from None
             raise
         finally:
@@ -186,7 +186,7 @@ def guarded(
                     gate.release(permit)
                 if auto is not None:
                     auto.leave()
-            counters.retries += 1
+            counters.count_retry()
             await asyncio.sleep(pause)
             attempt += 1
             if progress is not None:

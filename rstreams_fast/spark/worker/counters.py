@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rstreams_fast.spark.metrics import ENDED_SUFFIX, FILE_SUFFIX, HOST, Metrics, StageMetrics
 
-__all__ = ["Counters", "MetricsWriter", "task_context"]
+__all__ = ["Counters", "MetricsWriter", "count_for", "counted_for", "task_context"]
 
 WRITE_SECONDS: Final = 0.2
 """How long a file may be behind."""
@@ -40,6 +40,14 @@ class Counters(StageMetrics):
             self.attempt = context.attemptNumber()
             self.task = context.taskAttemptId()
 
+    def count_retry(self) -> None:
+        """Count an attempt that follows a failed one."""
+        self.retries += 1
+
+    def count_timeout(self) -> None:
+        """Count an attempt that took too long."""
+        self.timeouts += 1
+
     def hold(self, batches: int, rows: int, size: int) -> None:
         """Count what was read, or, with negative numbers, what was released."""
         if batches > 0:
@@ -62,6 +70,20 @@ class Counters(StageMetrics):
         self.updated = time.time()
         self.seconds = time.monotonic() - self._begin
         return StageMetrics(**{f.name: getattr(self, f.name) for f in fields(StageMetrics)})
+
+
+_of_task: Counters | None = None
+
+
+def count_for(counters: Counters | None) -> None:
+    """Have ``bounded`` functions count in ``counters``, which any thread may use, from now on."""
+    global _of_task
+    _of_task = counters
+
+
+def counted_for() -> Counters | None:
+    """Return where ``bounded`` functions count; ``None``: nobody wants to know."""
+    return _of_task
 
 
 class MetricsWriter:

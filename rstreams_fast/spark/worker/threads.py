@@ -1,4 +1,4 @@
-"""The threads of a stage: few, with small stacks, and none that outlives its task."""
+"""The threads of a stage: few, and none that outlives its task."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-__all__ = ["CLOSE_SECONDS", "ThreadGroup", "small_stack_thread"]
+__all__ = ["CLOSE_SECONDS", "ThreadGroup"]
 
 CLOSE_SECONDS: Final = 2.0
 """How long closing waits for the stage's threads."""
 
 STACK_BYTES: Final = 1 << 20
-"""Stack of a stage's thread: enough for Python code and C libraries, an eighth of the default."""
+"""Stack of a thread where the worker's memory is limited: an eighth of the default."""
 
 _OF_STREAMS: Final = "rstreams-fast-"
 """What the names of the threads that streams start begin with."""
@@ -25,16 +25,26 @@ _TIMER: Final = "rstreams-fast-timer"
 _stack_size_lock = threading.Lock()
 
 
-def small_stack_thread(target: Callable[[], object], name: str) -> threading.Thread:
-    """Start a daemon thread with a small stack, in a copy of the caller's context.
+def _stack_bytes() -> int:
+    """Return how large stacks are to be; 0: as the system has them, like that of the main thread.
 
     Where the memory of a worker is limited (``spark.executor.pyspark.memory``), reserved stacks
-    count.
+    count. Elsewhere a function may be as deep in itself as where Spark calls it: Python's limit of
+    1 000 calls takes more than ``STACK_BYTES`` where each goes through ``sorted(key=...)``.
     """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return 0 if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY else STACK_BYTES
+
+
+def _start_thread(target: Callable[[], object], name: str) -> threading.Thread:
+    """Start a daemon thread in a copy of the caller's context."""
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(target,), name=name, daemon=True)
     with _stack_size_lock:
-        before = threading.stack_size(STACK_BYTES)
+        before = threading.stack_size(_stack_bytes())
         try:
             thread.start()
         finally:
@@ -51,7 +61,7 @@ class ThreadGroup:
 
     def start(self, target: Callable[[], object], name: str) -> None:
         """Start a thread of the group."""
-        thread = small_stack_thread(target, f"rstreams-{name}")
+        thread = _start_thread(target, f"rstreams-{name}")
         with self._lock:
             self._threads.append(thread)
 
