@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -213,6 +215,42 @@ def test_closing_cancels_coroutines_and_wakes_who_waits_for_them(loop: LoopCalls
     for call in made[4:]:
         with pytest.raises(RuntimeError, match="task ended"):
             call.outcome()
+
+
+def test_what_calls_leave_on_the_loop_ends_with_it_or_is_left(
+    loop: LoopCalls, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ended, tasks = threading.Event(), []
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def refuses() -> None:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async def hangs_at_its_end() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await asyncio.Event().wait()
+
+    async def call() -> None:
+        tasks.extend(map(asyncio.create_task, (waits(), refuses())))
+        tasks.append(generator := hangs_at_its_end())
+        await anext(generator)
+
+    loop.submit(Step(call), ()).outcome()
+    loop.close()
+    assert loop._group.join(DEADLINE) == []
+    assert ended.is_set()
+    tasks.clear()
+    gc.collect()
+    assert "destroyed" not in capfd.readouterr().err
 
 
 def test_worker_py_is_recognised_by_what_it_contains() -> None:

@@ -168,6 +168,7 @@ class LoopCalls:
         """Of the calls that the window took: some may not have begun."""
         self._notified = False
         self._closed = False
+        self._ended = False
 
     def submit(self, fn: Callable[..., Any], args: Any) -> Call:
         """Have a call made; the callers bound how many."""
@@ -216,7 +217,13 @@ class LoopCalls:
         loop = self._window_loop()
         try:
             loop.run_forever()
-            loop.run_until_complete(loop.shutdown_asyncgens())
+            left = asyncio.all_tasks(loop)  # by calls: those that refuse to end, and their own
+            for task in left:
+                task.cancel()
+            left.add(loop.create_task(loop.shutdown_asyncgens()))
+            _, refuse = loop.run_until_complete(asyncio.wait(left, timeout=CLOSE_SECONDS / 8))
+            for task in refuse:  # it never runs again: no need for asyncio to say so on stderr
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
         finally:
             loop.close()
 
@@ -256,12 +263,17 @@ class LoopCalls:
         self._items.clear()
         self._waiting.clear()
         if self._loop is not None:
-            self._loop.call_later(CLOSE_SECONDS * 0.75, self._loop.stop)
+            self._loop.call_later(CLOSE_SECONDS * 0.75, self._end)
         self._check_stopped()
 
     def _check_stopped(self) -> None:
         self._window.take(0)  # so that on_ready is called again
-        if not self._window.running and self._loop is not None:
+        if not self._window.running:
+            self._end()
+
+    def _end(self) -> None:
+        if self._loop is not None and not self._ended:  # it runs on to tidy up
+            self._ended = True
             self._loop.stop()
 
 
