@@ -12,7 +12,7 @@ from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.options import CallOptions, Retry
 from rstreams_fast.spark.worker.attempts import Attempts
 from rstreams_fast.spark.worker.calls import guarded
-from rstreams_fast.spark.worker.counters import Counters, counted_for
+from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.permits import Gate
 
 __all__ = ["bounded"]
@@ -92,7 +92,7 @@ class _Awaited(_Bounded):
                 lambda args, kwargs: options.fn(*args, **kwargs),
                 options,
                 loop,
-                counted_for() or Counters(options.label, ""),
+                Counters.of_udfs or Counters(options.label, ""),
                 gate,
             )
         finally:
@@ -112,7 +112,7 @@ class _Called(_Bounded):
                     if (noting := attempts.told(attempt, error)) is not error:
                         raise noting from error
                     raise
-            if (counters := counted_for()) is not None:
+            if (counters := Counters.of_udfs) is not None:
                 counters.count_retry()
             time.sleep(pause)
             attempt += 1

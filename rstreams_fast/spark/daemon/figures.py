@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.spark.daemon.steps import drive
 from rstreams_fast.spark.metrics import Metrics
-from rstreams_fast.spark.worker.counters import Counters, MetricsWriter, count_for
+from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
 
 if TYPE_CHECKING:
     from rstreams_fast.spark.daemon.calls import Call
@@ -47,7 +47,7 @@ class Figures:
         self._counters.stage = ", ".join(dict.fromkeys(functions))
         self._counters.concurrency = concurrency
         self._counters.max_pending_rows = most
-        count_for(self._counters)
+        Counters.of_udfs = self._counters
         self._writer.write()
 
     def run(self, call: Call) -> None:
@@ -87,7 +87,7 @@ class Figures:
 
     def end(self, state: str) -> None:
         """Write for the last time how the task ended."""
-        count_for(None)
+        Counters.of_udfs = None
         self._counters.running = 0
         self._counters.state = state
         self._writer.end()

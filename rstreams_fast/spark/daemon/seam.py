@@ -339,11 +339,12 @@ def _rows_of(batch: Any) -> int:
 @functools.cache
 def _lock_what_threads_share() -> None:
     """Let many threads add to an accumulator, and one alone load the value of a broadcast."""
+    from pyspark import Broadcast
     from pyspark.accumulators import Accumulator
-    from pyspark.broadcast import Broadcast
 
     lock, add = threading.RLock(), Accumulator.add
-    loading, load = threading.RLock(), Broadcast.value.fget
+    broadcast: Any = Broadcast
+    loading, load = threading.RLock(), broadcast.value.fget
 
     @functools.wraps(add)
     def locked(self: Any, term: Any) -> None:
@@ -358,7 +359,7 @@ def _lock_what_threads_share() -> None:
         return self._value
 
     Accumulator.add = locked  # type: ignore[method-assign]
-    Broadcast.value = property(loaded)  # type: ignore[assignment,method-assign]
+    broadcast.value = property(loaded)
 
 
 def _asked(variable: str) -> int:
@@ -413,10 +414,11 @@ def _profiles(part: Any) -> bool:
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     """Return the traceback as the stock worker would have it: without the frames of this folder.
 
-    An exception that is one object for all calls has the frames of each call that has raised it, one
-    after the other: the last one's, which come first, are enough.
+    An exception that is one object for all calls has the frames of each call that has raised it,
+    one after the other: those of the last one, which come first, are enough.
     """
-    frames, above = [], None
+    frames: list[TracebackType] = []
+    above = None
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if code in MADE_BY and frames and above is not Call.outcome.__code__:

@@ -10,11 +10,11 @@ import time
 import uuid
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from rstreams_fast.spark.metrics import ENDED_SUFFIX, FILE_SUFFIX, HOST, Metrics, StageMetrics
 
-__all__ = ["Counters", "MetricsWriter", "count_for", "counted_for", "task_context"]
+__all__ = ["Counters", "MetricsWriter", "task_context"]
 
 WRITE_SECONDS: Final = 0.2
 """How long a file may be behind."""
@@ -29,6 +29,9 @@ def task_context() -> Any:
 
 class Counters(StageMetrics):
     """The metrics of the partition at work. Each count has one thread that writes it."""
+
+    of_udfs: ClassVar[Counters | None] = None
+    """Where ``bounded`` functions count, while a task of the drop-in daemon wants to know."""
 
     def __init__(self, stage: str, key: str) -> None:
         super().__init__(stage=stage, key=key, run=uuid.uuid4().hex, host=HOST, pid=os.getpid())
@@ -70,20 +73,6 @@ class Counters(StageMetrics):
         self.updated = time.time()
         self.seconds = time.monotonic() - self._begin
         return StageMetrics(**{f.name: getattr(self, f.name) for f in fields(StageMetrics)})
-
-
-_of_task: Counters | None = None
-
-
-def count_for(counters: Counters | None) -> None:
-    """Have ``bounded`` functions count in ``counters``, which any thread may use, from now on."""
-    global _of_task
-    _of_task = counters
-
-
-def counted_for() -> Counters | None:
-    """Return where ``bounded`` functions count; ``None``: nobody wants to know."""
-    return _of_task
 
 
 class MetricsWriter:
