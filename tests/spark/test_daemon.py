@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from importlib.util import find_spec
@@ -132,6 +133,32 @@ except RecursionError:
 
 def test_a_call_may_be_as_deep_in_itself_as_on_the_main_thread() -> None:
     assert run_python("-c", DEEP).stdout == "as on the main thread\n"
+
+
+LIMITED = """
+import resource, threading
+from pathlib import Path
+from rstreams_fast.spark.daemon.calls import ThreadCalls
+
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+threads, barrier = ThreadCalls(32, "test"), threading.Barrier(32)
+
+def reserved():
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() >> 20
+
+def allocates(_):
+    barrier.wait(60)
+    return bytearray(2000)
+
+before = reserved()
+kept = [call.outcome() for call in [threads.submit(allocates, (0,)) for _ in range(32)]]
+print(reserved() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of addresses is Linux's")
+def test_threads_reserve_little_where_a_worker_s_memory_is_limited() -> None:
+    assert int(run_python("-c", LIMITED).stdout) < 100
 
 
 def test_coroutines_overlap_on_the_loop_and_none_of_a_chain_runs_twice(loop: LoopCalls) -> None:

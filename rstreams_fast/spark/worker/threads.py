@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import functools
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -16,6 +18,9 @@ CLOSE_SECONDS: Final = 2.0
 STACK_BYTES: Final = 1 << 20
 """Stack of a thread where the worker's memory is limited: an eighth of the default."""
 
+M_ARENA_MAX: Final = -8
+"""Of glibc's ``malloc.h``."""
+
 _OF_STREAMS: Final = "rstreams-fast-"
 """What the names of the threads that streams start begin with."""
 
@@ -28,15 +33,28 @@ _stack_size_lock = threading.Lock()
 def _stack_bytes() -> int:
     """Return how large stacks are to be; 0: as the system has them, like that of the main thread.
 
-    Where the memory of a worker is limited (``spark.executor.pyspark.memory``), reserved stacks
-    count. Elsewhere a function may be as deep in itself as where Spark calls it: Python's limit of
-    1 000 calls takes more than ``STACK_BYTES`` where each goes through ``sorted(key=...)``.
+    Where the memory of a worker is limited (``spark.executor.pyspark.memory``), what is reserved
+    counts: stacks, and glibc's heaps for a thread each. Elsewhere a function may be as deep in
+    itself as where Spark calls it: Python's limit of 1 000 calls takes more than ``STACK_BYTES``
+    where each goes through ``sorted(key=...)``.
     """
     try:
         import resource
     except ImportError:  # Windows
         return 0
-    return 0 if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY else STACK_BYTES
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return 0
+    _keep_to_one_heap()
+    return STACK_BYTES
+
+
+@functools.cache
+def _keep_to_one_heap() -> None:
+    """Let threads share a heap: glibc reserves 64 MiB for each that has one of its own."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):  # not glibc
+        import ctypes
+
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def _start_thread(target: Callable[[], object], name: str) -> threading.Thread:
