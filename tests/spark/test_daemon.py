@@ -334,15 +334,6 @@ def fails(x):
         raise ValueError(f"at {{x}}")
     return x
 
-ONE_FOR_ALL = ValueError("one for all")
-
-def fails_as_the_others(x):
-    raise ONE_FOR_ALL
-
-async def suspends_and_fails_as_the_others(x):
-    await asyncio.sleep(0)
-    raise ONE_FOR_ALL
-
 def ends(x):
     raise StopIteration("gone")
 
@@ -405,9 +396,6 @@ for arrow in (False, True):
     text = message(made(fails, "long")("id"))
     assert "ValueError: at 90" in text and "rstreams_fast" not in text, text
     assert "in fails" in text.split("Traceback (most recent call last):")[1].splitlines()[1], text
-    for fn in (fails_as_the_others, suspends_and_fails_as_the_others):
-        text = message(made(fn, "long")("id")).split("Traceback (most recent call last):")[1]
-        assert text.count("raise ONE_FOR_ALL") == 1, text
     text = message(made(ends, "long")("id"))
     assert "STOP_ITERATION_OCCURRED" in text, text
     text = message(made(cancelled, "long")("id"))

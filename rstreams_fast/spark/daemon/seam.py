@@ -21,7 +21,6 @@ from types import CellType, TracebackType
 from typing import Any, Final
 
 from rstreams_fast.spark.daemon.calls import (
-    Call,
     LoopCalls,
     Submits,
     ThreadCalls,
@@ -30,7 +29,7 @@ from rstreams_fast.spark.daemon.calls import (
 )
 from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.recognised import PER_BATCH, PER_UDF, REPLACED
-from rstreams_fast.spark.daemon.steps import Step, drive
+from rstreams_fast.spark.daemon.steps import Step
 from rstreams_fast.spark.options import (
     DEFAULT_CONCURRENCY,
     MAX_DEFAULT_PENDING,
@@ -63,9 +62,6 @@ STOCK: Final = ("pyspark.worker", "pyspark.util")
 """The modules whose functions put a UDF together."""
 
 HERE: Final = str(Path(__file__).parent)
-
-MADE_BY: Final = (Call.run.__code__, drive.__code__)
-"""What makes a call, and raises nothing itself."""
 
 Function = Callable[..., Any]
 
@@ -412,20 +408,12 @@ def _profiles(part: Any) -> bool:
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback as the stock worker would have it: without the frames of this folder.
-
-    An exception that is one object for all calls has the frames of each call that has raised it,
-    one after the other: those of the last one, which come first, are enough.
-    """
-    frames: list[TracebackType] = []
-    above = None
+    """Return the traceback as the stock worker would have it: without the frames of this folder."""
+    frames = []
     while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if code in MADE_BY and frames and above is not Call.outcome.__code__:
-            break
-        if not code.co_filename.startswith(HERE):
+        if not traceback.tb_frame.f_code.co_filename.startswith(HERE):
             frames.append(traceback)
-        traceback, above = traceback.tb_next, code
+        traceback = traceback.tb_next
     for frame, following in zip(frames, [*frames[1:], None], strict=True):
         frame.tb_next = following
     return frames[0] if frames else None
