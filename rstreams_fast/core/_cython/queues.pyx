@@ -661,9 +661,6 @@ class PriorityQueue(Queue, spec.PriorityQueue):
     """The same, least first. To compare elements runs code: it always works as the library's."""
 
     queue = _OfTheMutex("queue")
-    put, get = spec.Queue.put, spec.Queue.get
-    task_done, join, shutdown = spec.Queue.task_done, spec.Queue.join, spec.Queue.shutdown
-    qsize, empty, full = spec.Queue.qsize, spec.Queue.empty, spec.Queue.full
 
 
 class SimpleQueue(SimpleThreadQueue):
