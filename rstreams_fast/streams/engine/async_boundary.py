@@ -154,7 +154,7 @@ class AsyncBoundarySubscription(QueuedSubscriber):
     @property
     def works_when_asked(self) -> bool:
         """Whether a request may take as long as what it asks for: where the caller drains."""
-        return not self._at_once
+        return not self._at_once and self._upstream.works_when_asked
 
     def _new_queue(self) -> Any:
         return SpscRing(self._prefetch)

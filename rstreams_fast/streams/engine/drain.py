@@ -281,6 +281,11 @@ class Upstream(NotPicklable):
         return metrics_further_up(self._subscription)
 
     @property
+    def works_when_asked(self) -> bool:
+        """Whether a request may take as long as what it asks for; not known of a foreign one."""
+        return self._part > 0
+
+    @property
     def over(self) -> bool:
         """Whether nothing more will, or may, come."""
         return self.latch.value < 0

@@ -57,6 +57,11 @@ class OperatorSubscriber(Drain):
         """What the boundaries from here upwards hold and wait for, the nearest first."""
         return self._upstream.metrics()
 
+    @property
+    def works_when_asked(self) -> bool:
+        """Whether a request may take as long as what it asks for."""
+        return super().works_when_asked and self._upstream.works_when_asked
+
     def _begin(self) -> None:
         if self._introduce():
             self._go()
