@@ -130,7 +130,7 @@ class MapAsync(Boundary):
         """Return what the drain is to run on; ``WorkDroppedError`` if that is closed."""
         return loop_resource(self.loop, "rstreams-fast-map-async")
 
-    def window(self, custody: Custody | None, _enter: Work, on_ready: Work) -> Any:
+    def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
         """Return a window of calls. In a turn of the resource."""
         fn: Callable[..., Any] = self.fn if custody is None else custody.awaiting(self.fn)
         concurrency = self.concurrency

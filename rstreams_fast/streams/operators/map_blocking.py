@@ -17,7 +17,7 @@ from typing import Any
 
 from rstreams_fast._checks import check_sync, describe_callable
 from rstreams_fast.core import DemandCounter, SpscRing
-from rstreams_fast.runtime import executors
+from rstreams_fast.runtime.executors import Resource, Work, resource
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.streams.engine.custody import Custody
@@ -55,15 +55,13 @@ class MapBlocking(MapAsync):
         self.submit: _Submit = _submit_shared if executor is None else executor.submit
         self.where = "shared threads" if executor is None else type(executor).__name__
 
-    def resource(self) -> executors.Resource:
+    def resource(self) -> Resource:
         """Return what results are delivered on: the loop that runs here, or a thread."""
         if running_loop() is not None:
             return super().resource()
-        return executors.resource(None, "rstreams-fast-map-blocking")
+        return resource(None, "rstreams-fast-map-blocking")
 
-    def window(
-        self, custody: Custody | None, enter: executors.Work, _on_ready: executors.Work
-    ) -> Any:
+    def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
         """Return the calls. In a turn of the resource."""
         return _Calls(self, custody, enter)
 
@@ -86,12 +84,10 @@ class _Calls:
 
     running = 0  # what still runs when all is over is nobody's
 
-    def __init__(
-        self, options: MapBlocking, custody: Custody | None, enter: executors.Work
-    ) -> None:
+    def __init__(self, options: MapBlocking, custody: Custody | None, enter: Work) -> None:
         self._options = options
         self._custody = custody
-        self._enter: executors.Work | None = enter
+        self._enter: Work | None = enter
         self._made: set[_One] = set()  # calls that are not over
         self._results: deque[_One] = deque()  # to be taken; if ordered, calls from the first on
         self._ended: deque[_One] = deque()  # by the threads that made them
