@@ -11,6 +11,7 @@ from typing import Any, Final
 
 __all__ = [
     "MAX_CAPACITY",
+    "Weigher",
     "as_int",
     "check_bool",
     "check_capacity",
@@ -19,9 +20,14 @@ __all__ = [
     "check_plain",
     "check_sync",
     "check_timeout",
+    "check_weigher",
     "describe_callable",
     "safe_repr",
+    "weigh",
 ]
+
+Weigher = Callable[[Any], int]
+"""A user's function that says how many bytes an element weighs."""
 
 MAX_CAPACITY: Final = 2**31
 """The largest ring or mailbox, in elements."""
@@ -128,3 +134,22 @@ def check_plain(what: str, fn: object, hint: str = "") -> None:
 def check_sync(operator: str, name: str, fn: object, hint: str = "") -> None:
     """The same for the argument ``name`` of an operator."""
     check_plain(f"{operator}({name}): {name}", fn, hint)
+
+
+def check_weigher(max_bytes: object, weigher: object) -> int | None:
+    """Return ``max_bytes``, checked; both are given, or neither."""
+    if (max_bytes is None) != (weigher is None):
+        raise ValueError("max_bytes and weigher must be given together")
+    if weigher is not None:
+        check_plain("weigher", weigher)
+    return None if max_bytes is None else check_count("max_bytes", max_bytes, 1)
+
+
+def weigh(weigher: Weigher, element: Any) -> int:
+    """Return the weight of ``element``; raises what ``weigher`` raises, or what a bad one
+    deserves.
+    """
+    weight = as_int(weigher(element))
+    if weight is None or weight < 0:
+        raise TypeError(f"the weigher {describe_callable(weigher)} must return an int >= 0 (bytes)")
+    return weight

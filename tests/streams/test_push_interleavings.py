@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.engine.drain import Upstream
 from rstreams_fast.streams.engine.push import PushSubscription
+from rstreams_fast.streams.engine.upstream import Upstream
 from tests.helpers import Element, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.engine import drain, inner_subscriber
+from rstreams_fast.streams.engine import inner_subscriber, upstream
 from tests.rules.probes import ManualPublisher, Recorder, send
 
 Op = Callable[[rsf.Stream[int]], rsf.Stream[Any]]
@@ -48,7 +48,7 @@ OPERATORS: dict[str, Op] = {
 
 @pytest.fixture
 def every_element_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (drain, inner_subscriber):
+    for module in (upstream, inner_subscriber):
         monkeypatch.setattr(module, "TURN_SECONDS", 0.0)
 
 

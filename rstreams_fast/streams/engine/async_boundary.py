@@ -19,7 +19,15 @@ import threading
 from collections import deque
 from typing import Any
 
-from rstreams_fast._checks import check_bool, check_capacity, describe_callable, safe_repr
+from rstreams_fast._checks import (
+    Weigher,
+    check_bool,
+    check_capacity,
+    check_weigher,
+    describe_callable,
+    safe_repr,
+    weigh,
+)
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, SpscRing
 from rstreams_fast.errors import DemandExceededError, check_subscriber
@@ -31,7 +39,6 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.queued_subscriber import QueuedSubscriber
 from rstreams_fast.streams.engine.stages import Need, Stages
 from rstreams_fast.streams.engine.subscribing import subscribe_to
-from rstreams_fast.streams.engine.weighing import Weigher, check_weigher, weigh
 
 __all__ = ["AsyncBoundary", "AsyncBoundarySegment", "AsyncBoundarySubscription"]
 

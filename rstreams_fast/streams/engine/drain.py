@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from threading import get_ident
 from time import perf_counter
 from typing import Any, ClassVar, NoReturn
 
@@ -27,20 +26,18 @@ from rstreams_fast.core import CANCELLED, DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import (
     InvalidRequestError,
     InvalidRequestTypeError,
-    NoneSignalError,
     report_dropped,
 )
 from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedError, process_id
 from rstreams_fast.streams.engine.boundary import ListSubscriber, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, PART_GROWS, TURN_SECONDS
-from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above, metrics_further_up
+from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, TURN_SECONDS
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 
 __all__ = [
     "Drain",
     "Nested",
     "NotPicklable",
-    "Upstream",
     "cancel_silently",
     "drop",
     "forked",
@@ -143,152 +140,6 @@ def refuse(subscriber: Subscriber[Any], error: BaseException) -> None:
         report_dropped(raised, "§2.13: on_subscribe raised")
         return
     silent(subscriber.on_error, error)
-
-
-class Upstream(NotPicklable):
-    """The subscription that a subscriber of the package holds: one only, cancelled at most once.
-
-    ``attach`` and ``cancel`` are for any thread, ``request`` for one at a time (§2.7). A cancel
-    while another thread is in ``request`` of a foreign subscription is left to that
-    thread: when it comes back, or when it brings an element that nobody wants (``unwanted``).
-    """
-
-    __slots__ = (
-        "_asker",
-        "_attached",
-        "_calls",
-        "_met",
-        "_part",
-        "_subscription",
-        "due",
-        "in_custody",
-        "latch",
-    )
-
-    def __init__(self) -> None:
-        self._attached = DemandCounter()  # terminated by the first who attaches
-        self.latch = (
-            DemandCounter()
-        )  # cancelled by us or terminated by upstream, whichever is first
-        self._met = DemandCounter()  # the second of attach and cancel does the cancelling
-        # WIP of calls on a foreign subscription, which may not bear two at once.
-        self._calls: DemandCounter | None = None
-        self._asker = 0  # the thread that is in its request
-        self._subscription: Subscription | None = None
-        self.due = 0  # elements that are to be asked for in later turns
-        self._part = 0  # how many are asked for at once, as long as others are due; 0: all
-        self.in_custody = False  # whether what comes has entered the scope of an on_discard
-
-    def attach(self, subscription: Subscription) -> bool:
-        """Keep the first subscription, unless this is over already; cancel any other (§2.5).
-
-        Whether it was the first.
-        """
-        if subscription is None:
-            raise NoneSignalError("§2.13: subscription is None")
-        first = self._attached.terminate()
-        if first:
-            if not isinstance(subscription, NotPicklable):
-                self._calls = DemandCounter()
-            elif getattr(subscription, "works_when_asked", True):
-                self._part = 1
-            self._subscription = subscription
-            self.in_custody = getattr(subscription, "custody", None) is not None
-            if self._met.request(1) == 0:
-                return True
-            self._subscription = None
-        cancel_silently(subscription)
-        return first
-
-    def request(self, n: int) -> None:
-        """Ask for more (§2.1), unless it is over."""
-        subscription = self._subscription
-        if subscription is None or self.latch.value < 0:
-            return
-        calls = self._calls
-        if calls is None or self._asker == get_ident():
-            subscription.request(n)
-        elif calls.request(1) == 0:  # else it is being cancelled
-            self._asker = get_ident()
-            try:
-                subscription.request(n)
-            finally:
-                self._asker = 0
-                if calls.fulfil(1) != 0:
-                    self._cancel_attached()
-
-    def request_for_a_turn(self, n: int = 0) -> bool:
-        """Ask for ``n`` more, and for what is due, for a turn: for who holds what comes until the
-        call returns. A publisher that works on this thread may take long for each element.
-
-        So such a one of the package is asked for one element, and then for as many as it sends in a
-        turn. Whether any were asked for; ``due`` is what is left.
-        """
-        due, self.due = self.due + n, 0
-        if due == 0 or self.latch.value < 0:
-            return False
-        if not self._part:
-            self.request(due)
-            return True
-        started = perf_counter()
-        until = started + TURN_SECONDS
-        while due > 0:
-            part = min(due, self._part)
-            self.due = due = due - part
-            self.request(part)
-            now = perf_counter()
-            took, started = now - started, now
-            if now >= until:
-                self._part = max(1, int(part * TURN_SECONDS / took))
-                break
-            if took * PART_GROWS < TURN_SECONDS and due:
-                self._part *= PART_GROWS
-        return True
-
-    def cancel(self) -> None:
-        """Cancel, unless that was done or upstream ended by itself (§2.4)."""
-        if self.latch.cancel() and self._met.request(1) > 0:
-            calls = self._calls
-            if calls is None or calls.request(1) == 0 or self._asker == get_ident():
-                self._cancel_attached()
-
-    def unwanted(self) -> None:
-        """Note an element that came after the end: its thread may be the one left to cancel."""
-        if self._asker == get_ident() and self.latch.value < 0:
-            self._cancel_attached()
-
-    def _cancel_attached(self) -> None:
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
-            cancel_silently(subscription)
-
-    def ended(self) -> bool:
-        """Note a terminal signal, and call nothing (§2.3); ``False`` if it was over (§1.7)."""
-        first = self.latch.terminate()
-        self._subscription = None
-        return first
-
-    def never_attached(self) -> bool:
-        """Whether no subscription has come, nor may any more: true once at most."""
-        return self._attached.terminate()
-
-    def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """The metrics of the boundaries above; of a foreign publisher there are none."""
-        return metrics_above(self._subscription)
-
-    def metrics_further_up(self) -> tuple[BoundaryMetrics, ...]:
-        """The same, where a long chain is to be looked through piece by piece."""
-        return metrics_further_up(self._subscription)
-
-    @property
-    def works_when_asked(self) -> bool:
-        """Whether a request may take as long as what it asks for; not known of a foreign one."""
-        return self._part > 0
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more will, or may, come."""
-        return self.latch.value < 0
 
 
 class Drain(Nested):

@@ -16,12 +16,13 @@ from rstreams_fast.errors import DemandExceededError, NoneSignalError, report_dr
 from rstreams_fast.streams.engine.boundary import ListSubscriber
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, TURN_SECONDS
-from rstreams_fast.streams.engine.drain import Nested, Upstream
+from rstreams_fast.streams.engine.drain import Nested
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import sequence_of
 from rstreams_fast.streams.engine.pull_source import PullSource, at_end, take_burst
 from rstreams_fast.streams.engine.stages import Stages
 from rstreams_fast.streams.engine.subscribing import subscribe_to
+from rstreams_fast.streams.engine.upstream import Upstream
 
 __all__ = ["Inner", "InnerOwner", "InnerSubscriber", "Sequence", "new_inner"]
 

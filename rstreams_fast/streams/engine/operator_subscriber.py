@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from rstreams_fast.api import Subscriber, Subscription
 from rstreams_fast.errors import NoneSignalError
 from rstreams_fast.runtime.executors import Resource
-from rstreams_fast.streams.engine.drain import Drain, Upstream
+from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.upstream import Upstream
 
 __all__ = ["OperatorSubscriber"]
 

@@ -11,7 +11,8 @@ from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.runtime.at_exit import exiting
 from rstreams_fast.runtime.executors import WorkDroppedError, process_id
-from rstreams_fast.streams.engine.drain import NotPicklable, Upstream
+from rstreams_fast.streams.engine.drain import NotPicklable
+from rstreams_fast.streams.engine.upstream import Upstream
 
 __all__ = [
     "Failure",

@@ -7,13 +7,20 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Any, Literal, TypeVar
 
-from rstreams_fast._checks import check_choice, check_count, describe_callable, safe_repr
+from rstreams_fast._checks import (
+    Weigher,
+    check_choice,
+    check_count,
+    check_weigher,
+    describe_callable,
+    safe_repr,
+    weigh,
+)
 from rstreams_fast.api import UNBOUNDED, Processor
 from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer, default_timer
 from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER
 from rstreams_fast.streams.engine.multicast.buffer import Retention
 from rstreams_fast.streams.engine.multicast.publisher import MulticastPublisher
-from rstreams_fast.streams.engine.weighing import Weigher, check_weigher, weigh
 from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions
 
 __all__ = ["Replay", "ReplayBounds", "ReplayProcessor"]

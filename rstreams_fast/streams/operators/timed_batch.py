@@ -12,7 +12,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from rstreams_fast._checks import check_count, describe_callable, safe_repr
+from rstreams_fast._checks import (
+    Weigher,
+    check_count,
+    check_weigher,
+    describe_callable,
+    safe_repr,
+    weigh,
+)
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import DemandExceededError
@@ -22,7 +29,6 @@ from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.subscribing import Below
-from rstreams_fast.streams.engine.weighing import Weigher, check_weigher, weigh
 
 __all__ = ["TimedBatch"]
 

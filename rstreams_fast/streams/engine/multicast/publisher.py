@@ -24,12 +24,13 @@ from rstreams_fast.errors import (
 )
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.boundary import ListSubscriber, burst_slot
-from rstreams_fast.streams.engine.drain import Drain, Nested, Upstream, leaves, refuse
+from rstreams_fast.streams.engine.drain import Drain, Nested, leaves, refuse
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.multicast.buffer import Cursor, MulticastBuffer, Retention
 from rstreams_fast.streams.engine.multicast.deferred import DeferredWork
 from rstreams_fast.streams.engine.multicast.registry import Entry, Registry
 from rstreams_fast.streams.engine.subscribing import subscribe_to
+from rstreams_fast.streams.engine.upstream import Upstream
 
 __all__ = ["MulticastPublisher", "MulticastSubscription"]
 
