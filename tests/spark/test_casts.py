@@ -269,7 +269,7 @@ DAY = dt.datetime(2020, 1, 1)  # noqa: DTZ001 - local time, as a datetime withou
             for kind in (pa.string(), pa.int64())
         ),
         (pd.NaT, pa.timestamp("us", "UTC"), None),
-        (np.datetime64("NaT"), pa.timestamp("us"), None),
+        (np.datetime64("NaT", "us"), pa.timestamp("us"), None),
         (pd.Timestamp(DAY), pa.timestamp("us", "UTC"), DAY.astimezone(dt.UTC)),
         (np.datetime64(DAY, "ns"), pa.timestamp("us", "UTC"), DAY.astimezone(dt.UTC)),
         (np.datetime64(DAY), pa.timestamp("us"), DAY),

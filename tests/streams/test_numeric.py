@@ -163,7 +163,7 @@ DAY_IN_SECONDS = np.array(["2013-01-01", "NaT"], "M8[s]").tolist()
         ([123, 4], "U3", ["123", "4"]),
         (["abc", "d"], "U3", ["abc", "d"]),
         (["abc", np.array(["defgh"])], str, ["abc", "defgh"]),
-        ([dt.date(2013, 1, 1), np.datetime64("NaT")], "M8[s]", DAY_IN_SECONDS),
+        ([dt.date(2013, 1, 1), np.datetime64("NaT", "s")], "M8[s]", DAY_IN_SECONDS),
         (
             [np.array([(300, 1.5)], [("a", "i4"), ("b", "f8")])],
             [("a", "i2"), ("b", "f4")],

@@ -167,11 +167,23 @@ class _Collected:
                 rows = grown
         if unsafe:
             with np.errstate(all="ignore"):
-                rows[count:end] = array
+                try:
+                    rows[count:end] = array
+                except OverflowError as raised:  # of dates: numpy 2.5 does not say which
+                    value = next(one for one in array.flat if _overflows(one, dtype))
+                    raise _does_not_fit(dtype, value) from raised
                 _check_cast(np, array, rows[count:end])
         else:
             rows[count:end] = array
         self._rows, self._count = rows, end
+
+
+def _overflows(date: Any, dtype: Any) -> bool:
+    try:
+        date.astype(dtype)
+    except OverflowError:
+        return True
+    return False
 
 
 def _check_cast(np: Any, array: Any, cast: Any) -> None:
