@@ -214,10 +214,10 @@ class AsyncBoundarySubscription(QueuedSubscriber):
         if status is RunStatus.IDLE or status is RunStatus.EXHAUSTED:
             if completed and self._empty():
                 return self._end(run)
+            self._waits.begin(for_demand=status is RunStatus.IDLE)
             # The caller does nothing that nobody has asked for.
             if (status is RunStatus.EXHAUSTED or self._at_once) and self._request_for_a_turn():
                 return True
-            self._waits.begin(for_demand=status is RunStatus.IDLE)
             # Without demand nobody need be woken by an element; a request does it.
             exhausted = status is RunStatus.EXHAUSTED
             return exhausted and self._at_once and not self._queue.arm(self._enter)
