@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 import rstreams_fast
 from rstreams_fast import errors
 from rstreams_fast.api import UNBOUNDED
-from rstreams_fast.streams.engine import async_boundary, drain, push
+from rstreams_fast.streams.engine import async_boundary, drain, push, upstream
 from rstreams_fast.streams.engine import stages as program
 from rstreams_fast.streams.operators import unbatch
 from tests.helpers import generated_after
@@ -381,7 +381,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any], str, tuple[type[m.Op], 
         (m.Unbatch, m.Spread, m.TakeWhile),
     ),
     "cancel does not reach upstream": (
-        drain.Upstream, "cancel", nothing, "kept: (elements|the subscriber)", BOUNDARIES,
+        upstream.Upstream, "cancel", nothing, "kept: (elements|the subscriber)", BOUNDARIES,
     ),
     "work that comes while the drain is held is forgotten": (
         drain.Drain, "_enter", entering_never_nested, f"{STUCK}|kept: the subscriber", BOUNDARIES,
