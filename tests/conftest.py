@@ -107,6 +107,25 @@ def no_leaked_threads() -> Iterator[None]:
 
 
 @pytest.fixture
+def slow_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every source takes longer than a turn for an element."""
+    _set_turn(monkeypatch, 0.0)
+
+
+@pytest.fixture
+def fast_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No source takes longer than a turn, however busy the machine is."""
+    _set_turn(monkeypatch, 3600.0)
+
+
+def _set_turn(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    from rstreams_fast.streams.engine import inner_subscriber, upstream
+
+    for module in (upstream, inner_subscriber):
+        monkeypatch.setattr(module, "TURN_SECONDS", seconds)
+
+
+@pytest.fixture
 def dropped() -> Iterator[list[BaseException]]:
     """The errors that nobody could take."""
     from rstreams_fast.errors import on_dropped_error

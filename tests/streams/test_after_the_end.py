@@ -359,6 +359,7 @@ def test_describe_says_what_take_leaves_of_a_prefetch() -> None:
     assert "at most 5 elements" in rsf.range_(10).publish_on(prefetch=64).take(5).describe()
 
 
+@pytest.mark.usefixtures("fast_sources")
 def test_occupancy_demand_and_waiting_time_are_readable_at_any_moment() -> None:
     publisher, recorder = ManualPublisher(), Recorder()
     (

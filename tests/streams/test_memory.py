@@ -76,3 +76,8 @@ def test_memory_returns_to_where_it_was(run: Callable[[int, Look], None], n: int
     assert seen == n
     assert late - early < MARGIN
     assert after - before < MARGIN
+
+
+@pytest.mark.usefixtures("slow_sources")
+def test_of_slow_publishers_that_are_left_nothing_is_kept_to_be_asked_again() -> None:
+    test_memory_returns_to_where_it_was(groups, 3000)

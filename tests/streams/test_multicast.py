@@ -107,6 +107,7 @@ def test_when_the_last_is_dropped_upstream_is_cancelled() -> None:
 
 
 # -- 1c. elements travel by bursts -----------------------------------------------------------------
+@pytest.mark.usefixtures("fast_sources")
 def test_a_burst_is_taken_at_one_go_and_asked_for_at_one_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

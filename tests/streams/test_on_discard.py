@@ -87,6 +87,7 @@ def test_what_is_dropped_is_discarded(name: str) -> None:
         (lambda s: s.map(lambda x: [x, -x]).unbatch(), [10], [-10]),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("fast_sources")
 def test_what_waits_is_discarded_when_the_subscriber_cancels(
     op: Op, delivered: list[Any], discarded: list[Any]
 ) -> None:

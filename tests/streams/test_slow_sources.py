@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.engine import inner_subscriber, upstream
 from tests.rules.probes import ManualPublisher, Recorder, send
 
 Op = Callable[[rsf.Stream[int]], rsf.Stream[Any]]
@@ -46,13 +45,7 @@ OPERATORS: dict[str, Op] = {
 }
 
 
-@pytest.fixture
-def every_element_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (upstream, inner_subscriber):
-        monkeypatch.setattr(module, "TURN_SECONDS", 0.0)
-
-
-@pytest.mark.usefixtures("every_element_is_slow")
+@pytest.mark.usefixtures("slow_sources")
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("source", ["sequence", "iterator"])
 def test_the_first_element_comes_before_many_others_are_made(name: str, source: str) -> None:
@@ -67,7 +60,7 @@ def test_the_first_element_comes_before_many_others_are_made(name: str, source: 
         assert list(elements) == list(range(1, N))
 
 
-@pytest.mark.usefixtures("every_element_is_slow")
+@pytest.mark.usefixtures("slow_sources")
 @pytest.mark.parametrize("name", OPERATORS)
 def test_all_elements_come_however_they_are_asked_for(name: str) -> None:
     stream = OPERATORS[name](rsf.range_(N).map(lambda x: x))
@@ -79,7 +72,7 @@ def test_all_elements_come_however_they_are_asked_for(name: str) -> None:
     assert recorder.elements == list(range(N))
 
 
-@pytest.mark.usefixtures("every_element_is_slow")
+@pytest.mark.usefixtures("slow_sources")
 def test_async_for_gives_the_loop_a_turn_between_slow_elements() -> None:
     made: list[int] = []
 

@@ -309,20 +309,20 @@ class QueueingFanIn(FanIn):
         return (mine, *(metrics for inner in inners for metrics in inner.metrics()))
 
     def _upward(self) -> bool:
-        asks, unfinished = (
-            self._asks,
-            self._unfinished,
-        )  # replaced, not emptied, by who drops all references
-        if asks and self._begun:
-            inner, n = asks.popleft()
-        elif unfinished and self._demand.value > 0:
-            inner, n = unfinished.popleft(), 0
-        else:
-            return False
+        # Replaced, not emptied, by who drops all references.
+        asks, unfinished = self._asks, self._unfinished
+        asked = bool(asks) and self._begun
+        if asked:
+            self._ask_inner(*asks.popleft())
+        if unfinished and self._demand.value > 0:
+            self._ask_inner(unfinished.popleft(), 0)
+            asked = True
+        return asked
+
+    def _ask_inner(self, inner: Inner, n: int) -> None:
         inner.ask_for_a_turn(n)
-        if inner.due and inner not in unfinished:
-            unfinished.append(inner)
-        return True
+        if inner.due and inner not in self._unfinished:
+            self._unfinished.append(inner)
 
     def _to_ask(self) -> bool:
         return bool(self._asks or (self._unfinished and self._demand.value > 0))

@@ -162,7 +162,7 @@ class InnerSubscriber(Inner, ListSubscriber):
     @property
     def due(self) -> bool:
         """Whether more is to be asked for in another turn."""
-        return self._upstream.due > 0
+        return self._upstream.due > 0 and not self._upstream.over
 
     def cancel(self) -> None:
         """Cancel, unless it is over, and forget the owner (§3.13). Any thread."""
@@ -401,7 +401,9 @@ class _InnerSequence(Inner):
                 self._burst *= 2
             if status is RunStatus.EXHAUSTED or status is RunStatus.ENDED:
                 self._ended = True
-            elif status is RunStatus.IDLE:
+            elif status is RunStatus.IDLE or (
+                status is RunStatus.MORE and not forever and started + took >= until
+            ):
                 try:
                     self._ended = at_end(self._iterator)
                 except Exception as raised:
@@ -411,8 +413,6 @@ class _InnerSequence(Inner):
                     return
             elif status is not RunStatus.MORE:
                 self._end(run.error)
-                return
-            elif not forever and started + took >= until:
                 return
         self._finish()
 
