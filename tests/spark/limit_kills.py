@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 LIMITS: Final = {"concurrency": 32, "rate": 500}
 RECOVERY_SECONDS: Final = 2.0
-LEAST_IN_USE: Final = 30
-"""Of the calls that ``concurrency`` allows, on average, but for the seconds after a kill."""
 PARTITIONS: Final = 32
 JOBS: Final = 2
 """At once: while the last tasks of one are few, those of the other are many."""
@@ -50,6 +48,9 @@ def main() -> int:
     parser.add_argument("--seed", default=uuid.uuid4().hex[:8])
     parser.add_argument("--rate-kills", type=int, default=20, help="with a rate as limit")
     parser.add_argument("--rows", type=int, default=4096, help="of each job")
+    parser.add_argument(
+        "--in-use", type=float, default=30.0, help="calls, on average, but for the time after kills"
+    )
     parser.add_argument("--limits", nargs="+", choices=LIMITS, default=list(LIMITS))
     parser.add_argument("--scopes", nargs="+", choices=SCOPES, default=list(SCOPES))
     options = parser.parse_args()
@@ -72,7 +73,7 @@ def main() -> int:
                 found |= {"kills": len(times) - 2, "calls": told["calls"]}
                 if what == "concurrency":
                     found |= {"most": told["most"], **_in_use(told["events"], times)}
-                    held &= told["most"] <= LIMITS[what] and found["in use"] >= LEAST_IN_USE
+                    held &= told["most"] <= LIMITS[what] and found["in use"] >= options.in_use
                 else:
                     found |= _begun(told["events"], times)
                     held &= found["most in a second"] <= LIMITS[what] * 1.01
