@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,14 +32,16 @@ class FromArrow(StreamVerification):
 
 
 class Boxed:
-    """Elements behind their numbers, which records can be."""
+    """Elements behind their numbers, which records can be. Several subscribers share one."""
 
     def __init__(self) -> None:
         self._elements: list[Any] = []
+        self._lock = threading.Lock()
 
     def number(self, element: Any) -> Any:
-        self._elements.append(element)
-        return np.array([len(self._elements) - 1])
+        with self._lock:
+            self._elements.append(element)
+            return np.array([len(self._elements) - 1])
 
     def element(self, number: Any) -> Any:
         return self._elements[int(number[0])]
