@@ -311,12 +311,12 @@ class _InnerSequence(Inner):
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
         """The same, as many as fit in a turn."""
-        demand = self._demand
-        if demand is None:
+        if self._run is None:  # it is over, or no element of it takes long
             if n:
                 self.ask(n)
             return n > 0
-        if self.owner is None or self._run is None:
+        demand = self._demand
+        if self.owner is None or demand is None:
             return False
         self.asked += n
         if n:

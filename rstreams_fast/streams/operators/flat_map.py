@@ -123,8 +123,9 @@ class FlatMapSubscription(Merging):
         vacant = self._vacant.value
         if vacant and self._begun:
             self._vacant.fulfil(vacant)
-            return self._outer.ask_for_a_turn(vacant)
-        return self._demand.value > 0 and self._outer.ask_for_a_turn()
+            self._ask_inner(self._outer, vacant)
+            return True
+        return False
 
     def _subscribe_for(self, fn: ToPublisher, element: Any) -> None:
         try:
@@ -168,7 +169,7 @@ class FlatMapSubscription(Merging):
     def _to_ask(self) -> bool:
         if self._asks or self._vacant.value > 0:
             return True
-        return (self._outer.due or bool(self._unfinished)) and self._demand.value > 0
+        return bool(self._unfinished) and self._demand.value > 0
 
     def _drop_references(self) -> None:
         super()._drop_references()
