@@ -26,8 +26,8 @@ __all__ = [
 
 PREFETCH: Final = 1024
 """Elements that ``publish_on``, ``for`` and ``async for`` ask for ahead: bursts of that size make a
-hand-over cheap. With 256 an element of another thread costs ``for`` and ``async for`` 2.7 times as
-much; with 4096 half as much, for four times the memory."""
+hand-over cheap. With 64, 256, 1024 and 4096 an element of another thread costs ``for`` 1080, 294,
+140 and 69 ns, ``async for`` 1965, 554, 244 and 106 (two processors, CPython 3.11)."""
 
 INNER_PREFETCH: Final = 256
 """Elements that ``merge`` and ``zip_`` ask each of their publishers for ahead, and ``concat_map``
