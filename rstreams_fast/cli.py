@@ -104,7 +104,7 @@ def _bounds() -> dict[str, str]:
     from rstreams_fast.streams.engine.defaults import PREFETCH
 
     return {
-        "stream bounds": (f"publish_on and iterate {PREFETCH} elements (prefetch=...)"),
+        "stream bounds": f"publish_on and iterate {PREFETCH} elements (prefetch=...)",
         "spark bounds": (
             f"{DEFAULT_CONCURRENCY} calls (concurrency=...), {DEFAULT_BUFFER_BYTES >> 20} MiB "
             "of input (max_buffer_bytes=...), per stage and task"
