@@ -178,9 +178,12 @@ class _Call(asyncio.Protocol):
             self._answer = asyncio.get_running_loop().call_later(seconds, self._end, key)
 
     def _end(self, key: int) -> None:
+        if self._service.mode == "silent":
+            self._answer = None
+            return
         self._leave()
-        right = self._service.mode == "right"
-        self.transport.write(b"%d\n" % (2 * key) if right else b"what?\n")
+        wrong = self._service.mode == "wrong"
+        self.transport.write(b"what?\n" if wrong else b"%d\n" % (2 * key))
         self.transport.close()
 
     def _leave(self) -> None:
