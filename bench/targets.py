@@ -148,8 +148,16 @@ _IN_PARALLEL = [
         "map_blocking-python",
         "one thread",
         "ours",
-    )
-][_HAS_GIL:]
+    ),
+    _at_most(
+        "map_blocking, without a GIL",
+        "ours / a half in each thread",
+        1.2,
+        "map_blocking-python",
+        "ours",
+        "a half in each thread",
+    ),
+]
 
 TARGETS = [
     Target(
@@ -387,7 +395,7 @@ TARGETS = [
         "concurrent.futures by hand",
         "ours",
     ),
-    *_IN_PARALLEL,
+    *([] if _HAS_GIL else _IN_PARALLEL),
     Target(
         _COMBINING,
         "merge of two threads",

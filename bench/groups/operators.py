@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import timeit
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -400,10 +401,20 @@ def _hash(element: int) -> int:
 
 
 def _count(element: int) -> int:
-    """About 50 us of Python."""
-    for _ in range(1500):
+    """50 us of Python."""
+    for _ in _STEPS:
         pass
     return element
+
+
+def _steps(seconds: float) -> range:
+    """As many steps of a loop as take so long on this interpreter and machine."""
+    steps = 10_000
+    took = min(timeit.repeat("for _ in steps: pass", globals={"steps": range(steps)}, number=1))
+    return range(round(steps * seconds / took))
+
+
+_STEPS = _steps(50e-6)
 
 
 def _blocking(name: str, what: str, fn: Callable[[int], int], n: int) -> Group:
@@ -424,9 +435,17 @@ def _blocking(name: str, what: str, fn: Callable[[int], int], n: int) -> Group:
         for i in range(n):
             sink.on_next(fn(i))
 
+    def bare_threads(n: int, sink: Sink) -> None:
+        """What two processors give, if nothing is handed over."""
+        halves = [_pool.submit(list, map(fn, part)) for part in (range(n // 2), range(n // 2, n))]
+        for half in halves:
+            for result in half.result():
+                sink.on_next(result)
+
     contestants: list[tuple[str, Role, Callable[[int, Sink], None]]] = [
         ("ours", "ours", ours),
         ("one thread", "floor", one_thread),
+        ("a half in each thread", "floor", bare_threads),
         ("concurrent.futures by hand", "peer", futures),
     ]
     return Group(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, wait_until
 from tests.rules.probes import Recorder
 
 
@@ -219,6 +222,120 @@ def test_each_element_is_used_or_discarded_and_each_result_delivered_or_discarde
     assert below.elements == [0, -1]
     assert {2, 3} <= set(called)
     assert sorted(discarded) == sorted(-n if n in called else n for n in range(2, 8))
+
+
+def fails_at_300(n: int) -> int:
+    if n == 300:
+        raise LookupError("no")
+    return n
+
+
+class OneThread(ThreadPoolExecutor):
+    """Counts what is submitted."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.submitted = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.submitted += 1
+        return super().submit(fn, *args, **kwargs)
+
+
+def test_short_calls_are_submitted_together_and_long_ones_one_by_one() -> None:
+    counts: dict[int, int] = {}
+
+    def call(n: int) -> int:
+        counts[n] = pool.submitted
+        if n >= 1000:
+            time.sleep(0.002)
+        return n
+
+    with OneThread() as pool:
+        stream = rsf.range_(1100).map_blocking(call, pool, concurrency=2)
+        assert stream.to_list() == list(range(1100))
+    assert len(counts) == 1100
+    assert pool.submitted < 800
+    # One waits behind the call that takes its time; what was left by that one is submitted anew.
+    assert counts[1099] - counts[1000] >= 98
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_what_came_before_a_failure_is_delivered_and_what_follows_it_is_not_called(
+    processes: bool,
+) -> None:
+    called: list[int] = []
+
+    def call(n: int) -> int:
+        called.append(n)
+        return fails_at_300(n)
+
+    seen: list[int] = []
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) if processes else OneThread() as p:
+        stream = rsf.range_(1000).map_blocking(
+            fails_at_300 if processes else call, p, concurrency=1
+        )
+        with pytest.raises(LookupError, match="no") as raised:
+            stream.for_each(seen.append).result(DEADLINE)
+    assert seen == list(range(300))
+    if processes:
+        told = "".join(raised.value.__notes__)
+    else:
+        told = str(raised.traceback[-1])
+        assert called == list(range(301))
+    assert "fails_at_300" in told
+
+
+class Thing:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+@pytest.mark.parametrize("fails_at", [0, 300])
+def test_the_error_keeps_no_other_element(fails_at: int) -> None:
+    alive: list[weakref.ref[Thing]] = []
+
+    def make(n: int) -> Thing:
+        thing = Thing(n)
+        alive.append(weakref.ref(thing))
+        return thing
+
+    def call(thing: Thing) -> int:
+        if thing.n == fails_at:
+            raise LookupError("no")
+        return thing.n
+
+    with OneThread() as pool:
+        stream = rsf.range_(1000).map(make).map_blocking(call, pool, concurrency=2)
+        with pytest.raises(LookupError) as raised:
+            stream.to_list()
+        wait_until(lambda: {a.n for ref in alive if (a := ref())} <= {fails_at}, "their end")
+    assert raised.value.__traceback__ is not None
+
+
+def test_a_cancel_within_a_burst_of_calls_ends_it() -> None:
+    called: list[int] = []
+    below = Recorder()
+
+    def call(n: int) -> int:
+        called.append(n)
+        if n == 300:
+            below.subscription.cancel()
+        return n
+
+    taken: list[int] = []
+    discarded: list[int] = []
+    with OneThread() as pool:
+        source = rsf.range_(1000).do_on_next(taken.append)
+        stream = source.map_blocking(call, pool, concurrency=2, prefetch=400)
+        stream.on_discard(discarded.append).subscribe(below)
+        below.subscription.request(2000)
+        wait_until(lambda: 300 in discarded, "the result of the last call to be discarded")
+        wait_until(
+            lambda: len(below.elements + discarded) == len(taken), "the rest to be discarded"
+        )
+    assert called == list(range(301))
+    assert sorted(below.elements + discarded) == taken
 
 
 @pytest.mark.parametrize("ordered", [True, False])

@@ -1,19 +1,26 @@
 """``map_blocking``: a plain function on a pool of threads or processes, several calls at a time.
 
 ``map_async`` with a window of calls that a pool makes: its bounds, its order and its errors hold
-here. A call that ends enters the drain, on a thread of its own: an event loop would take as much of
-a processor again as the rest, which the calls need.
+here. What ends enters the drain, on a thread of its own: an event loop would take as much of a
+processor again as the rest, which the calls need.
+
+To hand an element over and back takes longer than a short call. So a submission to the pool is a
+burst: calls for several elements, one after the other. When they have taken ``SECONDS`` it makes no
+more, and what it has left is submitted anew: no result waits longer for the calls after it, but for
+one of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import traceback
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from time import perf_counter
+from typing import Any, Final
 
 from rstreams_fast._checks import check_sync, describe_callable
 from rstreams_fast.core import DemandCounter, SpscRing
@@ -25,7 +32,13 @@ from rstreams_fast.streams.operators.map_async import MapAsync
 
 __all__ = ["MapBlocking"]
 
-_Submit = Callable[[Callable[[Any], Any], Any], "Future[Any]"]
+SECONDS: Final = 0.001
+"""After so long a burst makes no further call."""
+
+MOST: Final = 64
+"""The most elements of a burst."""
+
+_Submit = Callable[[Callable[[list[Any]], list[Any]], list[Any]], "Future[list[Any]]"]
 
 
 class MapBlocking(MapAsync):
@@ -51,7 +64,8 @@ class MapBlocking(MapAsync):
         if concurrency is None:
             concurrency = os.cpu_count() or 1
         super().__init__(fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch)
-        self.call = partial(_call, fn)
+        self.fn = fn
+        self.is_here = executor is None or isinstance(executor, ThreadPoolExecutor)
         self.submit: _Submit = _submit_shared if executor is None else executor.submit
         self.where = "shared threads" if executor is None else type(executor).__name__
 
@@ -67,16 +81,26 @@ class MapBlocking(MapAsync):
 
 
 class _One:
-    """A call; ``element`` is kept where somebody answers for it."""
+    """An element, and then the result of its call."""
 
-    __slots__ = ("element", "error", "future", "over", "result")
+    __slots__ = ("over", "value")
 
     def __init__(self, element: Any) -> None:
-        self.element = element
-        self.future: Future[Any] | None = None
-        self.result: Any = None
-        self.error: BaseException | None = None
+        self.value = element
         self.over = False  # which the drain has seen
+
+
+class _Burst:
+    """What is submitted together."""
+
+    __slots__ = ("error", "future", "ones", "results", "seconds")
+
+    def __init__(self, ones: list[_One]) -> None:
+        self.ones = ones
+        self.future: Future[list[Any]] | None = None
+        self.results = list[Any]()  # of the first calls
+        self.error: BaseException | None = None  # of the one after them
+        self.seconds = 0.0
 
 
 class _Calls:
@@ -88,120 +112,183 @@ class _Calls:
         self._options = options
         self._custody = custody
         self._enter: Work | None = enter
-        self._made: set[_One] = set()  # calls that are not over
-        self._results: deque[_One] = deque()  # to be taken; if ordered, calls from the first on
-        self._ended: deque[_One] = deque()  # by the threads that made them
+        self._size = 1  # of the next burst
+        self._bursts = set[_Burst]()  # that are not over
+        self._left = deque[_One]()  # by bursts whose time was over
+        self._results = deque[_One]()  # to be taken; if ordered, elements from the first on
+        self._ended = deque[_Burst]()  # by the threads that made the calls
         self.permits = DemandCounter()  # cancelled: no call starts any more
         self.failure: tuple[Any, BaseException] | None = None
+        # In another process nobody can see whether they are cancelled.
+        self._call = partial(_call, options.fn, self.permits if options.is_here else None)
 
     @property
     def pending(self) -> int:
         """How many calls, results and failures there are."""
-        running = 0 if self._options.ordered else len(self._made)
+        running = 0
+        if not self._options.ordered:
+            running = len(self._left) + len(self._bursts)
         return len(self._results) + running + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
         """Start calls for elements in ``queue`` while there are places; 0 if nothing is new."""
         self._see()
-        options, custody = self._options, self._custody
+        options, left = self._options, self._left
         count = 0
         while (
             count < most
-            and len(self._made) < options.concurrency
+            and len(self._bursts) < options.concurrency
             and self.permits.value >= 0
             and self.failure is None
-            and (element := queue.poll()) is not None
         ):
-            if custody is not None and not custody.claim(element):
+            # Each place is to have its share.
+            share = (len(left) + len(queue)) // options.concurrency
+            size = min(self._size, max(share, 1))
+            ones = [left.popleft() for _ in range(min(size, len(left)))]
+            if not ones:
+                ones = [_One(element) for element in queue.poll_many(size)]
+                count += len(ones)
+                if options.ordered:
+                    self._results.extend(ones)
+            if not ones:
                 break
-            count += 1
-            one = _One(None if custody is None else element)
-            self._made.add(one)
-            if options.ordered:
-                self._results.append(one)
-            try:
-                one.future = future = options.submit(options.call, element)
-            except Exception as refused:
-                self._end(one, None, refused)
-            else:
-                future.add_done_callback(partial(self._done, one))
-        element = None
+            self._submit(ones)
         return count or int(self.failure is not None)  # which is to be acted on
 
-    def _done(self, one: _One, future: Future[Any]) -> None:
-        if future.cancelled():
-            self._end(one, None, asyncio.CancelledError())
-        else:
-            error = future.exception()
-            self._end(one, None if error is not None else future.result(), error)
-
-    def _end(self, one: _One, result: Any, error: BaseException | None) -> None:
+    def _submit(self, ones: list[_One]) -> None:
         custody = self._custody
         if custody is not None:
-            if result is None:
-                custody.release(one.element)
-            else:
-                custody.enter(result)
-        one.result, one.error = result, error
-        one.element = one.future = None
+            ones = [one for one in ones if custody.claim(one.value)]
+        burst = _Burst(ones)
+        self._bursts.add(burst)
+        try:
+            future = self._options.submit(self._call, [one.value for one in ones])
+        except Exception as refused:
+            burst.error = refused
+            self._end(burst)
+        else:
+            burst.future = future
+            future.add_done_callback(partial(self._done, burst))
+
+    def _done(self, burst: _Burst, future: Future[list[Any]]) -> None:
+        burst.future = None
+        if future.cancelled():
+            burst.error = asyncio.CancelledError()
+        elif (raised := future.exception()) is not None:
+            burst.error = raised
+        else:
+            burst.results, burst.error, burst.seconds = outcome = future.result()
+            outcome.clear()  # the frames of an error refer to the future
+        self._end(burst)
+
+    def _end(self, burst: _Burst) -> None:
+        if self._custody is not None:
+            _account(self._custody, burst)
         enter = self._enter
         if enter is not None:
-            self._ended.append(one)
+            self._ended.append(burst)
             enter()
 
     def _see(self) -> None:
         ended = self._ended
         while ended:
-            one = ended.popleft()
-            self._made.discard(one)
-            if one.error is not None:
-                self.failure = self.failure or (None, one.error)
-                continue
-            one.over = True
+            burst = ended.popleft()
+            self._bursts.discard(burst)
+            ones, burst.ones = burst.ones, []  # as the future refers to the burst
+            made = ones[: len(burst.results)]
+            for one, result in zip(made, burst.results, strict=True):
+                one.value, one.over = result, True
             if not self._options.ordered:
-                self._results.append(one)
+                self._results.extend(made)
+            if burst.error is not None:
+                self.failure = self.failure or (None, burst.error)
+                continue
+            self._left.extendleft(reversed(ones[len(made) :]))
+            if burst.seconds > SECONDS:
+                self._size = max(len(made), 1)
+            elif burst.seconds < SECONDS / 2:
+                self._size = min(max(self._size, 2 * len(made)), MOST)
 
     def take(self, most: int) -> list[Any]:
         """Take up to ``most`` results."""
         self._see()
         results, taken = self._results, list[Any]()
         while results and results[0].over and len(taken) < most:
-            taken.append(results.popleft().result)
+            taken.append(results.popleft().value)
         return taken
 
     def take_into(self, ring: SpscRing[Any], most: int) -> int:
         """Put up to ``most`` results in ``ring``, up to one that is no element."""
         self._see()
         results, count = self._results, 0
-        while results and results[0].over and count < most and results[0].result is not None:
-            ring.offer(results.popleft().result)
+        while results and results[0].over and count < most and results[0].value is not None:
+            ring.offer(results.popleft().value)
             count += 1
         return count
 
     def cancel(self) -> None:
         """Let no call begin, and drop what comes of those that run."""
         self._enter = None
-        for one in self._made:
-            if (future := one.future) is not None:
+        for burst in self._bursts:
+            if (future := burst.future) is not None:
                 future.cancel()
-        self._made, self._results, self._ended = set(), deque(), deque()
+        self._bursts, self._ended = set(), deque()
+        self._left, self._results = deque(), deque()
 
 
-def _call(fn: Callable[[Any], Any], element: Any) -> Any:
+def _call(
+    fn: Callable[[Any], Any], permits: DemandCounter | None, elements: list[Any]
+) -> list[Any]:
     # Of this module, so that processes can import it.
+    results: list[Any] = []
+    outcome: list[Any] = [results, None, 0.0]
+    begun, seconds = perf_counter(), 0.0
     try:
-        return fn(element)
-    except StopIteration as stop:  # no future can carry it
-        raise RuntimeError(f"{describe_callable(fn)} raised StopIteration") from stop
+        for element in elements:
+            if seconds > SECONDS or (permits is not None and permits.value < 0):
+                break
+            results.append(fn(element))
+            seconds = perf_counter() - begun
+    except BaseException as raised:
+        error = raised
+        if isinstance(raised, StopIteration):  # which would end an iteration
+            error = RuntimeError(f"{describe_callable(fn)} raised StopIteration")
+            error.__cause__ = raised
+        if permits is None:
+            error.add_note(traceback.format_exc())  # the traceback stays in that process
+        outcome[1] = error
+        del error
+    outcome[2] = seconds
+    elements.clear()
+    element = results = None  # type: ignore[assignment]  # a traceback keeps this frame
+    return outcome
 
 
-def _submit_shared(work: Callable[[Any], Any], element: Any) -> Future[Any]:
-    future: Future[Any] = Future()
+def _account(custody: Custody, burst: _Burst) -> None:
+    """Answer for the results of calls, and for the elements for which none was made."""
+    made = len(burst.results)
+    for one, result in zip(burst.ones, burst.results, strict=False):
+        if result is None:
+            custody.release(one.value)
+        else:
+            custody.enter(result)
+    if burst.error is not None:
+        for one in burst.ones[made : made + 1]:
+            custody.release(one.value)
+        made += 1
+    for one in burst.ones[made:]:
+        custody.enter(one.value)
+
+
+def _submit_shared(
+    work: Callable[[list[Any]], list[Any]], elements: list[Any]
+) -> Future[list[Any]]:
+    future: Future[list[Any]] = Future()
 
     def run() -> None:
         if future.set_running_or_notify_cancel():
             try:
-                result = work(element)
+                result = work(elements)
             except BaseException as raised:
                 future.set_exception(raised)
             else:

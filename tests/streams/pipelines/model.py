@@ -920,6 +920,7 @@ class Expected:
 
     elements: list[Any]
     failed: bool  #: whether the end is an error, seen lazily
+    before_failure: list[Any]  #: the elements, and those of a merge's others before it fails
     everything: list[Any]  #: the elements if nothing fails
     ordered: bool
     exact: bool  #: nothing is asked ahead, nothing overtakes
@@ -927,10 +928,11 @@ class Expected:
 
     def begins_with(self, seen: list[Any]) -> bool:
         """Whether this may have been seen on the way."""
-        if self.ordered:  # with delay_error a failure leaves a gap, and no end
-            return seen in (self.everything[: len(seen)], self.elements[: len(seen)])
-        bag = Counter(map(repr, seen))
-        return not all(bag - Counter(map(repr, all_)) for all_ in (self.everything, self.elements))
+        # With delay_error a failure leaves a gap, and no end.
+        whole = (self.everything, self.elements, self.before_failure)
+        if self.ordered:
+            return any(seen == elements[: len(seen)] for elements in whole)
+        return any(_bag(seen) <= _bag(elements) for elements in whole)
 
     def is_whole(self, seen: list[Any]) -> bool:
         """Whether this may have been seen before on_complete."""
@@ -939,9 +941,11 @@ class Expected:
         return self._is_all(seen, self.elements)
 
     def _is_all(self, seen: list[Any], elements: list[Any]) -> bool:
-        if self.ordered:
-            return elements == seen
-        return len(seen) == len(elements) and self.begins_with(seen)
+        return seen == elements if self.ordered else _bag(seen) == _bag(elements)
+
+
+def _bag(elements: list[Any]) -> Counter[str]:
+    return Counter(map(repr, elements))
 
 
 def is_one_run(pipeline: Pipeline) -> bool:
@@ -1063,6 +1067,15 @@ def run_model(pipeline: Pipeline) -> tuple[list[Any], bool]:
     return seen, False
 
 
+def _before_failure(pipeline: Pipeline) -> list[Any]:
+    """The elements, where whatever fails above a merge comes after the elements of its others."""
+    ops = [
+        dataclasses.replace(op, delay_error=True) if isinstance(op, Merge) else op
+        for op in pipeline.ops
+    ]
+    return run_model(dataclasses.replace(pipeline, ops=tuple(ops)))[0]
+
+
 def expect(pipeline: Pipeline) -> Expected:
     """What a correct stream does."""
     ops = pipeline.ops
@@ -1070,16 +1083,11 @@ def expect(pipeline: Pipeline) -> Expected:
     # What comes out above the last recovery comes with its failures, as these are recovered from.
     recovery = max((index for index, op in enumerate(ops) if op.recovers), default=-1)
     sound = without_failures(pipeline, from_=recovery)
-    # Whatever fails above a merge, the others may have come before that.
-    late_ops = [
-        dataclasses.replace(op, delay_error=True) if isinstance(op, Merge) else op
-        for op in sound.ops
-    ]
-    everything, _ = run_model(dataclasses.replace(sound, ops=tuple(late_ops)))
     return Expected(
         elements,
         failed,
-        everything,
+        _before_failure(pipeline),
+        _before_failure(sound),
         ordered=all(op.keeps_order for op in ops),
         exact=pipeline.origin.is_pulled and not any(op.is_boundary for op in ops),
         races=any(op.races for op in ops),
