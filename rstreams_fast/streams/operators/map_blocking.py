@@ -17,6 +17,7 @@ import os
 import traceback
 from collections import deque
 from collections.abc import Callable
+from concurrent import futures
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from time import perf_counter
@@ -37,6 +38,9 @@ SECONDS: Final = 0.001
 
 MOST: Final = 64
 """The most elements of a burst."""
+
+_ELSEWHERE: Final = getattr(futures, "InterpreterPoolExecutor", ())
+"""Its threads share nothing with those here, though it is a pool of threads by its class."""
 
 _Submit = Callable[[Callable[[list[Any]], list[Any]], list[Any]], "Future[list[Any]]"]
 
@@ -65,7 +69,9 @@ class MapBlocking(MapAsync):
             concurrency = os.cpu_count() or 1
         super().__init__(fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch)
         self.fn = fn
-        self.is_here = executor is None or isinstance(executor, ThreadPoolExecutor)
+        self.is_here = executor is None or (
+            isinstance(executor, ThreadPoolExecutor) and not isinstance(executor, _ELSEWHERE)
+        )
         self.submit: _Submit = _submit_shared if executor is None else executor.submit
         self.where = "shared threads" if executor is None else type(executor).__name__
 
@@ -114,6 +120,7 @@ class _Calls:
         self._enter: Work | None = enter
         self._size = 1  # of the next burst
         self._bursts = set[_Burst]()  # that are not over
+        self._called = 0  # elements whose calls are not over
         self._left = deque[_One]()  # by bursts whose time was over
         self._results = deque[_One]()  # to be taken; if ordered, elements from the first on
         self._ended = deque[_Burst]()  # by the threads that made the calls
@@ -125,10 +132,8 @@ class _Calls:
     @property
     def pending(self) -> int:
         """How many calls, results and failures there are."""
-        running = 0
-        if not self._options.ordered:
-            running = len(self._left) + len(self._bursts)
-        return len(self._results) + running + (self.failure is not None)
+        called = 0 if self._options.ordered else self._called
+        return len(self._results) + called + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
         """Start calls for elements in ``queue`` while there are places; 0 if nothing is new."""
@@ -148,6 +153,7 @@ class _Calls:
             if not ones:
                 ones = [_One(element) for element in queue.poll_many(size)]
                 count += len(ones)
+                self._called += len(ones)
                 if options.ordered:
                     self._results.extend(ones)
             if not ones:
@@ -196,6 +202,7 @@ class _Calls:
             self._bursts.discard(burst)
             ones, burst.ones = burst.ones, []  # as the future refers to the burst
             made = ones[: len(burst.results)]
+            self._called -= len(made)
             for one, result in zip(made, burst.results, strict=True):
                 one.value, one.over = result, True
             if not self._options.ordered:
