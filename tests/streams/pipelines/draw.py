@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from hypothesis import strategies as st
@@ -199,6 +200,8 @@ def pipelines(draw: Any, pool: tuple[type[m.Op], ...] = tuple(OPERATORS)) -> m.P
     fault = None
     if places and draw(st.booleans()):
         fault = m.Fault(draw(st.sampled_from(places)), draw(_points))
+        if isinstance(op := ops[fault.op], m.MapBlocking):  # else which call is number n is chance
+            ops[fault.op] = dataclasses.replace(op, concurrency=1)
     subscribers = 1
     stop = draw(_stops)
     if ops and isinstance(ops[-1], m.Shared) and stop.where != "subscribe":
