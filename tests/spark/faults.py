@@ -24,8 +24,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psutil
+from py4j.protocol import Py4JError
 
 import rstreams_fast.spark as rs
+from rstreams_fast.spark.versions import spark_version
 from tests.helpers import TestThread, start_thread, wait_until
 from tests.spark.cluster import Cluster, marked, python_workers
 from tests.spark.service import Service, ServiceProcess, asking
@@ -397,6 +399,10 @@ def _(run: Run) -> str:
     interrupting = start_thread(interrupt)
     try:
         run.frame().collect()
+    except Py4JError as interrupted:
+        if spark_version() >= (4, 0):
+            raise
+        raise KeyboardInterrupt from interrupted  # 3.5 has made this of it
     finally:
         interrupting.result()
     raise AssertionError("no KeyboardInterrupt")
