@@ -332,8 +332,7 @@ def _(run: Run) -> str:
     with rs.Metrics(str(run.local)) as metrics:
         with full(run) as words:
             told = failing(run.frame(metrics=metrics).repartition(3).collect, words)
-        # The service learns later than the limit that nobody waits for a call any more.
-        wait_until(lambda: run.service.tell()["inside"] == 0, "the end of the failed job's calls")
+        wait_until(lambda: calls_are_over(run), "the end of the failed job's calls")
         right(run.frame().repartition(3).collect())
     return f"{told}; with room again right rows"
 
@@ -429,20 +428,22 @@ def happen(run: Run, name: str) -> dict[str, Any]:
 
 def check(run: Run, row: Fault) -> dict[str, Any]:
     """Check what is left, and the service's own count."""
-
-    def over() -> bool:
-        """Whether no call is made while plain tasks run; a LIMIT's end comes some time after it."""
-        before = run.service.tell()["calls"]
-        left = {name for name in names_of_threads(run.spark) if name.startswith("rstreams")}
-        assert not left, f"threads are left: {left}"
-        now = run.service.tell()
-        return not now["inside"] and now["calls"] == before
-
-    wait_until(over, "the end of the calls")
+    wait_until(lambda: calls_are_over(run), "the end of the calls")
     counts = run.service.tell()
     assert 0 < counts["most"] <= LIMIT, counts
     assert row.calls(counts["calls"]), counts
     return {"calls": counts["calls"], "most": counts["most"]}
+
+
+def calls_are_over(run: Run) -> bool:
+    """Whether no call is made while plain tasks run: of a job that ends early some tasks end later,
+    and the service learns of it later than they do.
+    """
+    before = run.service.tell()["calls"]
+    left = {name for name in names_of_threads(run.spark) if name.startswith("rstreams")}
+    assert not left, f"threads are left: {left}"
+    now = run.service.tell()
+    return not now["inside"] and now["calls"] == before
 
 
 def names_of_threads(spark: SparkSession) -> set[str]:
