@@ -6,8 +6,8 @@ processor again as the rest, which the calls need.
 
 To hand an element over and back takes longer than a short call. So a submission to the pool is a
 burst: calls for several elements, one after the other. When they have taken ``SECONDS`` it makes no
-more, and what it has left is submitted anew: no result waits longer for the calls after it, but for
-one of them.
+more, and what it has left is submitted anew: so a result waits no longer than that, and for the
+call that runs then.
 """
 
 from __future__ import annotations
