@@ -3,8 +3,10 @@ Connect, and its clock for the rate.
 
 A worker has a connection for each stage at work, proves that it knows the token, names the limit,
 and then asks for permits (``a``), gives them back (``r``) or holds all of them back (``h`` and the
-seconds). It is told ``g`` for each. What a connection has comes back when it ends, which the kernel
-sees to when a process is killed; where a host is gone, keep-alive ends it.
+seconds). It is told ``g`` for each, and says when that has come (``c``): with a rate only so many
+may be under way, or those that come late would start beside those that come in time. What a
+connection has comes back when it ends, which the kernel sees to when a process is killed; where a
+host is gone, keep-alive ends it.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any, Final, NamedTuple
 
 __all__ = [
     "ASK",
+    "CAME",
     "CHALLENGE_BYTES",
     "DEATH_SECONDS",
     "GIVE_BACK",
@@ -29,6 +32,7 @@ __all__ = [
     "HOLD",
     "LATE_SECONDS",
     "SECONDS",
+    "UNDER_WAY",
     "Address",
     "Pace",
     "answer_to",
@@ -40,12 +44,15 @@ ASK: Final = b"a"
 GIVE_BACK: Final = b"r"
 HOLD: Final = b"h"
 GRANT: Final = b"g"
+CAME: Final = b"c"
 SECONDS: Final = struct.Struct("!d")
 CHALLENGE_BYTES: Final = 32
 DEATH_SECONDS: Final = 0.05
 """How long the permits of a worker that was killed wait for the kernel to end its calls, too."""
 LATE_SECONDS: Final = 0.002
 """How much later than its time a call may start and not change the times of those behind it."""
+UNDER_WAY: Final = 0.01
+"""The share of a second's permits that may be granted and not have come yet."""
 _ANSWER: Final = struct.Struct("!32sI")  # the digest, and which limit
 
 
@@ -98,6 +105,8 @@ class _Permits:
         self.numbers = (concurrency, rate, burst)
         self._free = sys.maxsize if concurrency is None else concurrency
         self._pace = Pace(rate, burst)
+        self._under_way = 0  # granted, and has not come
+        self._most_under_way = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY))
         self._reserved = self._not_before = 0.0
         self._waiting: deque[_Lease] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -114,6 +123,10 @@ class _Permits:
         now = asyncio.get_running_loop().time()
         self._not_before = max(self._not_before, now + seconds)
 
+    def came(self, count: int) -> None:
+        self._under_way -= count
+        self._grant()
+
     def forget(self, lease: _Lease) -> None:
         self._waiting = deque(other for other in self._waiting if other is not lease)
 
@@ -121,13 +134,19 @@ class _Permits:
         loop = asyncio.get_running_loop()
         now = loop.time()
         time = now if due is None else max(due, now - LATE_SECONDS)
-        while self._waiting and self._free and self._timer is None:
+        while (
+            self._waiting
+            and self._free
+            and self._under_way < self._most_under_way
+            and self._timer is None
+        ):
             start, reserved = self._pace.reserve(time, (self._reserved, self._not_before))
             if start > now:
                 self._timer = loop.call_at(start, self._due, start)
                 return
             self._reserved = reserved
             self._free -= 1
+            self._under_way += 1
             self._waiting.popleft().grant()
 
     def _due(self, time: float) -> None:
@@ -143,7 +162,7 @@ class _Lease(asyncio.Protocol):
         self._challenge = secrets.token_bytes(CHALLENGE_BYTES)
         self._received = b""
         self._permits: _Permits | None = None
-        self._has = 0
+        self._has = self._under_way = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - for mypy
@@ -173,6 +192,9 @@ class _Lease(asyncio.Protocol):
                 at += SECONDS.size
             elif message == ASK:
                 self._permits.ask(self)
+            elif message == CAME and self._under_way:
+                self._under_way -= 1
+                self._permits.came(1)
             elif message == GIVE_BACK and self._has:
                 self._has -= 1
                 self._permits.give_back(1)
@@ -181,14 +203,16 @@ class _Lease(asyncio.Protocol):
 
     def grant(self) -> None:
         self._has += 1
+        self._under_way += 1
         self._transport.write(GRANT)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self._permits is not None:
             self._permits.forget(self)
+            self._permits.came(self._under_way)
             loop = asyncio.get_running_loop()
             loop.call_later(DEATH_SECONDS, self._permits.give_back, self._has)
-            self._has = 0
+            self._has = self._under_way = 0
 
 
 class _Server:

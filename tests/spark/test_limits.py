@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +19,18 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.leases import DEATH_SECONDS, Pace, serve
+from rstreams_fast.spark.leases import (
+    ASK,
+    CAME,
+    CHALLENGE_BYTES,
+    DEATH_SECONDS,
+    GRANT,
+    UNDER_WAY,
+    Address,
+    Pace,
+    answer_to,
+    serve,
+)
 from rstreams_fast.spark.limits import SCOPES
 from rstreams_fast.spark.versions import spark_version
 from rstreams_fast.spark.worker.permits import Gate
@@ -378,6 +390,47 @@ def test_a_limit_is_a_limit() -> None:
     for seconds, error in (("1", TypeError), (-1, ValueError), (float("nan"), ValueError)):
         with pytest.raises(error, match="seconds must be"):
             rs.RetryAfter(seconds)  # type: ignore[arg-type]
+
+
+class Lease:
+    """A connection of a worker that is slow to answer."""
+
+    def __init__(self, address: Address) -> None:
+        self._socket = socket.create_connection((address.host, address.port), DEADLINE)
+        self.send(answer_to(self.receive(CHALLENGE_BYTES), address))
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def receive(self, size: int, timeout: float = DEADLINE) -> bytes:
+        self._socket.settimeout(timeout)
+        received = b""
+        while len(received) < size:
+            received += self._socket.recv(size - len(received))
+        return received
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def test_a_worker_that_is_late_is_granted_no_more_of_a_rate(name: str) -> None:
+    """Else the calls of those that come late start beside the calls of those that come in time."""
+    address = serve(name, None, 1000.0, 1)
+    late, other = Lease(address), Lease(address)
+    try:
+        late.send(ASK * 50)
+        most = int(1000 * UNDER_WAY)
+        assert late.receive(most) == GRANT * most
+        other.send(ASK)
+        with pytest.raises(TimeoutError):
+            late.receive(1, timeout=0.05)  # in which fifty more could be granted
+        late.send(CAME * 3)
+        assert late.receive(3) == GRANT * 3
+        late.close()
+        assert other.receive(1) == GRANT  # what a lost one had under way counts no longer
+    finally:
+        late.close()
+        other.close()
 
 
 def test_describe_says_what_the_service_will_see() -> None:

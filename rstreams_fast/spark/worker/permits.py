@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from rstreams_fast.spark.leases import (
     ASK,
+    CAME,
     CHALLENGE_BYTES,
     DEATH_SECONDS,
     GIVE_BACK,
@@ -391,6 +392,7 @@ class _JobPermits(asyncio.Protocol):
     def __init__(self, gate: Gate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._gate = gate
         self._name = limit.name
+        self._paced = limit.rate is not None
         self._address: Address = limit.served_at
         self._transport: asyncio.Transport | None = None
         self._challenge = b""
@@ -428,6 +430,8 @@ class _JobPermits(asyncio.Protocol):
                 self._unsent = b""
         for _ in range(len(data)):
             self._gate.grant(None)
+            if self._paced:
+                self._send(CAME)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost(f"the driver no longer serves the limit {self._name!r}", exc)
