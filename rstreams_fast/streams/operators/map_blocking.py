@@ -264,10 +264,9 @@ def _call(
         if permits is None:
             error.add_note(traceback.format_exc())  # the traceback stays in that process
         outcome[1] = error
-        del error
+        elements.clear()
+        element = results = error = None  # type: ignore[assignment]  # the traceback has this frame
     outcome[2] = seconds
-    elements.clear()
-    element = results = None  # type: ignore[assignment]  # a traceback keeps this frame
     return outcome
 
 
