@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast.streams.operators.map_blocking import SECONDS
 from tests.helpers import DEADLINE, wait_until
 from tests.rules.probes import Recorder
 
@@ -248,7 +249,7 @@ def test_short_calls_are_submitted_together_and_long_ones_one_by_one() -> None:
     def call(n: int) -> int:
         counts[n] = pool.submitted
         if n >= 1000:
-            time.sleep(0.002)
+            time.sleep(1.5 * SECONDS)
         return n
 
     with OneThread() as pool:

@@ -33,7 +33,7 @@ from rstreams_fast.streams.operators.map_async import MapAsync
 
 __all__ = ["MapBlocking"]
 
-SECONDS: Final = 0.001
+SECONDS: Final = 0.004
 """After so long a burst makes no further call."""
 
 MOST: Final = 64
