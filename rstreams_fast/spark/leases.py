@@ -4,7 +4,8 @@ Connect, and its clock for the rate.
 A worker has a connection for each stage at work, proves that it knows the token, names the limit,
 and then asks for permits (``a``), gives them back (``r``) or holds all of them back (``h`` and the
 seconds). It is told ``g`` for each, and says when that has come (``c``): with a rate only so many
-may be under way, or those that come late would start beside those that come in time. What a
+may be under way, or those that come late would start beside those that come in time. A worker that
+has not said so for ``SILENT_SECONDS`` holds nobody up, and is granted nothing until it has. What a
 connection has comes back when it ends, which the kernel sees to when a process is killed; where a
 host is gone, keep-alive ends it.
 """
@@ -53,6 +54,8 @@ LATE_SECONDS: Final = 0.002
 """How much later than its time a call may start and not change the times of those behind it."""
 UNDER_WAY: Final = 0.01
 """The share of a second's permits that may be granted and not have come yet."""
+SILENT_SECONDS: Final = 0.1
+"""How long the grants under way to one worker may hold up the others."""
 _ANSWER: Final = struct.Struct("!32sI")  # the digest, and which limit
 
 
@@ -105,8 +108,10 @@ class _Permits:
         self.numbers = (concurrency, rate, burst)
         self._free = sys.maxsize if concurrency is None else concurrency
         self._pace = Pace(rate, burst)
-        self._under_way = 0  # granted, and has not come
         self._most_under_way = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY))
+        self._under_way = 0  # to those that are not silent
+        self._told = set[_Lease]()  # and have not said that all has come
+        self._look: asyncio.TimerHandle | None = None
         self._reserved = self._not_before = 0.0
         self._waiting: deque[_Lease] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -123,8 +128,24 @@ class _Permits:
         now = asyncio.get_running_loop().time()
         self._not_before = max(self._not_before, now + seconds)
 
-    def came(self, count: int) -> None:
-        self._under_way -= count
+    def came(self, lease: _Lease, count: int) -> None:
+        """Count no longer what has come to a worker, or is lost with it."""
+        lease.under_way -= count
+        lease.heard_at = asyncio.get_running_loop().time()
+        if not lease.silent:
+            self._under_way -= count
+        if not lease.under_way:
+            lease.silent = False
+            self._told.discard(lease)
+        self._grant()
+
+    def _look_for_silent(self) -> None:
+        self._look = None
+        before = asyncio.get_running_loop().time() - SILENT_SECONDS
+        for lease in self._told:
+            if not lease.silent and lease.heard_at <= before:
+                lease.silent = True
+                self._under_way -= lease.under_way
         self._grant()
 
     def forget(self, lease: _Lease) -> None:
@@ -134,20 +155,31 @@ class _Permits:
         loop = asyncio.get_running_loop()
         now = loop.time()
         time = now if due is None else max(due, now - LATE_SECONDS)
-        while (
-            self._waiting
-            and self._free
-            and self._under_way < self._most_under_way
-            and self._timer is None
-        ):
+        while self._free and self._timer is None:
+            lease = next((one for one in self._waiting if not one.silent), None)
+            if lease is None:
+                return
+            if self._under_way >= self._most_under_way:
+                self._look = self._look or loop.call_later(SILENT_SECONDS, self._look_for_silent)
+                return
             start, reserved = self._pace.reserve(time, (self._reserved, self._not_before))
             if start > now:
                 self._timer = loop.call_at(start, self._due, start)
                 return
             self._reserved = reserved
             self._free -= 1
-            self._under_way += 1
-            self._waiting.popleft().grant()
+            self._waiting.remove(lease)  # its first
+            if self._pace.bounds:
+                self._note(lease, now)
+            lease.grant()
+
+    def _note(self, lease: _Lease, now: float) -> None:
+        """Count what is granted until it has come."""
+        if not lease.under_way:
+            lease.heard_at = now
+        self._told.add(lease)
+        lease.under_way += 1
+        self._under_way += 1
 
     def _due(self, time: float) -> None:
         self._timer = None
@@ -162,7 +194,10 @@ class _Lease(asyncio.Protocol):
         self._challenge = secrets.token_bytes(CHALLENGE_BYTES)
         self._received = b""
         self._permits: _Permits | None = None
-        self._has = self._under_way = 0
+        self._has = 0
+        self.under_way = 0  # granted with a rate, and has not come
+        self.heard_at = 0.0
+        self.silent = False  # what is under way holds nobody up
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - for mypy
@@ -192,9 +227,8 @@ class _Lease(asyncio.Protocol):
                 at += SECONDS.size
             elif message == ASK:
                 self._permits.ask(self)
-            elif message == CAME and self._under_way:
-                self._under_way -= 1
-                self._permits.came(1)
+            elif message == CAME and self.under_way:
+                self._permits.came(self, 1)
             elif message == GIVE_BACK and self._has:
                 self._has -= 1
                 self._permits.give_back(1)
@@ -203,16 +237,15 @@ class _Lease(asyncio.Protocol):
 
     def grant(self) -> None:
         self._has += 1
-        self._under_way += 1
         self._transport.write(GRANT)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self._permits is not None:
             self._permits.forget(self)
-            self._permits.came(self._under_way)
+            self._permits.came(self, self.under_way)
             loop = asyncio.get_running_loop()
             loop.call_later(DEATH_SECONDS, self._permits.give_back, self._has)
-            self._has = self._under_way = 0
+            self._has = 0
 
 
 class _Server:

@@ -421,13 +421,20 @@ def test_a_worker_that_is_late_is_granted_no_more_of_a_rate(name: str) -> None:
         late.send(ASK * 50)
         most = int(1000 * UNDER_WAY)
         assert late.receive(most) == GRANT * most
-        other.send(ASK)
-        with pytest.raises(TimeoutError):
-            late.receive(1, timeout=0.05)  # in which fifty more could be granted
         late.send(CAME * 3)
         assert late.receive(3) == GRANT * 3
+        other.send(ASK)
+        assert other.receive(1) == GRANT  # it is not held up for long
+        other.send(CAME + ASK)
+        assert other.receive(1) == GRANT
+        with pytest.raises(TimeoutError):
+            late.receive(1, timeout=0.05)  # in which fifty more could be granted
+        other.send(CAME)
+        late.send(CAME * most)
+        assert late.receive(most) == GRANT * most
         late.close()
-        assert other.receive(1) == GRANT  # what a lost one had under way counts no longer
+        other.send(ASK * 2)
+        assert other.receive(2) == GRANT * 2  # what a lost one had under way counts no longer
     finally:
         late.close()
         other.close()
