@@ -155,6 +155,19 @@ def test_the_inner_publishers_leftovers_are_discarded_when_it_ends_and_not_later
     assert sorted(discarded) == [1, 2]
 
 
+@pytest.mark.parametrize("strategy", rsf.Overflow)
+def test_what_comes_to_an_overflow_after_the_end_is_discarded(strategy: rsf.Overflow) -> None:
+    discarded: list[Any] = []
+    source, recorder = ManualPublisher(), Recorder(request=9)
+    stream = rsf.from_publisher(source).on_overflow(strategy)
+    stream.on_discard(discarded.append).subscribe(recorder)
+    send(source, 1)
+    recorder.subscription.cancel()
+    send(source, 2)  # which was under way
+    assert recorder.elements == [1]
+    assert discarded == [2]
+
+
 def test_the_hook_below_gets_what_leaves_the_one_above() -> None:
     above: list[int] = []
     below: list[int] = []

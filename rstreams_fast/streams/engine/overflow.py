@@ -173,17 +173,18 @@ class OverflowSubscription(OperatorSubscriber):
 
     # -- the source's side, any thread -----------------------------------------------------------
 
-    def offer(self, element: Any) -> bool:
-        """Take an element, or do with it what the strategy says; ``False`` if all is over."""
+    def offer(self, element: Any, entered: bool = False) -> bool:
+        """Take an element, or do with it what the strategy says; ``False`` if all is over: then it
+        is still the caller's, unless it has ``entered`` the scope of an ``on_discard``.
+        """
         options = self._options
         victim: Any = None
         overflow: BufferOverflowError | None = None
         with self._lock:
             if not self._open:
                 return False
-            custody = self.custody
-            if custody is not None and self._enters_when_offered and not self._upstream.in_custody:
-                custody.enter(element)
+            if self.custody is not None and self._enters_when_offered and not entered:
+                self.custody.enter(element)
             elements = self._held.elements
             unasked = options.strategy is Overflow.ERROR and self.uncovered == 0
             if len(elements) < options.capacity and not unasked:
@@ -253,9 +254,9 @@ class OverflowSubscription(OperatorSubscriber):
 
     def on_next(self, element: Any, /) -> None:
         """Take an element, or do with it what the strategy says."""
-        if element is None:
+        if element is None or (self.custody is not None and self._enters_when_offered):
             self._check_element(element)
-        if not self.offer(element):
+        if not self.offer(element, True):
             self._upstream.unwanted()
             self._introduce_late()
 
