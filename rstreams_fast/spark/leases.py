@@ -54,7 +54,7 @@ LATE_SECONDS: Final = 0.002
 """How much later than its time a call may start and not change the times of those behind it."""
 UNDER_WAY: Final = 0.01
 """The share of a second's permits that may be granted and not have come yet."""
-SILENT_SECONDS: Final = 0.1
+SILENT_SECONDS: Final = 1.0
 """How long the grants under way to one worker may hold up the others."""
 _ANSWER: Final = struct.Struct("!32sI")  # the digest, and which limit
 
