@@ -199,20 +199,16 @@ def guarded(
 
 def _limited(fn: Callable[..., Awaitable[Any]], gate: Gate) -> Callable[..., Awaitable[Any]]:
     """Return ``fn`` with its limit alone, which is to cost next to nothing."""
-    idle = gate.idle
 
     async def limited(*args: Any) -> Any:
-        permit = idle.pop() if idle else await gate.acquire()
+        permit = gate.take() or await gate.acquire()
         try:
             return await fn(*args)
         except RetryAfter as error:
             gate.hold(error.seconds)
             raise
         finally:
-            if gate.at_rest:
-                idle.append(permit)
-            else:
-                gate.release(permit)
+            gate.release(permit)
 
     return limited
 

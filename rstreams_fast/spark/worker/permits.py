@@ -86,15 +86,13 @@ class Gate:
     def __init__(self, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[asyncio.Future[tuple[Any, float]]] = deque()
-        self.idle: list[tuple[Any, float]] = []
+        self._idle: list[tuple[Any, float]] = []
         self._returning: asyncio.TimerHandle | None = None
         self._next_offer = 0.0
         self._asked = 0
         self._failure: Exception | None = None
         self._keeps = limit.rate is None  # with a rate each call needs one of its own
-        self.at_rest = False
-        """Whether ``release`` would only append to ``idle``: nobody waits, and the idle ones will
-        soon be looked at."""
+        self._at_rest = False  # nobody waits, and idle permits will soon be looked at
         self._source: _Source
         if limit.scope == "job":
             self._source = _JobPermits(self, limit, loop)
@@ -104,7 +102,7 @@ class Gate:
 
     def take(self) -> tuple[Any, float] | None:
         """Return a permit that is at hand, for :meth:`release`; ``None``: wait for one."""
-        return self.idle.pop() if self.idle else None
+        return self._idle.pop() if self._idle else None
 
     async def acquire(self) -> tuple[Any, float]:
         """Wait for a permit; give it to :meth:`release`."""
@@ -112,7 +110,7 @@ class Gate:
             raise self._failure
         future: asyncio.Future[tuple[Any, float]] = self._loop.create_future()
         self._waiting.append(future)
-        self.at_rest = False
+        self._at_rest = False
         self._ask_if_needed()
         try:
             return await future
@@ -123,8 +121,8 @@ class Gate:
 
     def release(self, permit: tuple[Any, float]) -> None:
         """Let the next call pass, of this stage, or, after its turn, of any."""
-        if self.at_rest:
-            self.idle.append(permit)
+        if self._at_rest:
+            self._idle.append(permit)
             return
         now = self._loop.time()
         if not self._keeps or now < self._held_until:
@@ -138,10 +136,10 @@ class Gate:
                 self._ask_if_needed()
                 return
         if not (self._waiting and self._pass(permit)):
-            self.idle.append(permit)
+            self._idle.append(permit)
             if self._returning is None:
                 self._returning = self._loop.call_later(IDLE_SECONDS, self._return_idle)
-            self.at_rest = True
+            self._at_rest = True
 
     def grant(self, permit: Any) -> None:
         """Take a permit from the source."""
@@ -169,12 +167,12 @@ class Gate:
         self._source.close()
 
     def _return_idle(self) -> None:
-        self.at_rest = False
+        self._at_rest = False
         if self._returning is not None:
             self._returning.cancel()
             self._returning = None
-        while self.idle:
-            self._source.give_back(self.idle.pop()[0])
+        while self._idle:
+            self._source.give_back(self._idle.pop()[0])
 
     def _pass(self, permit: tuple[Any, float]) -> bool:
         while self._waiting:
