@@ -12,7 +12,7 @@ import enum
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from rstreams_fast._checks import check_capacity, check_count, check_plain
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
@@ -147,9 +147,6 @@ class OverflowSubscription(OperatorSubscriber):
         "_waits",
     )
 
-    #: Whether that is where elements come into being, unless upstream answers for them.
-    _enters_when_offered: ClassVar[bool] = True
-
     def __init__(
         self,
         subscriber: Subscriber[Any],
@@ -183,7 +180,7 @@ class OverflowSubscription(OperatorSubscriber):
         with self._lock:
             if not self._open:
                 return False
-            if self.custody is not None and self._enters_when_offered and not entered:
+            if self.custody is not None and not entered:
                 self.custody.enter(element)
             elements = self._held.elements
             unasked = options.strategy is Overflow.ERROR and self.uncovered == 0
@@ -254,9 +251,12 @@ class OverflowSubscription(OperatorSubscriber):
 
     def on_next(self, element: Any, /) -> None:
         """Take an element, or do with it what the strategy says."""
-        if element is None or (self.custody is not None and self._enters_when_offered):
+        if element is None or self.custody is not None:
             self._check_element(element)
-        if not self.offer(element, True):
+        self._offer_checked(element)
+
+    def _offer_checked(self, element: Any) -> None:
+        if not self.offer(element, entered=True):
             self._upstream.unwanted()
             self._introduce_late()
 

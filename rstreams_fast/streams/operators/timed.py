@@ -40,8 +40,6 @@ class Timed(OverflowBoundary):
 
 
 class _TimedSubscription(OverflowSubscription):
-    _enters_when_offered = False
-
     __slots__ = ("_deadline", "_due_at", "_end", "_newest", "_now", "_offering", "_seconds")
 
     def __init__(self, subscriber: Subscriber[Any], options: Timed) -> None:
@@ -68,7 +66,7 @@ class _TimedSubscription(OverflowSubscription):
             self._discard([left_out])
         del left_out
         if offered:
-            super().on_next(element)
+            self._offer_checked(element)
         elif self._upstream.over:
             self._upstream.unwanted()
         elif self._newest is not MISSING:  # else nothing is due
@@ -88,7 +86,7 @@ class _TimedSubscription(OverflowSubscription):
                 return
             newest, self._newest = self._newest, MISSING
             self._offering = True
-        self.offer(newest)
+        self.offer(newest, entered=True)
         with self._lock:
             self._offering = False
             end, self._end = self._end, None
@@ -118,7 +116,7 @@ class _TimedSubscription(OverflowSubscription):
     def _complete_after_newest(self) -> None:
         newest = self._take_newest(dropped=False)
         if newest is not MISSING:
-            self.offer(newest)
+            self.offer(newest, entered=True)
         super().on_complete()
 
     def _take_newest(self, *, dropped: bool) -> Any:
