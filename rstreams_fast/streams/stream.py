@@ -523,11 +523,12 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         ``executor``: any ``concurrent.futures.Executor``, which may have less room than that;
         ``None``: threads that are shared within the process. One of processes pickles ``fn``, each
         element and each result, so ``fn`` must be a function of a module. ``concurrency=None`` is
-        the number of processors. Order, ``prefetch``, ``None`` and errors (§2.13) are as in
-        ``map_async``; a call that runs when the stream ends cannot be stopped, and its result is
-        dropped. Short calls are submitted together, as many as take about 4 ms: so no call may wait
-        for another one. Results come on the loop running where the stream is subscribed to, or else
-        on a thread of its own. What a call in another process raises has its traceback as a note.
+        the number of processors. Order, ``prefetch`` (256 for each call), ``None`` and errors
+        (§2.13) are as in ``map_async``; a call that runs when the stream ends cannot be stopped,
+        and its result is dropped. Short calls are submitted together, as many as take about 3 ms:
+        so no call may wait for another one. Results come on the loop running where the stream is
+        subscribed to, or else on a thread of its own. What a call in another process raises has its
+        traceback as a note.
         Reactor: ``flatMapSequential(fromCallable, ...)``; RxPY has ``flat_map`` with ``start``.
         """
         from rstreams_fast.streams.operators.map_blocking import MapBlocking

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
@@ -147,7 +147,7 @@ def test_cancel_starts_no_call_and_drops_what_runs() -> None:
 
 def test_it_describes_itself() -> None:
     text = str(rsf.range_(3).map_blocking(square, concurrency=2).describe())
-    assert "square): at most 2 calls at once and 128 elements in flight" in text
+    assert "square): at most 2 calls at once and 512 elements in flight" in text
     assert "shared threads" in text
 
 
@@ -259,6 +259,60 @@ def test_short_calls_are_submitted_together_and_long_ones_one_by_one() -> None:
     assert pool.submitted < 800
     # One waits behind the call that takes its time; what was left by that one is submitted anew.
     assert counts[1099] - counts[1000] >= 98
+
+
+def test_what_a_burst_leaves_keeps_its_place_in_the_order() -> None:
+    def call(n: int) -> int:
+        if n % 400 == 399:  # behind many that take no time
+            time.sleep(1.5 * SECONDS)
+        return n
+
+    with ThreadPoolExecutor(3) as pool:
+        stream = rsf.range_(4000).map_blocking(call, pool, concurrency=4)
+        assert stream.to_list() == list(range(4000))
+
+
+class Telling(Executor):
+    """A thread for each submission; ``over`` counts those of which all has been told."""
+
+    def __init__(self) -> None:
+        self.over = threading.Semaphore(0)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            future.set_result(fn(*args, **kwargs))
+            self.over.release()
+
+        threading.Thread(target=run).start()
+        return future
+
+
+def test_without_an_order_a_failure_holds_no_result_of_others_back() -> None:
+    pool = Telling()
+    may_end = [threading.Event() for _ in range(3)]
+    seen: list[int] = []
+
+    def call(n: int) -> int:
+        assert may_end[n].wait(DEADLINE)
+        if n == 1:
+            raise LookupError("no")
+        return n
+
+    def see(n: int) -> None:
+        seen.append(n)
+        if n == 0:
+            assert pool.over.acquire(timeout=DEADLINE)
+            for other in (1, 2):
+                may_end[other].set()
+                assert pool.over.acquire(timeout=DEADLINE)
+
+    run = rsf.range_(3).map_blocking(call, pool, concurrency=3, ordered=False).for_each(see)
+    may_end[0].set()
+    with pytest.raises(LookupError):
+        run.result(DEADLINE)
+    assert seen == [0, 2]
 
 
 @pytest.mark.parametrize("processes", [False, True])

@@ -23,21 +23,28 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
-from rstreams_fast._checks import check_sync, describe_callable
+from rstreams_fast._checks import MAX_CAPACITY, check_count, check_sync, describe_callable
 from rstreams_fast.core import DemandCounter, SpscRing
 from rstreams_fast.runtime.executors import Resource, Work, resource
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.operators.map_async import MapAsync
+from rstreams_fast.streams.operators.map_async import MOST_PREFETCH, MapAsync
 
 __all__ = ["MapBlocking"]
+
+AIM: Final = 0.003
+"""So many seconds a burst is to take."""
 
 SECONDS: Final = 0.004
 """After so long a burst makes no further call."""
 
 MOST: Final = 64
 """The most elements of a burst."""
+
+PREFETCH_PER_CALL: Final = 4 * MOST
+"""Elements in flight for each call at once, if nothing else is said: while one burst runs, another
+waits to be submitted, and the results of two for their turn."""
 
 _ELSEWHERE: Final = getattr(futures, "InterpreterPoolExecutor", ())
 """Its threads share nothing with those here, though it is a pool of threads by its class."""
@@ -67,6 +74,10 @@ class MapBlocking(MapAsync):
             )
         if concurrency is None:
             concurrency = os.cpu_count() or 1
+        concurrency = check_count("concurrency", concurrency, 1)
+        if prefetch is None:
+            most = max(MOST_PREFETCH, min(concurrency, MAX_CAPACITY))
+            prefetch = min(concurrency * PREFETCH_PER_CALL, most)
         super().__init__(fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch)
         self.fn = fn
         self.is_here = executor is None or (
@@ -86,27 +97,21 @@ class MapBlocking(MapAsync):
         return _Calls(self, custody, enter)
 
 
-class _One:
-    """An element, and then the result of its call."""
-
-    __slots__ = ("over", "value")
-
-    def __init__(self, element: Any) -> None:
-        self.value = element
-        self.over = False  # which the drain has seen
-
-
 class _Burst:
-    """What is submitted together."""
+    """What is submitted together, and then its results."""
 
-    __slots__ = ("error", "future", "ones", "results", "seconds")
+    # What comes of the calls is kept here, which the drain's thread made: without a GIL, an object
+    # of a worker's thread that is idle is not let go of until that works again.
+    __slots__ = ("elements", "error", "future", "is_over", "made", "results", "seconds")
 
-    def __init__(self, ones: list[_One]) -> None:
-        self.ones = ones
+    def __init__(self, elements: list[Any]) -> None:
+        self.elements = elements
         self.future: Future[list[Any]] | None = None
-        self.results = list[Any]()  # of the first calls
-        self.error: BaseException | None = None  # of the one after them
+        self.made = list[Any]()  # results, for the drain to see
+        self.error: BaseException | None = None  # of the call after them
         self.seconds = 0.0
+        self.is_over = False  # seen: ``results`` are all before those of the next one
+        self.results = list[Any]()  # to be taken
 
 
 class _Calls:
@@ -120,10 +125,10 @@ class _Calls:
         self._enter: Work | None = enter
         self._size = 1  # of the next burst
         self._bursts = set[_Burst]()  # that are not over
-        self._called = 0  # elements whose calls are not over
-        self._left = deque[_One]()  # by bursts whose time was over
-        self._results = deque[_One]()  # to be taken; if ordered, elements from the first on
+        self._left = deque[_Burst]()  # to be submitted before others
+        self._results = deque[_Burst]()  # to be taken from; if ordered, all from the first on
         self._ended = deque[_Burst]()  # by the threads that made the calls
+        self._held = 0  # elements called for whose results are not taken
         self.permits = DemandCounter()  # cancelled: no call starts any more
         self.failure: tuple[Any, BaseException] | None = None
         # In another process nobody can see whether they are cancelled.
@@ -132,13 +137,12 @@ class _Calls:
     @property
     def pending(self) -> int:
         """How many calls, results and failures there are."""
-        called = 0 if self._options.ordered else self._called
-        return len(self._results) + called + (self.failure is not None)
+        return self._held + (self.failure is not None)
 
     def submit_from(self, queue: SpscRing[Any], most: int) -> int:
         """Start calls for elements in ``queue`` while there are places; 0 if nothing is new."""
         self._see()
-        options, left = self._options, self._left
+        options = self._options
         count = 0
         while (
             count < most
@@ -146,29 +150,28 @@ class _Calls:
             and self.permits.value >= 0
             and self.failure is None
         ):
-            # Each place is to have its share.
-            share = (len(left) + len(queue)) // options.concurrency
-            size = min(self._size, max(share, 1))
-            ones = [left.popleft() for _ in range(min(size, len(left)))]
-            if not ones:
-                ones = [_One(element) for element in queue.poll_many(size)]
-                count += len(ones)
-                self._called += len(ones)
+            if self._left:
+                burst = self._left.popleft()
+            else:
+                # Each place is to have its share.
+                share = len(queue) // options.concurrency
+                burst = _Burst(queue.poll_many(min(self._size, max(share, 1))))
+                if not burst.elements:
+                    break
+                count += len(burst.elements)
                 if options.ordered:
-                    self._results.extend(ones)
-            if not ones:
-                break
-            self._submit(ones)
+                    self._results.append(burst)
+            self._submit(burst)
+        self._held += count
         return count or int(self.failure is not None)  # which is to be acted on
 
-    def _submit(self, ones: list[_One]) -> None:
+    def _submit(self, burst: _Burst) -> None:
         custody = self._custody
         if custody is not None:
-            ones = [one for one in ones if custody.claim(one.value)]
-        burst = _Burst(ones)
+            burst.elements = [each for each in burst.elements if custody.claim(each)]
         self._bursts.add(burst)
         try:
-            future = self._options.submit(self._call, [one.value for one in ones])
+            future = self._options.submit(self._call, burst.elements.copy())
         except Exception as refused:
             burst.error = refused
             self._end(burst)
@@ -183,16 +186,17 @@ class _Calls:
         elif (raised := future.exception()) is not None:
             burst.error = raised
         else:
-            burst.results, burst.error, burst.seconds = outcome = future.result()
+            burst.made, burst.error, burst.seconds = outcome = future.result()
             outcome.clear()  # the frames of an error refer to the future
         self._end(burst)
 
     def _end(self, burst: _Burst) -> None:
         if self._custody is not None:
             _account(self._custody, burst)
+        ended = self._ended  # before: what comes after ``cancel`` must not stay in the new one
         enter = self._enter
         if enter is not None:
-            self._ended.append(burst)
+            ended.append(burst)
             enter()
 
     def _see(self) -> None:
@@ -200,37 +204,66 @@ class _Calls:
         while ended:
             burst = ended.popleft()
             self._bursts.discard(burst)
-            ones, burst.ones = burst.ones, []  # as the future refers to the burst
-            made = ones[: len(burst.results)]
-            self._called -= len(made)
-            for one, result in zip(made, burst.results, strict=True):
-                one.value, one.over = result, True
-            if not self._options.ordered:
-                self._results.extend(made)
+            burst.results = burst.made
+            count = len(burst.results)
+            left, burst.elements = burst.elements[count:], []  # as the future refers to the burst
+            ordered = self._options.ordered
+            if not ordered:
+                self._results.append(burst)
+            burst.is_over = burst.error is None or not ordered
             if burst.error is not None:
                 self.failure = self.failure or (None, burst.error)
                 continue
-            self._left.extendleft(reversed(ones[len(made) :]))
-            if burst.seconds > SECONDS:
-                self._size = max(len(made), 1)
-            elif burst.seconds < SECONDS / 2:
-                self._size = min(max(self._size, 2 * len(made)), MOST)
+            if burst.seconds:
+                self._size = max(1, min(int(AIM / burst.seconds * count), MOST))
+            if left:
+                self._call_later(burst, left)
+
+    def _call_later(self, burst: _Burst, left: list[Any]) -> None:
+        size = self._size
+        bursts = [_Burst(left[at : at + size]) for at in range(0, len(left), size)]
+        self._left.extendleft(reversed(bursts))
+        if self._options.ordered:
+            at = self._results.index(burst) + 1
+            for each in reversed(bursts):
+                self._results.insert(at, each)
+
+    def _take(self, most: int) -> list[Any]:
+        """Take up to ``most`` results that come next, all of one burst."""
+        bursts = self._results
+        while bursts:
+            results = bursts[0].results
+            if results:
+                taken = results[:most]
+                del results[:most]
+                self._held -= len(taken)
+                return taken
+            if not bursts[0].is_over:
+                break
+            bursts.popleft()
+        return []
 
     def take(self, most: int) -> list[Any]:
         """Take up to ``most`` results."""
         self._see()
-        results, taken = self._results, list[Any]()
-        while results and results[0].over and len(taken) < most:
-            taken.append(results.popleft().value)
+        taken = list[Any]()
+        while len(taken) < most and (more := self._take(most - len(taken))):
+            taken += more
         return taken
 
     def take_into(self, ring: SpscRing[Any], most: int) -> int:
         """Put up to ``most`` results in ``ring``, up to one that is no element."""
         self._see()
-        results, count = self._results, 0
-        while results and results[0].over and count < most and results[0].value is not None:
-            ring.offer(results.popleft().value)
-            count += 1
+        count = 0
+        while count < most and (results := self._take(most - count)):
+            count += len(results)
+            if results[-1] is None:  # and no other is: a burst ends there
+                del results[-1]
+                self._results[0].results.insert(0, None)
+                self._held += 1
+                ring.offer_many(results)
+                return count - 1
+            ring.offer_many(results)
         return count
 
     def cancel(self) -> None:
@@ -254,8 +287,10 @@ def _call(
         for element in elements:
             if seconds > SECONDS or (permits is not None and permits.value < 0):
                 break
-            results.append(fn(element))
+            results.append(result := fn(element))
             seconds = perf_counter() - begun
+            if result is None:
+                break
     except BaseException as raised:
         error = raised
         if isinstance(raised, StopIteration):  # which would end an iteration
@@ -265,25 +300,26 @@ def _call(
             error.add_note(traceback.format_exc())  # the traceback stays in that process
         outcome[1] = error
         elements.clear()
-        element = results = error = None  # type: ignore[assignment]  # the traceback has this frame
+        # The traceback has this frame.
+        element = result = results = error = None  # type: ignore[assignment]
     outcome[2] = seconds
     return outcome
 
 
 def _account(custody: Custody, burst: _Burst) -> None:
     """Answer for the results of calls, and for the elements for which none was made."""
-    made = len(burst.results)
-    for one, result in zip(burst.ones, burst.results, strict=False):
+    made = len(burst.made)
+    for element, result in zip(burst.elements, burst.made, strict=False):
         if result is None:
-            custody.release(one.value)
+            custody.release(element)
         else:
             custody.enter(result)
     if burst.error is not None:
-        for one in burst.ones[made : made + 1]:
-            custody.release(one.value)
+        for element in burst.elements[made : made + 1]:
+            custody.release(element)
         made += 1
-    for one in burst.ones[made:]:
-        custody.enter(one.value)
+    for element in burst.elements[made:]:
+        custody.enter(element)
 
 
 def _submit_shared(
