@@ -364,6 +364,17 @@ class CallOptions:
             )
 
     @property
+    def is_plain(self) -> bool:
+        """Whether a call of the window is one of ``fn``, with nothing but a limit between them."""
+        between = (self.timeout, self.retry, self.circuit, self.deadline, self.batch, self.cache)
+        others = (self.key_order, self.journal)
+        return (
+            not self.auto
+            and self.on_failure == "raise"
+            and all(word is None for word in (*between, *others))
+        )
+
+    @property
     def running_rows(self) -> int:
         """How many rows can be in calls at once, or wait in lists that are the next calls."""
         return self.concurrency if self.batch is None else 2 * self.concurrency * self.batch

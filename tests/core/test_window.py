@@ -235,6 +235,69 @@ async def test_what_cannot_be_awaited_is_a_type_error_that_names_the_function(co
     assert "not_async returned int" in str(error)
 
 
+# -- ends -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("ahead", [0, 2])
+async def test_the_end_of_each_call_is_told_once(core: Any, ahead: int) -> None:
+    begun: list[int] = []
+
+    async def fn(item: int) -> int:
+        begun.append(item)
+        for _ in range(item % 4):
+            await asyncio.sleep(0)
+        return item
+
+    told: list[BaseException | None] = []
+    harness = Harness(core, fn, ahead=ahead, on_call_end=told.append)
+    assert await harness.run(list(range(100))) == list(range(100))
+    assert told == [None] * 100
+    assert begun == list(range(100))
+
+
+async def test_the_end_of_a_call_is_told_with_its_error(core: Any) -> None:
+    told: list[BaseException | None] = []
+
+    async def fails(item: str) -> None:
+        if item == "later":
+            await asyncio.sleep(0)
+        raise Problem(item)
+
+    def refuses(item: str) -> Awaitable[None]:
+        raise Problem(item)
+
+    for fn, item in ((fails, "at once"), (fails, "later"), (refuses, "no coroutine")):
+        harness = Harness(core, fn, on_call_end=told.append)
+        await harness.submit(item)
+        await harness.until(lambda: len(told) == 1)
+        assert isinstance(told.pop(), Problem)
+        assert harness.window.failure is not None
+        await harness.submit(item)  # no call
+        assert told == []
+
+
+async def test_the_end_of_cancelled_calls_is_told_and_nothing_of_those_in_line(core: Any) -> None:
+    told: list[BaseException | None] = []
+    gates = Gates()
+    harness = Harness(core, gates, concurrency=2, ahead=2, on_call_end=told.append)
+    await harness.submit(1, 2, 3, 4)
+    harness.window.cancel()
+    await harness.until(lambda: harness.window.running == 0)
+    assert [type(error) for error in told] == [asyncio.CancelledError] * 2
+
+
+async def test_a_kept_task_tells_the_end_of_its_call_once(core: Any) -> None:
+    told: list[BaseException | None] = []
+    kept: list[Any] = []
+
+    async def fn(item: int) -> int:
+        kept.append(asyncio.current_task())
+        await asyncio.sleep(0)
+        return item
+
+    harness = Harness(core, fn, ahead=4, on_call_end=told.append)
+    assert await harness.run(list(range(20))) == list(range(20))
+    assert told == [None] * 20
+
+
 # -- bounds ---------------------------------------------------------------------------------------
 async def test_concurrency_and_capacity_are_bounds(core: Any) -> None:
     gates = Gates()

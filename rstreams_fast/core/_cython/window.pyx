@@ -219,6 +219,7 @@ cdef class Call:
                 return PYGEN_RETURN
             place_result(window, self.place, outcome[0])
             outcome[0] = NULL
+            tell_end(window, None)
             window._notify_soon()
             self.item, self.place = window.line.popleft()
             window.started += 1
@@ -245,6 +246,7 @@ cdef class Call:
         item = self.item
         self.item = None
         window._forget(self)
+        tell_end(window, error)
         if error is None:
             window._finish(self, result)
         else:
@@ -364,12 +366,18 @@ cdef inline int place_result(CallWindow self, uint64_t place, PyObject *result) 
     return 0
 
 
+cdef inline void tell_end(CallWindow self, object error) noexcept:
+    if self.on_call_end is not None:
+        self.on_call_end(error)
+
+
 @cython.final
 cdef class CallWindow:
     cdef object fn
     cdef rsfpy_callee callee  # borrowed from it
     cdef object loop
     cdef object on_ready
+    cdef object on_call_end
     cdef int64_t calls_allowed
     cdef DemandCounter permit_counter
     cdef rsf_ring ring
@@ -408,6 +416,7 @@ cdef class CallWindow:
         spread=False,
         dedupe=False,
         ahead=0,
+        on_call_end=None,
     ):
         cdef uint64_t places
         if not callable(fn):
@@ -416,6 +425,7 @@ cdef class CallWindow:
         self.callee = rsfpy_take_apart(<PyObject *> fn)
         self.loop = loop
         self.on_ready = on_ready
+        self.on_call_end = on_call_end
         self.permit_counter = DemandCounter(check_count("concurrency", concurrency, 1))
         self.calls_allowed = rsf_demand_load(&self.permit_counter.demand)
         places = check_capacity("capacity", capacity)
@@ -675,6 +685,7 @@ cdef class CallWindow:
             Py_DECREF_ptr(awaitable)  # here, since dropping it may run any code
         if status == PYGEN_RETURN and not is_kept(self, call):
             place_result(self, place, outcome)
+            tell_end(self, None)
         elif status == PYGEN_NEXT:
             waits_for = <object> outcome
             Py_DECREF_ptr(outcome)
@@ -715,6 +726,7 @@ cdef class CallWindow:
             add_done_callback(call.task, retrieve)
             call.task = None
             call.window = None
+        tell_end(self, error)
         if error is None:
             Py_INCREF_ptr(<PyObject *> result)
             place_result(self, place, <PyObject *> result)

@@ -51,6 +51,9 @@ class CallWindow:
     a task, half of what a call costs that waits. A task that somebody keeps, or left something on,
     makes no other call.
 
+    ``on_call_end(error)`` is called on the loop when a call has ended, with what it raised or
+    ``None``; it must not raise.
+
     For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a
     copy of the context that ``submit_many`` runs in; one that was ahead, and ``on_ready``, of that
     which the window was made in.
@@ -68,12 +71,14 @@ class CallWindow:
         spread: bool = False,
         dedupe: bool = False,
         ahead: int = 0,
+        on_call_end: Callable[[BaseException | None], object] | None = None,
     ) -> None:
         if not callable(fn):
             raise TypeError(f"fn must be callable, got {type(fn).__name__}")
         self._fn = fn
         self._loop = loop
         self._on_ready = on_ready
+        self._on_call_end = on_call_end
         self._concurrency = check_count("concurrency", concurrency, 1)
         check_count("ahead", ahead)  # none is taken: there is nothing to gain here
         self._capacity = check_capacity("capacity", capacity)
@@ -245,10 +250,14 @@ class CallWindow:
         try:
             arguments = tuple(item) if self._spread else (item,)
             result, task = _eager.start(self._fn, arguments, self._loop)
-        except (Exception, asyncio.CancelledError) as raised:
+        except BaseException as raised:
+            self._tell_end(raised)
+            if not isinstance(raised, Exception | asyncio.CancelledError):
+                raise
             self._fail(call, raised)
             return True
         if task is None:
+            self._tell_end(None)
             self._finish(call, result)
             return True
         self._permits.fulfil(1)
@@ -292,15 +301,23 @@ class CallWindow:
                 except Exception:  # the others', too: nobody can be found among them any more
                     self._in_flight = {}
         self._permits.request(1)
+        error: BaseException | None
         if task.cancelled():
-            self._fail(call, asyncio.CancelledError(f"{describe_callable(self._fn)} was cancelled"))
-        elif (error := task.exception()) is not None:
+            error = asyncio.CancelledError(f"{describe_callable(self._fn)} was cancelled")
+        else:
+            error = task.exception()
+        self._tell_end(error)
+        if error is not None:
             self._fail(call, error)
         else:
             self._finish(call, task.result())
         if not self._notified:
             self._notified = True
             self._loop.call_soon(self._notify, context=self._made_in)
+
+    def _tell_end(self, error: BaseException | None) -> None:
+        if self._on_call_end is not None:
+            self._on_call_end(error)
 
     def _notify(self) -> None:
         self._notified = False

@@ -149,8 +149,8 @@ def guarded(
     circuit = None if options.circuit is None else circuit_of(options.circuit)
     auto = AdaptiveGate(options.concurrency, loop, counters) if options.auto else None
     words = (auto, options.timeout, options.retry, options.circuit, options.deadline)
-    if not told and all(word is None for word in words):
-        return fn if gate is None else _limited(fn, gate)
+    if not told and gate is None and all(word is None for word in words):
+        return fn
     attempts = Attempts(options.retry)
     for around in (auto, circuit):
         if around is not None:
@@ -195,22 +195,6 @@ def guarded(
     if options.deadline is None:
         return call
     return _in_time(call, Deadlines(loop, options.deadline, counters, ROW), loop, told)
-
-
-def _limited(fn: Callable[..., Awaitable[Any]], gate: Gate) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` with its limit alone, which is to cost next to nothing."""
-
-    async def limited(*args: Any) -> Any:
-        permit = gate.take() or await gate.acquire()
-        try:
-            return await fn(*args)
-        except RetryAfter as error:
-            gate.hold(error.seconds)
-            raise
-        finally:
-            gate.release(permit)
-
-    return limited
 
 
 def _in_time(

@@ -296,9 +296,11 @@ class CallPump:
         if not options.is_async:
             threads = self._partition.threads
             fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
-        if options.limit is not None:
-            self._gate = Gate(options.limit, self._loop)
-        fn = guarded(fn, options, self._loop, self._counters, self._gate)
+        self._gate = gate = None if options.limit is None else Gate(options.limit, self._loop)
+        on_call_end: Callable[[BaseException | None], object] | None = None
+        if gate is not None and options.is_plain:
+            (fn, on_call_end), gate = gate.around(fn), None
+        fn = guarded(fn, options, self._loop, self._counters, gate)
         if opened:
             fn = partial(fn, *opened)
         if options.batch is not None:
@@ -320,6 +322,7 @@ class CallPump:
             concurrency=at_once,
             capacity=options.window_rows,
             ahead=at_once,
+            on_call_end=on_call_end,
             **self._window_words,
         )
 
