@@ -657,6 +657,17 @@ def window_cases(kit: Kit) -> Cases:
         on_loop(lambda: window.submit_from(source, 9))
         assert window.take_into(target, 2) == 2
 
+    def exchanged() -> None:
+        window = new(at_once)
+
+        async def exchanges(item: Any) -> Any:
+            window.call_with(at_once, kit.waker)
+            return item
+
+        window.call_with(exchanges)
+        on_loop(lambda: window.submit_many(kit.elements))
+        assert len(window.take(9)) == 3
+
     def cancelled() -> None:
         window = new(waits)
         on_loop(lambda: (window.submit_many(kit.elements), window.cancel()))
@@ -695,6 +706,8 @@ def window_cases(kit: Kit) -> Cases:
     yield "submit_many: no list", wrong(TypeError, kit.element)
     yield "submit_many: no start", wrong(TypeError, kit.elements, kit.element)
     yield "submit_many: elsewhere", raising(RuntimeError, resting.submit_many, kit.elements)
+    yield "call_with", exchanged
+    yield "call_with: no function", raising(TypeError, resting.call_with, kit.element)
     yield "take", plain(resting.take, 3)
     yield "take: no int", raising(TypeError, resting.take, kit.element)
     yield "take: negative", raising(ValueError, resting.take, -1)

@@ -236,66 +236,91 @@ async def test_what_cannot_be_awaited_is_a_type_error_that_names_the_function(co
 
 
 # -- ends -----------------------------------------------------------------------------------------
+class Ends:
+    """Counts the calls that ended."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize("ahead", [0, 2])
-async def test_the_end_of_each_call_is_told_once(core: Any, ahead: int) -> None:
-    begun: list[int] = []
+async def test_the_end_of_each_call_is_told_once(core: Any, ahead: int, keeps: bool) -> None:
+    kept: list[Any] = []
 
     async def fn(item: int) -> int:
-        begun.append(item)
+        if keeps:
+            kept.append(asyncio.current_task())
         for _ in range(item % 4):
             await asyncio.sleep(0)
         return item
 
-    told: list[BaseException | None] = []
-    harness = Harness(core, fn, ahead=ahead, on_call_end=told.append)
+    harness, ends = Harness(core, fn, ahead=ahead), Ends()
+    harness.window.call_with(fn, ends)
     assert await harness.run(list(range(100))) == list(range(100))
-    assert told == [None] * 100
-    assert begun == list(range(100))
+    assert ends.count == 100
 
 
-async def test_the_end_of_a_call_is_told_with_its_error(core: Any) -> None:
-    told: list[BaseException | None] = []
-
+@pytest.mark.parametrize("when", ["at once", "later", "before there is a coroutine"])
+async def test_the_end_of_a_call_that_fails_is_told(core: Any, when: str) -> None:
     async def fails(item: str) -> None:
         if item == "later":
             await asyncio.sleep(0)
         raise Problem(item)
 
-    def refuses(item: str) -> Awaitable[None]:
-        raise Problem(item)
+    def fn(item: str) -> Awaitable[None]:
+        if item == "before there is a coroutine":
+            raise Problem(item)
+        return fails(item)
 
-    for fn, item in ((fails, "at once"), (fails, "later"), (refuses, "no coroutine")):
-        harness = Harness(core, fn, on_call_end=told.append)
-        await harness.submit(item)
-        await harness.until(lambda: len(told) == 1)
-        assert isinstance(told.pop(), Problem)
-        assert harness.window.failure is not None
-        await harness.submit(item)  # no call
-        assert told == []
+    harness, ends = Harness(core, fn), Ends()
+    harness.window.call_with(fn, ends)
+    await harness.submit(when)
+    await harness.until(lambda: harness.window.failure is not None)
+    assert await harness.submit(when) == 0
+    assert ends.count == 1
 
 
 async def test_the_end_of_cancelled_calls_is_told_and_nothing_of_those_in_line(core: Any) -> None:
-    told: list[BaseException | None] = []
-    gates = Gates()
-    harness = Harness(core, gates, concurrency=2, ahead=2, on_call_end=told.append)
+    gates, ends = Gates(), Ends()
+    harness = Harness(core, gates, concurrency=2, ahead=2)
+    harness.window.call_with(gates, ends)
     await harness.submit(1, 2, 3, 4)
     harness.window.cancel()
     await harness.until(lambda: harness.window.running == 0)
-    assert [type(error) for error in told] == [asyncio.CancelledError] * 2
+    assert ends.count == 2
 
 
-async def test_a_kept_task_tells_the_end_of_its_call_once(core: Any) -> None:
-    told: list[BaseException | None] = []
-    kept: list[Any] = []
+@pytest.mark.parametrize("ahead", [0, 4])
+async def test_calls_go_on_with_another_function_and_those_that_run_with_theirs(
+    core: Any, ahead: int
+) -> None:
+    first, ends = Gates(), Ends()
+    harness = Harness(core, first, concurrency=2, ahead=ahead)
+    window = harness.window
+    await harness.submit(1, 2, 3)
 
-    async def fn(item: int) -> int:
-        kept.append(asyncio.current_task())
-        await asyncio.sleep(0)
-        return item
+    async def exchange(item: int) -> str:
+        window.call_with(echo, ends)  # while it is called itself
+        return f"last {item}"
 
-    harness = Harness(core, fn, ahead=4, on_call_end=told.append)
-    assert await harness.run(list(range(20))) == list(range(20))
-    assert told == [None] * 20
+    window.call_with(exchange)
+    first.open(1)
+    await harness.until(lambda: window.running == 1)
+    if window.started == 2:  # none was ahead
+        await harness.submit(3)
+    before = ends.count
+    first.open(2)
+    await harness.until(lambda: window.ready == 3)
+    assert window.take(3) == ["r1", "r2", "last 3"]
+    assert ends.count == before + 1
+    await harness.submit(4)
+    assert (window.take(1), ends.count) == ([4], before + 2)
+    with pytest.raises(TypeError, match="fn must be callable"):
+        window.call_with(None)
 
 
 # -- bounds ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.leases import (
     ASK,
     CAME,
@@ -53,15 +54,20 @@ class Service:
     def __init__(self) -> None:
         self.inside = self.most = self.calls = 0
         self.lock = threading.Lock()
+        self.called = asyncio.Event()  # five hundred times
 
     async def __call__(self, k: int) -> int:
         with self.lock:
             self.inside += 1
             self.calls += 1
             self.most = max(self.most, self.inside)
-        await asyncio.sleep(0.001)
-        with self.lock:
-            self.inside -= 1
+            if self.calls == 500:
+                self.called.set()
+        try:
+            await asyncio.sleep(0.001)
+        finally:
+            with self.lock:
+                self.inside -= 1
         return 2 * k
 
 
@@ -239,6 +245,92 @@ def test_a_permit_is_at_hand_for_the_next_call_and_then_for_others(scope: str, n
         await asyncio.wait_for(other.acquire(), DEADLINE)
         assert gate.take() is None
         gate.close()
+        other.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("calls", [2, 4, 6])
+@pytest.mark.parametrize("scope", SCOPES)
+def test_windows_of_calls_share_a_limit_and_leave_nothing_behind(
+    scope: str, calls: int, name: str
+) -> None:
+    limit = rs.Limit(name, concurrency=4, scope=scope)
+    service = Service()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def begin(rows: int, calls: int) -> tuple[Gate, CallWindow, asyncio.Event]:
+            items, done = list(range(rows)), asyncio.Event()
+
+            def pump() -> None:
+                window.take(rows)
+                del items[: window.submit_many(items)]
+                if not items and not window.pending:
+                    done.set()
+
+            gate = Gate(limit, loop)
+            window = CallWindow(
+                service, loop=loop, on_ready=pump, concurrency=calls, capacity=8, ahead=4
+            )
+            gate.admit(window, service)
+            loop.call_soon(pump)
+            return gate, window, done
+
+        first = begin(4000, calls)
+        await asyncio.wait_for(service.called.wait(), DEADLINE)
+        others = [begin(300, calls) for _ in range(2)]
+        for _, _, done in others:
+            await asyncio.wait_for(done.wait(), DEADLINE)
+        third, window, _ = begin(300, calls)
+        await asyncio.sleep(0.005)
+        window.cancel()
+        await asyncio.wait_for(first[2].wait(), DEADLINE)
+        for gate in (first[0], third, *(gate for gate, _, _ in others)):
+            gate.close()
+        last = Gate(limit, loop)
+        async with asyncio.timeout(DEADLINE):
+            for _ in range(4):
+                await last.acquire()
+        last.close()
+
+    asyncio.run(main())
+    assert service.calls >= 4600
+    assert service.most <= 4
+    assert service.inside == 0
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_window_with_less_permits_than_calls_waits_and_what_never_ends_keeps_none(
+    scope: str, name: str
+) -> None:
+    limit = rs.Limit(name, concurrency=4, scope=scope)
+    running: list[int] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+
+        async def fn(number: int) -> None:
+            if number:
+                running.append(number)
+                await loop.create_future()
+            await asyncio.sleep(0)
+
+        other, gate = Gate(limit, loop), Gate(limit, loop)
+        taken = [await asyncio.wait_for(other.acquire(), DEADLINE) for _ in range(3)]
+        window = CallWindow(fn, loop=loop, on_ready=ended.set, concurrency=4, capacity=8)
+        gate.admit(window, fn)
+        loop.call_soon(window.submit_many, [0])
+        await asyncio.wait_for(ended.wait(), DEADLINE)
+        loop.call_soon(window.submit_many, [1, 2, 3, 4])
+        await asyncio.sleep(0)  # in which they are submitted
+        assert (window.running, running) == (4, [1])
+        gate.close()
+        taken.append(await asyncio.wait_for(other.acquire(), DEADLINE))
+        assert running == [1]
+        window.cancel()
         other.close()
 
     asyncio.run(main())

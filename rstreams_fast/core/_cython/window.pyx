@@ -219,7 +219,7 @@ cdef class Call:
                 return PYGEN_RETURN
             place_result(window, self.place, outcome[0])
             outcome[0] = NULL
-            tell_end(window, None)
+            tell_end(window)
             window._notify_soon()
             self.item, self.place = window.line.popleft()
             window.started += 1
@@ -246,7 +246,7 @@ cdef class Call:
         item = self.item
         self.item = None
         window._forget(self)
-        tell_end(window, error)
+        tell_end(window)
         if error is None:
             window._finish(self, result)
         else:
@@ -366,9 +366,9 @@ cdef inline int place_result(CallWindow self, uint64_t place, PyObject *result) 
     return 0
 
 
-cdef inline void tell_end(CallWindow self, object error) noexcept:
+cdef inline void tell_end(CallWindow self) noexcept:
     if self.on_call_end is not None:
-        self.on_call_end(error)
+        self.on_call_end()
 
 
 @cython.final
@@ -416,16 +416,11 @@ cdef class CallWindow:
         spread=False,
         dedupe=False,
         ahead=0,
-        on_call_end=None,
     ):
         cdef uint64_t places
-        if not callable(fn):
-            raise TypeError(f"fn must be callable, got {type(fn).__name__}")
-        self.fn = fn
-        self.callee = rsfpy_take_apart(<PyObject *> fn)
+        self.call_with(fn)
         self.loop = loop
         self.on_ready = on_ready
-        self.on_call_end = on_call_end
         self.permit_counter = DemandCounter(check_count("concurrency", concurrency, 1))
         self.calls_allowed = rsf_demand_load(&self.permit_counter.demand)
         places = check_capacity("capacity", capacity)
@@ -470,6 +465,13 @@ cdef class CallWindow:
     @property
     def ready(self):
         return self._ready(self.ring.capacity)
+
+    def call_with(self, fn, on_call_end=None, /):
+        if not callable(fn):
+            raise TypeError(f"fn must be callable, got {type(fn).__name__}")
+        self.fn = fn
+        self.callee = rsfpy_take_apart(<PyObject *> fn)
+        self.on_call_end = on_call_end
 
     def submit_many(self, items, start=0):
         cdef Py_ssize_t first, index
@@ -653,8 +655,9 @@ cdef class CallWindow:
 
     cdef object _called(self, object item):
         cdef PyObject *awaitable
+        fn = self.fn  # keeps it: the call may put another one in its place
         if self.spread:
-            awaitable = rsfpy_call_spread(<PyObject *> self.fn, <PyObject *> item)
+            awaitable = rsfpy_call_spread(<PyObject *> fn, <PyObject *> item)
         else:
             awaitable = rsfpy_call_one(&self.callee, <PyObject *> item)
         if awaitable == NULL:
@@ -669,8 +672,9 @@ cdef class CallWindow:
         cdef PyObject *awaitable
         cdef int status = PYGEN_ERROR
         self.started += 1
+        fn = self.fn  # keeps it: the call may put another one in its place
         if self.spread:
-            awaitable = rsfpy_call_spread(<PyObject *> self.fn, <PyObject *> item)
+            awaitable = rsfpy_call_spread(<PyObject *> fn, <PyObject *> item)
         else:
             awaitable = rsfpy_call_one(&self.callee, <PyObject *> item)
         if awaitable != NULL:
@@ -678,14 +682,14 @@ cdef class CallWindow:
             if rsfpy_is_coroutine(awaitable):
                 status = rsfpy_first_step(awaitable, &outcome)
             else:
-                status = call_first_step(self.fn, call, &outcome)
+                status = call_first_step(fn, call, &outcome)
             if call.starting != NULL and (status != PYGEN_RETURN or is_kept(self, call)):
                 call.coro = <object> call.starting
             call.starting = NULL
             Py_DECREF_ptr(awaitable)  # here, since dropping it may run any code
         if status == PYGEN_RETURN and not is_kept(self, call):
             place_result(self, place, outcome)
-            tell_end(self, None)
+            tell_end(self)
         elif status == PYGEN_NEXT:
             waits_for = <object> outcome
             Py_DECREF_ptr(outcome)
@@ -726,7 +730,7 @@ cdef class CallWindow:
             add_done_callback(call.task, retrieve)
             call.task = None
             call.window = None
-        tell_end(self, error)
+        tell_end(self)
         if error is None:
             Py_INCREF_ptr(<PyObject *> result)
             place_result(self, place, <PyObject *> result)

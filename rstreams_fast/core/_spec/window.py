@@ -51,9 +51,6 @@ class CallWindow:
     a task, half of what a call costs that waits. A task that somebody keeps, or left something on,
     makes no other call.
 
-    ``on_call_end(error)`` is called on the loop when a call has ended, with what it raised or
-    ``None``; it must not raise.
-
     For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a
     copy of the context that ``submit_many`` runs in; one that was ahead, and ``on_ready``, of that
     which the window was made in.
@@ -71,14 +68,10 @@ class CallWindow:
         spread: bool = False,
         dedupe: bool = False,
         ahead: int = 0,
-        on_call_end: Callable[[BaseException | None], object] | None = None,
     ) -> None:
-        if not callable(fn):
-            raise TypeError(f"fn must be callable, got {type(fn).__name__}")
-        self._fn = fn
+        self.call_with(fn)
         self._loop = loop
         self._on_ready = on_ready
-        self._on_call_end = on_call_end
         self._concurrency = check_count("concurrency", concurrency, 1)
         check_count("ahead", ahead)  # none is taken: there is nothing to gain here
         self._capacity = check_capacity("capacity", capacity)
@@ -148,6 +141,19 @@ class CallWindow:
                 break
             count += 1
         return count
+
+    def call_with(
+        self, fn: Callable[..., Any], on_call_end: Callable[[], object] | None = None, /
+    ) -> None:
+        """Make the calls that start from now on of ``fn``.
+
+        ``on_call_end()`` is called for each call that ends from now on, also with an exception or a
+        cancellation; it must not raise.
+        """
+        if not callable(fn):
+            raise TypeError(f"fn must be callable, got {type(fn).__name__}")
+        self._fn = fn
+        self._on_call_end = on_call_end
 
     def submit_many(self, items: list[Any] | tuple[Any, ...], start: int = 0) -> int:
         """Start calls for ``items[start:]`` while there is room; return how many it took."""
@@ -251,13 +257,13 @@ class CallWindow:
             arguments = tuple(item) if self._spread else (item,)
             result, task = _eager.start(self._fn, arguments, self._loop)
         except BaseException as raised:
-            self._tell_end(raised)
+            self._tell_end()
             if not isinstance(raised, Exception | asyncio.CancelledError):
                 raise
             self._fail(call, raised)
             return True
         if task is None:
-            self._tell_end(None)
+            self._tell_end()
             self._finish(call, result)
             return True
         self._permits.fulfil(1)
@@ -301,13 +307,10 @@ class CallWindow:
                 except Exception:  # the others', too: nobody can be found among them any more
                     self._in_flight = {}
         self._permits.request(1)
-        error: BaseException | None
+        self._tell_end()
         if task.cancelled():
-            error = asyncio.CancelledError(f"{describe_callable(self._fn)} was cancelled")
-        else:
-            error = task.exception()
-        self._tell_end(error)
-        if error is not None:
+            self._fail(call, asyncio.CancelledError(f"{describe_callable(self._fn)} was cancelled"))
+        elif (error := task.exception()) is not None:
             self._fail(call, error)
         else:
             self._finish(call, task.result())
@@ -315,9 +318,9 @@ class CallWindow:
             self._notified = True
             self._loop.call_soon(self._notify, context=self._made_in)
 
-    def _tell_end(self, error: BaseException | None) -> None:
+    def _tell_end(self) -> None:
         if self._on_call_end is not None:
-            self._on_call_end(error)
+            self._on_call_end()
 
     def _notify(self) -> None:
         self._notified = False

@@ -14,9 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from rstreams_fast.core import CallWindow
 from rstreams_fast.spark.leases import (
     ASK,
     CAME,
@@ -31,7 +33,7 @@ from rstreams_fast.spark.leases import (
     answer_to,
     keep_alive,
 )
-from rstreams_fast.spark.limits import Limit, RetryAfter
+from rstreams_fast.spark.limits import Limit
 
 __all__ = ["Gate", "LimitLost"]
 
@@ -45,7 +47,7 @@ WANTED_SECONDS: Final = 0.05
 """How long it counts that a stage of the host looked for a permit, and there was none."""
 
 IDLE_SECONDS: Final = 0.002
-"""How long a permit may wait for the next call of its stage."""
+"""How long a permit may wait for the next call of its stage, if others want it."""
 
 POLL_SECONDS: Final = 0.002
 """How often a host's permits are looked at while calls wait: nobody is told of a free lock."""
@@ -88,6 +90,10 @@ class Gate:
         self._loop = loop
         self._waiting: deque[asyncio.Future[tuple[Any, float]]] = deque()
         self._idle: list[tuple[Any, float]] = []
+        self._used: list[tuple[Any, float] | None] = []  # by a window's calls; ``None``: failed
+        self._passing = 0  # permits on their way to who waits
+        self._window: CallWindow | None = None
+        self._counts = True  # the calls of the window
         self._returning: asyncio.TimerHandle | None = None
         self._next_offer = 0.0
         self._asked = 0
@@ -101,16 +107,14 @@ class Gate:
             self._source = _HostPermits(self, limit, loop)
         self._held_until = 0.0
 
-    def around(
-        self, fn: Callable[..., Awaitable[Any]]
-    ) -> tuple[Callable[..., Awaitable[Any]], Callable[[BaseException | None], None]]:
-        """Return ``fn`` with a permit for each call of a window, and what is to hear of its end.
+    def admit(self, window: CallWindow, fn: Callable[..., Awaitable[Any]]) -> None:
+        """Let calls of ``fn``, which ``window`` makes, pass, without a coroutine around each.
 
-        A coroutine around each call would cost twice as much.
+        While the stage has a permit for each of them, and nobody else wants one, they are not even
+        counted: as many are in use as calls run.
         """
-        idle = self._idle
-        used: list[tuple[Any, float] | None] = []  # by whichever call; ``None``: by none
-        take, put, use, leave = idle.pop, idle.append, used.append, used.pop
+        idle, used = self._idle, self._used
+        take, use, leave = idle.pop, used.append, used.pop
 
         async def after_waiting(*args: Any) -> Any:
             permit = None
@@ -120,23 +124,39 @@ class Gate:
                 use(permit)
             return await fn(*args)
 
-        def call(*args: Any) -> Awaitable[Any]:
+        def counted(*args: Any) -> Awaitable[Any]:
             if not idle:
                 return after_waiting(*args)
             use(take())
             return fn(*args)
 
-        def call_ended(error: BaseException | None) -> None:
-            permit = leave()
+        def call_ended() -> None:
+            permit = leave() if used else None  # all were given back: the stage is closed
             if permit is not None:
-                if self._at_rest and error is None:
-                    put(permit)  # as ``release`` does
-                    return
-                if isinstance(error, RetryAfter):
-                    self.hold(error.seconds)
                 self.release(permit)
 
-        return call, call_ended
+        self._window = window
+        self._count = partial(window.call_with, counted, call_ended)
+        self._do_not_count = partial(window.call_with, fn)
+        self._count()
+
+    def _rest(self) -> None:
+        self._at_rest = True
+        if self._window is None or self._passing:
+            return
+        used = [permit for permit in self._used if permit is not None]
+        if len(self._idle) + len(used) >= self._window.concurrency:
+            self._idle += used
+            self._used.clear()
+            self._counts = False
+            self._do_not_count()
+
+    def _end_rest(self) -> None:
+        self._at_rest = False
+        if self._window is not None and not self._counts:
+            self._counts = True
+            self._count()
+            self._used += [self._idle.pop() for _ in range(self._window.running)]
 
     def take(self) -> tuple[Any, float] | None:
         """Return a permit that is at hand, for :meth:`release`; ``None``: wait for one."""
@@ -151,11 +171,14 @@ class Gate:
         self._at_rest = False
         self._ask_if_needed()
         try:
-            return await future
+            permit = await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
+                self._passing -= 1
                 self.release(future.result())
             raise
+        self._passing -= 1
+        return permit
 
     def release(self, permit: tuple[Any, float]) -> None:
         """Let the next call pass, of this stage, or, after its turn, of any."""
@@ -176,8 +199,8 @@ class Gate:
         if not (self._waiting and self._pass(permit)):
             self._idle.append(permit)
             if self._returning is None:
-                self._returning = self._loop.call_later(IDLE_SECONDS, self._return_idle)
-            self._at_rest = True
+                self._returning = self._loop.call_later(IDLE_SECONDS, self._look_at_idle)
+            self._rest()
 
     def grant(self, permit: Any) -> None:
         """Take a permit from the source."""
@@ -200,12 +223,21 @@ class Gate:
                 future.set_exception(failure)
 
     def close(self) -> None:
-        """Give back what is left."""
+        """Give back what is left, also by calls that would not end."""
         self._return_idle()
+        for permit in filter(None, self._used):
+            self._source.give_back(permit[0])
+        self._used.clear()
         self._source.close()
 
+    def _look_at_idle(self) -> None:
+        if self._source.wanted():
+            self._return_idle()
+        else:
+            self._returning = self._loop.call_later(OFFER_SECONDS, self._look_at_idle)
+
     def _return_idle(self) -> None:
-        self._at_rest = False
+        self._end_rest()
         if self._returning is not None:
             self._returning.cancel()
             self._returning = None
@@ -216,6 +248,7 @@ class Gate:
         while self._waiting:
             if not (future := self._waiting.popleft()).done():  # it may be cancelled
                 future.set_result(permit)
+                self._passing += 1
                 return True
         return False
 

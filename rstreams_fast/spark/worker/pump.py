@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
+from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.attempts import noted
 from rstreams_fast.spark.worker.batching import BatchedCalls
@@ -297,10 +298,7 @@ class CallPump:
             threads = self._partition.threads
             fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
         self._gate = gate = None if options.limit is None else Gate(options.limit, self._loop)
-        on_call_end: Callable[[BaseException | None], object] | None = None
-        if gate is not None and options.is_plain:
-            (fn, on_call_end), gate = gate.around(fn), None
-        fn = guarded(fn, options, self._loop, self._counters, gate)
+        fn = guarded(fn, options, self._loop, self._counters, None if options.is_plain else gate)
         if opened:
             fn = partial(fn, *opened)
         if options.batch is not None:
@@ -315,16 +313,20 @@ class CallPump:
         if options.key_order is not None:
             place, at_once = options.key_order, options.window_rows
             fn = InTurn(fn, lambda *keys: keys[place], options.concurrency)
-        return CallWindow(
-            fn if self._wrap is None else self._wrap(fn),
+        if self._wrap is not None:
+            fn = self._wrap(fn)
+        window = CallWindow(
+            fn,
             loop=self._loop,
             on_ready=self._pump,
             concurrency=at_once,
             capacity=options.window_rows,
             ahead=at_once,
-            on_call_end=on_call_end,
             **self._window_words,
         )
+        if gate is not None and options.is_plain:
+            gate.admit(window, fn)
+        return window
 
     def _fail(self, failure: BaseException) -> None:
         self._set_failure(failure)
@@ -471,6 +473,8 @@ class CallPump:
 
     def _call_failed(self, item: Any, error: BaseException) -> BaseException:
         label = self._counters.stage
+        if self._gate is not None and isinstance(error, RetryAfter):
+            self._gate.hold(error.seconds)
         if isinstance(error, asyncio.CancelledError):  # which would look like our own
             cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
             cancelled.__cause__ = error
