@@ -207,6 +207,25 @@ def test_the_word_of_the_service_holds_all_back(scope: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("scope", SCOPES)
+def test_the_word_that_fails_one_stage_holds_the_next_back(scope: str, name: str) -> None:
+    limit = rs.Limit(name, concurrency=2, scope=scope)
+    times: list[float] = []
+
+    async def refuses(k: int) -> int:
+        times.append(time.monotonic())
+        raise rs.RetryAfter(0.3)
+
+    async def answers(k: int) -> int:
+        times.append(time.monotonic())
+        return k
+
+    with pytest.raises(rs.RetryAfter):
+        run(rs.lookup(refuses, pa.int64(), limit=limit), 1, [])
+    run(rs.lookup(answers, pa.int64(), limit=limit), 1, [])
+    assert times[1] >= times[0] + 0.29
+
+
+@pytest.mark.parametrize("scope", SCOPES)
 def test_a_call_that_is_cancelled_gives_its_permit_back(scope: str, name: str) -> None:
     limit = rs.Limit(name, concurrency=1, scope=scope)
 
