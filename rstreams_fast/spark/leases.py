@@ -53,7 +53,8 @@ DEATH_SECONDS: Final = 0.05
 LATE_SECONDS: Final = 0.002
 """How much later than its time a call may start and not change the times of those behind it."""
 UNDER_WAY: Final = 0.01
-"""The share of a second's permits that may be granted and not have come yet."""
+"""The share of a second's permits by which more calls may start, as bursts or as grants that come
+late."""
 SILENT_SECONDS: Final = 1.0
 """How long the grants under way to one worker may hold up the others."""
 _ANSWER: Final = struct.Struct("!32sI")  # the digest, and which limit
@@ -108,7 +109,9 @@ class _Permits:
         self.numbers = (concurrency, rate, burst)
         self._free = sys.maxsize if concurrency is None else concurrency
         self._pace = Pace(rate, burst)
-        self._most_under_way = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY))
+        # Those that come late start beside the rate's and the burst's.
+        late = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY) - burst)
+        self._most_under_way = late
         self._under_way = 0  # to those that are not silent
         self._told = set[_Lease]()  # and have not said that all has come
         self._look: asyncio.TimerHandle | None = None
