@@ -366,13 +366,19 @@ class CallOptions:
     @property
     def is_plain(self) -> bool:
         """Whether a call of the window is one of ``fn``, with nothing but a limit between them."""
-        between = (self.timeout, self.retry, self.circuit, self.deadline, self.batch, self.cache)
-        others = (self.key_order, self.journal)
+        between = (self.batch, self.cache, self.key_order, self.journal)
         return (
-            not self.auto
+            not self.is_guarded
             and self.on_failure == "raise"
-            and all(word is None for word in (*between, *others))
+            and all(word is None for word in between)
         )
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether more than a limit stands around each attempt: time, retries, circuits."""
+        words = (self.timeout, self.retry, self.circuit, self.deadline)
+        told = self.on_failure == "column"
+        return self.auto or told or any(word is not None for word in words)
 
     @property
     def running_rows(self) -> int:

@@ -142,15 +142,14 @@ def guarded(
 
     With ``on_failure="column"`` its result is an ``Outcome``, also of a call that failed.
     """
+    if gate is None and not options.is_guarded:
+        return fn
     deadlines = None
     if options.timeout is not None:
         deadlines = Deadlines(loop, options.timeout, counters)
     told = options.on_failure == "column"
     circuit = None if options.circuit is None else circuit_of(options.circuit)
     auto = AdaptiveGate(options.concurrency, loop, counters) if options.auto else None
-    words = (auto, options.timeout, options.retry, options.circuit, options.deadline)
-    if not told and gate is None and all(word is None for word in words):
-        return fn
     attempts = Attempts(options.retry)
     for around in (auto, circuit):
         if around is not None:

@@ -103,9 +103,8 @@ class MapAsync(Boundary):
         self.ordered = check_bool("ordered", ordered)
         concurrency = check_count("concurrency", concurrency, 1)
         if prefetch is None:
-            per_call = ORDERED_PREFETCH_PER_CALL if ordered else PREFETCH_PER_CALL
             most = max(MOST_PREFETCH, min(concurrency, MAX_CAPACITY))
-            prefetch = min(concurrency * per_call, most)
+            prefetch = min(concurrency * self.prefetch_per_call(), most)
         self.prefetch = check_capacity("prefetch", prefetch)
         self.concurrency = min(concurrency, self.prefetch)
         check_loop(loop)
@@ -114,6 +113,10 @@ class MapAsync(Boundary):
             raise TypeError(f"map_async(key): key must be callable, got {type(key).__name__}")
         self.key = key
         self.where = describe_loop(loop)
+
+    def prefetch_per_call(self) -> int:
+        """Return the elements in flight for each call at once, if nothing else is said."""
+        return ORDERED_PREFETCH_PER_CALL if self.ordered else PREFETCH_PER_CALL
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         return _MapAsyncSegment(upstream, self)

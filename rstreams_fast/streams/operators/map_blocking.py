@@ -23,13 +23,13 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
-from rstreams_fast._checks import MAX_CAPACITY, check_count, check_sync, describe_callable
+from rstreams_fast._checks import check_sync, describe_callable
 from rstreams_fast.core import DemandCounter, SpscRing
 from rstreams_fast.runtime.executors import Resource, Work, resource
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.operators.map_async import MOST_PREFETCH, MapAsync
+from rstreams_fast.streams.operators.map_async import MapAsync
 
 __all__ = ["MapBlocking"]
 
@@ -74,10 +74,6 @@ class MapBlocking(MapAsync):
             )
         if concurrency is None:
             concurrency = os.cpu_count() or 1
-        concurrency = check_count("concurrency", concurrency, 1)
-        if prefetch is None:
-            most = max(MOST_PREFETCH, min(concurrency, MAX_CAPACITY))
-            prefetch = min(concurrency * PREFETCH_PER_CALL, most)
         super().__init__(fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch)
         self.fn = fn
         self.is_here = executor is None or (
@@ -85,6 +81,10 @@ class MapBlocking(MapAsync):
         )
         self.submit: _Submit = _submit_shared if executor is None else executor.submit
         self.where = "shared threads" if executor is None else type(executor).__name__
+
+    def prefetch_per_call(self) -> int:
+        """Return that of four bursts, whether or not there is an order."""
+        return PREFETCH_PER_CALL
 
     def resource(self) -> Resource:
         """Return what results are delivered on: the loop that runs here, or a thread."""
@@ -256,14 +256,12 @@ class _Calls:
         self._see()
         count = 0
         while count < most and (results := self._take(most - count)):
-            count += len(results)
-            if results[-1] is None:  # and no other is: a burst ends there
-                del results[-1]
-                self._results[0].results.insert(0, None)
+            if is_none := results[-1] is None:  # and no other is: a burst ends there
+                self._results[0].results.append(results.pop())
                 self._held += 1
-                ring.offer_many(results)
-                return count - 1
-            ring.offer_many(results)
+            count += ring.offer_many(results)
+            if is_none:
+                break
         return count
 
     def cancel(self) -> None:
