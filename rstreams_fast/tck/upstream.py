@@ -78,8 +78,9 @@ class Upstream:
             if thread != me:
                 came = f"{call} while another thread is inside {other}"
                 flag("2.7", "calls on a subscription one after the other", came)
-        if self._terminal is not None and self._terminal[0] == me:
-            name = self._terminal[1]
+        terminal = self._terminal  # one look: the signal's own thread may end it right now
+        if terminal is not None and terminal[0] == me:
+            name = terminal[1]
             flag("2.3", f"{name} calls nothing on the subscription", f"{call} from within {name}")
 
     # -- the check's side --------------------------------------------------------------------------

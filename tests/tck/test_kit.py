@@ -27,6 +27,7 @@ from rstreams_fast.tck import (
     runner,
 )
 from rstreams_fast.tck.command import VERIFICATIONS
+from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import History, show
 from rstreams_fast.tck.probes import same
 from rstreams_fast.tck.rules import MEND_FIRST, RULES, UNBREAKABLE
@@ -39,6 +40,7 @@ from rstreams_fast.tck.runner import (
     order_findings,
     run,
 )
+from rstreams_fast.tck.upstream import Upstream
 from tests.broken.processors import CorrectProcessor, processors
 from tests.broken.publishers import CorrectPublisher, CorrectSubscription, publishers
 from tests.broken.subscribers import CorrectSubscriber, CorrectWhitebox, blackbox, whitebox
@@ -590,3 +592,20 @@ def test_hostile_elements_are_still_of_the_type_that_is_due(
     (check,) = [check for check in list_checks(OfSums) if check.name == HOSTILE_ELEMENTS]
     (result,) = run(OfSums, [check])
     assert result.outcome == outcome, result
+
+
+def test_a_request_beside_the_end_of_a_signal_returns_normally() -> None:
+    """The kit is asked on one thread while its terminal signal returns on another."""
+    environment = Environment(timeout=10, silence=0.01, on_loop=False)
+    upstream = Upstream(environment, CorrectSubscriber())
+    rounds = range(20_000)
+
+    def signal() -> None:
+        for _ in rounds:
+            upstream._signal("on_complete")
+
+    def ask() -> None:
+        for _ in rounds:
+            upstream._judge(threading.get_ident(), "request(1)")
+
+    environment.run_together(signal, ask, rule="2.13")

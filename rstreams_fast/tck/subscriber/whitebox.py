@@ -77,7 +77,7 @@ class WhiteboxProbe:
         unread = self.elements[self._read :]
         texts = [show_call("on_next", element) for element in unread[:8]]
         if self.terminal is not None:
-            texts.append(self.terminal[0])
+            texts.append(show_call(*self.terminal))
         return "the subscriber processed " + (", ".join(texts) or "nothing")
 
     def expect_next(self, element: Any, rule: str) -> None:
@@ -93,7 +93,7 @@ class WhiteboxProbe:
         )
 
     def expect_terminal(self, rule: str, *signal: Any) -> None:
-        expected = f"the subscriber processes {signal[0]}"
+        expected = f"the subscriber processes {show_call(*signal)}"
         self._environment.wait(lambda: self.terminal, rule, expected, self.came)
         if self.terminal != signal:
             raise RuleBroken(rule, expected, self.came())
