@@ -206,13 +206,34 @@ class Trampoline(threading.local):
 _trampoline = Trampoline()
 
 
+def _taken(held: list[Work]) -> Work | None:
+    """The work in ``held``, for the first who asks."""
+    try:
+        return held.pop()
+    except IndexError:
+        return None
+
+
+def _run_held(held: list[Work]) -> None:
+    work = _taken(held)
+    if work is not None:
+        _trampoline.run(work)
+
+
 class _OnExecutor:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
-        future = self._executor.submit(_trampoline.run, work)
+        held = [work]
         del work
+        try:
+            future = self._executor.submit(_run_held, held)
+        except Exception:
+            # A pool that fails to start one more thread keeps the work, for a thread that it has.
+            if _taken(held) is None:
+                return
+            raise
 
         def look(future: Future[Any]) -> None:
             if future.cancelled():

@@ -20,7 +20,7 @@ from rstreams_fast.runtime.parking import HAS_GIL
 from rstreams_fast.streams.engine.async_boundary import AsyncBoundarySubscription
 from rstreams_fast.streams.engine.defaults import TURN_SECONDS
 from rstreams_fast.streams.engine.upstream import Upstream
-from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_gone
+from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_gone, wait_until
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
@@ -374,6 +374,41 @@ def test_work_that_a_pool_accepts_and_drops_cancels_upstream_and_signals_on_erro
     recorder.wait_terminal()
     assert isinstance(recorder.error, RuntimeError)
     assert publisher.cancels == 1
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["kept", "taken"])
+def test_work_that_a_pool_keeps_though_it_starts_no_thread_is_run_once(taken: bool) -> None:
+    """A pool puts work in its queue, then fails to start one more thread, and raises."""
+
+    class NoMoreThreads(ThreadPoolExecutor):
+        full = False
+
+        def _adjust_thread_count(self) -> None:
+            if not self.full:
+                super()._adjust_thread_count()
+                return
+            if taken:
+                wait_until(self._work_queue.empty, "work that is taken")
+            raise RuntimeError("can't start new thread")
+
+    blocked, leave = threading.Event(), threading.Event()
+    with NoMoreThreads(1) as pool:
+        publisher, recorder = ManualPublisher(), Recorder(request=3)
+        rsf.from_publisher(publisher).publish_on(pool).subscribe(recorder)
+        publisher.wait_requested(3)
+        if not taken:
+            pool.submit(lambda: (blocked.set(), leave.wait(DEADLINE)))
+            wait_for(blocked)
+        pool.full = True
+        publisher.subscriber.on_next(1)
+        leave.set()
+        if taken:
+            publisher.subscriber.on_complete()
+        recorder.wait_terminal()
+    recorder.check()
+    assert recorder.elements == ([1] if taken else [])
+    assert isinstance(recorder.error, RuntimeError) is not taken
+    assert publisher.cancels == (not taken)
 
 
 def test_work_that_a_loop_accepts_and_drops_cancels_upstream_and_signals_on_error() -> None:
