@@ -391,7 +391,6 @@ _BLOCK = bytes(7 << 18)
 _WORKERS = 2
 #: So each worker finds its next call when it has made one.
 _AT_ONCE = 2 * _WORKERS
-_pool = ThreadPoolExecutor(_WORKERS)
 
 
 def _hash(element: int) -> int:
@@ -418,18 +417,24 @@ _STEPS = _steps(50e-6)
 
 
 def _blocking(name: str, what: str, fn: Callable[[int], int], n: int) -> Group:
+    def pool() -> ThreadPoolExecutor:
+        """One for each run: threads that others have used keep their memory as those left it."""
+        return ThreadPoolExecutor(_WORKERS)
+
     def ours(n: int, sink: Sink) -> None:
-        rsf.range_(n).map_blocking(fn, _pool, concurrency=_AT_ONCE).subscribe(sink)
-        sink.wait()
+        with pool() as workers:
+            rsf.range_(n).map_blocking(fn, workers, concurrency=_AT_ONCE).subscribe(sink)
+            sink.wait()
 
     def futures(n: int, sink: Sink) -> None:
         running: deque[Future[int]] = deque()
-        for i in range(n):
-            if len(running) == _AT_ONCE:
+        with pool() as workers:
+            for i in range(n):
+                if len(running) == _AT_ONCE:
+                    sink.on_next(running.popleft().result())
+                running.append(workers.submit(fn, i))
+            while running:
                 sink.on_next(running.popleft().result())
-            running.append(_pool.submit(fn, i))
-        while running:
-            sink.on_next(running.popleft().result())
 
     def one_thread(n: int, sink: Sink) -> None:
         for i in range(n):
@@ -437,10 +442,12 @@ def _blocking(name: str, what: str, fn: Callable[[int], int], n: int) -> Group:
 
     def bare_threads(n: int, sink: Sink) -> None:
         """What two processors give, if nothing is handed over."""
-        halves = [_pool.submit(list, map(fn, part)) for part in (range(n // 2), range(n // 2, n))]
-        for half in halves:
-            for result in half.result():
-                sink.on_next(result)
+        with pool() as workers:
+            parts = (range(n // 2), range(n // 2, n))
+            halves = [workers.submit(list, map(fn, part)) for part in parts]
+            for half in halves:
+                for result in half.result():
+                    sink.on_next(result)
 
     contestants: list[tuple[str, Role, Callable[[int, Sink], None]]] = [
         ("ours", "ours", ours),
@@ -485,5 +492,5 @@ OPERATORS = [
     _calls(64),
     _calls(256),
     _blocking("map_blocking", "1 ms of sha256", _hash, 200),
-    _blocking("map_blocking-python", "50 us of Python", _count, 2000),
+    _blocking("map_blocking-python", "50 us of Python", _count, 20_000),
 ]
