@@ -133,7 +133,8 @@ class Client:
         raise OSError("already gone")
 
 stage = rs.lookup(lambda client, k: k, pa.int64(), using=rs.PerWorker(Client)).as_map_fn()
-print(*(len(batch) for batch in stage([pa.RecordBatch.from_pydict({"k": [1, 2]})])))
+batch = pa.RecordBatch.from_pydict({"k": [1, 2]})
+print(*(len(batch) for batch in stage([batch])), flush=True)  # or the child would print it, too
 if os.fork() == 0:
     sys.exit()  # leaves nothing: it is not its own
 os.wait()

@@ -51,7 +51,7 @@ def test_a_pool_of_processes_takes_it_elsewhere() -> None:
 
 def test_calls_overlap_up_to_the_concurrency_and_a_slow_one_keeps_its_place() -> None:
     lock, running, most = threading.Lock(), 0, 0
-    last = threading.Event()
+    first, last = threading.Event(), threading.Event()
 
     def call(n: int) -> int:
         nonlocal running, most
@@ -59,8 +59,11 @@ def test_calls_overlap_up_to_the_concurrency_and_a_slow_one_keeps_its_place() ->
             running += 1
             most = max(most, running)
         if n == 0:
+            first.set()
             assert last.wait(DEADLINE)  # so it overlaps with all that follow
-        elif n == 99:
+        else:
+            assert first.wait(DEADLINE)
+        if n == 99:
             last.set()
         with lock:
             running -= 1

@@ -20,7 +20,7 @@ from rstreams_fast.runtime.parking import HAS_GIL
 from rstreams_fast.streams.engine.async_boundary import AsyncBoundarySubscription
 from rstreams_fast.streams.engine.defaults import TURN_SECONDS
 from rstreams_fast.streams.engine.upstream import Upstream
-from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_gone, wait_until
+from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
@@ -383,13 +383,13 @@ def test_work_that_a_pool_keeps_though_it_starts_no_thread_is_run_once(taken: bo
     class NoMoreThreads(ThreadPoolExecutor):
         full = False
 
-        def _adjust_thread_count(self) -> None:
-            if not self.full:
-                super()._adjust_thread_count()
-                return
-            if taken:
-                wait_until(self._work_queue.empty, "work that is taken")
-            raise RuntimeError("can't start new thread")
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            future = super().submit(fn, *args, **kwargs)
+            if self.full:
+                if taken:
+                    future.result(DEADLINE)
+                raise RuntimeError("can't start new thread")
+            return future
 
     blocked, leave = threading.Event(), threading.Event()
     with NoMoreThreads(1) as pool:
