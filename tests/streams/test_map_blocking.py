@@ -17,7 +17,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.streams.operators.map_blocking import SECONDS
 from tests.helpers import DEADLINE, wait_until
-from tests.rules.probes import Recorder
+from tests.rules.probes import ManualPublisher, Recorder
 
 
 def square(n: int) -> int:
@@ -394,6 +394,45 @@ def test_a_cancel_within_a_burst_of_calls_ends_it() -> None:
         )
     assert called == list(range(301))
     assert sorted(below.elements + discarded) == taken
+
+
+def test_no_call_begins_after_a_cancel_that_the_drain_has_seen_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Else a burst with a call that takes so long ends by itself.
+    monkeypatch.setattr("rstreams_fast.streams.operators.map_blocking.SECONDS", DEADLINE)
+    called: list[int] = []
+    below = Recorder()
+    fed, over, cancelled = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(ManualPublisher):
+        def cancel(self) -> None:
+            super().cancel()
+            over.set()  # another burst ends, and enters the drain
+            wait_until(lambda: below.subscription._window is None, "the end of the drain")
+
+    def call(n: int) -> int:
+        called.append(n)
+        if n == 0:
+            assert fed.wait(DEADLINE)  # then there are bursts of many
+        elif n == 1:
+            assert over.wait(DEADLINE)
+        elif n == 100:
+            below.subscription.cancel()
+            cancelled.set()
+        return n
+
+    above = Slow()
+    with ThreadPoolExecutor(2) as pool:
+        calls = rsf.from_publisher(above).map_blocking(call, pool, concurrency=2, prefetch=400)
+        calls.subscribe(below)
+        below.subscription.request(400)
+        above.wait_requested(400)
+        for n in range(200):
+            above.subscriber.on_next(n)
+        fed.set()
+        assert cancelled.wait(DEADLINE)
+    assert sorted(called) == list(range(101))
 
 
 @pytest.mark.parametrize("ordered", [True, False])

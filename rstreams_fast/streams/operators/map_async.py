@@ -367,10 +367,12 @@ class _MapAsyncSubscription(QueuedSubscriber):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._options = None
-        window, self._window = self._window, None
+        window = self._window
         if window is None:
             self._loop.let_end()
         else:
+            window.permits.cancel()  # first: who cancels at this moment may find no window
+            self._window = None
             window.cancel()
             self._end_calls(window)
 
