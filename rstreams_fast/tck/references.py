@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import types
 import weakref
 from typing import Any
@@ -23,26 +22,30 @@ def expect_collected(
     reference: weakref.ref[Any],
     rule: str,
     expected: str,
-    timeout: float | None = None,
+    part: float = 1,
 ) -> None:
     """Expect that the referent is collected; ``rule`` is the one that is broken otherwise.
 
-    Another thread may need a while to drop its reference, so collections are repeated.
+    Another thread may need a while to drop its reference, so collections are repeated, with pauses
+    of that ``part`` of the timeout together.
     """
     # A lock, not an event: its referent may die while this very thread is within the event's own
     # lock, and setting it would take that again.
     gone = threading.Lock()
     gone.acquire()
     watch = _watch(reference, gone)
-    deadline = time.monotonic() + (environment.timeout if timeout is None else timeout)
+    left = part * environment.timeout
     pause = _FIRST_PAUSE
     while reference() is not None:
         gc.collect()
         if gone.acquire(timeout=pause):
             break
         environment.verify()
-        if time.monotonic() > deadline:
-            raise RuleBroken(rule, expected, f"it is kept alive by {_keepers(reference)}")
+        left -= pause
+        referent = reference()
+        if left < 0 and referent is not None:
+            raise RuleBroken(rule, expected, f"it is kept alive by {_keepers(referent)}")
+        del referent
         pause = min(2 * pause, environment.silence)
     del watch
 
@@ -54,8 +57,8 @@ def _watch(reference: weakref.ref[Any], gone: threading.Lock) -> object:
     return weakref.ref(referent, lambda _reference: gone.release())
 
 
-def _keepers(reference: weakref.ref[Any]) -> str:
+def _keepers(referent: object) -> str:
     here = (types.FrameType, weakref.ref)
-    referrers = gc.get_referrers(reference())
+    referrers = gc.get_referrers(referent)
     names = {type(each).__name__ for each in referrers if not isinstance(each, here)}
     return ", ".join(sorted(names)) or "a frame, a traceback or C code"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from rstreams_fast.tck.command import VERIFICATIONS
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import History, show
 from rstreams_fast.tck.probes import same
+from rstreams_fast.tck.references import expect_collected
 from rstreams_fast.tck.rules import MEND_FIRST, RULES, UNBREAKABLE
 from rstreams_fast.tck.runner import (
     BROKEN,
@@ -44,6 +46,7 @@ from rstreams_fast.tck.upstream import Upstream
 from tests.broken.processors import CorrectProcessor, processors
 from tests.broken.publishers import CorrectPublisher, CorrectSubscription, publishers
 from tests.broken.subscribers import CorrectSubscriber, CorrectWhitebox, blackbox, whitebox
+from tests.helpers import Element
 from tests.tck import NO_REGISTRY
 
 CASES = [*publishers.cases, *blackbox.cases, *whitebox.cases, *processors.cases]
@@ -609,3 +612,22 @@ def test_a_request_beside_the_end_of_a_signal_returns_normally() -> None:
             upstream._judge(threading.get_ident(), "request(1)")
 
     environment.run_together(signal, ask, rule="2.13")
+
+
+def test_what_a_collection_takes_is_not_counted_as_time_to_drop_a_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine, with many objects, a few collections may take longer than the timeout."""
+    kept = [Element(), Element()]
+    clock = threading.Event()
+
+    def collect() -> None:
+        clock.wait(0.05)
+        kept.pop()
+
+    monkeypatch.setattr("rstreams_fast.tck.references.gc.collect", collect)
+    environment = Environment(timeout=0.02, silence=0.01, on_loop=False)
+    expect_collected(environment, weakref.ref(kept[0]), "3.13", "it to be dropped")
+    kept = [Element(), *range(20)]
+    with pytest.raises(RuleBroken, match="kept alive by list"):
+        expect_collected(environment, weakref.ref(kept[0]), "3.13", "it to be dropped")
