@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -161,6 +162,35 @@ def run_python(
     if check and done.returncode != 0:
         raise AssertionError(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr[-6000:]}")
     return done
+
+
+class NoMoreThreads(ThreadPoolExecutor):
+    """When ``full``, a pool that puts work in its queue, then fails to start one more thread.
+
+    ``taken``: a thread that it has does the work before that.
+    """
+
+    full = False
+
+    def __init__(self, threads: int, *, taken: bool) -> None:
+        super().__init__(threads)
+        self._is_taken = taken
+        self._ended = threading.Semaphore(0)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        def work(*args: Any, **kwargs: Any) -> None:
+            fn(*args, **kwargs)
+            self._ended.release()
+
+        return super().submit(work if self.full else fn, *args, **kwargs)
+
+    def _adjust_thread_count(self) -> None:
+        if not self.full:
+            super()._adjust_thread_count()
+            return
+        if self._is_taken:
+            assert self._ended.acquire(timeout=DEADLINE)
+        raise RuntimeError("can't start new thread")
 
 
 def freeze() -> None:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from rstreams_fast.errors import WorkDroppedError
 from rstreams_fast.runtime.at_exit import call_at_exit
@@ -36,6 +36,7 @@ __all__ = [
     "describe_executor",
     "process_id",
     "resource",
+    "taken",
 ]
 
 CALLER: Final = "caller"
@@ -63,6 +64,7 @@ def process_id() -> int:
 
 Work = Callable[[], object]
 WhenDropped = Callable[[BaseException], object]
+T = TypeVar("T")
 
 
 class Resource(Protocol):
@@ -206,8 +208,8 @@ class Trampoline(threading.local):
 _trampoline = Trampoline()
 
 
-def _taken(held: list[Work]) -> Work | None:
-    """The work in ``held``, for the first who asks."""
+def taken(held: list[T]) -> T | None:
+    """Take what is in ``held``: the first who asks gets it, and ``None`` whoever comes later."""
     try:
         return held.pop()
     except IndexError:
@@ -215,7 +217,7 @@ def _taken(held: list[Work]) -> Work | None:
 
 
 def _run_held(held: list[Work]) -> None:
-    work = _taken(held)
+    work = taken(held)
     if work is not None:
         _trampoline.run(work)
 
@@ -231,7 +233,7 @@ class _OnExecutor:
             future = self._executor.submit(_run_held, held)
         except Exception:
             # A pool that fails to start one more thread keeps the work, for a thread that it has.
-            if _taken(held) is None:
+            if taken(held) is None:
                 return
             raise
 

@@ -16,7 +16,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.streams.operators.map_blocking import SECONDS
-from tests.helpers import DEADLINE, wait_until
+from tests.helpers import DEADLINE, NoMoreThreads, wait_for, wait_until
 from tests.rules.probes import ManualPublisher, Recorder
 
 
@@ -122,6 +122,25 @@ def test_a_pool_that_was_shut_down_is_the_streams_error() -> None:
     pool.shutdown()
     with pytest.raises(RuntimeError, match="shutdown"):
         rsf.range_(3).map_blocking(square, pool).to_list()
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["kept", "taken"])
+def test_a_call_that_a_pool_keeps_though_it_starts_no_thread_is_made_once(taken: bool) -> None:
+    called: list[int] = []
+    discarded: list[int] = []
+    blocked, leave = threading.Event(), threading.Event()
+    below = Recorder(request=2)
+    with NoMoreThreads(1, taken=taken) as pool:
+        pool.submit(lambda: (blocked.set(), taken or leave.wait(DEADLINE)))
+        wait_for(blocked)
+        pool.full = True
+        calls = rsf.range_(7, 8).map_blocking(lambda n: called.append(n) or n, pool)
+        calls.on_discard(discarded.append).subscribe(below)
+        below.wait_terminal()
+        leave.set()
+    below.check()
+    assert (called, below.elements, discarded) == (([7], [7], []) if taken else ([], [], [7]))
+    assert isinstance(below.error, RuntimeError) is not taken
 
 
 def test_cancel_starts_no_call_and_drops_what_runs() -> None:
@@ -433,6 +452,42 @@ def test_no_call_begins_after_a_cancel_that_the_drain_has_seen_first(
         fed.set()
         assert cancelled.wait(DEADLINE)
     assert sorted(called) == list(range(101))
+
+
+def test_no_call_begins_after_the_loop_of_the_stream_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rstreams_fast.streams.operators.map_blocking.SECONDS", DEADLINE)
+    called: list[int] = []
+    above, below = ManualPublisher(), Recorder()
+    fed, begun, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def call(n: int) -> int:
+        called.append(n)
+        if n == 0:
+            assert fed.wait(DEADLINE)  # then there are bursts of many
+        elif n == 100:
+            begun.set()
+            assert closed.wait(DEADLINE)
+        return n
+
+    async def feed() -> None:
+        calls = rsf.from_publisher(above).map_blocking(call, pool, concurrency=1, prefetch=400)
+        calls.subscribe(below)
+        below.subscription.request(400)
+        await asyncio.to_thread(above.wait_requested, 400)
+        for n in range(200):
+            above.subscriber.on_next(n)
+        fed.set()
+        await asyncio.to_thread(wait_for, begun)
+
+    with ThreadPoolExecutor(1) as pool:
+        asyncio.run(feed())
+        above.subscriber.on_next(200)  # which finds the loop closed
+        below.wait_terminal()
+        closed.set()
+    assert isinstance(below.error, RuntimeError)
+    assert called == list(range(101))
 
 
 @pytest.mark.parametrize("ordered", [True, False])

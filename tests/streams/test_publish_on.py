@@ -20,7 +20,7 @@ from rstreams_fast.runtime.parking import HAS_GIL
 from rstreams_fast.streams.engine.async_boundary import AsyncBoundarySubscription
 from rstreams_fast.streams.engine.defaults import TURN_SECONDS
 from rstreams_fast.streams.engine.upstream import Upstream
-from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_gone
+from tests.helpers import DEADLINE, Element, NoMoreThreads, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
@@ -380,19 +380,8 @@ def test_work_that_a_pool_accepts_and_drops_cancels_upstream_and_signals_on_erro
 def test_work_that_a_pool_keeps_though_it_starts_no_thread_is_run_once(taken: bool) -> None:
     """A pool puts work in its queue, then fails to start one more thread, and raises."""
 
-    class NoMoreThreads(ThreadPoolExecutor):
-        full = False
-
-        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-            future = super().submit(fn, *args, **kwargs)
-            if self.full:
-                if taken:
-                    future.result(DEADLINE)
-                raise RuntimeError("can't start new thread")
-            return future
-
     blocked, leave = threading.Event(), threading.Event()
-    with NoMoreThreads(1) as pool:
+    with NoMoreThreads(1, taken=taken) as pool:
         publisher, recorder = ManualPublisher(), Recorder(request=3)
         rsf.from_publisher(publisher).publish_on(pool).subscribe(recorder)
         publisher.wait_requested(3)

@@ -361,7 +361,9 @@ class _MapAsyncSubscription(QueuedSubscriber):
             window.permits.cancel()  # from any thread: no call starts any more
 
     def _refused(self, error: BaseException) -> None:
-        self._window = None  # nothing can be cancelled on a loop that is gone, with all its calls
+        window, self._window = self._window, None  # which a loop that is gone cannot cancel
+        if window is not None:
+            window.permits.cancel()
         super()._refused(error)
 
     def _drop_references(self) -> None:

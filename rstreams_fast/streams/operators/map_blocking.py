@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from rstreams_fast._checks import check_sync, describe_callable
 from rstreams_fast.core import DemandCounter, SpscRing
-from rstreams_fast.runtime.executors import Resource, Work, resource
+from rstreams_fast.runtime.executors import Resource, Work, resource, taken
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.streams.engine.custody import Custody
@@ -48,8 +48,6 @@ waits to be submitted, and the results of two for their turn."""
 
 _ELSEWHERE: Final = getattr(futures, "InterpreterPoolExecutor", ())
 """Its threads share nothing with those here, though it is a pool of threads by its class."""
-
-_Submit = Callable[[Callable[[list[Any]], list[Any]], list[Any]], "Future[list[Any]]"]
 
 
 class MapBlocking(MapAsync):
@@ -79,7 +77,7 @@ class MapBlocking(MapAsync):
         self.is_here = executor is None or (
             isinstance(executor, ThreadPoolExecutor) and not isinstance(executor, _ELSEWHERE)
         )
-        self.submit: _Submit = _submit_shared if executor is None else executor.submit
+        self.executor = executor
         self.where = "shared threads" if executor is None else type(executor).__name__
 
     def prefetch_per_call(self) -> int:
@@ -106,7 +104,7 @@ class _Burst:
 
     def __init__(self, elements: list[Any]) -> None:
         self.elements = elements
-        self.future: Future[list[Any]] | None = None
+        self.future: Future[Any] | None = None
         self.made = list[Any]()  # results, for the drain to see
         self.error: BaseException | None = None  # of the call after them
         self.seconds = 0.0
@@ -131,8 +129,6 @@ class _Calls:
         self._held = 0  # elements called for whose results are not taken
         self.permits = DemandCounter()  # cancelled: no call starts any more
         self.failure: tuple[Any, BaseException] | None = None
-        # In another process nobody can see whether they are cancelled.
-        self._call = partial(_call, options.fn, self.permits if options.is_here else None)
 
     @property
     def pending(self) -> int:
@@ -170,27 +166,49 @@ class _Calls:
         if custody is not None:
             burst.elements = [each for each in burst.elements if custody.claim(each)]
         self._bursts.add(burst)
+        held = [burst]  # to be taken by who answers for it
         try:
-            future = self._options.submit(self._call, burst.elements.copy())
+            burst.future = self._submit_held(held)
         except Exception as refused:
-            burst.error = refused
-            self._end(burst)
-        else:
-            burst.future = future
-            future.add_done_callback(partial(self._done, burst))
+            self._not_made(held, refused)
 
-    def _done(self, burst: _Burst, future: Future[list[Any]]) -> None:
-        burst.future = None
+    def _submit_held(self, held: list[_Burst]) -> Future[Any] | None:
+        options = self._options
+        executor = options.executor
+        if executor is None:
+            shared_threads().execute(partial(self._make, held), partial(self._not_made, held))
+            return None
+        future: Future[Any]
+        if options.is_here:
+            future = executor.submit(self._make, held)
+        else:
+            future = executor.submit(_call, options.fn, None, held[0].elements.copy())
+        future.add_done_callback(partial(self._done, held))
+        return future
+
+    def _make(self, held: list[_Burst]) -> None:
+        burst = taken(held)
+        if burst is not None:
+            self._end(burst, _call(self._options.fn, self.permits, burst.elements.copy()))
+            del burst  # the frames of an error refer to this one
+
+    def _done(self, held: list[_Burst], future: Future[Any]) -> None:
         if future.cancelled():
-            burst.error = asyncio.CancelledError()
+            self._not_made(held, asyncio.CancelledError())
         elif (raised := future.exception()) is not None:
-            burst.error = raised
-        else:
-            burst.made, burst.error, burst.seconds = outcome = future.result()
-            outcome.clear()  # the frames of an error refer to the future
-        self._end(burst)
+            self._not_made(held, raised)
+        elif (burst := taken(held)) is not None:  # else it was made here
+            self._end(burst, future.result())
 
-    def _end(self, burst: _Burst) -> None:
+    def _not_made(self, held: list[_Burst], error: BaseException) -> None:
+        # A pool that fails to start one more thread keeps the work, for a thread that it has.
+        burst = taken(held)
+        if burst is not None:
+            self._end(burst, [[], error, 0.0])
+
+    def _end(self, burst: _Burst, outcome: list[Any]) -> None:
+        burst.made, burst.error, burst.seconds = outcome
+        outcome.clear()  # the frames of an error refer to it
         if self._custody is not None:
             _account(self._custody, burst)
         ended = self._ended  # before: what comes after ``cancel`` must not stay in the new one
@@ -206,7 +224,7 @@ class _Calls:
             self._bursts.discard(burst)
             burst.results = burst.made
             count = len(burst.results)
-            left, burst.elements = burst.elements[count:], []  # as the future refers to the burst
+            left, burst.elements = burst.elements[count:], []
             ordered = self._options.ordered
             if not ordered:
                 self._results.append(burst)
@@ -318,21 +336,3 @@ def _account(custody: Custody, burst: _Burst) -> None:
         made += 1
     for element in burst.elements[made:]:
         custody.enter(element)
-
-
-def _submit_shared(
-    work: Callable[[list[Any]], list[Any]], elements: list[Any]
-) -> Future[list[Any]]:
-    future: Future[list[Any]] = Future()
-
-    def run() -> None:
-        if future.set_running_or_notify_cancel():
-            try:
-                result = work(elements)
-            except BaseException as raised:
-                future.set_exception(raised)
-            else:
-                future.set_result(result)
-
-    shared_threads().execute(run, future.set_exception)
-    return future
