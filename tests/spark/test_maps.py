@@ -232,17 +232,22 @@ def test_calls_overlap_across_batches() -> None:
     assert found["value"].to_pylist() == list(range(30))
 
 
-def test_the_first_results_do_not_wait_for_the_rest() -> None:
+@pytest.mark.parametrize("suspends", [False, True])
+def test_the_first_results_do_not_wait_for_the_rest(suspends: bool) -> None:
     never = asyncio.Event()
 
     async def look(k: int) -> int:
-        if k >= 20:
+        if k >= 3:  # more than half of those in line go on waiting
             await never.wait()
+        elif suspends:
+            await asyncio.sleep(0)
         return k
 
-    stage = rs.lookup(look, pa.int64(), concurrency=4).as_map_fn()(batches(1000, 1000))
-    first = next(stage)
-    assert first["value"].to_pylist() == list(range(20))
+    stage = rs.lookup(look, pa.int64(), concurrency=8).as_map_fn()(batches(1000, 1000))
+    found: list[int] = []
+    while len(found) < 3:
+        found += next(stage)["value"].to_pylist()
+    assert found == [0, 1, 2]
     stage.close()
 
 

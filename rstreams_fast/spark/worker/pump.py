@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -47,6 +48,9 @@ RESULTS_PER_TAKE: Final = 1024
 
 WORK_PER_TURN: Final = 4096
 """Calls and results handled before the loop looks after its sockets and timers again."""
+
+STEP_SECONDS: Final = 0.005
+"""How long a result may wait to be taken while enough items are in line for a call."""
 
 FLUSH_SECONDS: Final = 0.1
 """How long a result may wait for others to leave with."""
@@ -154,6 +158,10 @@ class CallPump:
         self._batches: BatchedCalls | None = None
         self._items: list[Any] = []
         self._next_item = 0
+        self._submitted = 0
+        self._enough = math.inf
+        """While more items than these are in line, calls go on without a step."""
+        self._step_timer: asyncio.TimerHandle | None = None
         self._out = SpscRing(OUTPUT_BATCHES)
         self._out_waiting = False
         """The loop waits for room in ``_out``: the main thread wakes it."""
@@ -315,10 +323,12 @@ class CallPump:
             fn = InTurn(fn, lambda *keys: keys[place], options.concurrency)
         if self._wrap is not None:
             fn = self._wrap(fn)
+        if not self._window_words.get("dedupe"):  # which has no line
+            self._enough = at_once // 2
         window = CallWindow(
             fn,
             loop=self._loop,
-            on_ready=self._pump,
+            on_ready=self._on_ready,
             concurrency=at_once,
             capacity=options.window_rows,
             ahead=at_once,
@@ -407,6 +417,24 @@ class CallPump:
 
     # -- results out, items in, until neither moves ------------------------------------------------
 
+    def _on_ready(self) -> None:
+        """Calls have ended. A step costs as much as two calls: those that can go on share one."""
+        window = self._window
+        if (
+            window is not None
+            and window.failure is None
+            and self._submitted - window.started > self._enough
+            and not self._stopping
+        ):
+            if self._step_timer is None:
+                self._step_timer = self._loop.call_later(STEP_SECONDS, self._step_in_time)
+        else:
+            self._pump()
+
+    def _step_in_time(self) -> None:
+        self._step_timer = None
+        self._pump()
+
     def _pump(self) -> None:
         try:
             if self._stopping:
@@ -467,6 +495,7 @@ class CallPump:
                 self._call_failed(items[start + window.started - started - 1], leaving)
             raise
         self._next_item += taken
+        self._submitted += taken
         if self._next_item == len(items):
             self._items, self._next_item = [], 0  # they are not kept any longer
         return taken
