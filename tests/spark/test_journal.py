@@ -627,14 +627,14 @@ def test_a_job_that_is_started_again_pays_for_the_rest(
         return [row.v for row in frame.orderBy("id").collect()]
 
     with pytest.raises(Exception, match="down"):
-        run(2)
+        run(1)  # beside another task, which goes on a while, others would call for the same keys
     paid = len(Path(log).read_text().split())
     assert 0 < paid < 1000
     down.unlink()
     for partitions in (5, 1):
         assert run(partitions) == [2 * k for k in range(1000)]
     again = len(Path(log).read_text().split()) - 1000
-    assert again <= 2 * 64  # those in flight when the tasks were ended
+    assert again <= 64  # those in flight when the task failed
 
 
 @pytest.mark.slow
