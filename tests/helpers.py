@@ -175,22 +175,14 @@ class NoMoreThreads(ThreadPoolExecutor):
     def __init__(self, threads: int, *, taken: bool) -> None:
         super().__init__(threads)
         self._is_taken = taken
-        self._ended = threading.Semaphore(0)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        def work(*args: Any, **kwargs: Any) -> None:
-            fn(*args, **kwargs)
-            self._ended.release()
-
-        return super().submit(work if self.full else fn, *args, **kwargs)
-
-    def _adjust_thread_count(self) -> None:
-        if not self.full:
-            super()._adjust_thread_count()
-            return
-        if self._is_taken:
-            assert self._ended.acquire(timeout=DEADLINE)
-        raise RuntimeError("can't start new thread")
+        future = super().submit(fn, *args, **kwargs)
+        if self.full:
+            if self._is_taken:
+                future.result(DEADLINE)
+            raise RuntimeError("can't start new thread")
+        return future
 
 
 def freeze() -> None:
