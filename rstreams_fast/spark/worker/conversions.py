@@ -382,7 +382,10 @@ def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
 
 
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
-    for field, array in zip(batch.schema, batch.columns, strict=True):
+    for place, field in enumerate(batch.schema):
+        if field.nullable and not _forbids_nulls(field.type):
+            continue
+        array = batch.column(place)
         if _forbidden_null(array, field):
             for row in range(len(array)):
                 if where := _forbidden_null(array.slice(row, 1), field):
