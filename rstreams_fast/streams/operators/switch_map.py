@@ -62,7 +62,6 @@ class _SwitchMapSubscription(FanIn):
         "_ground",
         "_newest",
         "_news",
-        "_opened",
         "_outer",
         "_outer_asked",
         "_outer_attached",
@@ -84,8 +83,7 @@ class _SwitchMapSubscription(FanIn):
         self._outer_attached = False
         self._newest: tuple[int, Any] = (0, None)  # how many have come from above, and the last
         # For who works upward:
-        self._opened = 0  # the number of the element whose publisher is the current one
-        self._current: Inner | None = None
+        self._current: tuple[int, Inner | None] = (0, None)  # the number of its element, and it
         self._asked = self._outer_asked = 0  # of that one, and of what is above, so far
         # For the holder of the drain:
         self._shown: Inner | None = None  # whose elements are delivered
@@ -102,7 +100,7 @@ class _SwitchMapSubscription(FanIn):
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """The metrics of the boundaries above, the current publisher's first."""
-        current = self._current
+        current = self._current[1]
         return (*(() if current is None else current.metrics()), *self._outer.metrics())
 
     # -- from inners -----------------------------------------------------------------------------
@@ -121,11 +119,12 @@ class _SwitchMapSubscription(FanIn):
             return
         if burst:
             self._discard([*burst[:-1], self._newest[1]])
-            self._newest = (self._newest[0] + len(burst), burst[-1])
+            came = self._newest[0] + len(burst)
+            self._newest = (came, burst[-1])
             del burst
             first = self._up.request(1) == 0
-            current = self._current
-            if current is not None:
+            number, current = self._current
+            if current is not None and number != came:
                 current.cancel()  # at once: who works upward may be busy with its elements
             if self._demand.value < 0:  # all references were dropped, perhaps before it came
                 self._newest = (0, None)
@@ -144,13 +143,14 @@ class _SwitchMapSubscription(FanIn):
 
     def _upward(self) -> bool:
         came, element = self._newest
-        if came != self._opened:
+        opened, current = self._current
+        if came != opened:
             self._switch(came, element)
             return True
         del element
         self._news = False
-        (current, before), requested = self._ground, self._requested.value
-        if current is not None and current is self._current:
+        (asked_next, before), requested = self._ground, self._requested.value
+        if current is not None and current is asked_next:
             due = UNBOUNDED if requested >= UNBOUNDED else requested - before
             if due > self._asked:
                 n, self._asked = due - self._asked, due
@@ -168,7 +168,7 @@ class _SwitchMapSubscription(FanIn):
         return self._demand.value > 0 and self._outer.ask_for_a_turn()
 
     def _switch(self, number: int, element: Any) -> None:
-        before, fn = self._current, self._fn
+        before, fn = self._current[1], self._fn
         if before is not None:
             self._inners.discard(before)
             before.cancel()
@@ -183,9 +183,9 @@ class _SwitchMapSubscription(FanIn):
             return
         finally:
             del element
-        self._current, self._asked = inner, 0
+        self._asked = 0
         self._mail.append((inner, _SWITCH))
-        self._opened = number  # after the letter, and before who reads it may enter
+        self._current = (number, inner)  # after the letter, and before who reads it may enter
         self._enter()
         if self._newest[0] == number and self._add(inner):
             inner.subscribe()
@@ -196,7 +196,8 @@ class _SwitchMapSubscription(FanIn):
         return self._news
 
     def _work(self) -> bool:
-        opening = self._newest[0] != self._opened  # read before the letters that came before it
+        # Read before the letters that came before it.
+        opening = self._newest[0] != self._current[0]
         mail = self._mail
         while self._demand.value >= 0 and mail:
             inner, what = mail.popleft()
@@ -238,6 +239,7 @@ class _SwitchMapSubscription(FanIn):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._outer.cancel()  # perhaps it is not subscribed to yet
-        self._fn = self._current = self._shown = None
+        self._fn = self._shown = None
+        self._current = (0, None)
         self._ground = (None, 0)
         self._newest = (0, None)
