@@ -183,46 +183,6 @@ def test_cancel_cancels_both_once() -> None:
     recorder.check()
 
 
-class _Pausing:
-    """Work in progress; who brings more of it is held up once it is seen."""
-
-    def __init__(self, counter: Any) -> None:
-        self.counter = counter
-        self.brought = threading.Event()
-        self.go_on = threading.Event()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.counter, name)
-
-    def request(self, n: int) -> int:
-        before: int = self.counter.request(n)
-        if threading.current_thread().name == "sender":
-            self.brought.set()
-            wait_for(self.go_on)
-        return before
-
-
-def test_who_brings_an_element_does_not_cancel_the_publisher_opened_for_it() -> None:
-    inner = ManualPublisher()
-    senders = []
-
-    class Outer(ManualPublisher):
-        def request(self, n: int, /) -> None:
-            super().request(n)
-            senders.append(start_thread(lambda: send(self, 0), "sender"))
-            wait_for(up.brought)
-
-    outer = Outer()
-    recorder = subscribed(rsf.from_publisher(outer).switch_map([inner].__getitem__))
-    up = recorder.subscription._up = _Pausing(recorder.subscription._up)
-    recorder.subscription.request(1)  # and opens it, before the sender goes on
-    assert inner.subscribes == 1
-    up.go_on.set()
-    senders[0].result()
-    send(inner, "one")
-    assert (inner.cancels, recorder.elements) == (0, ["one"])
-
-
 def test_a_publisher_without_end_on_the_caller_stops_when_the_next_comes() -> None:
     going = threading.Event()
     outer = ManualPublisher()

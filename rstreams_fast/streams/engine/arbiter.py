@@ -44,7 +44,6 @@ class SubscriptionArbiter(FanIn):
     """
 
     __slots__ = (
-        "_attached",
         "_current",
         "_ending",
         "_error",
@@ -63,7 +62,6 @@ class SubscriptionArbiter(FanIn):
         self._publisher: Publisher[Any] | None = first  # to go on with
         self._rest: deque[Publisher[Any]] = deque()  # of a chain, if that one completes
         self._current: Inner | None = None
-        self._attached = False  # whether the current one can be asked
         self._over = False  # it has ended, which is to be acted on,
         self._error: BaseException | None = None  # with this
         self._pending = DemandCounter()  # to be asked for, or to come of the sequence
@@ -118,8 +116,8 @@ class SubscriptionArbiter(FanIn):
 
     # -- from the current one --------------------------------------------------------------------
 
-    def _inner_attached(self, inner: Inner, /) -> None:  # noqa: ARG002
-        self._attached = True
+    def _inner_attached(self, inner: Inner, /) -> None:
+        inner.attached = True
         self._call_up()
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
@@ -146,7 +144,7 @@ class SubscriptionArbiter(FanIn):
             self._begin_with(publisher)
             changed = True
         current = self._current
-        if current is None or not self._attached:
+        if current is None or not current.attached:
             return changed
         n = self._pending.value
         if n <= 0:
@@ -181,7 +179,7 @@ class SubscriptionArbiter(FanIn):
 
     def _change_over(self) -> None:
         error, self._error = self._error, None
-        self._over = self._attached = False
+        self._over = False
         current, self._current = self._current, None
         if current is not None:
             self._inners.discard(current)
@@ -265,5 +263,8 @@ class SubscriptionArbiter(FanIn):
 
     def _drop_references(self) -> None:
         super()._drop_references()
-        self._publisher = self._current = self._sequence = None
+        self._forget_upward()
         self._rest = deque()
+
+    def _forget_upward(self) -> None:
+        self._publisher = self._current = self._sequence = self._error = None

@@ -93,6 +93,9 @@ class FanIn(Drain):
         """Make one call upward; false if there is none to be made."""
         raise NotImplementedError
 
+    def _forget_upward(self) -> None:
+        """Drop what the upward work keeps: some may have come after all was dropped."""
+
     def _call_up(self) -> None:
         """Have the upward work done. Not within the drain."""
         if self._up.request(1) == 0:
@@ -109,6 +112,8 @@ class FanIn(Drain):
                         self._subscribe(first.popleft())
                     elif not self._upward():
                         break
+                if self._demand.value < 0:
+                    self._forget_upward()
                 if up.fulfil(missed) == 0:
                     return
         except BaseException as leaving:
@@ -134,6 +139,7 @@ class FanIn(Drain):
         if self._demand.value >= 0:
             return True
         self._inners.discard(inner)  # who ended it may have looked before
+        inner.cancel()
         return False
 
     # -- from inners, any thread -----------------------------------------------------------------

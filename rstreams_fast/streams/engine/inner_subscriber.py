@@ -49,7 +49,7 @@ class InnerOwner(Protocol):
 class Inner(Nested):
     """One publisher of an owner that has others, too."""
 
-    __slots__ = ("asked", "came", "consumed", "done", "owner", "queue")
+    __slots__ = ("asked", "attached", "came", "consumed", "done", "owner", "queue")
 
     def __init__(self, owner: InnerOwner) -> None:
         self.owner: InnerOwner | None = owner
@@ -57,6 +57,7 @@ class Inner(Nested):
         self.custody = None if below is None else below.inner()
         # Each is counted by one thread at a time: who asks, and who signals.
         self.asked = self.came = 0
+        self.attached = False  # it can be asked: noted by an owner that asks one after the other
         # For the holder of the owner's drain:
         self.queue: list[Any] | None = None  # what has come and waits
         self.consumed = 0  # elements delivered for which others have not been asked yet
@@ -244,9 +245,9 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     def _break(self, error: BaseException) -> None:
         """End with ``error``, which the publisher cannot know of."""
-        owner, over = self.owner, self._upstream.over
+        owner, first = self.owner, self._upstream.cancel()
         self.cancel()
-        if owner is not None and not over:
+        if owner is not None and first:
             owner._inner_ended(self, error)
 
 

@@ -233,6 +233,8 @@ class OverflowSubscription(OperatorSubscriber):
         self._late_error = error
         self._completed = True
         self._enter()
+        if self._demand.value < 0:
+            self._late_error = None  # all may have been dropped before it was left
 
     def _tell(self, victim: Any) -> None:
         self._discard([victim])

@@ -115,12 +115,14 @@ class Upstream(NotPicklable):
                 self._part *= PART_GROWS
         return True
 
-    def cancel(self) -> None:
-        """Cancel, unless that was done or upstream ended by itself (§2.4)."""
-        if self.latch.cancel() and self._met.request(1) > 0:
+    def cancel(self) -> bool:
+        """Cancel, unless that was done or upstream ended by itself (§2.4): then it is false."""
+        first = self.latch.cancel()
+        if first and self._met.request(1) > 0:
             calls = self._calls
             if calls is None or calls.request(1) == 0 or self._asker == get_ident():
                 self._cancel_attached()
+        return first
 
     def unwanted(self) -> None:
         """Note an element that came after the end: its thread may be the one left to cancel."""

@@ -103,8 +103,6 @@ class _ConcatMapSubscription(SubscriptionArbiter):
             super()._inner_burst(inner, burst, over)
             return
         self._waiting += burst
-        if self._demand.value < 0:  # all references were dropped, perhaps before it came
-            self._waiting.clear()
         self._outer_done = over
         self._call_up()
 
@@ -155,5 +153,8 @@ class _ConcatMapSubscription(SubscriptionArbiter):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._outer.cancel()  # perhaps it is not subscribed to yet
+
+    def _forget_upward(self) -> None:
+        super()._forget_upward()
         self._fn = None
         self._waiting = deque()

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
+from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer, default_timer
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.fan_in import Combined, QueueingFanIn
@@ -38,10 +38,11 @@ class _DelaySubscription(QueueingFanIn):
     __slots__ = (
         "_deadline",
         "_done",
-        "_due_at",
         "_inner",
-        "_options",
+        "_moment",
         "_rang",
+        "_seconds",
+        "_timer",
         "_waiting",
     )
 
@@ -49,13 +50,14 @@ class _DelaySubscription(QueueingFanIn):
         self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: DelayElements
     ) -> None:
         super().__init__(subscriber, 1, options.describe(), 2)
-        self._options = options
+        self._seconds = options.seconds
+        self._timer = default_timer() if options.timer is None else options.timer
         self._inner = new_inner(self, upstream)
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
         self._done = False
         self._deadline: Deadline | None = None  # of the first that waits
-        self._due_at: float | None = None
+        self._moment: list[float] = []  # of the first that waits; empty when it has come
         self._rang = False
 
     # -- time ------------------------------------------------------------------------------------
@@ -63,19 +65,18 @@ class _DelaySubscription(QueueingFanIn):
     def _begin_to_wait(self) -> None:
         # Another one for each element: the thread of the one before may be in upstream's request.
         self._close_deadline()
-        options = self._options
-        self._deadline = Deadline(options.timer, self._due, self._time_is_up, self._fail)
-        self._due_at = self._deadline.now() + options.seconds
+        timer = self._timer
+        self._moment = moment = [timer.now() + self._seconds]
+        self._deadline = Deadline(
+            timer, lambda: next(iter(moment), None), lambda: self._time_is_up(moment), self._fail
+        )
         self._deadline.look()
 
-    def _due(self) -> float | None:
-        return self._due_at
-
-    def _time_is_up(self) -> None:
-        deadline, due = self._deadline, self._due_at
-        if deadline is not None and due is not None and due <= deadline.now():
+    def _time_is_up(self, moment: list[float]) -> None:
+        """Each deadline has a moment of its own: one that is late takes no other."""
+        if moment and moment[0] <= self._timer.now():
             self._rang = True
-            self._due_at = None
+            moment.clear()
             self._enter()
 
     def _close_deadline(self) -> None:
@@ -101,7 +102,7 @@ class _DelaySubscription(QueueingFanIn):
             return True
         if waiting:
             # In this order: who says that its time is up takes away the moment after that.
-            if self._demand.value > 0 and self._due_at is None and not self._rang:
+            if self._demand.value > 0 and not self._moment and not self._rang:
                 self._asks.append((self._inner, 1))
                 self._begin_to_wait()
             return False

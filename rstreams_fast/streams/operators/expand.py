@@ -106,7 +106,7 @@ class _DepthFirst(_BreadthFirst):
             self._current = self._subscribe_to(publisher)
             return True
         n = self._pending.value
-        if n <= 0 or current is None or not self._attached:
+        if n <= 0 or current is None or not current.attached:
             return False
         if n < UNBOUNDED:
             self._pending.fulfil(1)
@@ -121,7 +121,7 @@ class _DepthFirst(_BreadthFirst):
             self._inners.discard(stack.pop())
         if self._waiting or not stack:
             return super()._next(error)
-        self._current, self._attached = stack.pop(), True
+        self._current = stack.pop()
         return None
 
     def _drop_references(self) -> None:

@@ -153,8 +153,6 @@ class FlatMapSubscription(Merging):
         if burst:
             self._alive.request(len(burst))
             self._opening += burst
-            if self._demand.value < 0:  # all references were dropped, perhaps before it came
-                self._opening.clear()
         if over:
             self._inner_ended(inner, None)
         self._call_up()
@@ -174,5 +172,8 @@ class FlatMapSubscription(Merging):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._outer.cancel()  # perhaps it is not subscribed to yet
+        self._forget_upward()
+
+    def _forget_upward(self) -> None:
         self._fn = None
         self._opening = deque()

@@ -67,6 +67,7 @@ class SharedPlaces(Divider):
     """
 
     __slots__ = (
+        "_checked",
         "_deadline",
         "_prefetch",
         "_replenish_at",
@@ -81,7 +82,9 @@ class SharedPlaces(Divider):
         self._prefetch = options.prefetch
         self._replenish_at = replenish_at(options.prefetch)
         self._unread = options.unread
-        self._stuck_since: float | None = None
+        # The moment, and how many elements had left: as long as it stays stuck, none does.
+        self._stuck_since: tuple[float, int] | None = None
+        self._checked: tuple[float, int] | None = None
         self._taken = DemandCounter()  # elements that have left their parts
         self._taking = False
         self._deadline = Deadline(options.timer, self._due, self._check, self._fail)
@@ -94,7 +97,7 @@ class SharedPlaces(Divider):
         if self._came == self._asked:
             self.ask()
             if self._stuck():
-                self._stuck_since = self._deadline.now()
+                self._stuck_since = self._deadline.now(), self._taken.value
                 self._deadline.look()
 
     def took(self, n: int) -> None:
@@ -129,14 +132,14 @@ class SharedPlaces(Divider):
 
     def _due(self) -> float | None:
         since = self._stuck_since
-        return None if since is None else since + self._unread
+        return None if since is None or since is self._checked else since[0] + self._unread
 
     def _check(self) -> None:
-        due = self._due()
-        if due is None or due > self._deadline.now():
+        since = self._stuck_since
+        if since is None or since[0] + self._unread > self._deadline.now():
             return
-        self._stuck_since = None
-        if self._stuck():
+        self._checked = since
+        if self._stuck() and self._taken.value == since[1]:
             self._fail(
                 BufferOverflowError(
                     f"{self._name}: they are all held for streams that nobody has subscribed to "

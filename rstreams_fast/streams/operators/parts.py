@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -128,7 +129,7 @@ class _PartSubscription(Drain):
     def _work(self) -> bool:
         part, run = self._part, self._run
         if self._demand.value < 0:
-            part.discard()
+            self._drop_references()  # again, for what came after that
             return self._act_on_end()
         if run is None:
             return False
@@ -181,6 +182,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         "_asking",
         "_came",
         "_failed",
+        "_lock",
         "_made",
         "_name",
         "_open",
@@ -195,6 +197,9 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self._made = Held()  # what is to be delivered
         self._run = FusedRun(self._made, (), self._slot_by_bursts(subscriber), self._demand)
         self._open: dict[Hashable, Part] = {}
+        # Among those who close parts. Reentrant, for the collector may run anything anywhere.
+        # Nobody's code is called under it.
+        self._lock = threading.RLock()
         self._touched: dict[Part, None] = {}  # to be woken when all of a burst have been taken
         self.burst: list[Any] = []
         self._failed = False
@@ -230,7 +235,6 @@ class Divider(OperatorSubscriber, ListSubscriber):
         """Do the same with several."""
         burst = self.burst.copy()
         self.burst.clear()
-        made = len(self._made.elements)
         try:
             if self._upstream.over:
                 self._upstream.unwanted()
@@ -247,7 +251,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         finally:
             burst.clear()  # a traceback keeps this frame (§3.13)
             element = None
-        if len(self._made.elements) != made:
+        if self._made.elements:
             self._enter()
         touched, self._touched = self._touched, {}
         for part in touched:
@@ -280,8 +284,14 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def _end_all(self, error: BaseException | None) -> None:
         for part in list(self._open.values()):
-            self._open.pop(part.key, None)
+            self._remove(part)
             part.end(error)
+
+    def _remove(self, part: Part) -> None:
+        """Have ``part`` open no more: once for each, whoever comes; another may have its key."""
+        with self._lock:
+            if self._open.get(part.key) is part:
+                self._open.pop(part.key, None)
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -302,8 +312,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def close_part(self, part: Part) -> None:
         """Open another one for what comes for ``part``, which is over or not wanted."""
-        if self._open.get(part.key) is part:
-            self._open.pop(part.key, None)
+        self._remove(part)
         self.look_for_readers()
 
     def look_for_readers(self) -> None:
@@ -311,7 +320,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         if self._demand.value < 0:
             for part in list(self._open.values()):
                 if part.abandoned:
-                    self._open.pop(part.key, None)
+                    self._remove(part)
             if not self._open:
                 self._upstream.cancel()
 

@@ -92,7 +92,7 @@ class _RaceSubscription(SubscriptionArbiter):
                 return True
             return False
         if not self._taken:
-            self._taken = self._attached = True
+            self._taken = winner.attached = True
             self._current = winner
             if winner.asked and self._pending.value < UNBOUNDED:
                 self._pending.fulfil(1)  # what it was asked for as all were

@@ -8,6 +8,7 @@ from rstreams_fast._checks import check_capacity, describe_callable
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, RunStatus
 from rstreams_fast.errors import report_dropped
+from rstreams_fast.runtime.executors import taken
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.fan_in import Combined, Ended, FanIn
@@ -81,7 +82,8 @@ class _SwitchMapSubscription(FanIn):
         self._outer = new_inner(self, upstream)
         self._unsubscribed.append(self._outer)
         self._outer_attached = False
-        self._newest: tuple[int, Any] = (0, None)  # how many have come from above, and the last
+        # How many have come from above, and the last, for who takes it first: to use it or discard.
+        self._newest: tuple[int, list[Any]] = (0, [])
         # For who works upward:
         self._current: tuple[int, Inner | None] = (0, None)  # the number of its element, and it
         self._asked = self._outer_asked = 0  # of that one, and of what is above, so far
@@ -118,16 +120,14 @@ class _SwitchMapSubscription(FanIn):
             super()._inner_burst(inner, burst, over)
             return
         if burst:
-            self._discard([*burst[:-1], self._newest[1]])
-            came = self._newest[0] + len(burst)
-            self._newest = (came, burst[-1])
+            came, before = self._newest[0] + len(burst), self._newest[1]
+            self._newest = (came, burst[-1:])
+            self._discard([*burst[:-1], taken(before)])
             del burst
             first = self._up.request(1) == 0
             number, current = self._current
             if current is not None and number != came:
                 current.cancel()  # at once: who works upward may be busy with its elements
-            if self._demand.value < 0:  # all references were dropped, perhaps before it came
-                self._newest = (0, None)
             if first:
                 self._go_up()
         if over:
@@ -142,12 +142,12 @@ class _SwitchMapSubscription(FanIn):
     # -- upward ----------------------------------------------------------------------------------
 
     def _upward(self) -> bool:
-        came, element = self._newest
+        came, newest = self._newest
         opened, current = self._current
         if came != opened:
-            self._switch(came, element)
+            if newest:
+                self._switch(came, newest)
             return True
-        del element
         self._news = False
         (asked_next, before), requested = self._ground, self._requested.value
         if current is not None and current is asked_next:
@@ -167,12 +167,13 @@ class _SwitchMapSubscription(FanIn):
             return self._outer.ask_for_a_turn(room)
         return self._demand.value > 0 and self._outer.ask_for_a_turn()
 
-    def _switch(self, number: int, element: Any) -> None:
+    def _switch(self, number: int, newest: list[Any]) -> None:
         before, fn = self._current[1], self._fn
         if before is not None:
             self._inners.discard(before)
             before.cancel()
-        if fn is None:
+        element = taken(newest)
+        if fn is None or element is None:
             return
         try:
             inner = new_inner(self, publisher_from("switch_map", fn, element))
@@ -196,8 +197,6 @@ class _SwitchMapSubscription(FanIn):
         return self._news
 
     def _work(self) -> bool:
-        # Read before the letters that came before it.
-        opening = self._newest[0] != self._current[0]
         mail = self._mail
         while self._demand.value >= 0 and mail:
             inner, what = mail.popleft()
@@ -232,14 +231,20 @@ class _SwitchMapSubscription(FanIn):
                 self._shown = None
         if self._demand.value < 0:
             return self._act_on_end()
-        if self._outer_over and self._shown is None and not opening:
-            return self._complete()
+        if self._outer_over and self._shown is None:
+            opening = self._newest[0] != self._current[0]
+            if not opening and not self._mail:  # looked at last: the letter comes first
+                return self._complete()
         return False
 
     def _drop_references(self) -> None:
         super()._drop_references()
         self._outer.cancel()  # perhaps it is not subscribed to yet
-        self._fn = self._shown = None
-        self._current = (0, None)
+        self._shown = None
         self._ground = (None, 0)
-        self._newest = (0, None)
+        self._forget_upward()
+
+    def _forget_upward(self) -> None:
+        self._fn = None
+        self._current = (0, None)
+        self._newest = (0, [])

@@ -47,7 +47,7 @@ class _TimedSubscription(OverflowSubscription):
         self._seconds = options.seconds
         self._newest: Any = MISSING  # what has come and may still be offered
         self._offering = False  # it, at this moment
-        self._end: Callable[[], None] | None = None  # to come after that
+        self._end: Callable[[Any], None] | None = None  # to come after that
         self._due_at: float | None = None  # when it is; or, until when others are left out
         self._deadline = Deadline(options.timer, self._due, self._time_is_up, self.finish)
         self._now = self._deadline.now
@@ -91,43 +91,40 @@ class _TimedSubscription(OverflowSubscription):
             self._offering = False
             end, self._end = self._end, None
         if end is not None:
-            end()
+            self._after_the_offer(end)
 
-    def _after_the_offer(self, end: Callable[[], None]) -> None:
+    def _after_the_offer(self, end: Callable[[Any], None]) -> None:
+        """Call ``end`` with the newest element, which nobody offers any more, or ``MISSING``."""
         with self._lock:
             if self._offering:  # by another thread, which sees to it
                 self._end = end
                 return
-        end()
+            newest, self._newest = self._newest, MISSING
+        end(newest)
 
     def on_error(self, error: BaseException, /) -> None:
         """Pass the error on after what waits for demand; what waits for its time is left out."""
         self._check_error(error)
         self._after_the_offer(partial(self._error, error))
 
-    def _error(self, error: BaseException) -> None:
-        self._take_newest(dropped=True)
+    def _error(self, error: BaseException, newest: Any) -> None:
+        with self._lock:
+            self._dropped += newest is not MISSING
         super().on_error(error)
 
     def on_complete(self) -> None:
         """Complete after what is held."""
         self._after_the_offer(self._complete_after_newest)
 
-    def _complete_after_newest(self) -> None:
-        newest = self._take_newest(dropped=False)
+    def _complete_after_newest(self, newest: Any) -> None:
         if newest is not MISSING:
             self.offer(newest, entered=True)
         super().on_complete()
 
-    def _take_newest(self, *, dropped: bool) -> Any:
-        with self._lock:
-            newest, self._newest = self._newest, MISSING
-            self._dropped += dropped and newest is not MISSING
-        return newest
-
     def _drop_references(self) -> None:
         super()._drop_references()
-        self._take_newest(dropped=False)
+        with self._lock:
+            self._newest = MISSING
         self._deadline.close()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from rstreams_fast._checks import check_capacity
@@ -45,15 +44,13 @@ class WindowTime(Boundary):
 class _WindowTimeSubscription(SharedPlaces):
     """The current part is ended by its time, on a shared thread, or by upstream's end."""
 
-    __slots__ = ("_clock", "_closed", "_ends_at", "_lock", "_options")
+    __slots__ = ("_clock", "_closed", "_ends_at", "_options")
 
     def __init__(self, subscriber: Subscriber[Any], options: WindowTime) -> None:
         super().__init__(subscriber, options)
         self._options = options
         self._closed: list[Part] = []  # those that may still hold elements
         self._ends_at: float | None = None
-        # Between an element and the end of its window. Nobody's code is called under it.
-        self._lock = threading.RLock()
         self._clock = Deadline(options.timer, lambda: self._ends_at, self._time_is_up, self._fail)
 
     def _take(self, burst: list[Any]) -> None:
@@ -76,15 +73,15 @@ class _WindowTimeSubscription(SharedPlaces):
         self._clock.look()
 
     def _end_what_is_due(self, now: float) -> None:
-        due = self._ends_at
-        if due is None or now < due:
-            return
-        with self._lock:
+        with self._lock:  # between an element and the end of its window
+            due = self._ends_at
+            if due is None or now < due:
+                return
             self._ends_at = None
             ended = list(self._open.values())
             self._closed = [part for part in self._closed if part.elements] + ended
             for part in ended:
-                self._open.pop(part.key, None)
+                self._remove(part)
                 part.over = True
         for part in ended:
             part.wake()

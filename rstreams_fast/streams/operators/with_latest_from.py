@@ -42,7 +42,7 @@ class _LatestSubscription(SubscriptionArbiter):
         "_asks",
         "_dropped",
         "_latest",
-        "_main_attached",
+        "_main",
         "_name",
         "_others",
         "_unpaired",
@@ -57,7 +57,7 @@ class _LatestSubscription(SubscriptionArbiter):
         self._others = tuple(new_inner(self, each) for each in options.others)
         self._unsubscribed.extend(self._others)
         self._asks: deque[Inner] = deque()
-        self._main_attached = False
+        self._main: Inner | None = None  # once it is attached, until it may be asked
         # For the holder of the drain:
         self._latest: dict[Inner, Any] = {}  # in the order of the publishers, when all are there
         self._unpaired: set[Inner] = set()  # whose newest element has not left yet
@@ -82,7 +82,7 @@ class _LatestSubscription(SubscriptionArbiter):
         if inner in self._others:
             self._asks.append(inner)
         else:
-            self._main_attached = True
+            self._main = inner
         self._call_up()
 
     def _inner_ended(self, inner: Inner, error: BaseException | None, /) -> None:
@@ -101,14 +101,15 @@ class _LatestSubscription(SubscriptionArbiter):
         if asks:
             asks.popleft().ask(UNBOUNDED)
             return True
-        if self._is_due():
-            self._main_attached = False
-            self._attached = True
+        main = self._main
+        if main is not None and self._is_due():
+            self._main = None
+            main.attached = True
         return super()._upward()
 
     def _is_due(self) -> bool:
         """Whether upstream can, and may now, be asked for the first time."""
-        return self._main_attached and len(self._latest) == len(self._others)
+        return self._main is not None and len(self._latest) == len(self._others)
 
     def _next(self, error: BaseException | None, /) -> None:
         self._finish(error)
@@ -131,9 +132,10 @@ class _LatestSubscription(SubscriptionArbiter):
             unpaired.clear()
             super()._take(inner, self._gathered([(element, *newest) for element in what]))
         elif isinstance(what, list):
-            self._dropped += len(what) - 1 + (inner in unpaired)
+            left_out = [latest[inner], *what[:-1]] if inner in unpaired else what[:-1]
+            self._dropped += len(left_out)
             unpaired.add(inner)
-            self._discard([*what[:-1], latest.get(inner)])
+            self._discard(left_out)
             latest[inner] = what[-1]
         elif inner not in latest:  # no element of upstream can be paired
             self._complete()

@@ -122,7 +122,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         """Subscribe; or return false, if that is wanted, where the end is all there is to tell."""
         subscription = MulticastSubscription(self, subscriber)
         same = self._registry.claim(subscriber, subscription)
-        if same is not None and same.subscription.is_cancelled:
+        while same is not None and same.subscription.is_cancelled:
             # The thread that cancelled it is still to release it here, and would leave a subscriber
             # that another thread subscribes again without any signal.
             self._registry.release(same.subscription.identity, same.subscription)

@@ -1,0 +1,478 @@
+"""Operators that several threads work on: one is held up between two of its steps."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.runtime.timers import ManualTimer
+from tests.helpers import start_thread, wait_for, wait_until
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+
+UNBOUNDED = rsf.UNBOUNDED
+CLOCK = "rstreams-fast-shared"  # how the names of the threads begin that do what is due
+
+
+class HeldUp:
+    """Stands for ``thing``, and holds up who is the first to have used ``name`` of it, in a thread
+    whose name begins like that.
+    """
+
+    def __init__(self, thing: Any, name: str, thread: str, *, before: bool = False) -> None:
+        self.thing = thing
+        self.name = name
+        self.thread = thread
+        self.before = before  # or who is about to use it
+        self.there, self.go_on = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.thing, name)
+        if not callable(found):
+            self._pass(name)
+            return found
+
+        def call(*args: Any) -> Any:
+            if self.before:
+                self._pass(name)
+            result = found(*args)
+            if not self.before:
+                self._pass(name)
+            return result
+
+        return call
+
+    def _pass(self, name: str) -> None:
+        mine = threading.current_thread().name.startswith(self.thread)
+        if name == self.name and mine and not self.there.is_set():
+            self.there.set()
+            wait_for(self.go_on)
+
+    def __enter__(self) -> Any:
+        return self.__getattr__("__enter__")()
+
+    def __exit__(self, *raised: object) -> Any:
+        return self.__getattr__("__exit__")(*raised)
+
+
+class Oops(Exception):
+    pass
+
+
+class Thing:
+    pass
+
+
+# -- switch_map ------------------------------------------------------------------------------------
+
+
+def test_who_brings_an_element_does_not_cancel_the_publisher_opened_for_it() -> None:
+    inner = ManualPublisher()
+    senders = []
+
+    class Outer(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            super().request(n)
+            senders.append(start_thread(lambda: send(self, 0), "sender"))
+            wait_for(up.there)
+
+    recorder = subscribed(rsf.from_publisher(Outer()).switch_map([inner].__getitem__))
+    up = recorder.subscription._up = HeldUp(recorder.subscription._up, "request", "sender")
+    recorder.subscription.request(1)  # and opens it, before the sender goes on
+    assert inner.subscribes == 1
+    up.go_on.set()
+    senders[0].result()
+    send(inner, "one")
+    assert (inner.cancels, recorder.elements) == (0, ["one"])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_it_does_not_complete_before_the_newest_that_came_while_it_delivered(threads: int) -> None:
+    outer = ManualPublisher()
+    at_work, go_on = threading.Event(), threading.Event()
+
+    def end() -> None:
+        send(outer, 1)
+        outer.subscriber.on_complete()
+
+    def switch(_recorder: Recorder, element: int) -> None:
+        if element == 1 and threads == 1:
+            end()
+        elif element == 1:
+            at_work.set()
+            wait_for(go_on)
+
+    recorder = Recorder(request=1, on_next=switch)
+    inners = [rsf.range_(2), rsf.range_(7, 9)]
+    rsf.from_publisher(outer).switch_map(inners.__getitem__).subscribe(recorder)
+    send(outer, 0)
+    asking = start_thread(lambda: recorder.subscription.request(5))
+    if threads == 2:
+        wait_for(at_work)
+        end()
+        go_on.set()
+    asking.result()
+    assert recorder.elements == [0, 1, 7, 8]
+    assert recorder.terminal == ("on_complete",)
+
+
+def test_an_element_that_is_opened_is_not_discarded_by_who_brings_the_next() -> None:
+    discarded: list[Any] = []
+    used: list[Any] = []
+    asked, answer = threading.Event(), threading.Event()
+    cancelling, cancelled = threading.Event(), threading.Event()
+
+    class Slow(ManualPublisher):
+        def request(self, n: int, /) -> None:
+            super().request(n)
+            if n > 1:
+                asked.set()
+                wait_for(answer)
+
+        def cancel(self) -> None:
+            super().cancel()
+            cancelling.set()
+            wait_for(cancelled)
+
+    outer, inners = ManualPublisher(), [Slow(), ManualPublisher(), ManualPublisher()]
+    elements = [["0"], ["1"], ["2"]]
+
+    def fn(element: Any) -> Any:
+        used.append(element)
+        return inners[int(element[0])]
+
+    recorder = subscribed(rsf.from_publisher(outer).switch_map(fn).on_discard(discarded.append))
+    fan_in = recorder.subscription._subscription
+    recorder.subscription.request(1)
+    send(outer, elements[0])
+    asker = start_thread(lambda: recorder.subscription.request(5))
+    wait_for(asked)  # it works upward, and is in the first publisher's request
+    up = fan_in._up = HeldUp(fan_in._up, "request", "sender")
+    sender = start_thread(lambda: send(outer, elements[1]), "sender")
+    wait_for(up.there)
+    answer.set()
+    wait_for(cancelling)  # it switches to the second
+    up.go_on.set()
+    sender.result()
+    send(outer, elements[2])
+    cancelled.set()
+    asker.result()
+    assert [*discarded, *used[1:]] == [["1"], ["2"]]
+
+
+def test_an_object_that_comes_twice_is_discarded_as_often_as_it_is_left_out() -> None:
+    discarded: list[Any] = []
+    outer, thing = ManualPublisher(), Thing()
+    stream = rsf.from_publisher(outer).switch_map(lambda _thing: ManualPublisher())
+    subscribed(stream.on_discard(discarded.append), 5)
+    send(outer, thing, thing)
+    main, other = ManualPublisher(), ManualPublisher()
+    stream = rsf.from_publisher(main).with_latest_from(other)
+    recorder = subscribed(stream.on_discard(discarded.append), 5)
+    for number in (1, 2):
+        send(other, thing)
+        send(main, number)
+    assert (recorder.elements, discarded) == ([(1, thing), (2, thing)], [])
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def test_a_group_that_is_made_while_another_is_taken_is_delivered() -> None:
+    above = ManualPublisher()
+    in_key, go_on = threading.Event(), threading.Event()
+
+    def key(element: str) -> str:
+        if element == "c":
+            in_key.set()
+            wait_for(go_on)
+        return element
+
+    below = subscribed(rsf.from_publisher(above).group_by(key), 1)
+    send(above, "a", "b")  # a is delivered, b waits for demand
+    sender = start_thread(lambda: send(above, "c"))
+    wait_for(in_key)
+    below.subscription.request(2)  # takes b out
+    go_on.set()
+    sender.result()
+    assert [group.key for group in below.elements] == ["a", "b", "c"]
+
+
+class _Groups(dict[Any, Any]):
+    there, go_on = threading.Event(), threading.Event()
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        found = super().get(key, default)
+        if threading.current_thread().name == "closer":
+            self.there.set()
+            wait_for(self.go_on)
+        return found
+
+
+def test_who_closes_a_group_leaves_the_next_of_its_key_open() -> None:
+    above = ManualPublisher()
+    below = subscribed(rsf.from_publisher(above).group_by(lambda _: "k"), UNBOUNDED)
+    send(above, 0)
+    first = subscribed(below.elements[0].stream.take(1))
+    groups = below.subscription._open = _Groups(below.subscription._open)
+    closer = start_thread(lambda: first.subscription.request(1), "closer")  # take(1) ends it
+    wait_for(groups.there)  # it has seen that this group is open
+    other = start_thread(first.subscription.cancel)  # closes it, too, if it need not wait
+    other.join(0.2)
+    if not other.is_alive():
+        send(above, 1)  # opens another
+    groups.go_on.set()
+    closer.result()
+    other.result()
+    send(above, 2)
+    assert len(below.elements) == 2
+
+
+def test_a_part_keeps_no_error_that_comes_after_its_reader_has_left() -> None:
+    above = ManualPublisher()
+    below = subscribed(rsf.from_publisher(above).group_by(lambda _: "k"), UNBOUNDED)
+    send(above, 0)
+    part = below.subscription._open["k"]
+    subscribed(below.elements[0].stream, UNBOUNDED).subscription.cancel()
+    part.end(Oops())  # by who had found it open
+    assert part.error is None
+
+
+def test_who_is_late_to_end_a_window_does_not_end_the_next() -> None:
+    above, timer = ManualPublisher(), ManualTimer()
+    below = subscribed(rsf.from_publisher(above).window_time(10, timer=timer), UNBOUNDED)
+    send(above, 0)
+    divider = below.subscription
+    lock = divider._lock = HeldUp(divider._lock, "__enter__", CLOCK, before=True)
+    timer.advance(10)
+    wait_for(lock.there)
+    send(above, 1)  # this thread finds that the first is due, too, ends it and opens the second
+    second = subscribed(below.elements[1], UNBOUNDED)
+    lock.go_on.set()
+    wait_until(lambda: not divider._clock._working, "the clock's work")
+    timer.advance(5)
+    send(above, 2)
+    assert (second.elements, second.terminal, len(below.elements)) == ([1, 2], None, 2)
+
+
+def test_who_is_late_to_look_for_readers_does_not_count_the_time_of_others() -> None:
+    above, timer = ManualPublisher(), ManualTimer()
+    stream = rsf.from_publisher(above).group_by(lambda e: e, prefetch=1, unread=10, timer=timer)
+    below = subscribed(stream, UNBOUNDED)
+    deadline = below.subscription._deadline
+    held = HeldUp(timer, "now", CLOCK)
+    deadline.now = held.now
+    send(above, "a")  # nobody reads it
+    timer.advance(10)
+    wait_for(held.there)
+    assert subscribed(below.elements[0].stream, 1).elements == ["a"]
+    send(above, "b")  # nobody reads this one, from now on
+    held.go_on.set()
+    wait_until(lambda: not deadline._working, "the look")
+    assert below.terminal is None
+    timer.advance(10)
+    below.wait_terminal()
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operator", ["debounce", "sample"])
+def test_the_last_element_is_not_lost_when_its_time_comes_with_the_end(operator: str) -> None:
+    above, timer = ManualPublisher(), ManualTimer()
+    below = subscribed(getattr(rsf.from_publisher(above), operator)(10, timer=timer), UNBOUNDED)
+    send(above, "last")
+    timed = below.subscription
+    ender = HeldUp(timed._lock, "__exit__", "ender")
+    clock = timed._lock = HeldUp(ender, "__exit__", CLOCK)
+    ending = start_thread(above.subscriber.on_complete, "ender")
+    wait_for(ender.there)  # it has seen that nothing is being offered
+    timer.advance(10)
+    wait_until(
+        lambda: clock.there.is_set() or not timed._deadline._working, "the moment to be seen"
+    )
+    ender.go_on.set()
+    ending.result()
+    clock.go_on.set()
+    below.wait_terminal()
+    assert below.elements == ["last"]
+
+
+def test_a_deadline_of_delay_elements_that_is_late_takes_no_moment_but_its_own() -> None:
+    above, timer = ManualPublisher(), ManualTimer()
+    below = subscribed(rsf.from_publisher(above).delay_elements(10, timer=timer), UNBOUNDED)
+    fan_in = below.subscription
+    send(above, "e1")
+    late = fan_in._deadline._work
+    timer.advance(10)
+    below.wait_elements(1)
+    send(above, "e2")
+    second = fan_in._deadline
+    work, second._work = second._work, lambda: None
+    timer.advance(10)
+    late()
+    assert below.elements == ["e1"]
+    work()
+    assert below.elements == ["e1", "e2"]
+
+
+# -- one after the other ---------------------------------------------------------------------------
+
+
+def test_a_publisher_that_ends_on_two_threads_ends_once() -> None:
+    a, b = ManualPublisher(), ManualPublisher()
+    below = subscribed(rsf.concat(a, b), 5)
+    liar = a.subscriber
+    latch = liar._upstream = HeldUp(liar._upstream, "over", "liar")
+
+    def lie() -> None:
+        with pytest.raises(TypeError):
+            liar.on_next(None)
+
+    lying = start_thread(lie, "liar")
+    wait_until(lambda: latch.there.is_set() or not lying.is_alive(), "the lie")
+    liar.on_complete()
+    latch.go_on.set()
+    lying.result()
+    if b.requests:  # it is its turn
+        send(b, 1)
+        assert below.elements == [1]
+    else:
+        assert below.terminal is not None
+
+
+def test_a_publisher_that_is_attached_after_its_end_takes_no_demand_of_the_next() -> None:
+    class Bad(ManualPublisher):
+        def subscribe(self, subscriber: Any, /) -> None:
+            subscriber.owner = HeldUp(subscriber.owner, "_inner_attached", "late", before=True)
+            self.subscriber = subscriber
+
+    class Slow(ManualPublisher):
+        def subscribe(self, subscriber: Any, /) -> None:
+            self.subscriber = subscriber
+
+    a, b = Bad(), Slow()
+    below = subscribed(rsf.concat(a, b))
+    owner = a.subscriber.owner
+    late = start_thread(lambda: a.subscriber.on_subscribe(a), "late")
+    wait_for(owner.there)
+    a.subscriber.on_complete()
+    owner.go_on.set()
+    late.result()
+    below.subscription.request(5)
+    b.subscriber.on_subscribe(b)
+    assert b.requests == [5]
+
+
+# -- sharing ---------------------------------------------------------------------------------------
+
+
+class _Registry:
+    """Holds up who releases a subscriber: those that cancel before, who subscribes after it."""
+
+    def __init__(self, registry: Any) -> None:
+        self.registry = registry
+        self.claim = registry.claim
+        self.there = {name: threading.Event() for name in ("first", "second", "again")}
+        self.go_on = {name: threading.Event() for name in self.there}
+
+    def release(self, *args: Any) -> None:
+        name = threading.current_thread().name
+        if name == "again":
+            self.registry.release(*args)
+        if name in self.there and not self.there[name].is_set():
+            self.there[name].set()
+            wait_for(self.go_on[name])
+        if name != "again":
+            self.registry.release(*args)
+
+
+def test_who_is_subscribed_again_while_two_cancels_are_under_way_hears_of_it() -> None:
+    hub = rsf.MulticastProcessor[int](on_last_cancel="keep")
+    registry = hub._registry = _Registry(hub._registry)  # type: ignore[assignment]
+    subscriptions: list[Any] = []
+
+    class Subscriber(rsf.Subscriber[int]):
+        def on_subscribe(self, subscription: Any, /) -> None:
+            subscriptions.append(subscription)
+
+        def on_next(self, element: int, /) -> None: ...
+        def on_error(self, error: BaseException, /) -> None: ...
+        def on_complete(self) -> None: ...
+
+    subscriber = Subscriber()
+    hub.subscribe(subscriber)
+    threads = [start_thread(subscriptions[0].cancel, "first")]
+    wait_for(registry.there["first"])
+    threads.append(start_thread(lambda: hub.subscribe(subscriber), "again"))
+    wait_for(registry.there["again"])
+    hub.subscribe(subscriber)
+    threads.append(start_thread(subscriptions[1].cancel, "second"))
+    wait_for(registry.there["second"])
+    for name in ("again", "first", "second"):
+        registry.go_on[name].set()
+    for thread in threads:
+        thread.result()
+    assert len(subscriptions) == 3
+
+
+# -- after the end ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sequence", [True, False])
+@pytest.mark.parametrize(
+    "operator", ["concat_map", "switch_map", "flat_map", "flat_map_sequential"]
+)
+def test_a_publisher_is_not_kept_that_is_made_when_all_is_over(
+    operator: str, sequence: bool
+) -> None:
+    outer = ManualPublisher()
+    gone: list[Any] = []
+
+    def fn(_element: Any) -> Any:
+        recorder.subscription.cancel()
+        thing = Thing() if sequence else ManualPublisher()
+        gone.append(weakref.ref(thing))
+        return rsf.from_iterable([thing]) if sequence else thing
+
+    recorder = subscribed(getattr(rsf.from_publisher(outer), operator)(fn))
+    recorder.subscription.request(5)
+    send(outer, 1)
+    gc.collect()
+    assert gone[0]() is None
+
+
+def test_an_error_is_not_kept_that_comes_with_a_cancel() -> None:
+    gone: list[Any] = []
+
+    def answer(me: Any) -> None:
+        error = Oops()
+        gone.append(weakref.ref(error))
+        me.subscriber.on_error(error)
+        below.subscription.cancel()
+
+    below = subscribed(rsf.concat(ManualPublisher(answer), rsf.range_(3)))
+    below.subscription.request(1)
+    gc.collect()
+    assert gone[0]() is None
+
+
+def test_on_overflow_keeps_no_error_that_comes_while_it_is_cancelled() -> None:
+    above = ManualPublisher()
+    below = subscribed(rsf.from_publisher(above).on_overflow(rsf.Overflow.BUFFER), 1)
+    errors = [Oops()]
+    gone = weakref.ref(errors[0])
+    subscription = below.subscription
+    lock = subscription._lock = HeldUp(subscription._lock, "__exit__", "ender")
+    ending = start_thread(lambda: above.subscriber.on_error(errors.pop()), "ender")
+    wait_for(lock.there)
+    subscription.cancel()
+    lock.go_on.set()
+    ending.result()
+    del ending, lock
+    gc.collect()
+    assert gone() is None
