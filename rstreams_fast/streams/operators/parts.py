@@ -289,9 +289,10 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def _remove(self, part: Part) -> None:
         """Have ``part`` open no more: once for each, whoever comes; another may have its key."""
-        with self._lock:
-            if self._open.get(part.key) is part:
-                self._open.pop(part.key, None)
+        if self._open.get(part.key) is part:
+            with self._lock:
+                if self._open.get(part.key) is part:
+                    self._open.pop(part.key, None)
 
     # -- parts -----------------------------------------------------------------------------------
 
