@@ -256,6 +256,36 @@ def test_who_is_late_to_end_a_window_does_not_end_the_next() -> None:
     assert (second.elements, second.terminal, len(below.elements)) == ([1, 2], None, 2)
 
 
+class _Opened(dict[Any, Any]):
+    there, go_on = threading.Event(), threading.Event()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        if threading.current_thread().name == "sender":
+            self.there.set()
+            wait_for(self.go_on)
+
+
+def test_a_window_does_not_end_by_the_time_of_one_that_was_cancelled() -> None:
+    above, timer = ManualPublisher(), ManualTimer()
+    below = subscribed(rsf.from_publisher(above).window_time(10, timer=timer), UNBOUNDED)
+    send(above, 0)
+    subscribed(below.elements[0], UNBOUNDED).subscription.cancel()
+    divider = below.subscription
+    opened = divider._open = _Opened(divider._open)
+    timer.advance(9)
+    sender = start_thread(lambda: send(above, 1), "sender")
+    wait_for(opened.there)  # another is open
+    timer.advance(1)  # the time of the one that was cancelled
+    wait_until(lambda: divider._ends_at != 10, "that to be over")
+    opened.go_on.set()
+    sender.result()
+    second = subscribed(below.elements[1], UNBOUNDED)
+    timer.advance(1)
+    send(above, 2)
+    assert (second.elements, second.terminal, len(below.elements)) == ([1, 2], None, 2)
+
+
 def test_who_is_late_to_look_for_readers_does_not_count_the_time_of_others() -> None:
     above, timer = ManualPublisher(), ManualTimer()
     stream = rsf.from_publisher(above).group_by(lambda e: e, prefetch=1, unread=10, timer=timer)
@@ -456,6 +486,34 @@ def test_an_error_is_not_kept_that_comes_with_a_cancel() -> None:
     below.subscription.request(1)
     gc.collect()
     assert gone[0]() is None
+
+
+def test_retry_does_not_keep_the_error_that_made_the_subscriber_cancel() -> None:
+    gone: list[Any] = []
+
+    def when(_error: BaseException) -> bool:
+        below.subscription.cancel()
+        return True
+
+    def answer(me: Any) -> None:
+        error = Oops()
+        gone.append(weakref.ref(error))
+        me.subscriber.on_error(error)
+
+    below = subscribed(rsf.from_publisher(ManualPublisher(answer)).retry(3, when=when))
+    below.subscription.request(1)
+    gc.collect()
+    assert gone[0]() is None
+
+
+def test_with_latest_from_does_not_keep_a_source_that_it_never_asked() -> None:
+    things = [Thing()]
+    gone = weakref.ref(things[0])
+    below = subscribed(rsf.from_iterable(things).with_latest_from(ManualPublisher()), 5)
+    del things
+    below.subscription.cancel()
+    gc.collect()
+    assert gone() is None
 
 
 def test_on_overflow_keeps_no_error_that_comes_while_it_is_cancelled() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -28,7 +27,7 @@ _NO_STAGES = Stages()
 class Part(Held):
     """What is held of one part. Each element is counted once, by the thread that takes it out."""
 
-    __slots__ = ("abandoned", "divider", "error", "key", "over", "reader")
+    __slots__ = ("abandoned", "divider", "error", "key", "over", "reader", "removed")
 
     def __init__(self, divider: Divider, key: Hashable) -> None:
         super().__init__()
@@ -37,6 +36,7 @@ class Part(Held):
         self.reader: _PartSubscription | None = None
         self.abandoned = False  # nobody has subscribed, and nobody can
         self.over = False
+        self.removed = DemandCounter()  # terminated by who closes it
         self.error: BaseException | None = None
 
     def wake(self) -> None:
@@ -182,7 +182,6 @@ class Divider(OperatorSubscriber, ListSubscriber):
         "_asking",
         "_came",
         "_failed",
-        "_lock",
         "_made",
         "_name",
         "_open",
@@ -197,9 +196,6 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self._made = Held()  # what is to be delivered
         self._run = FusedRun(self._made, (), self._slot_by_bursts(subscriber), self._demand)
         self._open: dict[Hashable, Part] = {}
-        # Among those who close parts. Reentrant, for the collector may run anything anywhere.
-        # Nobody's code is called under it.
-        self._lock = threading.RLock()
         self._touched: dict[Part, None] = {}  # to be woken when all of a burst have been taken
         self.burst: list[Any] = []
         self._failed = False
@@ -289,10 +285,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def _remove(self, part: Part) -> None:
         """Have ``part`` open no more: once for each, whoever comes; another may have its key."""
-        if self._open.get(part.key) is part:
-            with self._lock:
-                if self._open.get(part.key) is part:
-                    self._open.pop(part.key, None)
+        if self._open.get(part.key) is part and part.removed.terminate():
+            self._open.pop(part.key, None)
 
     # -- parts -----------------------------------------------------------------------------------
 

@@ -124,8 +124,11 @@ class _RetrySubscription(SubscriptionArbiter):
         if source is not None:
             self._go_on(source)
 
+    def _forget_upward(self) -> None:
+        super()._forget_upward()
+        self._options = self._source = self._failed = None
+
     def _drop_references(self) -> None:
         super()._drop_references()
-        self._options = self._source = self._failed = None
         if self._deadline is not None:
             self._deadline.close()

@@ -126,7 +126,7 @@ class _SwitchMapSubscription(FanIn):
             del burst
             first = self._up.request(1) == 0
             number, current = self._current
-            if current is not None and number != came:
+            if current is not None and number < came:
                 current.cancel()  # at once: who works upward may be busy with its elements
             if first:
                 self._go_up()

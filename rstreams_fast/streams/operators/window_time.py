@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from rstreams_fast._checks import check_capacity
@@ -44,13 +45,16 @@ class WindowTime(Boundary):
 class _WindowTimeSubscription(SharedPlaces):
     """The current part is ended by its time, on a shared thread, or by upstream's end."""
 
-    __slots__ = ("_clock", "_closed", "_ends_at", "_options")
+    __slots__ = ("_clock", "_closed", "_ends_at", "_lock", "_options")
 
     def __init__(self, subscriber: Subscriber[Any], options: WindowTime) -> None:
         super().__init__(subscriber, options)
         self._options = options
         self._closed: list[Part] = []  # those that may still hold elements
         self._ends_at: float | None = None
+        # Between an element and its window's end. Reentrant, for the collector may run anything
+        # anywhere. Nobody's code is called under it.
+        self._lock = threading.RLock()
         self._clock = Deadline(options.timer, lambda: self._ends_at, self._time_is_up, self._fail)
 
     def _take(self, burst: list[Any]) -> None:
@@ -60,20 +64,20 @@ class _WindowTimeSubscription(SharedPlaces):
         self._came += len(burst)
         with self._lock:
             part = next(iter(list(self._open.values())), None)
+            opens = part is None and self._demand.value >= 0
+            if opens:
+                self._ends_at = now + self._options.seconds
+                part, stream = self._new_part(self._came, self._options.to_stream)
             if part is not None:
                 self._push(part, burst)
-                return
-        if self._demand.value < 0:
+        if opens:
+            self._made.elements.append(stream)
+            self._clock.look()
+        elif part is None:
             self.took(len(burst))  # nobody wants another window
-            return
-        part, stream = self._new_part(self._came, self._options.to_stream)
-        self._push(part, burst)
-        self._made.elements.append(stream)
-        self._ends_at = now + self._options.seconds
-        self._clock.look()
 
     def _end_what_is_due(self, now: float) -> None:
-        with self._lock:  # between an element and the end of its window
+        with self._lock:
             due = self._ends_at
             if due is None or now < due:
                 return

@@ -140,10 +140,14 @@ class _LatestSubscription(SubscriptionArbiter):
         elif inner not in latest:  # no element of upstream can be paired
             self._complete()
 
+    def _forget_upward(self) -> None:
+        super()._forget_upward()
+        self._main = None
+        self._asks = deque()
+
     def _drop_references(self) -> None:
         super()._drop_references()
         for inner in self._others:
             inner.cancel()  # perhaps it is not subscribed to yet
-        self._asks = deque()
         self._latest = {}
         self._unpaired = set()
