@@ -33,20 +33,20 @@ class HeldUp:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.thing, name)
         if not callable(found):
-            self._pass(name)
+            self.pass_by(name)
             return found
 
         def call(*args: Any) -> Any:
             if self.before:
-                self._pass(name)
+                self.pass_by(name)
             result = found(*args)
             if not self.before:
-                self._pass(name)
+                self.pass_by(name)
             return result
 
         return call
 
-    def _pass(self, name: str) -> None:
+    def pass_by(self, name: str) -> None:
         mine = threading.current_thread().name.startswith(self.thread)
         if name == self.name and mine and not self.there.is_set():
             self.there.set()
@@ -202,15 +202,21 @@ def test_a_group_that_is_made_while_another_is_taken_is_delivered() -> None:
     assert [group.key for group in below.elements] == ["a", "b", "c"]
 
 
-class _Groups(dict[Any, Any]):
-    there, go_on = threading.Event(), threading.Event()
+class _Open(dict[Any, Any]):
+    """The parts that are open: who is the first to have used ``name`` is held up."""
+
+    def __init__(self, parts: dict[Any, Any], name: str, thread: str) -> None:
+        super().__init__(parts)
+        self.held = HeldUp(self, name, thread)
 
     def get(self, key: Any, default: Any = None) -> Any:
         found = super().get(key, default)
-        if threading.current_thread().name == "closer":
-            self.there.set()
-            wait_for(self.go_on)
+        self.held.pass_by("get")
         return found
+
+    def __setitem__(self, key: Any, part: Any) -> None:
+        super().__setitem__(key, part)
+        self.held.pass_by("__setitem__")
 
 
 def test_who_closes_a_group_leaves_the_next_of_its_key_open() -> None:
@@ -218,12 +224,14 @@ def test_who_closes_a_group_leaves_the_next_of_its_key_open() -> None:
     below = subscribed(rsf.from_publisher(above).group_by(lambda _: "k"), UNBOUNDED)
     send(above, 0)
     first = subscribed(below.elements[0].stream.take(1))
-    groups = below.subscription._open = _Groups(below.subscription._open)
+    divider = below.subscription
+    divider._open = _Open(divider._open, "get", "closer")
+    held = divider._open.held
     closer = start_thread(lambda: first.subscription.request(1), "closer")  # take(1) ends it
-    wait_for(groups.there)  # it has seen that this group is open
+    wait_for(held.there)  # it has seen that this group is open
     first.subscription.cancel()  # closes it, too
     send(above, 1)  # opens another
-    groups.go_on.set()
+    held.go_on.set()
     closer.result()
     send(above, 2)
     assert len(below.elements) == 2
@@ -256,29 +264,20 @@ def test_who_is_late_to_end_a_window_does_not_end_the_next() -> None:
     assert (second.elements, second.terminal, len(below.elements)) == ([1, 2], None, 2)
 
 
-class _Opened(dict[Any, Any]):
-    there, go_on = threading.Event(), threading.Event()
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key, value)
-        if threading.current_thread().name == "sender":
-            self.there.set()
-            wait_for(self.go_on)
-
-
 def test_a_window_does_not_end_by_the_time_of_one_that_was_cancelled() -> None:
     above, timer = ManualPublisher(), ManualTimer()
     below = subscribed(rsf.from_publisher(above).window_time(10, timer=timer), UNBOUNDED)
     send(above, 0)
     subscribed(below.elements[0], UNBOUNDED).subscription.cancel()
     divider = below.subscription
-    opened = divider._open = _Opened(divider._open)
+    divider._open = _Open(divider._open, "__setitem__", "sender")
+    held = divider._open.held
     timer.advance(9)
     sender = start_thread(lambda: send(above, 1), "sender")
-    wait_for(opened.there)  # another is open
+    wait_for(held.there)  # another is open
     timer.advance(1)  # the time of the one that was cancelled
     wait_until(lambda: divider._ends_at != 10, "that to be over")
-    opened.go_on.set()
+    held.go_on.set()
     sender.result()
     second = subscribed(below.elements[1], UNBOUNDED)
     timer.advance(1)
@@ -398,29 +397,12 @@ def test_a_publisher_that_is_attached_after_its_end_takes_no_demand_of_the_next(
 # -- sharing ---------------------------------------------------------------------------------------
 
 
-class _Registry:
-    """Holds up who releases a subscriber: those that cancel before, who subscribes after it."""
-
-    def __init__(self, registry: Any) -> None:
-        self.registry = registry
-        self.claim = registry.claim
-        self.there = {name: threading.Event() for name in ("first", "second", "again")}
-        self.go_on = {name: threading.Event() for name in self.there}
-
-    def release(self, *args: Any) -> None:
-        name = threading.current_thread().name
-        if name == "again":
-            self.registry.release(*args)
-        if name in self.there and not self.there[name].is_set():
-            self.there[name].set()
-            wait_for(self.go_on[name])
-        if name != "again":
-            self.registry.release(*args)
-
-
 def test_who_is_subscribed_again_while_two_cancels_are_under_way_hears_of_it() -> None:
     hub = rsf.MulticastProcessor[int](on_last_cancel="keep")
-    registry = hub._registry = _Registry(hub._registry)  # type: ignore[assignment]
+    first = HeldUp(hub._registry, "release", "first", before=True)
+    second = HeldUp(first, "release", "second", before=True)
+    again = HeldUp(second, "release", "again")
+    hub._registry = again  # type: ignore[assignment]
     subscriptions: list[Any] = []
 
     class Subscriber(rsf.Subscriber[int]):
@@ -434,14 +416,14 @@ def test_who_is_subscribed_again_while_two_cancels_are_under_way_hears_of_it() -
     subscriber = Subscriber()
     hub.subscribe(subscriber)
     threads = [start_thread(subscriptions[0].cancel, "first")]
-    wait_for(registry.there["first"])
+    wait_for(first.there)
     threads.append(start_thread(lambda: hub.subscribe(subscriber), "again"))
-    wait_for(registry.there["again"])
+    wait_for(again.there)
     hub.subscribe(subscriber)
     threads.append(start_thread(subscriptions[1].cancel, "second"))
-    wait_for(registry.there["second"])
-    for name in ("again", "first", "second"):
-        registry.go_on[name].set()
+    wait_for(second.there)
+    for held in (again, first, second):
+        held.go_on.set()
     for thread in threads:
         thread.result()
     assert len(subscriptions) == 3

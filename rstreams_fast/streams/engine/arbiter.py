@@ -263,7 +263,6 @@ class SubscriptionArbiter(FanIn):
 
     def _drop_references(self) -> None:
         super()._drop_references()
-        self._forget_upward()
         self._rest = deque()
 
     def _forget_upward(self) -> None:

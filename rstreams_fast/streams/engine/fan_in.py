@@ -258,6 +258,7 @@ class FanIn(Drain):
             inner.cancel()  # the thread that ends this may not have arrived at it yet
             inner.forget()
         self._inners.clear()
+        self._forget_upward()
 
 
 class QueueingFanIn(FanIn):

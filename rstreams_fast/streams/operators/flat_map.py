@@ -172,7 +172,6 @@ class FlatMapSubscription(Merging):
     def _drop_references(self) -> None:
         super()._drop_references()
         self._outer.cancel()  # perhaps it is not subscribed to yet
-        self._forget_upward()
 
     def _forget_upward(self) -> None:
         self._fn = None

@@ -145,8 +145,7 @@ class _SwitchMapSubscription(FanIn):
         came, newest = self._newest
         opened, current = self._current
         if came != opened:
-            if newest:
-                self._switch(came, newest)
+            self._switch(came, newest)
             return True
         self._news = False
         (asked_next, before), requested = self._ground, self._requested.value
@@ -242,7 +241,6 @@ class _SwitchMapSubscription(FanIn):
         self._outer.cancel()  # perhaps it is not subscribed to yet
         self._shown = None
         self._ground = (None, 0)
-        self._forget_upward()
 
     def _forget_upward(self) -> None:
         self._fn = None
