@@ -1,10 +1,11 @@
-"""``python -m bench.stages``: Spark stages beside the best that one would write by hand.
+"""``python -m bench.stages calls|costs``: Spark stages beside the best one would write by hand.
 
-Calls sleep 2 ms, one in fifty 50 ms, with so many in flight: `rs.lookup`, with a limit and without,
-the bare loop (as many workers that pull from one iterator: no task for a call) and Spark's own
-setting. ``batch=64`` has a service of 20 ms and 0.1 ms a key. What the stages themselves cost is
-held against `mapInArrow`. All runs on one core, in turns; a ratio is taken within a round, and the
-median over the rounds counts. Every result is checked.
+``calls`` sleep 2 ms, one in fifty 50 ms, with so many in flight: `rs.lookup`, with a limit and
+without, the bare loop (as many workers that pull from one iterator: no task for a call) and Spark's
+own setting. ``batch=64`` has a service of 20 ms and 0.1 ms a key. The loop is one thread, so all of
+that runs on one core. ``costs`` holds what the stages themselves cost against `mapInArrow`, on the
+cores that there are. Ways take turns; a ratio is taken within a round, and the median over the
+rounds counts. Every result is checked.
 """
 
 from __future__ import annotations
@@ -205,13 +206,12 @@ def _measure(
 def main() -> int:
     """Measure what was asked for; return 1 if a target is not reached."""
     parser = argparse.ArgumentParser(prog="python -m bench.stages", description=__doc__)
+    parser.add_argument("what", choices=["calls", "costs"])
     parser.add_argument("--calls", type=int, nargs="*", default=list(LOOKUPS), help="in flight")
-    parser.add_argument("--no-batch", action="store_true")
-    parser.add_argument("--no-costs", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of a run, about")
     options = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):
+    if options.what == "calls" and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     missed = []
     with contextlib.ExitStack() as stack:
@@ -219,9 +219,10 @@ def main() -> int:
         spark = stack.enter_context(
             spark_session("local[1]", directory, directory / "spark.log", {})
         )
-        groups = [_lookups(spark, calls) for calls in options.calls]
-        groups += [] if options.no_batch else [_batched(spark)]
-        groups += [] if options.no_costs else [_costs(spark)]
+        if options.what == "costs":
+            groups = [_costs(spark)]
+        else:
+            groups = [*(_lookups(spark, calls) for calls in options.calls), _batched(spark)]
         for ways, ratios in groups:
             missed += _measure(ways, ratios, options.rounds, options.seconds)
     print("\n".join(f"not reached: {name}" for name in missed))
