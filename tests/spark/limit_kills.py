@@ -1,4 +1,4 @@
-"""``make limit-kills``: whether limits hold while Python workers are times at random.
+"""``make limit-kills``: whether limits hold while Python workers are killed at random times.
 
 Four executors of four workers each, more calls wanted than allowed all the time, and so many
 SIGKILLs, ``--kills``, at random times. The service judges: the most calls that it was ever in, how
