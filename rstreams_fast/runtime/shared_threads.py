@@ -27,29 +27,32 @@ class SharedThreads:
     def __init__(self) -> None:
         self._works: SimpleQueue[Work] = SimpleQueue()
         self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
-        self._idle = 0  # threads that wait, less the works that are left for them
+        # Threads that wait, less the works that are left for them. A thread counts itself in when
+        # it begins: whether it does is not known to who is interrupted as it starts one.
+        self._idle = 0
         self.pid = process_id()
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
         """Run ``work`` soon. ``RuntimeError`` if a thread is needed and none is to be had."""
         with self._lock:
-            if self._idle == 0:
+            if self._idle <= 0:
                 name = f"rstreams-fast-shared-{next(_numbers)}"
                 threading.Thread(target=self._work_off, name=name, daemon=False).start()
-            else:
-                self._idle -= 1
+            self._idle -= 1
             self._works.put(work)
 
     def close(self) -> None:
         """Nothing: the threads end when there is nothing to do."""
 
     def _work_off(self) -> None:
+        with self._lock:
+            self._idle += 1
         while True:
             try:
                 work = self._works.get(timeout=LINGER)
             except Empty:
                 with self._lock:
-                    if self._idle == 0:  # a work is being left for this thread
+                    if self._idle <= 0:  # a work is being left for this thread
                         continue
                     self._idle -= 1
                     return

@@ -260,6 +260,18 @@ def test_a_loop_closed_while_the_source_is_parked_is_an_error() -> None:
     assert "loop" in str(recorder.error)
 
 
+def test_a_loop_that_ends_in_the_turn_which_makes_the_task_is_an_error_not_silence() -> None:
+    source = Source(5)
+
+    async def main() -> Recorder:
+        return subscribe(source, 5)  # the drain has one turn, and its task is cancelled in it
+
+    recorder = asyncio.run(main())
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, RuntimeError)
+    assert (source.pulled, source.closes) == (0, 1)
+
+
 def _quiet(loop: asyncio.AbstractEventLoop) -> None:
     for task in asyncio.all_tasks(loop):
         task._log_destroy_pending = False  # type: ignore[attr-defined]

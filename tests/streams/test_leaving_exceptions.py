@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import CancelledError
 from typing import Any, NoReturn
 
 import pytest
@@ -54,6 +55,16 @@ def test_downstream_learns_what_left_through_another_thread(
     for thread in threading.enumerate():  # what it says when it ends belongs to this test
         if thread.name.startswith("rstreams-fast"):
             thread.join(DEADLINE)
+
+
+def test_who_waits_for_a_run_learns_that_it_is_cancelled_though_a_clean_up_does_not_return() -> (
+    None
+):
+    run = rsf.create(lambda emitter: emitter.on_cancel(leave)).for_each(lambda _element: None)
+    with pytest.raises(Leaving):
+        run.cancel()
+    with pytest.raises(CancelledError):
+        run.result(DEADLINE)
 
 
 def test_a_late_error_is_none_for_whom_the_elements_before_it_are_enough() -> None:

@@ -93,9 +93,11 @@ class Run(NotPicklable):
         end = self._end
         if end is not None and self.claim():
             end.drop_references()
-            end.upstream.cancel()
-            self._seen = True  # by who cancelled
-            self.settle(failure_of(CancelledError("the stream was cancelled")))
+            try:
+                end.upstream.cancel()
+            finally:  # which Ctrl-C may leave, say: others wait for the end
+                self._seen = True  # by who cancelled
+                self.settle(failure_of(CancelledError("the stream was cancelled")))
 
     def result(self, timeout: float | None = None) -> None:
         """Wait for the end of the stream, at most ``timeout`` seconds.

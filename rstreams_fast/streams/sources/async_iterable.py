@@ -144,7 +144,9 @@ class _Pulling(Drain):
         if task is None:
             if demand > 0 or (demand < 0 and self._must_close()):
                 iterable, self._iterable = self._iterable, None
-                self._task = asyncio.get_running_loop().create_task(self._run_task(iterable))
+                pulling = self._run_task(iterable)
+                pulling.send(None)  # begun: it learns of it if the loop never comes to it
+                self._task = asyncio.get_running_loop().create_task(pulling)
                 self._task.add_done_callback(retrieve)  # what leaves it was signalled before
                 # A stream may be forgotten while its task waits for demand. That is no failure:
                 # the task is closed, or cancelled by what is collected with it.
@@ -169,14 +171,12 @@ class _Pulling(Drain):
 
     async def _run_task(self, iterable: Any) -> None:
         error: BaseException | None = None
+        iterator = iterable if isinstance(iterable, AsyncIterator) else None
         try:
             try:
+                await asyncio.sleep(0)  # up to the task's first turn
                 iterator = self._open(iterable)
                 del iterable
-            except Exception as raised:
-                self._end(raised)
-                return
-            try:
                 await self._pull(iterator)
             except asyncio.CancelledError as cancelled:
                 if self._demand.value >= 0:
