@@ -13,6 +13,7 @@ from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import INNER_PREFETCH, ROWS
 from rstreams_fast.streams.engine.overflow import Overflow
 from rstreams_fast.streams.engine.pipeline import as_pipeline
+from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 from rstreams_fast.streams.operators.concat import concat_source
 from rstreams_fast.streams.operators.merge import merge_source
 from rstreams_fast.streams.operators.zip import zip_source
@@ -112,10 +113,7 @@ def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
         raise NoneSignalError("publisher is None")
     if isinstance(publisher, Stream):
         return publisher
-    if not callable(getattr(publisher, "subscribe", None)):
-        raise TypeError(
-            f"publisher must have a method subscribe(subscriber), got {type(publisher).__name__}"
-        )
+    check_publisher(publisher)
     pipeline = as_pipeline(publisher)
     return Stream(pipeline.source, pipeline.parts)
 

@@ -164,6 +164,8 @@ class StreamFlow(Pipeline[T_co]):
         Nothing else changes (see ``do_on_next``). A level that the logger leaves out when the
         stream is composed costs nothing. Reactor: ``log``; RxPY: ``do``.
         """
+        if not isinstance(level, int):
+            raise TypeError(f"log(level): level must be an int, got {type(level).__name__}")
         logger = logging.getLogger(name)
         if not logger.isEnabledFor(level):
             return self

@@ -24,7 +24,11 @@ def test_defer_makes_a_publisher_for_each_subscriber() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factory", "message"), [(lambda: 1 // 0, "zero"), (lambda: 3, "must have a method subscribe")]
+    ("factory", "message"),
+    [
+        (lambda: 1 // 0, "zero"),
+        (lambda: [3], ">) makes must have a method subscribe(subscriber), got list"),
+    ],
 )
 def test_what_the_factory_raises_or_returns_is_signalled(factory: Any, message: str) -> None:
     recorder = subscribed(rsf.defer(factory))
@@ -47,7 +51,7 @@ def test_generate_begins_anew_for_each_subscriber_and_calls_when_asked() -> None
 
 
 def test_what_generate_cannot_use_ends_it() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"must return \(element, state\) or None, returned 3$"):
         rsf.generate(1, lambda _n: 3).run()  # type: ignore[arg-type, return-value]
     with pytest.raises(ZeroDivisionError):
         rsf.generate(0, lambda n: (1 // n, n)).run()

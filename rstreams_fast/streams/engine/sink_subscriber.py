@@ -82,10 +82,13 @@ class SinkSubscriber(NotPicklable):
         raise NotImplementedError
 
 
-def check_publisher(publisher: object) -> None:
-    """Refuse what has no ``subscribe``."""
+def check_publisher(publisher: object, what: str = "publisher") -> None:
+    """Refuse what has no ``subscribe``, and say ``what`` it was."""
     if not callable(getattr(publisher, "subscribe", None)):
-        raise TypeError(f"publisher must have a method subscribe, got {type(publisher).__name__}")
+        hint = "; use from_iterable" if hasattr(publisher, "__iter__") else ""
+        raise TypeError(
+            f"{what} must have a method subscribe(subscriber), got {type(publisher).__name__}{hint}"
+        )
 
 
 def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:

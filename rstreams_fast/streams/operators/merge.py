@@ -16,6 +16,7 @@ from rstreams_fast.streams.engine.defaults import BURST, DELAYED_ERRORS
 from rstreams_fast.streams.engine.fan_in import COMPLETED, QueueingFanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.pipeline import Pipeline
+from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 
 __all__ = ["Merging", "check_publishers", "merge_source"]
 
@@ -36,12 +37,7 @@ def merge_source(
 def check_publishers(operator: str, publishers: Iterable[object]) -> None:
     """Refuse what has no ``subscribe``, and say which it was."""
     for number, publisher in enumerate(publishers, 1):
-        if not callable(getattr(publisher, "subscribe", None)):
-            hint = "; use from_iterable" if hasattr(publisher, "__iter__") else ""
-            raise TypeError(
-                f"{operator}(*publishers): publisher {number} must have a method "
-                f"subscribe(subscriber), got {type(publisher).__name__}{hint}"
-            )
+        check_publisher(publisher, f"{operator}(*publishers): publisher {number}")
 
 
 def _flat(

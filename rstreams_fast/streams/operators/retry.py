@@ -29,7 +29,13 @@ class Retry(Boundary):
         timer: Timer | None,
     ) -> None:
         self.times = check_count("retry(times): times", times)
-        self.when = when
+        if isinstance(when, type) and issubclass(when, BaseException):
+            name = when.__name__  # it could be called, and what it makes is true for any error
+            raise TypeError(
+                f"retry(when): when must be a function of the error, got the class {name}; "
+                f"give lambda error: isinstance(error, {name})"
+            )
+        self.when: Callable[[Exception], object] | None = when
         if delay is None:
             delay = 0.0
         if callable(delay):

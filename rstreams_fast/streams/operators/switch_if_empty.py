@@ -18,7 +18,7 @@ class SwitchIfEmpty(Boundary):
     """The boundary of ``Stream.switch_if_empty``, its argument checked."""
 
     def __init__(self, other: Publisher[Any]) -> None:
-        check_publisher(other)
+        check_publisher(other, "switch_if_empty(publisher): publisher")
         self.other = other
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:

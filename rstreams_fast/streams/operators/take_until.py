@@ -21,7 +21,7 @@ class TakeUntil(Boundary):
     one_to_one = True
 
     def __init__(self, other: Publisher[Any]) -> None:
-        check_publisher(other)
+        check_publisher(other, "take_until(publisher): publisher")
         self.other = other
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rstreams_fast._checks import describe_callable
+from rstreams_fast._checks import describe_callable, safe_repr
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.assembly import Foreign
@@ -19,12 +19,14 @@ __all__ = ["defer_source", "generate_source"]
 
 def defer_source(factory: Callable[[], Publisher[Any]], name: str, shown: Any) -> Foreign:
     """The source of :func:`rstreams_fast.defer`; ``name(shown)`` is what it is described by."""
-    return Foreign(_Deferred(factory), f"{name}({describe_callable(shown)})", trusted=True)
+    described = f"{name}({describe_callable(shown)})"
+    return Foreign(_Deferred(factory, described), described, trusted=True)
 
 
 class _Deferred:
-    def __init__(self, factory: Callable[[], Publisher[Any]]) -> None:
+    def __init__(self, factory: Callable[[], Publisher[Any]], described: str) -> None:
         self._factory = factory
+        self._described = described
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         check_subscriber(subscriber)
@@ -32,7 +34,7 @@ class _Deferred:
         try:
             while isinstance(made, _Deferred):  # one within another, however many, do not nest
                 publisher = made._factory()
-                check_publisher(publisher)
+                check_publisher(publisher, f"what {made._described} makes")
                 made = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
         except RecursionError:  # to where the stack has room again
             raise
@@ -55,7 +57,13 @@ class _Generated:
     def __iter__(self) -> Iterator[Any]:
         state = self._state
         while (step := self._fn(state)) is not None:
-            element, state = step
+            try:
+                element, state = step
+            except (TypeError, ValueError) as wrong:
+                raise TypeError(
+                    f"generate(fn): {describe_callable(self._fn)} must return (element, state) or "
+                    f"None, returned {safe_repr(step)}"
+                ) from wrong
             del step
             yield element
             del element
