@@ -39,7 +39,11 @@ class SharedThreads:
                 name = f"rstreams-fast-shared-{next(_numbers)}"
                 threading.Thread(target=self._work_off, name=name, daemon=False).start()
             self._idle -= 1
-            self._works.put(work)
+            try:
+                self._works.put(work)
+            except BaseException:  # Ctrl-C: a thread must not wait for this for ever
+                self._idle += 1
+                raise
 
     def close(self) -> None:
         """Nothing: the threads end when there is nothing to do."""

@@ -118,7 +118,11 @@ class _Alarm:
 
 
 class _Queue:
-    """Alarms in order of time. All but ``one_less`` and ``pending`` are for one at a time."""
+    """Alarms in order of time. All but ``one_less`` and ``pending`` are for one thread at a time.
+
+    That thread may be interrupted wherever Python code runs, to ask whether an alarm is pending,
+    say, by a signal handler or a finalizer that adds one.
+    """
 
     __slots__ = ("_heap", "_numbers", "_on_empty", "_pending", "_sweep_at")
 
@@ -139,13 +143,19 @@ class _Queue:
 
     def add(self, due: float, work: Work, when_dropped: WhenDropped | None) -> _Alarm:
         if len(self._heap) >= self._sweep_at:
-            self._heap = [entry for entry in self._heap if entry[2].pending]
-            heapq.heapify(self._heap)
-            self._sweep_at = max(SWEEP_AT, 2 * len(self._heap))
+            self._sweep()
         alarm = _Alarm(self, work, when_dropped)
         self._pending.request(1)
         heapq.heappush(self._heap, (due, next(self._numbers), alarm))
         return alarm
+
+    def _sweep(self) -> None:
+        heap, count = self._heap, len(self._heap)
+        pending = [entry for entry in heap if entry[2].pending]
+        heapq.heapify(pending)
+        if self._heap is heap and len(heap) == count:  # else the next one sweeps
+            self._heap = pending
+            self._sweep_at = max(SWEEP_AT, 2 * len(pending))
 
     def one_less(self) -> None:
         if self._pending.fulfil(1) == 0:
@@ -153,10 +163,10 @@ class _Queue:
 
     def next_due(self) -> float:
         """When the next alarm that is not cancelled is due; infinite if there is none."""
-        heap = self._heap
-        while heap and not heap[0][2].pending:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else math.inf
+        while self._heap and not (first := self._heap[0])[2].pending:
+            if self._heap[0] is first:
+                heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else math.inf
 
     def take(self, until: float) -> _Alarm | None:
         """Take out the next alarm that is due at ``until``: its work is the caller's now."""

@@ -543,3 +543,23 @@ def test_timers_are_checked() -> None:
     check_timer(default_timer())
     with pytest.raises(TypeError, match="timer must have the methods now and call_later"):
         check_timer(time)
+
+
+def test_an_alarm_that_is_set_while_the_queue_is_swept_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timer = ManualTimer()
+    done: list[int] = []
+    pending: Any = timers._Alarm.pending
+
+    def interrupted(alarm: timers._Alarm) -> bool:  # by a signal handler, say
+        monkeypatch.setattr(timers._Alarm, "pending", pending)
+        timer.call_later(1, lambda: done.append(1))
+        return pending.fget(alarm)  # type: ignore[no-any-return]
+
+    for _ in range(timers.SWEEP_AT):
+        timer.call_later(2, lambda: done.append(2))
+    monkeypatch.setattr(timers._Alarm, "pending", property(interrupted))
+    timer.call_later(2, lambda: done.append(2))
+    timer.advance(3)
+    assert done == [1] + [2] * (timers.SWEEP_AT + 1)

@@ -7,11 +7,13 @@ import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE
 from tests.rules.probes import Recorder, subscribed
 
@@ -30,6 +32,13 @@ async def numbers() -> AsyncIterator[int]:
 
 async def same(element: int) -> int:
     return element
+
+
+def join_ours() -> None:
+    """What a thread says when it ends belongs to the test."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("rstreams-fast"):
+            thread.join(DEADLINE)
 
 
 #: Streams that have a segment without a resource of its own on somebody else's thread.
@@ -52,9 +61,7 @@ def test_downstream_learns_what_left_through_another_thread(
     recorder = subscribed(build().publish_on(), rsf.UNBOUNDED)
     recorder.wait_terminal()
     assert isinstance(recorder.error, Leaving)
-    for thread in threading.enumerate():  # what it says when it ends belongs to this test
-        if thread.name.startswith("rstreams-fast"):
-            thread.join(DEADLINE)
+    join_ours()
 
 
 def test_who_waits_for_a_run_learns_that_it_is_cancelled_though_a_clean_up_does_not_return() -> (
@@ -123,3 +130,59 @@ def test_what_leaves_an_asynchronous_source_is_known_and_not_reported_again(
         asyncio.run(rsf.from_async_iterable(numbers).map(leave).run_async())
     gc.collect()
     assert caplog.records == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_failure_is_signalled_though_a_clean_up_leaves() -> None:
+    timer = ManualTimer()
+    source = rsf.create(lambda emitter: emitter.on_cancel(leave))
+    recorder = subscribed(source.timeout(1, timer=timer), 1)
+    timer.advance(2)
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, TimeoutError)
+    join_ours()
+
+
+def test_a_worker_ends_though_a_clean_up_leaves_through_cancel() -> None:
+    before = set(threading.enumerate())
+    source = rsf.create(lambda emitter: emitter.next(1) and emitter.on_cancel(leave))
+    recorder = subscribed(source.publish_on(), 1)
+    recorder.wait_elements(1)
+    with pytest.raises(Leaving):
+        recorder.subscription.cancel()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+
+
+def test_all_clean_ups_are_called_though_one_leaves() -> None:
+    called: list[int] = []
+
+    def fn(emitter: rsf.Emitter[int]) -> None:
+        emitter.on_cancel(leave)
+        emitter.on_cancel(lambda: called.append(1))
+
+    with pytest.raises(Leaving):
+        subscribed(rsf.create(fn)).subscription.cancel()
+    assert called == [1]
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["complete", "error"])
+@pytest.mark.parametrize("raised", [Leaving, ValueError])
+def test_a_resource_is_closed_though_the_last_signal_leaves(
+    fails: bool, raised: type[BaseException]
+) -> None:
+    closed: list[int] = []
+
+    class Last(Recorder):
+        def on_complete(self) -> NoReturn:
+            raise raised
+
+        def on_error(self, error: BaseException, /) -> NoReturn:
+            raise raised
+
+    source = rsf.error(OSError()) if fails else rsf.empty()
+    using = rsf.using(lambda: 1, lambda _one: source, closed.append)
+    with suppress(Leaving):
+        using.subscribe(Last())
+    assert closed == [1]

@@ -362,3 +362,17 @@ def test_a_subscription_that_is_kept_keeps_nobody_after_an_error(divide: Any) ->
     gc.collect()
     assert errors == [LookupError]
     assert alive() is None  # §3.13
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["waiting", "given and let go of"])
+def test_groups_that_nobody_can_read_make_room_after_a_cancel(given: bool) -> None:
+    above, below = divided(lambda s: s.group_by(lambda key: key, prefetch=8), 1 + given)
+    send(above, "a", *["b"] * 7)
+    read = subscribed(below.elements[0].stream, UNBOUNDED)
+    below.signals.clear()
+    gc.collect()
+    below.subscription.cancel()
+    wait_until(lambda: sum(above.requests) >= 8 + 7, "room made")
+    send(above, "a", "a")
+    assert read.elements == ["a"] * 3
+    above.subscriber.on_complete()

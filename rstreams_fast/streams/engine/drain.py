@@ -213,8 +213,10 @@ class Drain(Nested):
     def cancel(self) -> None:
         """Stop (§1.8, §3.12), and forget the subscriber (§3.13)."""
         if self._demand.cancel():
-            self._stop()
-            self._enter()
+            try:
+                self._stop()
+            finally:  # which Ctrl-C in somebody's clean-up may leave, say
+                self._enter()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """What the boundaries from here upwards hold and wait for, the nearest first."""
@@ -432,9 +434,11 @@ class Drain(Nested):
     def _fail(self, error: BaseException) -> None:
         """End with ``error``. Any thread; the drain signals it."""
         if self._demand.terminate():
-            self._stop()
-            self._failure = error
-            self._enter()
+            try:
+                self._stop()
+            finally:  # as in cancel()
+                self._failure = error
+                self._enter()
         elif not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):  # §3.6
             report_dropped(error, "an error after the end of the stream")
 

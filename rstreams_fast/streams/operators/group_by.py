@@ -126,10 +126,6 @@ class SharedPlaces(Divider):
             return False
         return all(part.reader is None or not part.elements for part in self._holding())
 
-    def _holding(self) -> list[Part]:
-        """Those that may hold elements."""
-        return list(self._open.values())
-
     def _due(self) -> float | None:
         since = self._stuck_since
         return None if since is None or since is self._checked else since[0] + self._unread

@@ -43,6 +43,8 @@ class Part(Held):
         """Have what was put in ``elements`` delivered, as far as it is asked for."""
         if self.reader is not None:
             self.reader._enter()
+        elif self.abandoned and self.divider.takes_no_more:
+            self.discard()
 
     def end(self, error: BaseException | None) -> None:
         """End it, after what is held."""
@@ -85,7 +87,7 @@ class _Once(StagesSource):
     def __del__(self) -> None:
         if self._latch.terminate():
             self._part.abandoned = True
-            call_from_finalizer(self._part.divider.look_for_readers)
+            call_from_finalizer(self._part.divider.forget_abandoned)
 
 
 class _OnceBelow:
@@ -208,6 +210,11 @@ class Divider(OperatorSubscriber, ListSubscriber):
         super().request(n)
         self.ask()
 
+    def cancel(self) -> None:
+        """Take no more parts (§3.12); what those held that nobody can read makes room."""
+        super().cancel()
+        self.ask_again()
+
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """What is held for those that are open, then the boundaries above."""
         held = sum(len(part.elements) for part in list(self._open.values()))
@@ -310,14 +317,29 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self._remove(part)
         self.look_for_readers()
 
+    @property
+    def takes_no_more(self) -> bool:
+        """Whether no part is wanted any more but those that somebody has."""
+        return self._demand.value < 0
+
     def look_for_readers(self) -> None:
         """Cancel upstream if no part is wanted, and none of those that are open is read."""
-        if self._demand.value < 0:
-            for part in list(self._open.values()):
+        if self.takes_no_more:
+            for part in self._holding():
                 if part.abandoned:
                     self._remove(part)
+                    part.discard()
             if not self._open:
                 self._upstream.cancel()
+
+    def forget_abandoned(self) -> None:
+        """Look for readers, and ask for as many elements as those held that nobody can read."""
+        self.look_for_readers()
+        self.ask_again()
+
+    def _holding(self) -> list[Part]:
+        """Those that may hold elements."""
+        return list(self._open.values())
 
     # -- what the operator does ------------------------------------------------------------------
 

@@ -114,18 +114,22 @@ class _PeekSubscription(Nested):
             self._peek.tell("on_error", error)
         finally:
             subscriber = self._drop_everything()
-            if subscriber is not None:
-                subscriber.on_error(error)
-            self._finally()
+            try:
+                if subscriber is not None:
+                    subscriber.on_error(error)
+            finally:
+                self._finally()
 
     def on_complete(self) -> None:
         try:
             self._peek.tell("on_complete")
         finally:
             subscriber = self._drop_everything()
-            if subscriber is not None:
-                subscriber.on_complete()
-            self._finally()
+            try:
+                if subscriber is not None:
+                    subscriber.on_complete()
+            finally:
+                self._finally()
 
     def request(self, n: int, /) -> None:
         subscription = self._subscription

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from rstreams_fast._checks import check_plain, describe_callable
@@ -106,8 +106,16 @@ class Emitter(NotPicklable, Generic[T]):
     def _call_at_end(self) -> None:
         with self._lock:
             at_end, self._at_end = self._at_end, None
-        for fn in at_end or ():
+        _call_all(iter(at_end or ()))
+
+
+def _call_all(fns: Iterator[Callable[[], object]]) -> None:
+    try:
+        for fn in fns:
             silent(fn)
+    except BaseException:  # Ctrl-C and its like: the others are called all the same
+        _call_all(fns)
+        raise
 
 
 class _Emission(NotPicklable):
