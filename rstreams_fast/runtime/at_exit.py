@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 __all__ = ["call_at_exit", "exiting"]
 
@@ -26,7 +27,8 @@ def call_at_exit(callback: Callable[[], object]) -> None:
             # Threads are joined before atexit callbacks run, hence threading's own list, as in
             # concurrent.futures; where there is none, the public one is the best there is.
             register = getattr(threading, "_register_atexit", atexit.register)
-            register(_call_all)
+            with suppress(RuntimeError):  # the threads have been joined
+                register(_call_all)
         _callbacks.append(callback)
 
 

@@ -14,8 +14,8 @@ import gc
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
-from threading import get_ident
 from typing import Any, Final
 
 from rstreams_fast.errors import report_dropped
@@ -25,17 +25,23 @@ __all__ = ["call_from_finalizer"]
 #: Where there is no reference count, every finalizer is the collector's.
 _EVERY_TIME: Final = not hasattr(gc, "callbacks")
 
-_collecting = 0
-"""The thread that the collector runs on."""
+# A signal that comes in a collection is handled by the first bytecode after it. In a callback, what
+# the handler raises, as Ctrl-C does, would be lost. So these are three calls of C, which are given
+# the phase, "start" or "stop", and a dict that is new each time.
 
+_phases: Final[dict[str, Any]] = {"stop": None}
+"""The phase of the latest call is the last key."""
 
-def _note_collection(phase: str, _info: dict[str, int]) -> None:
-    global _collecting  # noqa: PLW0603
-    _collecting = get_ident() if phase == "start" else 0
-
+_here: Final = threading.local()
+"""``start`` is what the latest collection that this thread ran was given."""
 
 if not _EVERY_TIME:
-    gc.callbacks.append(_note_collection)
+    gc.callbacks += [partial(setattr, _here), _phases.pop, _phases.setdefault]
+
+
+def _collects_here() -> bool:
+    """Whether the collector runs, and on this thread."""
+    return list(_phases)[-1] == "start" and getattr(_here, "start", None) is _phases.get("start")
 
 
 class _Mailbox:
@@ -55,7 +61,7 @@ def call_from_finalizer(call: Callable[..., object], *args: Any) -> None:
     For finalizers: any thread, any moment. What a later call raises goes to ``on_dropped_error``.
     Calls that are left when the interpreter exits, or in the parent of a fork, are not made.
     """
-    if not _EVERY_TIME and _collecting != get_ident():
+    if not (_EVERY_TIME or _collects_here()):
         call(*args)
         return
     _mailbox.notes.put((call, args))  # re-entrant, which is what SimpleQueue was made for

@@ -526,7 +526,8 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         the number of processors. Order, ``prefetch`` (256 for each call), ``None`` and errors
         (§2.13) are as in ``map_async``; a call that runs when the stream ends cannot be stopped,
         and its result is dropped. Short calls are submitted together, as many as take about 3 ms:
-        so no call may wait for another one. Results come on the loop running where the stream is
+        so no call may wait for another one. Calls in threads see the context of ``subscribe``
+        (``contextvars``). Results come on the loop running where the stream is
         subscribed to, or else on a thread of its own. What a call in another process raises has its
         traceback as a note.
         Reactor: ``flatMapSequential(fromCallable, ...)``; RxPY has ``flat_map`` with ``start``.

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.runtime.finalizers import _collects_here, call_from_finalizer
 from tests.helpers import run_python, wait_until
 
 #: The collector runs within ``submit``, which holds the executor's lock.
@@ -124,7 +124,7 @@ def test_the_child_of_a_fork_makes_its_own_calls() -> None:
         """
 import gc, os, threading
 from rstreams_fast.runtime import finalizers
-from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.runtime.finalizers import _collects_here, call_from_finalizer
 
 class Finalized:
     def __init__(self, done):
@@ -141,3 +141,43 @@ if (child := os.fork()) == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """,
     )
+
+
+#: Ctrl-C as each phase of a collection begins, by a call that runs no bytecode.
+INTERRUPTED = """
+import ctypes, gc
+import rstreams_fast
+
+interrupt = ctypes.pythonapi["PyErr_SetInterrupt"]
+interrupt.argtypes, interrupt.restype = [ctypes.py_object] * 2, None  # given and not looked at
+gc.callbacks.insert(0, interrupt)
+try:
+    gc.collect()
+    for _ in range(10):
+        pass
+except KeyboardInterrupt:
+    print("heard")
+finally:
+    gc.callbacks.remove(interrupt)
+"""
+
+
+def test_an_interrupt_that_comes_in_a_collection_is_heard() -> None:
+    assert run_python("-c", INTERRUPTED).stdout.split() == ["heard"]
+
+
+def test_a_finalizer_knows_whether_the_collector_runs_it() -> None:
+    made: list[bool] = []
+
+    class Held:
+        me: object = None
+
+        def __del__(self) -> None:
+            made.append(_collects_here())
+
+    for cycle in (False, True, False):
+        held = Held()
+        held.me = held if cycle else None
+        del held
+        gc.collect()
+    assert made == [False, True, False]

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextvars import ContextVar
 from multiprocessing import get_context
 from typing import Any
 
@@ -511,3 +512,14 @@ def test_the_last_call_that_fails_while_a_result_is_delivered_is_not_overlooked(
         stream = rsf.range_(2).map_blocking(call, pool, concurrency=2, ordered=ordered)
         with pytest.raises(LookupError):
             stream.for_each(see).result(DEADLINE)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_calls_see_the_context_of_subscribe(workers: int) -> None:
+    request: ContextVar[str] = ContextVar("request", default="none")
+    pool = ThreadPoolExecutor(workers) if workers else None
+    request.set("mine")
+    stream = rsf.range_(20).map_blocking(lambda _: request.get(), pool, concurrency=2)
+    assert set(stream.to_list()) == {"mine"}
+    if pool is not None:
+        pool.shutdown()

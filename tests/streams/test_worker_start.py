@@ -103,3 +103,13 @@ worker.close()
 """
     done = run_python("-c", program, check=False)
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_a_stream_may_still_be_run_when_the_interpreter_exits() -> None:
+    program = """
+import atexit
+import rstreams_fast as rsf
+atexit.register(lambda: print(*rsf.range_(3).publish_on().to_list()))
+"""
+    done = run_python("-c", program)
+    assert (done.stdout.split(), done.stderr) == (["0", "1", "2"], "")

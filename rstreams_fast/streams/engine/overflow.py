@@ -38,7 +38,7 @@ class Overflow(enum.Enum):
 
     ``capacity`` is always the most elements that are held. Each element that is not delivered, but
     for those that are held when the subscriber cancels, is counted, in ``metrics_of(...)``, and
-    safe_repr to ``on_drop``.
+    shown to ``on_drop``.
     """
 
     BUFFER = "buffer"

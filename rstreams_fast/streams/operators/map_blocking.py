@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent import futures
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from time import perf_counter
 from typing import Any, Final
@@ -175,12 +176,14 @@ class _Calls:
     def _submit_held(self, held: list[_Burst]) -> Future[Any] | None:
         options = self._options
         executor = options.executor
+        # As ``subscribe`` was called in; a context is entered by one thread at a time.
+        make = partial(copy_context().run, self._make, held)
         if executor is None:
-            shared_threads().execute(partial(self._make, held), partial(self._not_made, held))
+            shared_threads().execute(make, partial(self._not_made, held))
             return None
         future: Future[Any]
         if options.is_here:
-            future = executor.submit(self._make, held)
+            future = executor.submit(make)
         else:
             future = executor.submit(_call, options.fn, None, held[0].elements.copy())
         future.add_done_callback(partial(self._done, held))
