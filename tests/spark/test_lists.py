@@ -151,6 +151,9 @@ def test_a_call_is_made_again_as_a_whole() -> None:
         ([1], ValueError, "called with 3 keys and returned 1 results"),
         ("abc", TypeError, "a list of 3 keys and must return as many results.*returned str"),
         (None, TypeError, "returned NoneType"),
+        ({1, 2, 3}, TypeError, "returned set"),  # which has no order
+        (pa.table({"a": [1, 2, 3], "b": [1, 2, 3]}), TypeError, "returned Table"),
+        ([StopIteration()] * 3, RuntimeError, "fn returned a StopIteration for a key"),
     ],
 )
 def test_a_result_that_is_no_list_of_results_is_refused(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from rstreams_fast.spark.options import CallOptions
@@ -123,18 +123,27 @@ def _each(results: Any, count: int) -> list[Any]:
         if outcome.error is not None:
             return [outcome] * count
         results = outcome.value
-    if isinstance(results, str | bytes | dict) or not hasattr(results, "__len__"):
+    # A set has no order, and what has columns iterates over their names.
+    unfit = isinstance(results, str | bytes | Mapping | set | frozenset) or hasattr(
+        results, "columns"
+    )
+    if unfit or not hasattr(results, "__len__"):
         raise TypeError(
             f"fn was called with a list of {count} keys and must return as many results, in a "
             f"list; it returned {type(results).__name__}"
         )
-    if len(results) != count:
-        raise ValueError(f"fn was called with {count} keys and returned {len(results)} results")
+    found = list(results)
+    if len(found) != count:
+        raise ValueError(f"fn was called with {count} keys and returned {len(found)} results")
+    for at, result in enumerate(found):
+        if isinstance(result, StopIteration):  # which no future takes
+            found[at] = RuntimeError("fn returned a StopIteration for a key")
+            found[at].__cause__ = result
     if outcome is None:
-        return list(results)
+        return found
     return [
         Outcome(None, result, *outcome[2:])
         if isinstance(result, BaseException)
         else Outcome(result, None, *outcome[2:])
-        for result in results
+        for result in found
     ]
