@@ -207,6 +207,30 @@ def test_the_word_of_the_service_holds_all_back(scope: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("scope", SCOPES)
+def test_a_shorter_word_does_not_undo_a_longer_one(scope: str, name: str) -> None:
+    limit = rs.Limit(name, concurrency=16, scope=scope)
+    begun: list[float] = []
+    longer: list[float] = []
+
+    async def fn(k: int) -> int:
+        begun.append(time.monotonic())
+        if k == 0 and not longer:
+            longer.append(time.monotonic())
+            raise rs.RetryAfter(0.5)
+        if k == 1 and len(begun) <= 16:
+            await asyncio.sleep(0.05)
+            raise rs.RetryAfter(0.01)
+        await asyncio.sleep(0.15)
+        return k
+
+    found: list[Any] = []
+    stage = rs.lookup(fn, pa.int64(), limit=limit, concurrency=16, retry=rs.Retry(1, backoff=0))
+    run(stage, 64, found)
+    assert found == [list(range(64))]
+    assert min(begun[16:]) >= longer[0] + 0.49
+
+
+@pytest.mark.parametrize("scope", SCOPES)
 def test_the_word_that_fails_one_stage_holds_the_next_back(scope: str, name: str) -> None:
     limit = rs.Limit(name, concurrency=2, scope=scope)
     times: list[float] = []

@@ -210,7 +210,7 @@ class Gate:
 
     def hold(self, seconds: float) -> None:
         """Let no call pass for so long, nor any other gate of the limit, after its turns."""
-        self._held_until = self._loop.time() + seconds
+        self._held_until = max(self._held_until, self._loop.time() + seconds)
         self._source.hold(seconds)
         self._return_idle()
 
