@@ -69,10 +69,10 @@ def _lookups(spark: SparkSession, calls: int) -> tuple[dict[str, Way], list[Rati
     look_up = LookUp(DELAY)
     limit = rs.Limit(f"bench {os.getpid()} {calls}", calls)
 
-    def through(column: Any, most: float, level: int | None = None) -> Way:
+    def through(column: Any, per_second: float, level: int | None = None) -> Way:
         def run(seconds: float) -> float:
             spark.conf.unset(LEVEL) if level is None else spark.conf.set(LEVEL, str(level))
-            rows = int(seconds * min(most, calls / DELAY.mean))
+            rows = int(seconds * min(per_second, calls / DELAY.mean))
             begun = time.perf_counter()
             _all_right(spark.range(0, rows, 1, 1).withColumn("value", column("id")), rows)
             return rows / (time.perf_counter() - begun)
@@ -86,21 +86,22 @@ def _lookups(spark: SparkSession, calls: int) -> tuple[dict[str, Way], list[Rati
         return rows / (time.perf_counter() - begun)
 
     name = f"{calls} in flight"
-    ours, limited, bare, own = (
-        f"{way}, {name}" for way in ("lookup", "with limit=", "bare loop", "Spark's own")
+    ours, limited, bare, own, most = (
+        f"{way}, {name}"
+        for way in ("lookup", "with limit=", "bare loop", "Spark's own", "what calls can give")
     )
     ways = {
         ours: through(rs.lookup(look_up, "long", concurrency=calls), MOST),
         limited: through(rs.lookup(look_up, "long", concurrency=calls, limit=limit), MOST),
         bare: loop,
         own: through(plain_column(LookUpSync(DELAY)), MOST / 4, calls),
-        f"at most, {name}": lambda _: calls / DELAY.mean,
+        most: lambda _: calls / DELAY.mean,
     }
     to_loop, to_own = LOOKUPS.get(calls, (None, None))
     return ways, [
         (f"{name}, to the bare loop", ours, bare, to_loop),
         (f"{name}, to Spark's own", ours, own, to_own),
-        (f"{name}, to what calls can give", ours, f"at most, {name}", None),
+        (f"{name}, to what calls can give", ours, most, None),
         (f"{name}, with limit= to without", limited, ours, 0.97),
     ]
 

@@ -527,9 +527,9 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         (§2.13) are as in ``map_async``; a call that runs when the stream ends cannot be stopped,
         and its result is dropped. Short calls are submitted together, as many as take about 3 ms:
         so no call may wait for another one. Calls in threads see the context of ``subscribe``
-        (``contextvars``). Results come on the loop running where the stream is
-        subscribed to, or else on a thread of its own. What a call in another process raises has its
-        traceback as a note.
+        (``contextvars``). Results come on the loop running where the stream is subscribed to, or
+        else on a thread of its own. What a call in another process raises has its traceback as a
+        note.
         Reactor: ``flatMapSequential(fromCallable, ...)``; RxPY has ``flat_map`` with ``start``.
         """
         from rstreams_fast.streams.operators.map_blocking import MapBlocking

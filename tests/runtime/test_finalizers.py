@@ -124,7 +124,7 @@ def test_the_child_of_a_fork_makes_its_own_calls() -> None:
         """
 import gc, os, threading
 from rstreams_fast.runtime import finalizers
-from rstreams_fast.runtime.finalizers import _collects_here, call_from_finalizer
+from rstreams_fast.runtime.finalizers import call_from_finalizer
 
 class Finalized:
     def __init__(self, done):

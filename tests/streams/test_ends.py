@@ -459,7 +459,9 @@ def test_for_each_names_a_wrong_prefetch() -> None:
 
 @pytest.mark.parametrize("end", [ends.to_list, ends.first, ends.run])
 def test_what_is_no_publisher_is_a_type_error(end: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError, match=r"publisher must have a method .*, got int"):
+    with pytest.raises(
+        TypeError, match=r"^publisher must have a method subscribe\(subscriber\), got int$"
+    ):
         end(3)
 
 

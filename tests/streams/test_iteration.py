@@ -159,7 +159,9 @@ def test_a_prefetch_out_of_range_is_named(prefetch: int) -> None:
 
 
 def test_what_is_no_publisher_is_named() -> None:
-    with pytest.raises(TypeError, match=r"publisher must have a method .*, got str"):
+    with pytest.raises(
+        TypeError, match=r"^publisher must have a method subscribe\(subscriber\), got str;"
+    ):
         iterate("abc")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="prefetch"):
         iterate(ManualPublisher(), prefetch="3")  # type: ignore[arg-type]

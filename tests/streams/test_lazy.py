@@ -27,6 +27,7 @@ def test_defer_makes_a_publisher_for_each_subscriber() -> None:
     ("factory", "message"),
     [
         (lambda: 1 // 0, "zero"),
+        (lambda: 3, "must have a method subscribe"),
         (lambda: [3], ">) makes must have a method subscribe(subscriber), got list"),
     ],
 )

@@ -432,15 +432,22 @@ class Drain(Nested):
         self._fail(refused.with_traceback(None))
 
     def _fail(self, error: BaseException) -> None:
-        """End with ``error``. Any thread; the drain signals it."""
-        if self._demand.terminate():
+        """End with ``error``, or report it. Any thread."""
+        if self.end_with(error):
+            return
+        if not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):  # §3.6
+            report_dropped(error, "an error after the end of the stream")
+
+    def end_with(self, error: BaseException) -> bool:
+        """End with ``error``, which the drain signals; false if it is over. Any thread."""
+        ends = self._demand.terminate()
+        if ends:
             try:
                 self._stop()
             finally:  # as in cancel()
                 self._failure = error
                 self._enter()
-        elif not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):  # §3.6
-            report_dropped(error, "an error after the end of the stream")
+        return ends
 
     def _act_on_end(self) -> bool:
         """After a cancel or a terminal decision: drop everything, signal ``on_error`` if that

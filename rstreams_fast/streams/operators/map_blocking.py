@@ -176,16 +176,16 @@ class _Calls:
     def _submit_held(self, held: list[_Burst]) -> Future[Any] | None:
         options = self._options
         executor = options.executor
-        # As ``subscribe`` was called in; a context is entered by one thread at a time.
-        make = partial(copy_context().run, self._make, held)
-        if executor is None:
-            shared_threads().execute(make, partial(self._not_made, held))
-            return None
         future: Future[Any]
-        if options.is_here:
-            future = executor.submit(make)
-        else:
+        if executor is not None and not options.is_here:
             future = executor.submit(_call, options.fn, None, held[0].elements.copy())
+        else:
+            # As ``subscribe`` was called in; a context is entered by one thread at a time.
+            make = partial(copy_context().run, self._make, held)
+            if executor is None:
+                shared_threads().execute(make, partial(self._not_made, held))
+                return None
+            future = executor.submit(make)
         future.add_done_callback(partial(self._done, held))
         return future
 

@@ -20,13 +20,13 @@ __all__ = ["defer_source", "generate_source"]
 def defer_source(factory: Callable[[], Publisher[Any]], name: str, shown: Any) -> Foreign:
     """The source of :func:`rstreams_fast.defer`; ``name(shown)`` is what it is described by."""
     described = f"{name}({describe_callable(shown)})"
-    return Foreign(_Deferred(factory, described), described, trusted=True)
+    return Foreign(_Deferred(factory, f"what {described} makes"), described, trusted=True)
 
 
 class _Deferred:
-    def __init__(self, factory: Callable[[], Publisher[Any]], described: str) -> None:
+    def __init__(self, factory: Callable[[], Publisher[Any]], what: str) -> None:
         self._factory = factory
-        self._described = described
+        self._what = what
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         check_subscriber(subscriber)
@@ -34,7 +34,7 @@ class _Deferred:
         try:
             while isinstance(made, _Deferred):  # one within another, however many, do not nest
                 publisher = made._factory()
-                check_publisher(publisher, f"what {made._described} makes")
+                check_publisher(publisher, made._what)
                 made = publisher.publisher_itself() if isinstance(publisher, Pipeline) else None
         except RecursionError:  # to where the stack has room again
             raise

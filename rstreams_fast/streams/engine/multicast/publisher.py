@@ -500,13 +500,6 @@ class MulticastSubscription(Drain):
         """Whether the drain is the caller's now; else its holder looks again."""
         return self._wip.request(1) == 0
 
-    def end_with(self, error: BaseException) -> None:
-        """End with ``error``, overtaking the buffer, unless it is over."""
-        if self._demand.terminate():
-            self._stop()
-            self._failure = error
-            self._enter()
-
     # -- the drain -------------------------------------------------------------------------------
 
     def pass_on(self, element: Any) -> None:
