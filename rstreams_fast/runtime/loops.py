@@ -18,9 +18,9 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from rstreams_fast.runtime.at_exit import call_at_exit
+from rstreams_fast.runtime.contexts import HERE, loop_of_program
 from rstreams_fast.runtime.executors import Resource, WhenDropped, Work, WorkDroppedError, resource
 from rstreams_fast.runtime.finalizers import call_from_finalizer
-from rstreams_fast.runtime.parking import running_loop
 
 __all__ = ["HeldLoop", "LoopThread", "check_loop", "describe_loop", "loop_resource"]
 
@@ -29,7 +29,6 @@ CANCELLATIONS: Final = 100
 
 _numbers = itertools.count(1)
 _threads: weakref.WeakSet[LoopThread] = weakref.WeakSet()
-_here = threading.local()  # .private: a weak reference to the private loop that runs in this thread
 
 
 def check_loop(loop: object) -> None:
@@ -44,12 +43,12 @@ def describe_loop(loop: asyncio.AbstractEventLoop | None) -> str:
 
 
 def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource:
-    """Return the resource of ``loop``; ``None`` is the running loop, or else a private one.
+    """Return the resource of ``loop``; ``None`` is the loop of the program, or else a private one.
 
     Raises :class:`WorkDroppedError` if the loop is closed.
     """
     if loop is None:
-        loop = running_loop()
+        loop = loop_of_program()
         if loop is None:
             return LoopThread(name)
         private = _private_here(loop)
@@ -62,7 +61,7 @@ def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource
 
 def _private_here(loop: asyncio.AbstractEventLoop) -> LoopThread | None:
     """Return whose ``loop`` is, which runs in this thread, if it is a private one."""
-    reference: weakref.ref[LoopThread] | None = getattr(_here, "private", None)
+    reference: weakref.ref[LoopThread] | None = getattr(HERE, "private", None)
     private = None if reference is None else reference()
     return private if private is not None and private.is_of(loop) else None
 
@@ -213,7 +212,7 @@ def _let_end(loop: asyncio.AbstractEventLoop) -> None:
 
 def _run(loop: asyncio.AbstractEventLoop, private: weakref.ref[LoopThread]) -> None:
     # Holds the loop only, so that an abandoned LoopThread can be collected, which stops this.
-    _here.private = private
+    HERE.private = private
     leaving: BaseException | None = None
     try:
         loop.run_forever()

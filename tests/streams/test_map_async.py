@@ -1014,3 +1014,90 @@ def test_an_empty_upstream_completes_without_a_thread() -> None:
     recorder = subscribed(rsf.empty().map_async(identity), 1)
     assert recorder.wait_terminal() == ("on_complete",)
     assert threading.active_count() <= before + 1
+
+
+async def one_by_one() -> AsyncIterator[int]:
+    loops_seen.add(asyncio.get_running_loop())
+    for n in range(3):
+        await asyncio.sleep(0)
+        yield n
+
+
+loops_seen: set[asyncio.AbstractEventLoop] = set()
+failed: list[int] = []
+
+
+async def noting(n: int) -> int:
+    loops_seen.add(asyncio.get_running_loop())
+    await asyncio.sleep(0)
+    return n
+
+
+async def failing_once(n: int) -> int:
+    await noting(n)
+    if not failed:
+        failed.append(n)
+        raise BOOM
+    return n
+
+
+INNER: dict[str, Callable[[], rsf.Stream[Any]]] = {
+    "retry": lambda: rsf.range_(3).map_async(failing_once).retry(1, delay=0.001),
+    "interval": lambda: (
+        rsf.interval(0.001).take(3).concat_map(lambda n: rsf.from_iterable([n]).map_async(noting))
+    ),
+    "publish_on": lambda: (
+        rsf.range_(3).publish_on().flat_map(lambda n: rsf.from_iterable([n]).map_async(noting))
+    ),
+    "subscribe_on": lambda: rsf.defer(lambda: rsf.range_(3).map_async(noting)).subscribe_on(),
+    "timeout": lambda: (
+        rsf.never().timeout(0.01).on_error_resume(lambda _: rsf.range_(3).map_async(noting))
+    ),
+    "delay": lambda: (
+        rsf.range_(3)
+        .delay_elements(0.001)
+        .switch_map(lambda n: rsf.from_iterable([n]).map_async(noting))
+    ),
+    "map_blocking": lambda: rsf.range_(3).map_blocking(
+        lambda n: rsf.from_iterable([n]).map_async(noting).first()
+    ),
+    "iterable": lambda: (
+        rsf.from_iterable([0])
+        .publish_on()
+        .concat_map(lambda _: rsf.from_async_iterable(one_by_one()))
+    ),
+}
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_calls_of_a_publisher_that_comes_later_are_on_the_loop_of_the_program(
+    inner: str, no_leaked_threads: None
+) -> None:
+    """Clients and locks belong to it, whichever thread subscribes."""
+
+    async def main() -> None:
+        loops_seen.clear()
+        failed.clear()
+        found = await asyncio.wait_for(INNER[inner]().to_list_async(), DEADLINE)
+        assert found in ([0, 1, 2], [2]) if inner == "delay" else found == [0, 1, 2]
+        assert loops_seen == {asyncio.get_running_loop()}
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_does_not_run_is_no_loop_of_the_program(no_leaked_threads: None) -> None:
+    loops_seen.clear()
+    go, loop = threading.Event(), asyncio.new_event_loop()
+    waiting = rsf.from_iterable([0]).publish_on().do_on_next(lambda _: go.wait(DEADLINE))
+    with_calls = waiting.concat_map(lambda _: rsf.range_(3).map_async(noting))
+
+    async def start() -> Any:
+        return with_calls.for_each(found.append)
+
+    found: list[int] = []
+    run = loop.run_until_complete(start())
+    go.set()
+    run.result(DEADLINE)
+    loop.close()
+    assert found == [0, 1, 2]
+    assert loop not in loops_seen
