@@ -91,6 +91,8 @@ def call_id(*key: Any) -> str:
     digest_of, own = current_call.get((None, None))
     if digest_of is None:
         raise RuntimeError("call_id is for the function of a stage that has a journal")
+    if len(key) == 1 and type(key[0]) is tuple:  # as a list of keys of several columns has them
+        (key,) = key
     wanted = key or own
     if wanted is None:
         raise RuntimeError("this call is of several keys: give call_id the one that is meant")

@@ -172,6 +172,8 @@ def test_more_failures_than_allowed_fail_the_task(on_failure: str) -> None:
     with pytest.raises(RuntimeError, match=r"100 of 100 calls failed, and max_failures is 0\.5"):
         run(odd, 0.5)
     assert len(run(odd[:50], 0.5)) == 50  # too few to be a share
+    with pytest.raises(RuntimeError, match=r"99 of 100 calls failed, and max_failures is 0\.5"):
+        run([*odd[:99], 2], 0.5)
 
 
 @pytest.mark.parametrize(
@@ -210,6 +212,7 @@ def test_good_rows_and_dead_letters_of_frames(spark: Any) -> None:
         rs.enrich(half, on="id", output="d long", on_failure="column", timeout=60)
     )
     good, bad = rs.split_failures(enriched)
+    assert rs.split_failures(enriched, "Outcome")[0].columns == good.columns  # as Spark does
     assert good.columns == ["id", "d"]
     assert good.count() == bad.count() == 4
     with pytest.raises(TypeError, match=r"'id' is no column of outcomes.*there are id, d, outcome"):

@@ -241,6 +241,22 @@ def test_lists_of_keys_are_answered_one_by_one(uri: str) -> None:
     assert [key for keys in lists for key in keys] == list(range(7))
 
 
+def test_a_key_of_several_columns_has_an_id_within_a_list(uri: str) -> None:
+    ids: list[str] = []
+
+    async def fn(keys: list[tuple[int, str]]) -> list[int]:
+        assert [rs.call_id(key) for key in keys] == [rs.call_id(*key) for key in keys]
+        ids.extend(map(rs.call_id, keys))
+        return [a for a, _ in keys]
+
+    stage = rs.enrich(
+        fn, on=["a", "b"], output=pa.schema([("v", pa.int64())]), batch=4, journal=J(uri)
+    )
+    batch = pa.RecordBatch.from_pydict({"a": [1, 1, 2], "b": ["x", "y", "x"]})
+    assert pa.Table.from_batches(stage.as_map_fn()(iter([batch])))["v"].to_pylist() == [1, 1, 2]
+    assert len(set(ids)) == 3
+
+
 def test_an_id_is_that_of_the_key_in_every_attempt_and_thread(uri: str) -> None:
     seen: dict[int, set[str]] = {k: set() for k in range(100)}
     attempts = Counter[int]()

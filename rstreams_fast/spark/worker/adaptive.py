@@ -105,7 +105,7 @@ class AdaptiveGate:
         self._counters = counters
         self._gradient = Gradient(most)
         self._inside = 0
-        self._held = False
+        self._held: asyncio.TimerHandle | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
@@ -133,9 +133,7 @@ class AdaptiveGate:
                 result = await fn(*args)
             except RetryAfter as error:
                 gradient.refused(begun, self._inside)
-                if error.seconds and not self._held:
-                    self._held = True
-                    self._loop.call_later(error.seconds, self._go_on)
+                self._hold(error.seconds)
                 raise
             except TimeoutError:
                 gradient.answered(begun, time() - begin)
@@ -151,8 +149,15 @@ class AdaptiveGate:
         self._inside -= 1
         self._admit()
 
+    def _hold(self, seconds: float) -> None:
+        until = self._loop.time() + seconds
+        if seconds and (self._held is None or self._held.when() < until):
+            if self._held is not None:
+                self._held.cancel()
+            self._held = self._loop.call_at(until, self._go_on)
+
     def _go_on(self) -> None:
-        self._held = False
+        self._held = None
         self._admit()
 
     def _admit(self) -> None:

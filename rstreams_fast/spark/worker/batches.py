@@ -34,8 +34,7 @@ def run_batches(
     """Return what the function makes of the batches, in their order; ``held`` is the first one."""
     if leaves_as_it_comes(options):
         return _BatchesOnThreads(options, schema, partition).outputs(held)
-    if not options.is_async:
-        options = replace(options, fn=_whole(options.fn, options.label))
+    options = replace(options, fn=_whole(options))
     calls = _BatchCalls(options, schema, partition)
     return CallPump(partition, options, calls, calls, wrap=calls.wrap).outputs(held)
 
@@ -46,26 +45,40 @@ def leaves_as_it_comes(options: CallOptions) -> bool:
     return not options.is_async and options.on_failure == "raise" and not any(after)
 
 
-def _whole(fn: Callable[..., Any], label: str) -> Callable[..., Any]:
-    """Return ``fn`` that gives all at once: a failure may come with any part of it."""
+def _whole(options: CallOptions) -> Callable[..., Any]:
+    """Return the function, which gives all at once: a failure may come with any part of it."""
+    fn = options.fn
 
     def call(*args: Any) -> Any:
-        result = fn(*args)
-        return list(result) if isinstance(result, Iterator) else result
+        return _listed(fn(*args))
 
-    call.__qualname__ = label
-    return call
+    async def call_async(*args: Any) -> Any:
+        return _listed(await fn(*args))
+
+    whole = call_async if options.is_async else call
+    whole.__qualname__ = options.label
+    return whole
+
+
+def _listed(result: Any) -> Any:
+    # numpy's rows are an array, which has a type
+    return list(result) if _are_several(result) and not hasattr(result, "dtype") else result
+
+
+def _are_several(result: Any) -> bool:
+    """Whether it may be an iterable of what is rows: who has columns iterates over names."""
+    return (
+        isinstance(result, Iterable)
+        and not isinstance(result, str | bytes | Mapping)
+        and not hasattr(result, "columns")
+    )
 
 
 def _pieces(result: Any, schema: pa.Schema, label: str) -> Iterator[Any]:
     """Return the batches that a call gave, as declared; empty ones say nothing."""
     batches: Iterable[Any] | None = batches_of(result, schema, label)
     if batches is None:
-        if (
-            not isinstance(result, Iterable)
-            or isinstance(result, str | bytes | Mapping)
-            or hasattr(result, "columns")  # a frame of another library: it iterates over names
-        ):
+        if not _are_several(result):
             raise TypeError(
                 f"{label} must return rows (a RecordBatch, a Table, a pandas frame, a structured "
                 f"array, a list of dicts) or an iterable of such, got {type(result).__name__}"

@@ -47,10 +47,16 @@ def forgiving(
     """Return ``fn`` with what ``on_failure`` and ``max_failures`` say of calls that fail."""
     instead: Any = () if options.on_failure == "drop" else None
     told, most = options.on_failure == "column", options.max_failures
-    ended = 0
+    ended, last = 0, None
 
-    def count(error: BaseException) -> None:
-        counters.failures += 1
+    def count(error: BaseException | None) -> None:
+        nonlocal ended, last
+        ended += 1
+        if error is not None:
+            counters.failures += 1
+            last = error
+        elif ended != SHARE_OF_AT_LEAST:  # a success makes a share too large only as its first look
+            return
         failures = counters.failures
         share = isinstance(most, float)
         if most is None or failures <= (most * ended if share else most):
@@ -58,19 +64,15 @@ def forgiving(
         if not share or ended >= SHARE_OF_AT_LEAST:
             raise RuntimeError(
                 f"{failures} of {ended} calls failed, and max_failures is {most}"
-            ) from error
+            ) from last
 
     async def call(*args: Any) -> Any:
-        nonlocal ended
         try:
             result = await fn(*args)
         except Exception as error:
-            ended += 1
             count(error)
             return Outcome(None, error, 1, 0.0) if told else instead
-        ended += 1
-        if isinstance(result, Outcome) and result.error is not None:
-            count(result.error)
+        count(result.error if isinstance(result, Outcome) else None)
         return result
 
     return call
