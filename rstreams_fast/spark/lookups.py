@@ -112,11 +112,13 @@ def lookup(
     ``on_failure`` and ``max_failures``, which are about rows.
     ``linger``: seconds for which a key waits for others, if fewer than ``batch`` are there.
     ``cache``: a :class:`Cache` of results, which workers keep between partitions.
-    ``journal``: a :class:`Journal`, in which answers outlive the job: what was answered once is not
-    called again. It is asked after ``dedupe`` and ``cache``.
+    ``journal``: a :class:`Journal`, in which answers outlive the job: what was answered before a
+    task began is not called again in it. It is asked after ``dedupe`` and ``cache``, which save
+    calls within a task.
     ``circuit``: a :class:`Circuit`, which makes no calls for a while when too many failed.
-    ``deadline``: seconds for a row: all attempts of its async call and all waits between and
-    before them together; then ``TimeoutError``, which ``on_failure`` handles.
+    ``deadline``: seconds for a row, from its turn on (``key_order``), or for a list of keys: all
+    attempts of its async call and all waits between and before them together; then
+    ``TimeoutError``, which ``on_failure`` handles.
     ``task_deadline``: seconds for a partition; then the task fails with ``TimeoutError``.
     ``key_order``: the place of a key column, from 0: of the rows of a partition that have the same
     value there one call at once, in their order; others go on beside them.

@@ -7,7 +7,9 @@ import functools
 import inspect
 import random
 import sys
+import types
 import uuid
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -122,6 +124,19 @@ def label_of(fn: Callable[..., Any]) -> str:
     return str(name).rsplit("<locals>.", 1)[-1]
 
 
+_ids: Final[weakref.WeakKeyDictionary[Any, str]] = weakref.WeakKeyDictionary()
+
+
+def _id_of(fn: Any) -> str:
+    """Return an id that a function has in every stage that this process makes, and no other has."""
+    if isinstance(fn, types.MethodType):  # made anew whenever it is looked up
+        return f"{_id_of(fn.__self__)}.{_id_of(fn.__func__)}"
+    own = uuid.uuid4().hex
+    with contextlib.suppress(TypeError):  # it has no hash, or nothing can refer to it weakly
+        return _ids.setdefault(fn, own)
+    return own
+
+
 def _exception_types(name: str, value: Any) -> tuple[type[Exception], ...]:
     kinds = (value,) if isinstance(value, type) else value
     if not isinstance(kinds, Iterable):
@@ -231,8 +246,9 @@ class Cache:
     ``entries`` and ``bytes`` bound it, whichever is less; what was used least recently goes first.
     ``ttl``: how many seconds a result is good for; default: as long as the worker lives.
     ``null_ttl``: the same for ``None``; default: as ``ttl``; 0: it is not kept.
-    A call that fails leaves nothing. Stages may share a cache; each function has its own results
-    in it. Where it was made is what counts: the same cache again finds what is kept.
+    A call that fails leaves nothing. Stages may share a cache; each function (a lambda or a partial
+    object is one of its own) has its own results in it, for each type of keys. Where it was made
+    is what counts: the same cache again finds what is kept.
     """
 
     entries: int = 10_000
@@ -288,6 +304,8 @@ class CallOptions:
     """Whether ``concurrency`` is the most that will be found, not what there is."""
     is_async: bool = field(init=False)
     label: str = field(init=False)
+    fn_id: str = field(init=False)
+    """What tells ``fn`` from others of its name, in every process."""
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -298,8 +316,15 @@ class CallOptions:
                 f"got {type(self.using).__name__}, which cannot be called"
             )
         object.__setattr__(self, "auto", str(self.concurrency) == "auto")
+        if self.max_pending_rows is not None:
+            check_positive_int("max_pending_rows", self.max_pending_rows, MOST_CALLS)
+        if self.batch is not None:
+            check_positive_int("batch", self.batch, MOST_CALLS)
         if self.auto:
-            bounds = (MOST_AUTO, self.limit and self.limit.concurrency, self.max_pending_rows)
+            pending = self.max_pending_rows
+            if pending is not None and self.batch is not None:
+                pending = max(1, pending // (2 * self.batch))  # see running_rows
+            bounds = (MOST_AUTO, self.limit and self.limit.concurrency, pending)
             object.__setattr__(self, "concurrency", min(bound for bound in bounds if bound))
         check_positive_int("concurrency", self.concurrency, MOST_CALLS)
         check_positive_int("max_buffer_bytes", self.max_buffer_bytes, MOST_BYTES)
@@ -315,14 +340,12 @@ class CallOptions:
         check_bool("dedupe", self.dedupe)
         check_choice("on_null", self.on_null, ("skip", "call"))
         check_choice("on_failure", self.on_failure, self.on_failures)
-        if self.max_pending_rows is not None:
-            check_positive_int("max_pending_rows", self.max_pending_rows, MOST_CALLS)
-            if self.max_pending_rows < self.running_rows:
-                of = "" if self.batch is None else f" of {self.batch} keys"
-                raise ValueError(
-                    f"max_pending_rows={self.max_pending_rows} is less than "
-                    f"concurrency={self.concurrency}{of}: so many calls could never run"
-                )
+        if self.max_pending_rows is not None and self.max_pending_rows < self.running_rows:
+            of = "" if self.batch is None else f" of {self.batch} keys"
+            raise ValueError(
+                f"max_pending_rows={self.max_pending_rows} is less than "
+                f"concurrency={self.concurrency}{of}: so many calls could never run"
+            )
         kinds = {
             "retry": Retry,
             "limit": Limit,
@@ -339,6 +362,7 @@ class CallOptions:
             self._check_max_failures(self.max_failures)
         object.__setattr__(self, "is_async", is_async(self.fn))
         object.__setattr__(self, "label", label_of(self.fn))
+        object.__setattr__(self, "fn_id", _id_of(self.fn))
         if self.auto and not self.is_async:
             raise ValueError(f"concurrency='auto' needs an async fn: {self.label} runs on threads")
         if self.task_deadline is not None:

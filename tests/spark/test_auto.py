@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import threading
 import uuid
@@ -12,7 +13,8 @@ import pytest
 
 import rstreams_fast.spark as rs
 from bench.auto import Service, start
-from rstreams_fast.spark.worker.adaptive import Gradient
+from rstreams_fast.spark.worker.adaptive import AdaptiveGate, Gradient
+from rstreams_fast.spark.worker.counters import Counters
 from tests.helpers import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
@@ -105,6 +107,37 @@ def test_it_follows_a_service_behind_a_socket() -> None:
         ended.set()
         thread.join()
         service.close()
+
+
+def test_the_longest_word_of_the_service_counts() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        gate = AdaptiveGate(64, loop, Counters("", ""))
+
+        async def refuses(seconds: float) -> None:
+            raise rs.RetryAfter(seconds)
+
+        call = gate.around(refuses)
+        begin = loop.time()
+        await gate.acquire()
+        for seconds in (0.02, 0.3, 0.01):
+            with pytest.raises(rs.RetryAfter):
+                await call(seconds)
+        gate.leave()
+        await gate.acquire()
+        assert loop.time() >= begin + 0.3
+
+    asyncio.run(main())
+
+
+def test_a_bound_of_rows_is_one_of_lists_of_keys() -> None:
+    async def same(keys: list[int]) -> list[int]:
+        return keys
+
+    words: Any = {"concurrency": "auto", "batch": 8, "max_pending_rows": 100}
+    assert "at most 6 at once" in rs.lookup(same, pa.int64(), **words).describe()
+    with pytest.raises(ValueError, match="max_pending_rows=7 is less than concurrency=1 of 8 keys"):
+        rs.lookup(same, pa.int64(), **{**words, "max_pending_rows": 7})
 
 
 def test_it_stays_below_the_limit_and_needs_a_loop() -> None:

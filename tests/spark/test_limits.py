@@ -35,7 +35,7 @@ from rstreams_fast.spark.leases import (
 from rstreams_fast.spark.limits import SCOPES
 from rstreams_fast.spark.versions import spark_version
 from rstreams_fast.spark.worker.permits import Gate
-from tests.helpers import DEADLINE, run_python
+from tests.helpers import DEADLINE, run_python, wait_until
 from tests.spark.conftest import ROOT, worker_environment
 
 
@@ -247,6 +247,79 @@ def test_the_word_that_fails_one_stage_holds_the_next_back(scope: str, name: str
         run(rs.lookup(refuses, pa.int64(), limit=limit), 1, [])
     run(rs.lookup(answers, pa.int64(), limit=limit), 1, [])
     assert times[1] >= times[0] + 0.29
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("beyond", [False, True])
+def test_a_thread_keeps_its_permit_until_it_has_left_the_service(
+    scope: str, beyond: bool, name: str
+) -> None:
+    """Also of a stage that has failed; ``beyond``: when nobody waits for the thread any more."""
+    limit = rs.Limit(name, concurrency=2, scope=scope)
+    both, leave, ended = threading.Barrier(2), threading.Event(), threading.Event()
+    inside = [0]
+
+    def blocks(k: int) -> int:
+        both.wait(DEADLINE)
+        if k == 0:
+            raise OSError("down")
+        inside[0] += 1
+        leave.wait(DEADLINE)
+        inside[0] -= 1
+        return k
+
+    async def counts(k: int) -> int:
+        most.append(inside[0] + 1)
+        inside[0] += 1
+        await asyncio.sleep(0)
+        inside[0] -= 1
+        return k
+
+    def fails() -> None:
+        with pytest.raises(OSError, match="down"):
+            run(rs.lookup(blocks, pa.int64(), limit=limit, concurrency=2), 2, [])
+        ended.set()
+
+    most, found = list[int](), list[Any]()
+    failing = threading.Thread(target=fails)
+    failing.start()
+    try:
+        wait_until(lambda: inside[0] == 1, "the call that does not end")
+        if beyond:
+            assert ended.wait(DEADLINE)
+        run(rs.lookup(counts, pa.int64(), limit=limit), 20, found)
+    finally:
+        leave.set()
+        failing.join(DEADLINE)
+    assert found == [list(range(20))]
+    assert max(most) <= 2
+
+    async def all_are_back() -> None:
+        gate = Gate(limit, asyncio.get_running_loop())
+        for _ in range(2):
+            await asyncio.wait_for(gate.acquire(), DEADLINE)
+        gate.close()
+
+    asyncio.run(all_are_back())
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_the_times_that_a_failed_stage_did_not_use_are_not_lost(scope: str, name: str) -> None:
+    limit, begun = rs.Limit(name, rate=2, scope=scope), list[float]()
+
+    async def fails(k: int) -> int:
+        await asyncio.sleep(0.05)  # until the others have asked
+        raise OSError(f"down: {k}")
+
+    async def answers(k: int) -> int:
+        begun.append(time.monotonic())
+        return k
+
+    with pytest.raises(OSError, match="down: 0"):
+        run(rs.lookup(fails, pa.int64(), limit=limit), 64, [])
+    failed = time.monotonic()
+    run(rs.lookup(answers, pa.int64(), limit=limit), 1, [])
+    assert begun[0] < failed + 10  # sixty-four calls take half a minute
 
 
 @pytest.mark.parametrize("scope", SCOPES)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import datetime as dt
+import functools
 import pickle
 import threading
 import time
+import zoneinfo
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -212,6 +216,35 @@ def test_bad_words_of_lists_are_named() -> None:
     assert "64 at once, of up to 10 keys each" in rs.lookup(fetch, "long", batch=10).describe()
 
 
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    "words", [{"dedupe": True}, {"cache": True}, {"dedupe": True, "ordered": False}]
+)
+def test_a_clock_that_is_put_back_shows_two_times(words: dict[str, Any], nested: bool) -> None:
+    """``datetime`` takes the two 01:30 of that night for equal."""
+    zone = zoneinfo.ZoneInfo("America/New_York")
+    both = [dt.datetime(2024, 11, 3, 1, 30, tzinfo=zone, fold=fold) for fold in (0, 1)]
+    asked = []
+
+    async def fetch(key: Any) -> int:
+        asked.append(key)
+        await asyncio.sleep(0.01)
+        when = key["at"] if nested else key
+        assert when == copy.deepcopy(when)
+        return int(when.timestamp())
+
+    if "cache" in words:
+        words = {"cache": rs.Cache()}
+    column = pa.array(both * 3, pa.timestamp("us", "America/New_York"))
+    keys = pa.StructArray.from_arrays([column], ["at"]) if nested else column
+    stage = rs.enrich(fetch, on="k", output=D, **words)
+    for _ in range(2):
+        batch = pa.RecordBatch.from_arrays([keys], ["k"])
+        found = rows(stage.as_map_fn()(iter([batch])))
+        assert sorted(value for _, value in found) == sorted(int(at.timestamp()) for at in both * 3)
+    assert len(asked) == (4 if "dedupe" in words else 6)
+
+
 # -- cache -----------------------------------------------------------------------------------------
 def counted(calls: list[Any]) -> Any:
     async def fetch(k: Any) -> Any:
@@ -237,6 +270,45 @@ def test_a_result_is_kept_for_later_partitions_and_copies_of_the_cache() -> None
     assert calls == [1, 3, 4]
     rows(rs.enrich(fetch, on="k", output=D, cache=rs.Cache()).as_map_fn()(batches([1])))
     assert calls == [1, 3, 4, 1]
+
+
+def test_each_function_and_type_of_keys_has_results_of_its_own() -> None:
+    class Times:
+        def __init__(self, by: int) -> None:
+            self.by = by
+
+        async def of(self, k: float) -> int:
+            calls.append(k)
+            return int(k) * self.by
+
+    async def times(by: int, k: float) -> int:
+        calls.append(k)
+        return int(k) * by
+
+    calls: list[float] = []
+    cache = rs.Cache()
+    two, three = Times(2), Times(3)
+    four, five = functools.partial(times, 4), functools.partial(times, 5)
+    for again in (False, True):
+        del calls[:]
+        for fn, by in ((two.of, 2), (three.of, 3), (four, 4), (five, 5)):
+            for kind in (pa.int64(), pa.float64(), pa.bool_()):
+                batch = pa.RecordBatch.from_pydict({"k": pa.array([1], pa.int64()).cast(kind)})
+                stage = rs.enrich(fn, on="k", output=D, cache=cache)
+                assert [row[1] for row in rows(stage.as_map_fn()(iter([batch])))] == [by]
+        assert len(calls) == (0 if again else 12)
+
+
+def test_what_one_stage_keeps_serves_another_kind_of_failure() -> None:
+    calls: list[Any] = []
+    fetch, cache = counted(calls), rs.Cache()
+    bare = rs.lookup(fetch, pa.int64(), cache=cache)
+    told = rs.lookup(fetch, pa.int64(), cache=cache, on_failure="column")
+    for key, stages in ((1, (bare, told)), (2, (told, bare))):
+        for stage in stages:
+            ((_, value),) = rows(stage.as_map_fn()(batches([key])))
+            assert value == key if stage is bare else value["value"] == key
+    assert calls == [1, 2]
 
 
 def test_null_is_kept_as_long_as_one_says() -> None:

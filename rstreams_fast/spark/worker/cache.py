@@ -7,15 +7,15 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from rstreams_fast.core import MISSING
-from rstreams_fast.spark.options import Cache
+from rstreams_fast.spark.options import Cache, CallOptions
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.outcomes import Outcome
 
-__all__ = ["cached"]
+__all__ = ["CachedResults"]
 
 ENTRY_BYTES: Final = 500
 """About what the cache itself needs for an entry."""
@@ -27,33 +27,44 @@ _stores: Final[dict[str, _Store]] = {}
 _stores_lock: Final = threading.Lock()
 
 
-def cached(
-    fn: Callable[..., Awaitable[Any]], cache: Cache, label: str, counters: Counters
-) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` that is called for keys whose results this process does not have."""
-    with _stores_lock:
-        store = _stores.get(cache.id)
-        if store is None:
-            store = _stores[cache.id] = _Store(cache)
-    get, put = store.get, store.put
+class CachedResults:
+    """What a stage with a ``cache`` finds there, and leaves."""
 
-    async def call(*key: Any) -> Any:
-        place = (label, key)
-        try:
-            found = get(place)
-        except TypeError:  # an object without a hash, such as a user's own type
-            return await fn(*key)
-        if found is not MISSING:
-            counters.cache_hits += 1
-            return found
-        result = await fn(*key)
-        if not isinstance(result, Outcome):
-            put(place, result)
-        elif result.error is None:
-            put(place, Outcome(result.value, None, 0, 0.0))
-        return result
+    def __init__(
+        self, cache: Cache, options: CallOptions, key_types: Iterable[object], counters: Counters
+    ) -> None:
+        """``key_types``: what makes 1, 1.0 and true different keys."""
+        with _stores_lock:
+            store = _stores.get(cache.id)
+            if store is None:
+                store = _stores[cache.id] = _Store(cache)
+        self._store = store
+        self._of = options.fn_id, *map(str, key_types)
+        self._told = options.on_failure == "column"
+        self._counters = counters
 
-    return call
+    def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return ``fn`` that is called for keys whose results this process does not have."""
+        get, put = self._store.get, self._store.put
+        of, told, counters = self._of, self._told, self._counters
+
+        async def call(*key: Any) -> Any:
+            place = (of, key)
+            try:
+                found = get(place)
+            except TypeError:  # an object without a hash, such as a user's own type
+                return await fn(*key)
+            if found is not MISSING:
+                counters.cache_hits += 1
+                return Outcome(found, None, 0, 0.0) if told else found
+            result = await fn(*key)
+            if not told:
+                put(place, result)
+            elif result.error is None:
+                put(place, result.value)
+            return result
+
+        return call
 
 
 class _Store:
@@ -90,8 +101,7 @@ class _Store:
 
     def put(self, place: Any, result: Any) -> None:
         """Keep the result; what is larger than the whole cache is not kept."""
-        value = result.value if isinstance(result, Outcome) else result
-        ttl = self._null_ttl if value is None else self._ttl
+        ttl = self._null_ttl if result is None else self._ttl
         if not ttl:
             return
         with self._lock, contextlib.suppress(ValueError):

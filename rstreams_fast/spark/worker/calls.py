@@ -218,6 +218,16 @@ class _Progress:
     attempt = 1
 
 
+class _CallOnThread(asyncio.Future[Any]):
+    """A call that nobody can stop: one who is cancelled goes on when its thread has left it."""
+
+    given_up = False
+
+    def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002
+        self.given_up = True
+        return not self.done()
+
+
 class ThreadedCalls:
     """Makes calls of a sync function awaitable, on up to ``size`` threads, started as needed."""
 
@@ -233,17 +243,20 @@ class ThreadedCalls:
         self._loop = loop
         self._group = group
         self._label = label_of(fn)
-        self._work: queue.SimpleQueue[tuple[asyncio.Future[Any], Context, tuple[Any, ...]] | None]
+        self._work: queue.SimpleQueue[tuple[_CallOnThread, Context, tuple[Any, ...]] | None]
         self._work = queue.SimpleQueue()  # bounded by the window in front of it
-        self._outcomes: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._outcomes: deque[tuple[_CallOnThread, Any, BaseException | None]] = deque()
         self._notified = False
         self._threads = 0
         self._open = 0
         self._closed = False
+        self._inside: list[None] = []
+        """One for each thread that is in a call."""
+        self._when_left: list[Callable[[], object]] = []
 
     def __call__(self, *args: Any) -> asyncio.Future[Any]:
         """Start a call; the loop's thread only."""
-        future = self._loop.create_future()
+        future = _CallOnThread(loop=self._loop)
         self._open += 1
         if self._open > self._threads and self._threads < self._size:
             self._add_thread()
@@ -266,13 +279,31 @@ class ThreadedCalls:
         for _ in range(self._threads):
             self._work.put(None)
 
+    def when_left(self, what: Callable[[], object]) -> None:
+        """Call ``what``, once, when no thread is in a call: now, or later on such a thread.
+
+        For when this is closed.
+        """
+        self._when_left.append(what)
+        self._look_for_left()
+
+    def _look_for_left(self) -> None:
+        while not self._inside:
+            try:
+                what = self._when_left.pop()
+            except IndexError:
+                return
+            what()
+
     def _run(self) -> None:
-        while (job := self._work.get()) is not None and not self._closed:
+        while (job := self._work.get()) is not None:
             future, context, args = job
             result: Any = None
             failure: BaseException | None = None
+            self._inside.append(None)  # before it is looked whether this is closed
             try:
-                result = context.run(self._fn, *args)
+                if not self._closed:
+                    result = context.run(self._fn, *args)
                 if inspect.iscoroutine(result):
                     result.close()
                     raise TypeError(
@@ -285,6 +316,8 @@ class ThreadedCalls:
                 failure = _wrapped(self._label, raised)
             if isinstance(failure, StopIteration):  # which no future can carry
                 failure = _wrapped(self._label, failure)
+            self._inside.pop()
+            self._look_for_left()
             self._outcomes.append((future, result, failure))
             del job, future, context, args, result, failure
             if not self._notified:
@@ -299,9 +332,9 @@ class ThreadedCalls:
         while self._outcomes:
             future, result, failure = self._outcomes.popleft()
             self._open -= 1
-            if future.done():
-                continue
-            if failure is not None:
+            if future.given_up:
+                asyncio.Future.cancel(future)
+            elif failure is not None:
                 future.set_exception(failure)
             else:
                 future.set_result(result)

@@ -18,8 +18,10 @@ __all__ = ["PythonColumn", "keys_of", "own_names", "plain", "shareable"]
 class PythonColumn:
     """Keys that are Python objects already, with what is asked of an array of keys."""
 
-    def __init__(self, values: list[Any]) -> None:
+    def __init__(self, values: list[Any], kind: str = "") -> None:
+        """``kind``: the name of their type."""
         self.values = values
+        self.type = kind
         self.null_count = values.count(None)
         self.nbytes = sum(map(sys.getsizeof, values))
 
@@ -28,7 +30,7 @@ class PythonColumn:
 
     def slice(self, start: int, rows: int) -> PythonColumn:
         """Return some of them."""
-        return PythonColumn(self.values[start : start + rows])
+        return PythonColumn(self.values[start : start + rows], self.type)
 
     def is_valid(self) -> pa.Array:
         """Say of each whether it is not null."""
@@ -38,7 +40,7 @@ class PythonColumn:
 
     def filter(self, mask: pa.Array) -> PythonColumn:
         """Return those that ``mask`` is true for."""
-        return PythonColumn(list(itertools.compress(self.values, mask.to_pylist())))
+        return PythonColumn(list(itertools.compress(self.values, mask.to_pylist())), self.type)
 
 
 def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
@@ -95,21 +97,46 @@ class _KeyDict(dict[Any, Any]):
         return dict, (dict(self),)  # a copy is the user's
 
 
+class _SecondTime(dt.datetime):
+    """A time that a clock shows twice, as summer time ends: the later one, which to a ``datetime``
+    of the same zone is equal to the earlier one.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, dt.datetime) and other.tzinfo is self.tzinfo:
+            return self.fold == other.fold and super().__eq__(other)
+        return super().__eq__(other)
+
+    __hash__ = dt.datetime.__hash__
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        return dt.datetime.combine, (self.date(), self.timetz())  # a copy is the user's
+
+
 def shareable(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
     """Return the keys of ``array`` as values that are equal where the keys are, and have a hash.
 
-    Structs, lists and maps are still dicts and lists; of NaN there is one.
+    Structs, lists and maps are still dicts and lists; of NaN there is one, and a time with a zone
+    is a time since the epoch.
     """
     import pyarrow as pa
 
     kind = None if isinstance(array, PythonColumn) else array.type
-    if kind is None or pa.types.is_nested(kind):
+    if kind is None or pa.types.is_nested(kind) or pa.types.is_timestamp(kind):
         return list(map(_shareable, keys))
     return list(map(_one_nan, keys)) if pa.types.is_floating(kind) else keys
 
 
 def _one_nan(value: Any) -> Any:
     return value if value == value else math.nan  # noqa: PLR0124 - only NaN is not
+
+
+def _one_moment(value: dt.datetime) -> dt.datetime:
+    if not value.fold or value.tzinfo is None:
+        return value
+    # No method of a subclass that makes one of another, such as ``combine``, keeps the fold.
+    parts = *value.timetuple()[:6], value.microsecond, value.tzinfo
+    return _SecondTime(*parts, fold=1)
 
 
 def _shareable(value: Any) -> Any:
@@ -119,6 +146,7 @@ def _shareable(value: Any) -> Any:
 
 _SHAREABLE: dict[type, Callable[[Any], Any]] = {
     float: _one_nan,
+    dt.datetime: _one_moment,
     list: lambda values: _KeyList(map(_shareable, values)),
     dict: lambda items: _KeyDict((key, _shareable(value)) for key, value in items.items()),
 }

@@ -39,7 +39,8 @@ def _keys_of(series: tuple[pd.Series, ...]) -> Any:
     columns = []
     for key, kind in zip(keys, types, strict=True):
         own_zone = _zone(zone) if kind == "timestamp" else None
-        columns.append(PythonColumn([plain(one[0], own_zone) if len(one) else None for one in key]))
+        values = [plain(one[0], own_zone) if len(one) else None for one in key]
+        columns.append(PythonColumn(values, kind))
     return columns[0] if len(columns) == 1 else tuple(columns)
 
 

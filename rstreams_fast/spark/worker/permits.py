@@ -52,6 +52,8 @@ IDLE_SECONDS: Final = 0.002
 POLL_SECONDS: Final = 0.002
 """How often a host's permits are looked at while calls wait: nobody is told of a free lock."""
 
+RESERVE_SECONDS: Final = 0.1
+"""How far ahead a stage reserves times for calls, other than its next one."""
 
 CONNECT_SECONDS: Final = 10.0
 """How long it may take to reach who serves a job's permits."""
@@ -79,8 +81,8 @@ class _Source(Protocol):
     def hold(self, seconds: float) -> None:
         """Grant nobody a permit for so long."""
 
-    def close(self) -> None:
-        """Give all back, and end."""
+    def end(self) -> Callable[[], object]:
+        """End; return what gives back all that was granted, for any thread, once."""
 
 
 class Gate:
@@ -98,6 +100,7 @@ class Gate:
         self._next_offer = 0.0
         self._asked = 0
         self._failure: Exception | None = None
+        self._closed = False
         self._keeps = limit.rate is None  # with a rate each call needs one of its own
         self._at_rest = False  # nobody waits, and idle permits will soon be looked at
         self._source: _Source
@@ -185,6 +188,8 @@ class Gate:
         if self._at_rest:
             self._idle.append(permit)
             return
+        if self._closed:  # all is given back by what ``end`` returned
+            return
         now = self._loop.time()
         if not self._keeps or now < self._held_until:
             self._source.give_back(permit[0])
@@ -223,12 +228,18 @@ class Gate:
                 future.set_exception(failure)
 
     def close(self) -> None:
-        """Give back what is left, also by calls that would not end."""
+        """Give all back, also what calls have that would not end, and end."""
+        self.end()()
+
+    def end(self) -> Callable[[], object]:
+        """End; return what gives all permits back, to be called once no call has one.
+
+        Any thread may call that, also when the loop is closed.
+        """
         self._return_idle()
-        for permit in filter(None, self._used):
-            self._source.give_back(permit[0])
         self._used.clear()
-        self._source.close()
+        self._closed = True
+        return self._source.end()
 
     def _look_at_idle(self) -> None:
         if self._source.wanted():
@@ -387,7 +398,9 @@ class _HostPermits:
         self._next_look: asyncio.TimerHandle | None = None
         self._offered_until = 0.0
         self._due: dict[int, tuple[asyncio.TimerHandle, int | None]] = {}
+        self._last_due = 0.0
         self._numbers = itertools.count()
+        self._taken: set[int] = set()
 
     def ask(self) -> None:
         self._asked += 1
@@ -399,11 +412,12 @@ class _HostPermits:
 
     def _look(self) -> None:
         self._next_look = None
-        while self._asked:
+        while self._asked and not self._has_enough_due():
             byte, dying = None, 0.0
             if self._concurrency is not None:
                 if (taken := self._locks.take_one(self._concurrency)) is not None:
                     byte, dying = taken
+                    self._taken.add(byte)
                 else:
                     wait = POLL_SECONDS * (0.5 + random.random())  # noqa: S311 - not all at once
                     self._next_look = self._loop.call_later(wait, self._look)
@@ -417,8 +431,13 @@ class _HostPermits:
             number, at = next(self._numbers), self._loop.time() + wait
             timer = self._loop.call_at(at, self._check, number, 0.0 if dying else at)
             self._due[number] = timer, byte
+            self._last_due = at
         else:
             self._gate.grant(byte)
+
+    def _has_enough_due(self) -> bool:
+        """Whether to reserve no more: others lose what a stage that fails has reserved."""
+        return bool(self._due) and self._last_due > self._loop.time() + RESERVE_SECONDS
 
     def _check(self, number: int, due: float) -> None:
         """Have it granted; one that has missed its time, or is held back, gets another."""
@@ -427,9 +446,12 @@ class _HostPermits:
             self._grant(byte)
         else:
             self._gate.grant(byte)
+        if self._asked and self._next_look is None:
+            self._look()
 
     def give_back(self, permit: int | None) -> None:
         if permit is not None:
+            self._taken.discard(permit)
             self._locks.give_back(permit)
 
     def wanted(self) -> bool:
@@ -442,14 +464,18 @@ class _HostPermits:
     def hold(self, seconds: float) -> None:
         self._locks.hold(seconds)
 
-    def close(self) -> None:
+    def end(self) -> Callable[[], object]:
         self._asked = 0
         if self._next_look is not None:
             self._next_look.cancel()
-        for timer, byte in self._due.values():
+        for timer, _ in self._due.values():
             timer.cancel()
-            self.give_back(byte)
         self._due.clear()
+        return self._give_all_back
+
+    def _give_all_back(self) -> None:
+        while self._taken:
+            self._locks.give_back(self._taken.pop())
 
 
 # -- a job: leases from the driver -----------------------------------------------------------------
@@ -531,8 +557,15 @@ class _JobPermits(asyncio.Protocol):
     def hold(self, seconds: float) -> None:
         self._send(HOLD + SECONDS.pack(seconds))
 
-    def close(self) -> None:
+    def end(self) -> Callable[[], object]:
         self._closed = True
         self._connecting.cancel()
-        if self._transport is not None:
-            self._transport.abort()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return int
+        try:
+            # The connection is open as long as somebody holds a copy of it.
+            copy = os.dup(transport.get_extra_info("socket").fileno())
+        finally:
+            transport.abort()
+        return partial(os.close, copy)

@@ -26,7 +26,7 @@ from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.attempts import noted
 from rstreams_fast.spark.worker.batching import BatchedCalls
-from rstreams_fast.spark.worker.cache import cached
+from rstreams_fast.spark.worker.cache import CachedResults
 from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.hang_up import hang_up
@@ -134,10 +134,12 @@ class CallPump:
         wrap: Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
         | None = None,
         journal: PartitionJournal | None = None,
+        cache: CachedResults | None = None,
         **window: bool,
     ) -> None:
         """``wrap`` is put around the function; ``window`` are further words for its window."""
         self._journal = journal
+        self._cache = cache
         self._partition = partition
         self._read_ahead = partition.read_ahead
         self._counters = partition.counters
@@ -313,8 +315,8 @@ class CallPump:
             fn = self._batches = BatchedCalls(fn, options, self._loop, self._pump)
         if self._journal is not None:
             fn = self._journal.around(fn, self._loop)
-        if options.cache is not None:
-            fn = cached(fn, options.cache, options.label, self._counters)
+        if self._cache is not None:
+            fn = self._cache.around(fn)
         if options.on_failure != "raise":
             fn = forgiving(fn, options, self._counters)
         at_once = options.running_rows
@@ -354,11 +356,13 @@ class CallPump:
         self._stopping = True
         self._stopped_at = self._loop.time()
         self._read_ahead.cancel()
+        self._close_pool()
         if self._window is not None:
             self._window.cancel()
         if self._batches is not None:
             self._batches.cancel()
-        self._close_pool()
+        if self._pool is not None:  # a call on a thread may need to lose its client to end
+            self._loop.call_later(STOP_SECONDS / 2, self._finish)
         self._loop.call_later(STOP_SECONDS, self._end)
         self._check_stopped()
 
@@ -394,11 +398,18 @@ class CallPump:
         if self._pool is not None:
             self._pool.close()
 
+    def _give_permits_back(self) -> None:
+        if self._gate is not None:
+            give_back = self._gate.end()
+            if self._pool is None:
+                give_back()
+            else:
+                self._pool.when_left(give_back)
+
     def _tidy_up(self) -> None:
         """End what the user's clients left on the loop, as far as it wants to end."""
         self._close_pool()
-        if self._gate is not None:
-            self._gate.close()
+        self._give_permits_back()
         self._executor.shutdown(wait=False, cancel_futures=True)
         since = self._stopped_at if self._stopping else self._loop.time()
         left = asyncio.all_tasks(self._loop)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.cache import CachedResults
 from rstreams_fast.spark.worker.conversions import Columns, shorten
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.journal import PartitionJournal
@@ -495,12 +496,16 @@ def run_rows(
         metrics=options.metrics,
     )
     partition.counters.max_pending_rows = options.window_rows
-    spread = len(layout.keys(first)) > 1  # several keys: they are a tuple
+    key_types = [array.type for array in layout.keys(first)]
+    spread = len(key_types) > 1  # several keys: they are a tuple
     columns = ResultColumns(options, layout, partition.counters)
     journal = None
     if options.journal is not None:
         declared = layout.names, layout.types
         journal = PartitionJournal(options, options.journal, *declared, partition.counters)
+    cache = None
+    if options.cache is not None:
+        cache = CachedResults(options.cache, options, key_types, partition.counters)
     if options.ordered:
         ordered = OrderedSink(columns)
         source = KeySource(partition, options, layout, ordered, spread)
@@ -510,6 +515,7 @@ def run_rows(
             source,
             ordered,
             journal=journal,
+            cache=cache,
             spread=spread,
             dedupe=options.dedupe,
         )
@@ -523,6 +529,7 @@ def run_rows(
             unordered,
             wrap=unordered.wrap,
             journal=journal,
+            cache=cache,
             ordered=False,
             spread=True,
         )
