@@ -27,6 +27,8 @@ class WriterSubscriber(Subscriber[bytes]):
 
     def __init__(self, writer: asyncio.StreamWriter, *, prefetch: int = 16) -> None:
         check_capacity("prefetch", prefetch)
+        if not callable(getattr(writer, "drain", None)):
+            raise TypeError(f"writer must be a StreamWriter, got {type(writer).__name__}")
         loop = asyncio.get_running_loop()
 
         async def write(data: bytes) -> bool:

@@ -75,3 +75,11 @@ def test_a_lost_connection_cancels_upstream_and_is_the_runs_error() -> None:
 
     asyncio.run(body())
     assert cancelled == [True]
+
+
+def test_what_cannot_be_written_to_is_refused() -> None:
+    async def body() -> None:
+        with pytest.raises(TypeError, match="writer must be a StreamWriter, got int"):
+            WriterSubscriber(3)  # type: ignore[arg-type]
+
+    asyncio.run(body())

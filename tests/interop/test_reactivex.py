@@ -32,6 +32,15 @@ def heard(observable: Any) -> list[Any]:
     return signals
 
 
+def test_an_observable_that_is_given_as_a_publisher_is_told_how_to_become_one() -> None:
+    observable: Any = reactivex.of(1, 2)
+    streams = [rsf.from_publisher(observable), rsf.range_(3).flat_map(lambda _: observable)]
+    for stream in streams:
+        with pytest.raises(AttributeError, match="on_completed") as caught:
+            stream.to_list()
+        assert "from_observable is for observables" in caught.value.__notes__[0]
+
+
 @pytest.mark.parametrize("scheduler", [None, NewThreadScheduler()])
 def test_an_observable_is_a_stream(scheduler: Any) -> None:
     observable = reactivex.from_iterable(range(500), scheduler)

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -153,6 +153,24 @@ def test_a_worker_ends_though_a_clean_up_leaves_through_cancel() -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(DEADLINE)
         assert not thread.is_alive()
+
+
+def test_who_waits_learns_that_an_executor_refuses_though_a_clean_up_leaves() -> None:
+    with ThreadPoolExecutor(1) as executor:
+        source = rsf.range_(5).do_on_cancel(leave).publish_on(executor)
+    recorder: Recorder[int] = Recorder()
+    with pytest.raises(Leaving):
+        source.subscribe(recorder)
+    recorder.wait_terminal()
+    assert isinstance(recorder.error, RuntimeError)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_who_waits_learns_what_left_though_a_clean_up_leaves_too() -> None:
+    stream = rsf.range_(5).do_on_cancel(leave).publish_on().map(leave)
+    with pytest.raises(Leaving):
+        stream.for_each(lambda _: None).result(DEADLINE)
+    join_ours()
 
 
 def test_all_clean_ups_are_called_though_one_leaves() -> None:

@@ -274,10 +274,14 @@ class Drain(Nested):
 
     def _refused(self, error: BaseException) -> None:
         """The resource does not work: the drain, which is ours, ends here."""
-        if self._demand.terminate():
-            self._stop()
-            self._failure = error
-        self._leave_drain()
+        ended = self._demand.terminate()
+        try:
+            if ended:
+                self._stop()
+        finally:  # as in cancel()
+            if ended:
+                self._failure = error
+            self._leave_drain()
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -373,9 +377,11 @@ class Drain(Nested):
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
-        if ended:
-            self._stop()
-        self._leave_drain()
+        try:
+            if ended:
+                self._stop()
+        finally:  # as in cancel()
+            self._leave_drain()
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
             # Nobody can be told any more, and an executor may keep what leaves to itself.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")

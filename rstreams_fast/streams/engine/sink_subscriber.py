@@ -98,6 +98,8 @@ def subscribe(publisher: Publisher[Any], subscriber: Subscriber[Any]) -> None:
     except RecursionError:  # to where the stack has room again
         raise
     except Exception as raised:
+        if hasattr(type(publisher), "pipe") and isinstance(raised, AttributeError):
+            raised.add_note("rstreams_fast: interop.reactivex.from_observable is for observables")
         subscriber.on_error(raised)
 
 
