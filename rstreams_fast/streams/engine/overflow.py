@@ -137,6 +137,7 @@ class OverflowSubscription(OperatorSubscriber):
 
     __slots__ = (
         "_dropped",
+        "_hand_on",
         "_held",
         "_kept",
         "_late_error",
@@ -167,6 +168,8 @@ class OverflowSubscription(OperatorSubscriber):
         self._waits = Waits()
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
+        # What takes an element that nothing is before; a ring is given its elements by the run.
+        self._hand_on = slot if resource is None and callable(slot) else None
 
     # -- the source's side, any thread -----------------------------------------------------------
 
@@ -177,6 +180,7 @@ class OverflowSubscription(OperatorSubscriber):
         options = self._options
         victim: Any = None
         overflow: BufferOverflowError | None = None
+        hand_on: Callable[[Any], object] | None = None
         with self._lock:
             if not self._open:
                 return False
@@ -184,7 +188,11 @@ class OverflowSubscription(OperatorSubscriber):
                 self.custody.enter(element)
             elements = self._held.elements
             unasked = options.strategy is Overflow.ERROR and self.uncovered == 0
-            if len(elements) < options.capacity and not unasked:
+            alone = not elements and self._hand_on is not None and self._demand.value > 0
+            if alone and not unasked and self._wip.request(1) == 0:
+                self._kept += 1
+                hand_on = self._hand_on
+            elif len(elements) < options.capacity and not unasked:
                 elements.append(element)
                 self._kept += 1
             elif options.strategy in _REPLACING:
@@ -200,7 +208,9 @@ class OverflowSubscription(OperatorSubscriber):
                     overflow = options.error(unasked)
             if victim is not None:
                 self._dropped += 1
-        if overflow is not None:
+        if hand_on is not None:
+            self._deliver(hand_on, element)
+        elif overflow is not None:
             self._upstream.cancel()
             self._end_with(overflow)
         elif victim is None or self._demand.pending:
@@ -303,6 +313,28 @@ class OverflowSubscription(OperatorSubscriber):
 
     # -- the drain -------------------------------------------------------------------------------
 
+    def _deliver(self, hand_on: Callable[[Any], object], element: Any) -> None:
+        """As the run would, but for one element: for the holder of the drain only, who leaves it.
+
+        It is asked for, and nothing is before it.
+        """
+        try:
+            self._waits.end()
+            try:
+                hand_on(element)
+            except RecursionError:
+                raise
+            except Exception as raised:
+                self._on_next_raised(raised)
+            if self._on_burst is not None:
+                self._on_burst()
+            self._waits.begin(for_demand=self._demand.fulfil(1) == 0)
+        except BaseException as leaving:
+            self._interrupted(leaving)
+            raise
+        if self._wip.fulfil(1) != 0:
+            self._drain()
+
     def _work(self) -> bool:
         if self._demand.value < 0:
             return self._act_on_end()
@@ -331,4 +363,5 @@ class OverflowSubscription(OperatorSubscriber):
     def _drop_references(self) -> None:
         self._close()  # who cancels may not have closed it yet
         self._late_error = None
+        self._hand_on = None
         self._held = Held()
