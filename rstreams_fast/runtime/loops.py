@@ -18,7 +18,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from rstreams_fast.runtime.at_exit import call_at_exit
-from rstreams_fast.runtime.contexts import HERE, loop_of_program
+from rstreams_fast.runtime.awaiting import HERE, loop_of_program
 from rstreams_fast.runtime.executors import Resource, WhenDropped, Work, WorkDroppedError, resource
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 

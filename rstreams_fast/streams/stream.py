@@ -489,8 +489,8 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
 
         ``ordered``: results keep the order of the elements; else they come as they are ready.
         ``key``: of the elements with the same ``key(element)`` one call at once, in their order.
-        ``loop=None`` is the loop running where the stream is subscribed to, also for what is
-        subscribed to within it on other threads; where none runs it is a private one.
+        ``loop=None`` is the loop running where the stream is subscribed to; where a timer or a
+        worker subscribes, that of the task which awaits the whole; or else a private one.
         For the rest see :class:`rstreams_fast.streams.operators.map_async.MapAsync`.
         """
         # Loaded when it is first needed: it brings asyncio.

@@ -8,10 +8,9 @@ look. What is to be done is done on a thread that deadlines share.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context, copy_context
 
 from rstreams_fast.core import DemandCounter
-from rstreams_fast.runtime.contexts import context_of_subscribe
 from rstreams_fast.runtime.executors import WhenDropped, Work, process_id
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.runtime.timers import Alarm, Timer, default_timer
@@ -58,7 +57,7 @@ class Deadline(NotPicklable):
         self._work: Work | None = work
         self._when_dropped: WhenDropped | None = when_dropped
         self._pid = process_id()
-        self._context: Context | None = context_of_subscribe()
+        self._context: Context | None = copy_context()
         self._looking = DemandCounter()  # WIP of looking
         self._alarm: Alarm | None = None
         self._rang = False

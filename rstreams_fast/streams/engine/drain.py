@@ -17,7 +17,7 @@ that returns true says it. One that ends it by an error leaves that in ``_failur
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context, copy_context
 from time import perf_counter
 from typing import Any, ClassVar, NoReturn
 
@@ -28,7 +28,6 @@ from rstreams_fast.errors import (
     InvalidRequestTypeError,
     report_dropped,
 )
-from rstreams_fast.runtime.contexts import context_of_subscribe
 from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedError, process_id
 from rstreams_fast.streams.engine.boundary import ListSubscriber, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
@@ -178,7 +177,7 @@ class Drain(Nested):
         self._run: FusedRun | None = None
         self._failure: BaseException | None = None
         self._resource = resource
-        self._context: Context | None = None if resource is None else context_of_subscribe()
+        self._context: Context | None = None if resource is None else copy_context()
         self._pid = process_id()
         # Elements may be slow: on a resource, that others share, bursts grow from one.
         self._grows = resource is not None

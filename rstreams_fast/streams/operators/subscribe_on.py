@@ -7,12 +7,12 @@ the resource (see ``pull``). Here is the form for any other publisher.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import check_subscriber
-from rstreams_fast.runtime.contexts import context_of_subscribe
 from rstreams_fast.runtime.executors import (
     Resource,
     check_executor,
@@ -67,7 +67,7 @@ class _Subscription(PushSubscription):
     def __init__(self, subscriber: Subscriber[Any], calls: Resource) -> None:
         super().__init__(subscriber, Stages())
         self._calls = calls
-        self._context = context_of_subscribe()
+        self._context = copy_context()
         self._ready = DemandCounter()  # on_subscribe came, and subscribe returned: then it asks
 
     def start(self, upstream: Publisher[Any]) -> None:

@@ -27,6 +27,7 @@ from rstreams_fast.errors import (
     check_error,
     report_dropped,
 )
+from rstreams_fast.runtime.awaiting import awaited_by_this_task
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.gil_yield import yield_gil
@@ -257,7 +258,11 @@ class Iteration(BurstIterator[T]):
     async def _next_burst(self) -> list[T]:
         import asyncio
 
-        inlet = self._start_or_ask()
+        if self._inlet is None:
+            with awaited_by_this_task():
+                inlet = self._start()
+        else:
+            inlet = self._start_or_ask()
         try:
             if inlet is not None:
                 yield_gil()

@@ -40,8 +40,8 @@ class AsyncIterableSource(Generic[T]):
     iterator, as an asynchronous generator is, serves one: the next gets ``AlreadySubscribedError``.
 
     ``__anext__`` is awaited only on demand, one at a time, on ``loop``: ``None`` is the loop
-    running where the source is subscribed to, or the stream that it is a part of, or else a private
-    one, which ends with the subscription.
+    running where the source is subscribed to (where a timer or a worker subscribes, that of the
+    task which awaits the whole), or else a private one, which ends with the subscription.
     ``cancel`` cancels the ``__anext__`` that is being awaited. When that has ended, and at every
     other end, the iterator's ``aclose`` is awaited, once, if it has one; an error out of it is the
     stream's error if the stream has none, and goes to ``on_dropped_error`` if nobody can take it.
