@@ -298,8 +298,10 @@ class _OnLoop:
                 self._loop.call_soon(task)
             else:
                 self._loop.call_soon_threadsafe(task)
-        except BaseException:
+        except BaseException as raised:
             task.forget()
+            if self._loop.is_closed():
+                raise WorkDroppedError("the event loop is closed") from raised
             raise
 
     def close(self) -> None:

@@ -1140,3 +1140,15 @@ def test_what_no_task_awaits_has_its_calls_on_a_private_loop(
         run.result(DEADLINE)
     assert found == [0, 1, 2]
     assert loop not in loops_seen
+
+
+def test_what_is_asked_again_when_its_loop_is_closed_says_so() -> None:
+    async def main() -> None:
+        rsf.range_(5).map_async(identity).subscribe(recorder)
+        recorder.subscription.request(1)
+        await turns()
+
+    recorder: Recorder[int] = Recorder()
+    asyncio.run(main())
+    recorder.subscription.request(1)
+    assert isinstance(recorder.error, rsf.WorkDroppedError)
