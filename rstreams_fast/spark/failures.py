@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rstreams_fast.spark.frames import check_frame
+from rstreams_fast.spark.frames import check_frame, folding_of
 from rstreams_fast.spark.worker.outcomes import INPUT, OUTCOME
 
 if TYPE_CHECKING:
@@ -32,9 +31,9 @@ def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, 
     check_frame(frame, "split_failures")
     from pyspark.sql.types import StructType
 
-    cased = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-    fold: Callable[[str], str] = str if cased else str.lower
-    column = next((name for name in frame.columns if fold(name) == fold(column)), column)
+    if column not in frame.columns:
+        fold = folding_of(frame)
+        column = next((name for name in frame.columns if fold(name) == fold(column)), column)
     kind = frame.schema[column].dataType if column in frame.columns else None
     if not isinstance(kind, StructType) or not {"error", "attempts"}.issubset(kind.names):
         raise TypeError(

@@ -130,6 +130,12 @@ def check_frame(frame: object, what: str) -> None:
         )
 
 
+def folding_of(frame: DataFrame) -> Callable[[str], str]:
+    """Return what makes names equal that are the same column to Spark."""
+    cased = frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")
+    return str if str(cased).lower() == "true" else str.lower
+
+
 def check_intervals(frame: DataFrame) -> None:
     """Refuse columns that cannot come back from Python: Spark's own word does not name them."""
     for field in frame.schema.fields:

@@ -3,11 +3,12 @@ Connect, and its clock for the rate.
 
 A worker has a connection for each stage at work, proves that it knows the token, names the limit,
 and then asks for permits (``a``), gives them back (``r``) or holds all of them back (``h`` and the
-seconds). It is told ``g`` for each, and says when that has come (``c``): with a rate only so many
-may be under way, or those that come late would start beside those that come in time. A worker that
-has not said so for ``SILENT_SECONDS`` holds nobody up, and is granted nothing until it has. What a
-connection has comes back when it ends, which the kernel sees to when a process is killed; where a
-host is gone, keep-alive ends it.
+seconds). A stage that ends before its threads keeps what those need (``k`` and how many). It is
+told ``g`` for each, and says when that has come (``c``): with a rate only so many may be under way,
+or those that come late would start beside those that come in time. A worker that has not said so
+for ``SILENT_SECONDS`` holds nobody up, and is granted nothing until it has. What a connection has
+comes back when it ends, which the kernel sees to when a process is killed; where a host is gone,
+keep-alive ends it.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ __all__ = [
     "ASK",
     "CAME",
     "CHALLENGE_BYTES",
+    "COUNT",
     "DEATH_SECONDS",
     "GIVE_BACK",
     "GRANT",
     "HOLD",
+    "KEEP",
     "LATE_SECONDS",
     "SECONDS",
     "UNDER_WAY",
@@ -44,9 +47,11 @@ __all__ = [
 ASK: Final = b"a"
 GIVE_BACK: Final = b"r"
 HOLD: Final = b"h"
+KEEP: Final = b"k"
 GRANT: Final = b"g"
 CAME: Final = b"c"
 SECONDS: Final = struct.Struct("!d")
+COUNT: Final = struct.Struct("!I")
 CHALLENGE_BYTES: Final = 32
 DEATH_SECONDS: Final = 0.05
 """How long the permits of a worker that was killed wait for the kernel to end its calls, too."""
@@ -75,6 +80,8 @@ class Pace:
     def __init__(self, rate: float | None, burst: int) -> None:
         self._interval = 0.0 if rate is None else 1 / rate
         self._ahead = (burst - 1) * self._interval
+        self.late = max(LATE_SECONDS, self._interval / 10)
+        """How much later than its time a call may start and need no other."""
         self.bounds = rate is not None
 
     def reserve(self, now: float, state: tuple[float, float]) -> tuple[float, float]:
@@ -228,6 +235,11 @@ class _Lease(asyncio.Protocol):
                     break
                 self._permits.hold(*SECONDS.unpack_from(received, at + 1))
                 at += SECONDS.size
+            elif message == KEEP:
+                if len(received) < at + 1 + COUNT.size:
+                    break
+                self._keep(*COUNT.unpack_from(received, at + 1))
+                at += COUNT.size
             elif message == ASK:
                 self._permits.ask(self)
             elif message == CAME and self.under_way:
@@ -237,6 +249,14 @@ class _Lease(asyncio.Protocol):
                 self._permits.give_back(1)
             at += 1
         self._received = received[at:]
+
+    def _keep(self, count: int) -> None:
+        """Have that many permits at most, and ask for none: whoever asked is gone."""
+        assert self._permits is not None  # noqa: S101 - for mypy
+        self._permits.forget(self)
+        self._permits.came(self, self.under_way)
+        self._permits.give_back(max(0, self._has - count))
+        self._has = min(self._has, count)
 
     def grant(self) -> None:
         self._has += 1

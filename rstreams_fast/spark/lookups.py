@@ -16,6 +16,7 @@ from rstreams_fast.spark.frames import (
     check_intervals,
     describe_read_ahead,
     describe_words,
+    folding_of,
     map_in_arrow,
 )
 from rstreams_fast.spark.journals import Journal
@@ -91,7 +92,8 @@ def lookup(
     many may wait behind one slow call. Default: 64 x ``concurrency``, at most 65 536.
     ``ordered``: must be true here: the values of a column line up with their rows (``enrich`` can
     do without).
-    ``dedupe``: equal keys in flight share one call, and its failure; two NaN are equal.
+    ``dedupe``: equal keys in flight share one call, and its failure; two NaN are equal, and the two
+    times that a clock shows twice when it is put back are not.
     ``on_null``: ``"skip"``: a null among the keys gives null without a call; ``"call"``: ``fn``
     gets ``None``.
     ``timeout``: seconds for one attempt of an async ``fn``, then ``TimeoutError``.
@@ -329,8 +331,7 @@ class Enrich:
 
         declared, schema = resolve_schema(self._output, "output")
         before = frame.schema
-        cased = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-        fold: Callable[[str], str] = str if cased else str.lower
+        fold = folding_of(frame)
         taken = set(map(fold, before.names))
         if self._options.on_failure == "column":
             declared = StructType([*declared.fields, StructField(OUTCOME, outcome_struct())])

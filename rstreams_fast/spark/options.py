@@ -124,16 +124,24 @@ def label_of(fn: Callable[..., Any]) -> str:
     return str(name).rsplit("<locals>.", 1)[-1]
 
 
-_ids: Final[weakref.WeakKeyDictionary[Any, str]] = weakref.WeakKeyDictionary()
+_ids: Final[dict[int, tuple[weakref.ref[Any], str]]] = {}
 
 
 def _id_of(fn: Any) -> str:
     """Return an id that a function has in every stage that this process makes, and no other has."""
     if isinstance(fn, types.MethodType):  # made anew whenever it is looked up
         return f"{_id_of(fn.__self__)}.{_id_of(fn.__func__)}"
-    own = uuid.uuid4().hex
-    with contextlib.suppress(TypeError):  # it has no hash, or nothing can refer to it weakly
-        return _ids.setdefault(fn, own)
+    known = _ids.get(id(fn))
+    if known is not None and known[0]() is fn:
+        return known[1]
+    own, place = uuid.uuid4().hex, id(fn)
+
+    def forget(gone: object) -> None:
+        if place in _ids and _ids[place][0] is gone:
+            del _ids[place]
+
+    with contextlib.suppress(TypeError):  # nothing can refer to it weakly: each stage has an id
+        _ids[place] = weakref.ref(fn, forget), own
     return own
 
 
@@ -403,6 +411,11 @@ class CallOptions:
         words = (self.timeout, self.retry, self.circuit, self.deadline)
         told = self.on_failure == "column"
         return self.auto or told or any(word is not None for word in words)
+
+    @property
+    def compares_keys(self) -> bool:
+        """Whether it matters which keys are equal."""
+        return self.dedupe or self.cache is not None or self.key_order is not None
 
     @property
     def running_rows(self) -> int:

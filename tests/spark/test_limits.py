@@ -34,7 +34,7 @@ from rstreams_fast.spark.leases import (
 )
 from rstreams_fast.spark.limits import SCOPES
 from rstreams_fast.spark.versions import spark_version
-from rstreams_fast.spark.worker.permits import Gate
+from rstreams_fast.spark.worker.permits import Gate, LimitLost
 from tests.helpers import DEADLINE, run_python, wait_until
 from tests.spark.conftest import ROOT, worker_environment
 
@@ -163,6 +163,23 @@ def test_calls_that_a_busy_worker_is_late_with_are_not_made_at_once(name: str) -
     asyncio.run(main())
     # The machine may be late itself, once or twice, but 100 calls were late here.
     assert max(sum(at <= later < at + 0.05 for later in times) for at in times) < 80
+
+
+def test_a_call_that_is_a_little_late_keeps_its_time(name: str) -> None:
+    """At one in two seconds to lose it would cost two seconds, each time again."""
+    limit = rs.Limit(name, rate=0.5)
+
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        gate = Gate(limit, loop)
+        begin = loop.time()
+        first, second = (asyncio.ensure_future(gate.acquire()) for _ in range(2))
+        loop.call_at(begin + 1.99, time.sleep, 0.03)
+        await asyncio.wait_for(asyncio.gather(first, second), DEADLINE)
+        gate.close()
+        return loop.time() - begin
+
+    assert 2 <= asyncio.run(main()) < 3
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -301,6 +318,54 @@ def test_a_thread_keeps_its_permit_until_it_has_left_the_service(
         gate.close()
 
     asyncio.run(all_are_back())
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_each_thread_that_has_left_gives_its_permit_back(
+    scope: str, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Others have it, and not those calls of the stage that waited for one when it ended."""
+    limit = rs.Limit(name, concurrency=2, scope=scope)
+    leave = [threading.Event(), threading.Event()]
+
+    def blocks(k: int) -> int:
+        leave[k % 2].wait(DEADLINE)
+        return k
+
+    async def main() -> None:
+        gate = Gate(limit, asyncio.get_running_loop())
+        first = asyncio.ensure_future(gate.acquire())
+        await asyncio.wait([first], timeout=0.2)
+        assert not first.done()
+        leave[1].set()
+        await asyncio.wait_for(first, DEADLINE)
+        second = asyncio.ensure_future(gate.acquire())
+        await asyncio.wait([second], timeout=0.2)
+        assert not second.done()
+        leave[0].set()
+        await asyncio.wait_for(second, DEADLINE)
+        gate.close()
+
+    stage = rs.lookup(blocks, pa.int64(), limit=limit, concurrency=8, task_deadline=0.2)
+    with pytest.raises(TimeoutError):
+        run(stage, 8, [])
+    asyncio.run(main())
+    for thread in threading.enumerate():
+        if thread.name.startswith("rstreams-call"):
+            thread.join(DEADLINE)
+    assert "Task was destroyed" not in capfd.readouterr().err
+
+
+def test_a_call_that_is_cancelled_and_tried_again_finds_no_permit(name: str) -> None:
+    limit = rs.Limit(name, concurrency=2)
+
+    async def main() -> None:
+        gate = Gate(limit, asyncio.get_running_loop())
+        gate.close()
+        with pytest.raises(LimitLost, match="the stage is over"):
+            await gate.acquire()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -483,7 +548,7 @@ def test_a_stage_that_has_all_permits_lets_others_have_one(scope: str, name: str
 
 HOLDER = """
 import asyncio, pickle, sys
-from rstreams_fast.spark.worker.permits import Gate
+from rstreams_fast.spark.worker.permits import Gate, LimitLost
 
 limit = pickle.loads(bytes.fromhex(sys.argv[1]))
 

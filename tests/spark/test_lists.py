@@ -11,6 +11,7 @@ import threading
 import time
 import zoneinfo
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import pyarrow as pa
@@ -230,6 +231,7 @@ def test_a_clock_that_is_put_back_shows_two_times(words: dict[str, Any], nested:
         asked.append(key)
         await asyncio.sleep(0.01)
         when = key["at"] if nested else key
+        assert type(when) is dt.datetime  # as what takes exact types, such as sqlite3, wants it
         assert when == copy.deepcopy(when)
         return int(when.timestamp())
 
@@ -297,6 +299,20 @@ def test_each_function_and_type_of_keys_has_results_of_its_own() -> None:
                 stage = rs.enrich(fn, on="k", output=D, cache=cache)
                 assert [row[1] for row in rows(stage.as_map_fn()(iter([batch])))] == [by]
         assert len(calls) == (0 if again else 12)
+
+
+def test_functions_that_are_equal_are_not_the_same() -> None:
+    @dataclass(frozen=True)
+    class Times:
+        by: int = field(compare=False)
+
+        async def __call__(self, k: int) -> int:
+            return k * self.by
+
+    cache, fns = rs.Cache(), [Times(2), Times(3)]
+    for fn in fns:
+        stage = rs.enrich(fn, on="k", output=D, cache=cache)
+        assert rows(stage.as_map_fn()(batches([1, 2]))) == [(1, fn.by), (2, 2 * fn.by)]
 
 
 def test_what_one_stage_keeps_serves_another_kind_of_failure() -> None:

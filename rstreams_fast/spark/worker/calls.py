@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import queue
+import threading
 import types
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -248,17 +249,17 @@ class ThreadedCalls:
         self._outcomes: deque[tuple[_CallOnThread, Any, BaseException | None]] = deque()
         self._notified = False
         self._threads = 0
-        self._open = 0
+        self._open: set[_CallOnThread] = set()
+        self._lock = threading.Lock()
         self._closed = False
-        self._inside: list[None] = []
-        """One for each thread that is in a call."""
-        self._when_left: list[Callable[[], object]] = []
+        self._inside = 0  # threads in a call
+        self._on_leave: Callable[[], object] | None = None
 
     def __call__(self, *args: Any) -> asyncio.Future[Any]:
         """Start a call; the loop's thread only."""
         future = _CallOnThread(loop=self._loop)
-        self._open += 1
-        if self._open > self._threads and self._threads < self._size:
+        self._open.add(future)
+        if len(self._open) > self._threads and self._threads < self._size:
             self._add_thread()
         self._work.put((future, copy_context(), args))
         return future
@@ -275,35 +276,45 @@ class ThreadedCalls:
 
     def close(self) -> None:
         """Start nothing more; the threads end. A call under way ends in its own time."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         for _ in range(self._threads):
             self._work.put(None)
 
-    def when_left(self, what: Callable[[], object]) -> None:
-        """Call ``what``, once, when no thread is in a call: now, or later on such a thread.
+    def abandon(self, end: Callable[[int], Callable[[], object]]) -> None:
+        """Let nobody wait any more, for when this is closed.
 
-        For when this is closed.
+        ``end`` is told how many threads are in a call, and returns what each of them is to do when
+        it has left.
         """
-        self._when_left.append(what)
-        self._look_for_left()
+        with self._lock:
+            self._on_leave = end(self._inside)
+        for future in self._open:
+            asyncio.Future.cancel(future)
 
-    def _look_for_left(self) -> None:
-        while not self._inside:
-            try:
-                what = self._when_left.pop()
-            except IndexError:
-                return
-            what()
+    def _enter(self) -> bool:
+        with self._lock:
+            self._inside += not self._closed
+            return not self._closed
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            on_leave = self._on_leave
+        if on_leave is not None:
+            on_leave()
 
     def _run(self) -> None:
         while (job := self._work.get()) is not None:
             future, context, args = job
             result: Any = None
             failure: BaseException | None = None
-            self._inside.append(None)  # before it is looked whether this is closed
             try:
-                if not self._closed:
-                    result = context.run(self._fn, *args)
+                if self._enter():
+                    try:
+                        result = context.run(self._fn, *args)
+                    finally:
+                        self._leave()
                 if inspect.iscoroutine(result):
                     result.close()
                     raise TypeError(
@@ -316,8 +327,6 @@ class ThreadedCalls:
                 failure = _wrapped(self._label, raised)
             if isinstance(failure, StopIteration):  # which no future can carry
                 failure = _wrapped(self._label, failure)
-            self._inside.pop()
-            self._look_for_left()
             self._outcomes.append((future, result, failure))
             del job, future, context, args, result, failure
             if not self._notified:
@@ -331,7 +340,7 @@ class ThreadedCalls:
         self._notified = False
         while self._outcomes:
             future, result, failure = self._outcomes.popleft()
-            self._open -= 1
+            self._open.discard(future)
             if future.given_up:
                 asyncio.Future.cancel(future)
             elif failure is not None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import itertools
 import math
 import sys
+import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PythonColumn", "keys_of", "own_names", "plain", "shareable"]
+__all__ = ["PythonColumn", "as_given", "keys_of", "own_names", "plain", "shareable"]
 
 
 class PythonColumn:
@@ -97,22 +99,6 @@ class _KeyDict(dict[Any, Any]):
         return dict, (dict(self),)  # a copy is the user's
 
 
-class _SecondTime(dt.datetime):
-    """A time that a clock shows twice, as summer time ends: the later one, which to a ``datetime``
-    of the same zone is equal to the earlier one.
-    """
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, dt.datetime) and other.tzinfo is self.tzinfo:
-            return self.fold == other.fold and super().__eq__(other)
-        return super().__eq__(other)
-
-    __hash__ = dt.datetime.__hash__
-
-    def __reduce_ex__(self, protocol: object) -> Any:
-        return dt.datetime.combine, (self.date(), self.timetz())  # a copy is the user's
-
-
 def shareable(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
     """Return the keys of ``array`` as values that are equal where the keys are, and have a hash.
 
@@ -132,11 +118,33 @@ def _one_nan(value: Any) -> Any:
 
 
 def _one_moment(value: dt.datetime) -> dt.datetime:
-    if not value.fold or value.tzinfo is None:
+    """Return a time that its clock shows twice, if it is the second one, by a clock of its own.
+
+    To a ``datetime`` the two are equal, as long as their zone is the same object.
+    """
+    zone = value.tzinfo
+    if not value.fold or not isinstance(zone, zoneinfo.ZoneInfo):
         return value
-    # No method of a subclass that makes one of another, such as ``combine``, keeps the fold.
-    parts = *value.timetuple()[:6], value.microsecond, value.tzinfo
-    return _SecondTime(*parts, fold=1)
+    return value.replace(tzinfo=_own_clock(zone.key))
+
+
+@functools.cache
+def _own_clock(zone: str) -> zoneinfo.ZoneInfo:
+    return zoneinfo.ZoneInfo.no_cache(zone)
+
+
+def as_given(value: Any) -> Any:
+    """Return a key, or some in lists and tuples, with their times as a function expects them."""
+    if type(value) is dt.datetime:
+        zone = value.tzinfo
+        if value.fold and isinstance(zone, zoneinfo.ZoneInfo):
+            return value.replace(tzinfo=zoneinfo.ZoneInfo(zone.key))
+        return value
+    if isinstance(value, dict):
+        return {as_given(key): as_given(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return list(map(as_given, value))
+    return tuple(map(as_given, value)) if type(value) is tuple else value
 
 
 def _shareable(value: Any) -> Any:
@@ -148,7 +156,9 @@ _SHAREABLE: dict[type, Callable[[Any], Any]] = {
     float: _one_nan,
     dt.datetime: _one_moment,
     list: lambda values: _KeyList(map(_shareable, values)),
-    dict: lambda items: _KeyDict((key, _shareable(value)) for key, value in items.items()),
+    dict: lambda items: _KeyDict(
+        (_shareable(key), _shareable(value)) for key, value in items.items()
+    ),
 }
 
 

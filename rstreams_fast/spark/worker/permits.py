@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -23,10 +23,11 @@ from rstreams_fast.spark.leases import (
     ASK,
     CAME,
     CHALLENGE_BYTES,
+    COUNT,
     DEATH_SECONDS,
     GIVE_BACK,
     HOLD,
-    LATE_SECONDS,
+    KEEP,
     SECONDS,
     Address,
     Pace,
@@ -81,8 +82,8 @@ class _Source(Protocol):
     def hold(self, seconds: float) -> None:
         """Grant nobody a permit for so long."""
 
-    def end(self) -> Callable[[], object]:
-        """End; return what gives back all that was granted, for any thread, once."""
+    def end(self, inside: int) -> Callable[[], object]:
+        """End, and give back all but so many; return what gives back one of those, for a thread."""
 
 
 class Gate:
@@ -188,7 +189,7 @@ class Gate:
         if self._at_rest:
             self._idle.append(permit)
             return
-        if self._closed:  # all is given back by what ``end`` returned
+        if self._closed:  # it was given back, or will be when its thread has left
             return
         now = self._loop.time()
         if not self._keeps or now < self._held_until:
@@ -228,18 +229,19 @@ class Gate:
                 future.set_exception(failure)
 
     def close(self) -> None:
-        """Give all back, also what calls have that would not end, and end."""
-        self.end()()
+        """Give all back, also what calls have that would not end, and let no more calls pass."""
+        self.end(0)
 
-    def end(self) -> Callable[[], object]:
-        """End; return what gives all permits back, to be called once no call has one.
+    def end(self, inside: int) -> Callable[[], object]:
+        """Let no more calls pass, and give all back but what ``inside`` calls on threads have.
 
-        Any thread may call that, also when the loop is closed.
+        Return what each of them is to call when it has left, also when the loop is closed.
         """
         self._return_idle()
         self._used.clear()
         self._closed = True
-        return self._source.end()
+        self._failure = self._failure or LimitLost("the stage is over")
+        return self._source.end(inside)
 
     def _look_at_idle(self) -> None:
         if self._source.wanted():
@@ -442,7 +444,7 @@ class _HostPermits:
     def _check(self, number: int, due: float) -> None:
         """Have it granted; one that has missed its time, or is held back, gets another."""
         _, byte = self._due.pop(number)
-        if self._loop.time() > due + LATE_SECONDS or self._locks.held_back():
+        if self._loop.time() > due + self._pace.late or self._locks.held_back():
             self._grant(byte)
         else:
             self._gate.grant(byte)
@@ -464,17 +466,19 @@ class _HostPermits:
     def hold(self, seconds: float) -> None:
         self._locks.hold(seconds)
 
-    def end(self) -> Callable[[], object]:
+    def end(self, inside: int) -> Callable[[], object]:
         self._asked = 0
         if self._next_look is not None:
             self._next_look.cancel()
         for timer, _ in self._due.values():
             timer.cancel()
         self._due.clear()
-        return self._give_all_back
+        while len(self._taken) > inside:
+            self._give_one_back()
+        return self._give_one_back
 
-    def _give_all_back(self) -> None:
-        while self._taken:
+    def _give_one_back(self) -> None:
+        with contextlib.suppress(KeyError):
             self._locks.give_back(self._taken.pop())
 
 
@@ -557,15 +561,22 @@ class _JobPermits(asyncio.Protocol):
     def hold(self, seconds: float) -> None:
         self._send(HOLD + SECONDS.pack(seconds))
 
-    def end(self) -> Callable[[], object]:
+    def end(self, inside: int) -> Callable[[], object]:
         self._closed = True
         self._connecting.cancel()
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None:
             return int
-        try:
-            # The connection is open as long as somebody holds a copy of it.
-            copy = os.dup(transport.get_extra_info("socket").fileno())
-        finally:
-            transport.abort()
-        return partial(os.close, copy)
+        copy = None
+        if inside and not transport.is_closing() and not transport.get_write_buffer_size():
+            transport.write(KEEP + COUNT.pack(inside))
+            with contextlib.suppress(OSError):  # the connection is open as long as this is
+                copy = transport.get_extra_info("socket").dup()
+        transport.abort()
+        return int if copy is None else partial(self._give_one_back, copy, iter(range(1, inside)))
+
+    def _give_one_back(self, connection: Any, others: Iterator[int]) -> None:
+        with contextlib.suppress(OSError):  # nobody serves it any more
+            connection.send(GIVE_BACK)
+        if next(others, None) is None:
+            connection.close()

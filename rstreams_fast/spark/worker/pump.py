@@ -135,11 +135,15 @@ class CallPump:
         | None = None,
         journal: PartitionJournal | None = None,
         cache: CachedResults | None = None,
+        given: Callable[[Any], Any] | None = None,
         **window: bool,
     ) -> None:
-        """``wrap`` is put around the function; ``window`` are further words for its window."""
+        """``wrap`` is put around the function; ``given`` makes its arguments of items; ``window``
+        are further words for its window.
+        """
         self._journal = journal
         self._cache = cache
+        self._given = given
         self._partition = partition
         self._read_ahead = partition.read_ahead
         self._counters = partition.counters
@@ -307,6 +311,12 @@ class CallPump:
         if not options.is_async:
             threads = self._partition.threads
             fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
+        if (given := self._given) is not None:
+            call = fn
+
+            def fn(*args: Any) -> Awaitable[Any]:
+                return call(*map(given, args))
+
         self._gate = gate = None if options.limit is None else Gate(options.limit, self._loop)
         fn = guarded(fn, options, self._loop, self._counters, None if options.is_plain else gate)
         if opened:
@@ -399,12 +409,11 @@ class CallPump:
             self._pool.close()
 
     def _give_permits_back(self) -> None:
-        if self._gate is not None:
-            give_back = self._gate.end()
-            if self._pool is None:
-                give_back()
-            else:
-                self._pool.when_left(give_back)
+        end = self._gate.end if self._gate is not None else lambda _: lambda: None
+        if self._pool is not None:
+            self._pool.abandon(end)
+        else:
+            end(0)
 
     def _tidy_up(self) -> None:
         """End what the user's clients left on the loop, as far as it wants to end."""

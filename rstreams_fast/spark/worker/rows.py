@@ -13,7 +13,7 @@ from rstreams_fast.spark.worker.cache import CachedResults
 from rstreams_fast.spark.worker.conversions import Columns, shorten
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.journal import PartitionJournal
-from rstreams_fast.spark.worker.keys import keys_of, shareable
+from rstreams_fast.spark.worker.keys import as_given, keys_of, shareable
 from rstreams_fast.spark.worker.outcomes import OUTCOME, outcomes_of, within
 from rstreams_fast.spark.worker.partition import Partition, first_of
 from rstreams_fast.spark.worker.pump import CallPump, Output
@@ -163,7 +163,7 @@ class KeySource:
         self._budget = partition.budget
         self._counters = partition.counters
         self._skip_nulls = options.on_null == "skip"
-        self._shared = options.dedupe or options.cache is not None or options.key_order is not None
+        self._compares = options.compares_keys
         self._layout = layout
         self._columns = sink.columns
         self._sink = sink
@@ -225,7 +225,7 @@ class KeySource:
             keys_of(array, self._layout.key_name(batch.rows, index))
             for index, array in enumerate(arrays)
         ]
-        if self._shared:
+        if self._compares:
             lists = list(map(shareable, lists, arrays))
         keys = list(zip(*lists, strict=True)) if self._spread else lists[0]
         if self._next_row == batch.total:
@@ -506,6 +506,7 @@ def run_rows(
     cache = None
     if options.cache is not None:
         cache = CachedResults(options.cache, options, key_types, partition.counters)
+    given = as_given if options.compares_keys and "timestamp" in str(key_types) else None
     if options.ordered:
         ordered = OrderedSink(columns)
         source = KeySource(partition, options, layout, ordered, spread)
@@ -516,6 +517,7 @@ def run_rows(
             ordered,
             journal=journal,
             cache=cache,
+            given=given,
             spread=spread,
             dedupe=options.dedupe,
         )
@@ -530,6 +532,7 @@ def run_rows(
             wrap=unordered.wrap,
             journal=journal,
             cache=cache,
+            given=given,
             ordered=False,
             spread=True,
         )
