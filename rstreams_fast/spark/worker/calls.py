@@ -281,15 +281,16 @@ class ThreadedCalls:
         for _ in range(self._threads):
             self._work.put(None)
 
-    def abandon(self, end: Callable[[int], Callable[[], object]]) -> None:
-        """Let nobody wait any more, for when this is closed.
+    def abandon(self, gate: Gate | None) -> None:
+        """Let nobody wait any more, and have the permits given back, for when this is closed.
 
-        ``end`` is told how many threads are in a call, and returns what each of them is to do when
-        it has left.
+        A thread that is in a call still gives its own back when it has left.
         """
         with self._lock:
-            self._on_leave = end(self._inside)
+            if gate is not None:
+                self._on_leave = gate.end(self._inside)
         for future in self._open:
+            future.given_up = True
             asyncio.Future.cancel(future)
 
     def _enter(self) -> bool:

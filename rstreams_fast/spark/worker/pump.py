@@ -408,17 +408,13 @@ class CallPump:
         if self._pool is not None:
             self._pool.close()
 
-    def _give_permits_back(self) -> None:
-        end = self._gate.end if self._gate is not None else lambda _: lambda: None
-        if self._pool is not None:
-            self._pool.abandon(end)
-        else:
-            end(0)
-
     def _tidy_up(self) -> None:
         """End what the user's clients left on the loop, as far as it wants to end."""
         self._close_pool()
-        self._give_permits_back()
+        if self._pool is not None:
+            self._pool.abandon(self._gate)
+        elif self._gate is not None:
+            self._gate.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
         since = self._stopped_at if self._stopping else self._loop.time()
         left = asyncio.all_tasks(self._loop)
