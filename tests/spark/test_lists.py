@@ -247,6 +247,27 @@ def test_a_clock_that_is_put_back_shows_two_times(words: dict[str, Any], nested:
     assert len(asked) == (4 if "dedupe" in words else 6)
 
 
+def test_a_client_is_given_as_it_is() -> None:
+    clients: list[Any] = []
+
+    class Session(dict[str, Any]):
+        async def __aenter__(self) -> Self:
+            clients.append(self)
+            return self
+
+        async def __aexit__(self, *exc: object) -> None:
+            pass
+
+    async def fetch(client: Session, keys: list[dt.datetime]) -> list[int]:
+        assert client is clients[0]
+        return [int(key.timestamp()) for key in keys]
+
+    times = [dt.datetime(2024, 11, 3, 6, 30, tzinfo=dt.UTC)] * 2
+    batch = pa.RecordBatch.from_pydict({"k": pa.array(times, pa.timestamp("us", "UTC"))})
+    stage = rs.enrich(fetch, on="k", output=D, using=Session, batch=4, dedupe=True)
+    assert [value for _, value in rows(stage.as_map_fn()(iter([batch])))] == [1730615400] * 2
+
+
 # -- cache -----------------------------------------------------------------------------------------
 def counted(calls: list[Any]) -> Any:
     async def fetch(k: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import os
 import pickle
@@ -865,3 +866,16 @@ def test_a_stress_of_threads_and_loops_loses_nothing() -> None:
 
     run_threads([consume_sync, consume_async], timeout=3 * DEADLINE)
     assert consumed.value == 6000
+
+
+def test_a_coroutine_may_be_closed_in_another_context() -> None:
+    """As the collector closes it, wherever it is at work."""
+
+    async def main() -> None:
+        iteration = rsf.never().iterate()
+        coroutine = iteration.next_burst()
+        contextvars.copy_context().run(coroutine.send, None)
+        coroutine.close()
+        iteration.close()
+
+    asyncio.run(main())

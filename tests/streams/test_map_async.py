@@ -1090,7 +1090,29 @@ def test_calls_of_a_publisher_that_comes_later_are_on_the_loop_of_the_program(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("how", ["for_each", "share", "map_blocking", "task", "fork"])
+@pytest.mark.parametrize("how", ["async with", "anext in tasks"])
+def test_an_iteration_is_awaited_however_it_is_gone_through(
+    how: str, no_leaked_threads: None
+) -> None:
+    async def main() -> None:
+        loops_seen.clear()
+        failed.clear()
+        found: list[int] = []
+        iteration = INNER["retry"]().iterate(prefetch=1)
+        if how == "async with":
+            async with iteration as elements:
+                found.extend([element async for element in elements])
+        else:
+            while len(found) < 3:
+                found.append(await asyncio.ensure_future(anext(iteration)))
+            iteration.close()
+        assert found == [0, 1, 2]
+        assert loops_seen == {asyncio.get_running_loop()}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", ["for_each", "share", "map_blocking", "map", "task", "fork"])
 def test_what_no_task_awaits_has_its_calls_on_a_private_loop(
     how: str, no_leaked_threads: None
 ) -> None:
@@ -1114,10 +1136,11 @@ def test_what_no_task_awaits_has_its_calls_on_a_private_loop(
         if how == "share":
             go.set()
             found.extend(await with_calls.share().to_list_async())
-        elif how == "map_blocking":
+        elif how in ("map_blocking", "map"):
             go.set()
-            blocking = rsf.from_iterable([0]).map_blocking(lambda _: with_calls.to_list())
-            found.extend(await blocking.first_async())
+            first: rsf.Stream[Any] = rsf.from_iterable([0])
+            blocking = first.map_blocking if how == "map_blocking" else first.publish_on().map
+            found.extend(await blocking(lambda _: with_calls.to_list()).first_async())
         elif how == "task":
             task = asyncio.ensure_future(with_calls.to_list_async())
             await asyncio.sleep(0)

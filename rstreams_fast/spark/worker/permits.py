@@ -567,16 +567,20 @@ class _JobPermits(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return int
-        copy = None
-        if inside and not transport.is_closing() and not transport.get_write_buffer_size():
-            transport.write(KEEP + COUNT.pack(inside))
-            with contextlib.suppress(OSError):  # the connection is open as long as this is
-                copy = transport.get_extra_info("socket").dup()
-        transport.abort()
-        return int if copy is None else partial(self._give_one_back, copy, iter(range(1, inside)))
+        try:
+            if not inside or transport.is_closing() or transport.get_write_buffer_size():
+                return int
+            connection = transport.get_extra_info("socket").fileno()
+            os.write(connection, KEEP + COUNT.pack(inside))
+            copy = os.dup(connection)  # it is open as long as somebody has a copy of it
+        except OSError:
+            return int
+        finally:
+            transport.abort()
+        return partial(self._give_one_back, copy, iter(range(1, inside)))
 
-    def _give_one_back(self, connection: Any, others: Iterator[int]) -> None:
+    def _give_one_back(self, connection: int, others: Iterator[int]) -> None:
         with contextlib.suppress(OSError):  # nobody serves it any more
-            connection.send(GIVE_BACK)
+            os.write(connection, GIVE_BACK)
         if next(others, None) is None:
-            connection.close()
+            os.close(connection)

@@ -118,6 +118,12 @@ class Sink(Protocol):
         """Raise if input and output do not agree now that all is done: nothing is lost silently."""
 
 
+def _called_with(
+    given: Callable[[Any], Any], fn: Callable[..., Awaitable[Any]]
+) -> Callable[..., Awaitable[Any]]:
+    return lambda *keys: fn(*map(given, keys))
+
+
 class CallPump:
     """Makes the calls of one partition: items of the source in, results to the sink.
 
@@ -311,16 +317,12 @@ class CallPump:
         if not options.is_async:
             threads = self._partition.threads
             fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
-        if (given := self._given) is not None:
-            call = fn
-
-            def fn(*args: Any) -> Awaitable[Any]:
-                return call(*map(given, args))
-
         self._gate = gate = None if options.limit is None else Gate(options.limit, self._loop)
         fn = guarded(fn, options, self._loop, self._counters, None if options.is_plain else gate)
         if opened:
             fn = partial(fn, *opened)
+        if (given := self._given) is not None:
+            fn = _called_with(given, fn)
         if options.batch is not None:
             fn = self._batches = BatchedCalls(fn, options, self._loop, self._pump)
         if self._journal is not None:

@@ -26,7 +26,6 @@ from typing import Any, Final
 
 from rstreams_fast._checks import check_sync, describe_callable
 from rstreams_fast.core import DemandCounter, SpscRing
-from rstreams_fast.runtime.awaiting import awaited_by_nobody
 from rstreams_fast.runtime.executors import Resource, Work, resource, taken
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.shared_threads import shared_threads
@@ -181,10 +180,8 @@ class _Calls:
         if executor is not None and not options.is_here:
             future = executor.submit(_call, options.fn, None, held[0].elements.copy())
         else:
-            # As ``subscribe`` was called in; a context is entered by one thread at a time. What a
-            # function waits for must not need a loop that may wait for the function's thread.
-            with awaited_by_nobody():
-                make = partial(copy_context().run, self._make, held)
+            # As ``subscribe`` was called in; a context is entered by one thread at a time.
+            make = partial(copy_context().run, self._make, held)
             if executor is None:
                 shared_threads().execute(make, partial(self._not_made, held))
                 return None

@@ -20,6 +20,7 @@ from rstreams_fast.core import MISSING, DemandCounter, Missing
 from rstreams_fast.core._awaiting import new_bell
 from rstreams_fast.errors import NoneSignalError, WorkDroppedError, check_error, report_dropped
 from rstreams_fast.runtime.at_exit import exiting
+from rstreams_fast.runtime.awaiting import awaited_nowhere
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.parking import acquire, new_event, refuse_in_loop
@@ -385,8 +386,9 @@ def drive(publisher: Publisher[T], end: _RunEnd[T]) -> None:
     """Subscribe and wait for the end, on this thread. For ends that are this call's own."""
     outcome = end.run
     try:
-        subscribe(publisher, end)
-        outcome.result()
+        with awaited_nowhere():
+            subscribe(publisher, end)
+            outcome.result()
     except BaseException:
         outcome.cancel()  # a NOP if this is the stream's own error
         raise
@@ -445,7 +447,8 @@ def for_each(
     end = ForEach(on_next, on_error, on_complete, prefetch)
     outcome = end.run
     try:
-        subscribe(publisher, end)
+        with awaited_nowhere():
+            subscribe(publisher, end)
     except BaseException as leaving:
         end.leave(leaving)
         raise

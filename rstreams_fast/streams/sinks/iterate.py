@@ -27,7 +27,7 @@ from rstreams_fast.errors import (
     check_error,
     report_dropped,
 )
-from rstreams_fast.runtime.awaiting import awaited_by_this_task
+from rstreams_fast.runtime.awaiting import awaited_here, awaited_nowhere
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.gil_yield import yield_gil
@@ -204,7 +204,8 @@ class Iteration(BurstIterator[T]):
         try:
             element = self._next_of_burst()  # another consumer may have refilled it meanwhile
             if element is MISSING:
-                element = self._next_element()
+                with awaited_nowhere():
+                    element = self._next_element()
         except BaseException:
             self.close()
             raise
@@ -245,7 +246,8 @@ class Iteration(BurstIterator[T]):
         """
         self._enter()
         try:
-            burst = await self._next_burst()
+            with awaited_here():
+                burst = await self._next_burst()
         except BaseException:
             self.close()
             raise
@@ -258,11 +260,7 @@ class Iteration(BurstIterator[T]):
     async def _next_burst(self) -> list[T]:
         import asyncio
 
-        if self._inlet is None:
-            with awaited_by_this_task():
-                inlet = self._start()
-        else:
-            inlet = self._start_or_ask()
+        inlet = self._start_or_ask()
         try:
             if inlet is not None:
                 yield_gil()
@@ -384,6 +382,10 @@ class Iteration(BurstIterator[T]):
         self.close()
 
     def __enter__(self) -> Self:
+        with awaited_nowhere():
+            return self._open()
+
+    def _open(self) -> Self:
         self._enter()
         try:
             if self._inlet is None and self._publisher is None:
@@ -397,7 +399,8 @@ class Iteration(BurstIterator[T]):
         self.close()
 
     async def __aenter__(self) -> Self:
-        return self.__enter__()
+        with awaited_here():
+            return self._open()
 
     async def __aexit__(self, *_raised: object) -> None:
         self.close()

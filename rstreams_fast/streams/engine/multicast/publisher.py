@@ -22,7 +22,7 @@ from rstreams_fast.errors import (
     check_subscriber,
     report_dropped,
 )
-from rstreams_fast.runtime.awaiting import awaited_by_nobody
+from rstreams_fast.runtime.awaiting import awaited_nowhere
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.boundary import ListSubscriber, burst_slot
 from rstreams_fast.streams.engine.drain import Drain, Nested, leaves, refuse
@@ -171,7 +171,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
             self.stand_on(below)
             self.custody = None  # what is shared is nobody's to discard
             try:
-                with awaited_by_nobody():
+                with awaited_nowhere():
                     subscribe_to(upstream, self)
             except BaseException as raised:  # §1.9; what leaves was told to nobody else
                 self._end(raised, at_once=True, cancel=True)
