@@ -548,7 +548,7 @@ def test_a_stage_that_has_all_permits_lets_others_have_one(scope: str, name: str
 
 HOLDER = """
 import asyncio, pickle, sys
-from rstreams_fast.spark.worker.permits import Gate, LimitLost
+from rstreams_fast.spark.worker.permits import Gate
 
 limit = pickle.loads(bytes.fromhex(sys.argv[1]))
 

@@ -274,13 +274,9 @@ class Drain(Nested):
     def _refused(self, error: BaseException) -> None:
         """The resource does not work: the drain, which is ours, ends here."""
         ended = self._demand.terminate()
-        try:
-            if ended:
-                self._stop()
-        finally:  # as in cancel()
-            if ended:
-                self._failure = error
-            self._leave_drain()
+        if ended:
+            self._failure = error
+        self._stop_and_leave_drain(ended)
 
     # -- the drain -------------------------------------------------------------------------------
 
@@ -376,14 +372,18 @@ class Drain(Nested):
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
+        self._stop_and_leave_drain(ended)
+        if not ended and self._resource is not None and isinstance(leaving, RecursionError):
+            # Nobody can be told any more, and an executor may keep what leaves to itself.
+            report_dropped(leaving, "§2.13: a subscriber filled the stack")
+
+    def _stop_and_leave_drain(self, ended: bool) -> None:
+        """Leave the drain, which is ours, after the clean-up if it has ``ended`` by this."""
         try:
             if ended:
                 self._stop()
         finally:  # as in cancel()
             self._leave_drain()
-        if not ended and self._resource is not None and isinstance(leaving, RecursionError):
-            # Nobody can be told any more, and an executor may keep what leaves to itself.
-            report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _leave_drain(self) -> None:
         """Leave a drain that has nothing to do but to act on the end."""
