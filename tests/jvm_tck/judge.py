@@ -29,7 +29,7 @@ from tests.jvm_tck.subjects import choose
 #: Tests run side by side: they hardly compute, they wait.
 JOBS = 10
 #: Seconds after which a test that does not return is given up.
-LIMIT = 60.0
+LIMIT = 600.0
 EXIT_CANNOT_JUDGE = 2
 
 
