@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain
 from operator import add, attrgetter, itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import reactivex
 from reactivex import operators as rx
@@ -328,17 +328,42 @@ def _is_none(element: int) -> bool:
     return element < 0
 
 
-#: Each end: ours, RxPY's, what it gives of 0 .. n - 1.
-_ENDS: dict[str, tuple[Callable[[rsf.Stream[int]], object], Any, Callable[[int], object]]] = {
-    "last": (lambda s: s.last(), rx.last, lambda n: n - 1),
-    "count": (lambda s: s.count(), rx.count, lambda n: n),
-    "any": (lambda s: s.any(_is_none), partial(rx.some, _is_none), lambda _n: False),
-    "all": (lambda s: s.all(_is_number), partial(rx.all, _is_number), lambda _n: True),
+def _last(numbers: range) -> int:
+    (last,) = deque(numbers, 1)
+    return last
+
+
+def _counted(numbers: range) -> int:
+    return sum(1 for _ in numbers)
+
+
+class _End(NamedTuple):
+    ours: Callable[[rsf.Stream[int]], object]
+    theirs: Any
+    by_hand: Callable[[range], object]
+    result: Callable[[int], object]  #: of 0 .. n - 1
+
+
+_ENDS = {
+    "last": _End(lambda s: s.last(), rx.last, _last, lambda n: n - 1),
+    "count": _End(lambda s: s.count(), rx.count, _counted, lambda n: n),
+    "any": _End(
+        lambda s: s.any(_is_none),
+        partial(rx.some, _is_none),
+        lambda numbers: any(map(_is_none, numbers)),
+        lambda _n: False,
+    ),
+    "all": _End(
+        lambda s: s.all(_is_number),
+        partial(rx.all, _is_number),
+        lambda numbers: all(map(_is_number, numbers)),
+        lambda _n: True,
+    ),
 }
 
 
 def _end(name: str) -> Group:
-    ours, theirs, expected = _ENDS[name]
+    ours, theirs, by_hand, expected = _ENDS[name]
 
     def rxpys(n: int) -> object:
         return reactivex.from_iterable(range(n)).pipe(theirs()).run()
@@ -349,6 +374,7 @@ def _end(name: str) -> Group:
         f"range, {name}",
         [
             plain("ours", "ours", 50_000, lambda n: ours(rsf.range_(n)), expected),
+            plain("by hand", "floor", 50_000, lambda n: by_hand(range(n)), expected),
             plain("RxPY 6.1", "peer", 20_000, rxpys, expected),
         ],
         rounds=3,
