@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -644,7 +645,7 @@ def test_finish_hands_over_what_pushed_elements_left(core: Any) -> None:
     assert collector.seen == [[2, 4], [6]]
 
 
-# -- rings ----------------------------------------------------------------------------------------
+# -- rings and deques ------------------------------------------------------------------------------
 def test_from_ring_to_ring(core: Any, wrap: Wrap) -> None:
     source, slot = core.SpscRing(64), core.SpscRing(64)
     demand = core.DemandCounter(20)
@@ -659,6 +660,31 @@ def test_from_ring_to_ring(core: Any, wrap: Wrap) -> None:
     demand.request(50)
     assert run.drain(99) is RunStatus.EXHAUSTED
     assert len(slot) == 10
+
+
+class Raced(deque[int]):
+    """One that is emptied by another thread between a look at it and the taking."""
+
+    def __len__(self) -> int:
+        return super().__len__() or 1
+
+
+@pytest.mark.parametrize("kind", [deque, Raced])
+def test_a_deque_is_emptied_and_may_be_filled_again(
+    core: Any, wrap: Wrap, kind: type[deque[int]]
+) -> None:
+    source: deque[int] = kind()
+    collector = Collector()
+    run = core.FusedRun(
+        source, (("map", wrap(double)),), collector.on_next, core.DemandCounter(1000)
+    )
+    assert run.drain(9) is RunStatus.EXHAUSTED
+    for at in range(0, 300, 3):
+        source += [at, at + 1, at + 2]
+        assert run.drain(2) is RunStatus.MORE
+        assert list(source) == [at + 2]
+        assert run.drain(2) is RunStatus.EXHAUSTED
+    assert collector.seen == [2 * n for n in range(300)]
 
 
 def test_a_full_or_closed_ring_fails_the_slot(core: Any, wrap: Wrap) -> None:

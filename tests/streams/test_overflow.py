@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import rstreams_fast as rsf
 from rstreams_fast import Overflow
+from rstreams_fast.streams.engine import overflow
 from rstreams_fast.streams.engine.overflow import OverflowBoundary, OverflowSubscription
 from tests.helpers import Element, run_threads, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
@@ -482,12 +483,13 @@ class _Seen(deque[Any]):
 
 @pytest.mark.parametrize("strategy", [Overflow.LATEST, Overflow.DROP_OLDEST])
 def test_what_takes_the_place_of_another_is_delivered_though_the_place_was_seen_empty(
-    strategy: Overflow,
+    monkeypatch: pytest.MonkeyPatch, strategy: Overflow
 ) -> None:
+    monkeypatch.setattr(overflow, "deque", _Seen)
     emitters: list[rsf.Emitter[int]] = []
     recorder = subscribed(rsf.create(emitters.append, overflow=strategy, capacity=1))
     subscription: Any = recorder.subscription
-    subscription._held.elements = elements = _Seen()
+    elements = subscription._held
     emitters[0].next(1)
     elements.when_taken = lambda: run_threads([lambda: subscription.request(1)])
     emitters[0].next(2)

@@ -33,6 +33,7 @@ from rstreams_fast.core._cython._python cimport *
 from rstreams_fast.core._cython.demand cimport DemandCounter
 from rstreams_fast.core._cython.ring cimport SpscRing, ring_offer, ring_poll
 
+from collections import deque
 from time import monotonic
 
 from rstreams_fast._checks import check_count
@@ -137,6 +138,8 @@ cdef enum Place:
 cdef dict KINDS = {name: kind for kind, name in enumerate(STAGES)}
 
 cdef object MISSING = _MISSING
+cdef object POPLEFT = deque.popleft
+cdef rsfpy_callee popleft = rsfpy_take_apart(<PyObject *> POPLEFT)
 cdef object MORE, IDLE, EXHAUSTED, ENDED, DONE, CANCELLED, FAILED, SLOT_FAILED, DROPPED
 MORE, IDLE, EXHAUSTED, ENDED, DONE, CANCELLED, FAILED, SLOT_FAILED, DROPPED = RunStatus
 
@@ -196,6 +199,16 @@ cdef int64_t _product(int64_t a, int64_t b) noexcept:
 
 cdef PyObject *_next_in_ring(PyObject *ring) except? NULL:
     return ring_poll(<SpscRing> ring)
+
+
+cdef PyObject *_next_in_deque(PyObject *source) except? NULL:
+    cdef PyObject *element
+    if len(<object> source) == 0:
+        return NULL
+    element = rsfpy_call_one(&popleft, source)
+    if element == NULL and PyErr_ExceptionMatches(IndexError):  # somebody else has taken it
+        PyErr_Clear()
+    return element
 
 
 cdef inline PyObject *_take(FusedRun self) except? NULL:
@@ -261,6 +274,9 @@ cdef class FusedRun:
         if isinstance(source, SpscRing):
             self.source = source
             self.source_next = <next_function> _next_in_ring
+        elif isinstance(source, deque):
+            self.source = source
+            self.source_next = <next_function> _next_in_deque
         else:
             self.source = iter(() if source is None else source)
             self.source_next = rsfpy_iternext_of(self.source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
@@ -49,8 +50,9 @@ _DROPPED: Final = object()
 class FusedRun:
     """A run of stages without a boundary, executed as one loop over its source.
 
-    ``source`` is an iterator, an ``SpscRing`` (whose emptiness is not its end), or ``None`` when
-    elements come through ``push``. ``program`` is a tuple of stages::
+    ``source`` is an iterator, or an ``SpscRing`` or a ``deque`` (which are emptied, and may be
+    filled again), or ``None`` when elements come through ``push``. ``program`` is a tuple of
+    stages::
 
         ("map", f) ("map_not_none", f) ("filter", p) ("take", n) ("take_while", p) ("skip", n)
         ("skip_while", p) ("distinct_until_changed", key) ("scan", f, seed)
@@ -120,6 +122,15 @@ class FusedRun:
                 return element
 
             return from_ring
+        if isinstance(source, deque):
+
+            def from_deque() -> Any:
+                try:
+                    return source.popleft()
+                except IndexError:
+                    raise StopIteration from None
+
+            return from_deque
         iterator = iter(()) if source is None else iter(source)
         pull: Callable[[], Any] = iterator.__next__
         return pull

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from rstreams_fast._checks import check_capacity, check_count, check_plain
@@ -30,7 +30,7 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.subscribing import Below
 
-__all__ = ["Held", "Overflow", "OverflowBoundary", "OverflowSubscription"]
+__all__ = ["Overflow", "OverflowBoundary", "OverflowSubscription"]
 
 
 class Overflow(enum.Enum):
@@ -113,21 +113,6 @@ class OverflowBoundary(Boundary):
         )
 
 
-class Held(Iterator[Any]):
-    """The elements that wait; "stops" when there is none at the moment."""
-
-    __slots__ = ("elements",)
-
-    def __init__(self) -> None:
-        self.elements: deque[Any] = deque()
-
-    def __next__(self) -> Any:
-        try:
-            return self.elements.popleft()
-        except IndexError:
-            raise StopIteration from None
-
-
 class OverflowSubscription(OperatorSubscriber):
     """Between a source that does not wait and a subscriber that does.
 
@@ -160,7 +145,7 @@ class OverflowSubscription(OperatorSubscriber):
         # anything anywhere. Nobody's code is called under it.
         self._lock = threading.RLock()
         self._open = True  # whether an offer counts
-        self._held = Held()
+        self._held: deque[Any] = deque()
         self._kept = 0  # elements delivered or held
         self._dropped = 0
         self._requested = DemandCounter()  # in all
@@ -186,7 +171,7 @@ class OverflowSubscription(OperatorSubscriber):
                 return False
             if self.custody is not None and not entered:
                 self.custody.enter(element)
-            elements = self._held.elements
+            elements = self._held
             unasked = options.strategy is Overflow.ERROR and self.uncovered == 0
             alone = not elements and self._hand_on is not None and self._demand.value > 0
             if alone and not unasked and self._wip.request(1) == 0:
@@ -305,7 +290,7 @@ class OverflowSubscription(OperatorSubscriber):
         mine = self._waits.metrics(
             self._demand,
             name=self._options.describe(),
-            held=len(self._held.elements),
+            held=len(self._held),
             max_held=self._options.capacity,
             dropped=self._dropped,
         )
@@ -347,7 +332,7 @@ class OverflowSubscription(OperatorSubscriber):
             return True
         if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
             return self._answer(status, run)
-        if self._completed and not self._held.elements:
+        if self._completed and not self._held:
             late, self._late_error = self._late_error, None
             if late is None:
                 return self._answer(self._flush(run), run)
@@ -364,4 +349,4 @@ class OverflowSubscription(OperatorSubscriber):
         self._close()  # who cancels may not have closed it yet
         self._late_error = None
         self._hand_on = None
-        self._held = Held()
+        self._held = deque()

@@ -189,5 +189,5 @@ class _GroupBySubscription(SharedPlaces):
                 "give a greater max_groups=, or cancel groups that are done, as take(n) does"
             )
         part, stream = self._new_part(key, options.to_stream)
-        self._made.elements.append(Group(key, stream))
+        self._made.append(Group(key, stream))
         return part

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.boundary import ListSubscriber, StagesSource
@@ -15,7 +16,6 @@ from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.engine.drain import Drain, refuse
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
-from rstreams_fast.streams.engine.overflow import Held
 from rstreams_fast.streams.engine.stages import Stages
 
 __all__ = ["Divider", "Part", "ToStream"]
@@ -24,13 +24,13 @@ ToStream = Callable[[Foreign], Publisher[Any]]
 _NO_STAGES = Stages()
 
 
-class Part(Held):
+class Part:
     """What is held of one part. Each element is counted once, by the thread that takes it out."""
 
-    __slots__ = ("abandoned", "divider", "error", "key", "over", "reader", "removed")
+    __slots__ = ("abandoned", "divider", "elements", "error", "key", "over", "reader", "removed")
 
     def __init__(self, divider: Divider, key: Hashable) -> None:
-        super().__init__()
+        self.elements: deque[Any] = deque()
         self.divider = divider
         self.key = key
         self.reader: _PartSubscription | None = None
@@ -54,8 +54,13 @@ class Part(Held):
 
     def discard(self) -> None:
         """Take out all that is left."""
-        if self.elements:
-            self.divider.took(sum(1 for _ in self))
+        count = 0
+        with suppress(IndexError):  # another thread may take them out, too
+            while self.elements:
+                self.elements.popleft()
+                count += 1
+        if count:
+            self.divider.took(count)
 
 
 class _Once(StagesSource):
@@ -76,7 +81,6 @@ class _Once(StagesSource):
         self.subscribe_below(_NO_STAGES, subscriber)
 
     def subscribe_below(self, stages: Stages, subscriber: Subscriber[Any]) -> None:
-        check_subscriber(subscriber)
         if self._latch.terminate():
             self._part.reader = reader = _PartSubscription(subscriber, self._part, stages)
             if reader._introduce():
@@ -116,7 +120,7 @@ class _PartSubscription(Drain):
         self._pulled = 0
         self._ended = program.takes_nothing  # no more is taken from the part
         slot = self._slot_by_bursts(subscriber)
-        self._run = run = FusedRun(part, self._stages(program.stages), slot, self._demand)
+        self._run = run = FusedRun(part.elements, self._stages(program.stages), slot, self._demand)
         if not program.stages or run.ratio == UNBOUNDED:
             self._grows = False  # nothing is slow, or nothing comes out before the end
             self._burst = BURST
@@ -159,13 +163,15 @@ class _PartSubscription(Drain):
     def _end(self, run: FusedRun) -> bool:
         """Deliver what stages hold: nothing more is wanted, or none comes."""
         self._ended = True
-        self._stop()
-        self._part.discard()
+        if not self._part.over:
+            self._stop()
+            self._part.discard()
         status = self._flush(run)
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def _stop(self) -> None:
-        self._part.divider.close_part(self._part)
+        if not self._part.over:  # else who said so has closed it
+            self._part.divider.close_part(self._part)
 
     def _drop_references(self) -> None:
         self._part.discard()
@@ -195,7 +201,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def __init__(self, subscriber: Subscriber[Any], name: str) -> None:
         super().__init__(subscriber, None)
         self._name = name
-        self._made = Held()  # what is to be delivered
+        self._made: deque[Any] = deque()  # what is to be delivered
         self._run = FusedRun(self._made, (), self._slot_by_bursts(subscriber), self._demand)
         self._open: dict[Hashable, Part] = {}
         self._touched: dict[Part, None] = {}  # to be woken when all of a burst have been taken
@@ -254,7 +260,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         finally:
             burst.clear()  # a traceback keeps this frame (§3.13)
             element = None
-        if self._made.elements:
+        if self._made:
             self._enter()
         touched, self._touched = self._touched, {}
         for part in touched:
@@ -363,7 +369,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
     def _work(self) -> bool:
         run = self._run
         if self._demand.value < 0 or run is None:
-            self._made.elements.clear()
+            self._made.clear()
             return self._act_on_end()
         self._waits.end()
         completed = self._completed  # read before what came before it
@@ -372,7 +378,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             return True
         if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
             return self._answer(status, run)
-        if completed and not self._made.elements:
+        if completed and not self._made:
             return self._answer(self._flush(run), run)
         self._waits.begin(for_demand=status is RunStatus.IDLE)
         return False
@@ -399,4 +405,4 @@ class Divider(OperatorSubscriber, ListSubscriber):
             super()._stop()
 
     def _drop_references(self) -> None:
-        self._made.elements.clear()
+        self._made.clear()

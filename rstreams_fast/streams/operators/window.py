@@ -86,11 +86,11 @@ class _Batches(Divider):
         for window in windows:
             window += piece
         if windows and len(windows[0]) == self._n:
-            self._made.elements.append(windows.popleft())
+            self._made.append(windows.popleft())
 
     def _finish_parts(self) -> None:
         while self._windows:
-            self._made.elements.append(self._windows.popleft())
+            self._made.append(self._windows.popleft())
 
     def _drop_references(self) -> None:
         super()._drop_references()
@@ -103,7 +103,7 @@ class _Windows(_Batches):
     def _begin_window(self, number: int) -> None:
         to_stream = self._options.to_stream
         if to_stream is not None:
-            self._made.elements.append(self._new_part(number, to_stream)[1])
+            self._made.append(self._new_part(number, to_stream)[1])
 
     def _fill_windows(self, piece: list[Any], full: int) -> None:
         for part in list(self._open.values()):

@@ -71,7 +71,7 @@ class _WindowTimeSubscription(SharedPlaces):
             if part is not None:
                 self._push(part, burst)
         if opens:
-            self._made.elements.append(stream)
+            self._made.append(stream)
             self._clock.look()
         elif part is None:
             self.took(len(burst))  # nobody wants another window
