@@ -6,8 +6,7 @@ elements each part can make use of; reading them from above joins them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rstreams_fast.api import Publisher
 from rstreams_fast.core import MISSING
@@ -20,8 +19,7 @@ from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
 __all__ = ["Foreign", "Part", "Run", "Source", "Stage", "assemble", "needs"]
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """A stage of a fused run, as ``FusedRun`` takes it."""
 
     op: tuple[Any, ...]
@@ -30,8 +28,7 @@ class Stage:
 Part = Stage | Boundary
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(NamedTuple):
     """A publisher as a source. ``trusted``: it is ours, and needs no guard against broken rules.
     ``inside``: what it combines, for ``describe``.
     """
@@ -49,8 +46,7 @@ class Foreign:
 Source = PullSource | Foreign
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """A run of stages, for ``describe``: what it stands below, what it is made of, where it
     works.
     """
@@ -61,15 +57,15 @@ class Run:
 
 
 def needs(parts: tuple[Part, ...]) -> list[Need]:
-    """For each part: how many elements what is below it can make use of."""
-    below: list[Need] = []
+    """For each part, one or more: how many elements what is below it can make use of."""
     need = EVERYTHING
-    for part in reversed(parts):
-        below.append(need)
+    below = [need]
+    for part in reversed(parts[1:]):
         if isinstance(part, Stage):
             need = need.before(part.op)
         elif not part.one_to_one:
             need = EVERYTHING
+        below.append(need)
     below.reverse()
     return below
 
@@ -115,7 +111,7 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     """Return the publisher for ``parts`` above ``source``, and the runs it is made of."""
     runs: list[Run] = []
     joint = _Joint(source)
-    for part, need in zip(parts, needs(parts), strict=True):
+    for part, need in zip(parts, needs(parts), strict=False):
         if isinstance(part, Stage):
             op = part.op
             if op[0] == "scan" and op[2] is not MISSING:

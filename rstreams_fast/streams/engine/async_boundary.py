@@ -30,7 +30,7 @@ from rstreams_fast._checks import (
 )
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus, SpscRing
-from rstreams_fast.errors import DemandExceededError, check_subscriber
+from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.runtime.executors import CALLER, check_executor, describe_executor, resource
 from rstreams_fast.streams.engine.boundary import StagesBoundary
 from rstreams_fast.streams.engine.defaults import replenish_at
@@ -101,7 +101,6 @@ class AsyncBoundarySegment:
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Subscribe to upstream on behalf of ``subscriber``; ask for nothing on this thread."""
-        check_subscriber(subscriber)
         kind = self._options.subscription_type
         try:
             subscription = kind(subscriber, self._options, self._program, self._need)

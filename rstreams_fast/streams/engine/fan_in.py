@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
-from rstreams_fast.errors import check_subscriber, report_dropped
+from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.boundary import burst_slot
 from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.drain import Drain
@@ -386,5 +386,4 @@ class Combined(Generic[A]):
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Start a fan-in for ``subscriber``."""
-        check_subscriber(subscriber)
         self._make(subscriber, self._upstream, self._argument).start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import MISSING
@@ -79,7 +79,7 @@ def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
     # Not isinstance, which looks long at what a protocol is among the bases of.
     if getattr(type(publisher), "subscribe", None) is not Pipeline.subscribe:
         return publisher.sequence() if isinstance(publisher, PullSegment) else None
-    pipeline = cast("Pipeline[Any]", publisher)
+    pipeline: Any = publisher
     source = pipeline.source
     if isinstance(source, Foreign) or not source.is_sequence:
         return None

@@ -8,7 +8,6 @@ from typing import Any
 
 from rstreams_fast.api import Subscriber
 from rstreams_fast.core import MISSING, FusedRun, RunStatus
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.runtime.executors import describe_executor, resource
 from rstreams_fast.streams.engine.drain import Drain, silent
 from rstreams_fast.streams.engine.pull_source import PullSource, at_end, close_source
@@ -31,7 +30,6 @@ class PullSegment:
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Open the origin for ``subscriber``."""
-        check_subscriber(subscriber)
         _PullSubscription(subscriber, self._origin, self._program, self._executor).start()
 
     def sequence(self) -> tuple[PullSource, Stages] | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rstreams_fast._checks import describe_callable, safe_repr
 from rstreams_fast.api import UNBOUNDED
@@ -13,8 +12,7 @@ from rstreams_fast.core.stages import STAGES, Needs
 __all__ = ["EVERYTHING", "Need", "Stages", "describe_stage"]
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """How many elements a part of a stream can make use of, at most.
 
     ``total``: in all, where stages that drop elements do not make that unknowable. ``at_once``:
@@ -51,8 +49,7 @@ def _times(a: int, b: int) -> int:
     return min(a * b, UNBOUNDED)
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
+class Stages(NamedTuple):
     """Stages as ``FusedRun`` takes them. ``seed`` is an element that precedes all that the source
     gives.
     """
@@ -63,7 +60,7 @@ class Stages:
     @property
     def takes_nothing(self) -> bool:
         """Whether the first stages end the stream before its source is even opened."""
-        return bool(self.stages) and any(op[0] == "take" and op[1] == 0 for op in self.stages)
+        return ("take", 0) in self.stages
 
     @property
     def drops(self) -> bool:

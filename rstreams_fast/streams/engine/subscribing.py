@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.defaults import TRAMPOLINE_EVERY
 from rstreams_fast.streams.engine.drain import Nested
 from rstreams_fast.streams.engine.sink_subscriber import subscribe
@@ -48,5 +47,4 @@ class Below(Generic[A]):
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Subscribe to upstream on behalf of ``subscriber``."""
-        check_subscriber(subscriber)
         subscribe_to(self._upstream, self._make(subscriber, self._argument))

@@ -102,7 +102,7 @@ class Upstream(NotPicklable):
             return True
         started = perf_counter()
         until = started + TURN_SECONDS
-        while due > 0:
+        while due > 0 and self.latch.value >= 0:
             part = min(due, self._part)
             self.due = due = due - part
             self.request(part)

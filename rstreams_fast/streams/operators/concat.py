@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.arbiter import Chain, SubscriptionArbiter
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.pipeline import Pipeline
@@ -38,7 +37,6 @@ def _flat(publishers: Iterable[Publisher[Any]]) -> Iterator[Publisher[Any]]:
 
 class _Concat(Chain):
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
         _ConcatSubscription(subscriber, self).start()
 
     def describe(self) -> str:

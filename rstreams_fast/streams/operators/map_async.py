@@ -26,7 +26,7 @@ from rstreams_fast._checks import (
 )
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import CallWindow, SpscRing
-from rstreams_fast.errors import StageReturnedNoneError, check_subscriber, report_dropped
+from rstreams_fast.errors import StageReturnedNoneError, report_dropped
 from rstreams_fast.runtime.executors import Resource, Work, WorkDroppedError
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
 from rstreams_fast.streams.engine.boundary import Boundary, RingSubscriber
@@ -176,7 +176,6 @@ class _MapAsyncSegment:
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Subscribe to upstream on behalf of ``subscriber``; ask for nothing on this thread."""
-        check_subscriber(subscriber)
         try:
             on_loop = self._options.resource()
         except WorkDroppedError as closed:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rstreams_fast._checks import check_bool, check_capacity
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
-from rstreams_fast.errors import check_subscriber, report_dropped
+from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import BURST, DELAYED_ERRORS
 from rstreams_fast.streams.engine.fan_in import COMPLETED, QueueingFanIn
@@ -62,7 +62,6 @@ class _Merge:
         self.options = (prefetch, delay_error)
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
         _MergeSubscription(subscriber, self.publishers, *self.options, self.describe()).start()
 
     def describe(self) -> str:

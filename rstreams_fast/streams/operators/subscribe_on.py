@@ -12,7 +12,6 @@ from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.runtime.executors import (
     Resource,
     check_executor,
@@ -55,7 +54,6 @@ class _SubscribedOn:
         self._executor = executor
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
         _Subscription(subscriber, resource(self._executor)).start(self._upstream)
 
 

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.engine.fan_in import QueueingFanIn
@@ -35,7 +34,6 @@ class _Zip:
         self._prefetch = prefetch
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
         _ZipSubscription(subscriber, self._publishers, self._prefetch, self.describe()).start()
 
     def describe(self) -> str:

@@ -18,7 +18,6 @@ from rstreams_fast.core._eager import retrieve
 from rstreams_fast.errors import (
     AlreadySubscribedError,
     NoneSignalError,
-    check_subscriber,
     report_dropped,
 )
 from rstreams_fast.runtime.executors import Resource, WorkDroppedError
@@ -82,7 +81,6 @@ class AsyncIterableSource(Generic[T]):
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
         """Subscribe; elements are awaited when the subscriber asks for them."""
-        check_subscriber(subscriber)
         iterable = self._iterable
         if self._one_shot:
             if not self._taken.terminate() or iterable is None:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from rstreams_fast._checks import check_plain, describe_callable
 from rstreams_fast.api import Subscriber
-from rstreams_fast.errors import NoneSignalError, check_error, check_subscriber, report_dropped
+from rstreams_fast.errors import NoneSignalError, check_error, report_dropped
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.drain import NotPicklable, silent
 from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary, OverflowSubscription
@@ -140,7 +140,6 @@ class _Created:
         self._options = options
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
         target = OverflowSubscription(subscriber, self._options)
         emitter: Emitter[Any] = Emitter(target)
         target.on_subscribe(_Emission(emitter))

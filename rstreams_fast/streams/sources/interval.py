@@ -6,7 +6,6 @@ import threading
 from typing import Any, Final
 
 from rstreams_fast.api import Subscriber
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.runtime.executors import CALLER, check_executor, describe_executor, resource
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.runtime.timers import Alarm, Timer, check_seconds, check_timer, default_timer
@@ -65,7 +64,6 @@ class _Interval:
         self._timer = timer
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
         on = shared_threads() if self._executor is None else resource(self._executor)
         target = _TickedSubscription(subscriber, self._options, on)
         target.ticks = _Ticks(target, self._timer or default_timer(), self._period, self._delay)

@@ -7,7 +7,6 @@ from typing import Any
 
 from rstreams_fast._checks import describe_callable, safe_repr
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.drain import refuse
 from rstreams_fast.streams.engine.pipeline import Pipeline, as_pipeline
@@ -29,7 +28,6 @@ class _Deferred:
         self._what = what
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        check_subscriber(subscriber)
         made: Publisher[Any] | None = self
         try:
             while isinstance(made, _Deferred):  # one within another, however many, do not nest
