@@ -54,7 +54,7 @@ def resources() -> Iterator[Resources]:
     log.disabled = before
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(300 + EXAMPLES / 5)
 def test_random_pipelines(resources: Resources) -> None:
     """What holds for all signals: §1.1, §1.3, §1.7, §1.8, §1.9, §2.12, §2.13, §3.3, §3.6, §3.7,
     §3.13, §3.15, §3.16, and §1.11 where it is shared; and elements, ends, demand upstream, threads,
