@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar, overload
 
 from rstreams_fast._checks import check_count, check_sync
 from rstreams_fast.api import Publisher
@@ -88,8 +88,16 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         check_sync("map_not_none", "fn", fn, _AWAIT)
         return self._stage("map_not_none", fn)
 
-    def filter(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]:
-        """The elements for which ``predicate(element)`` is true."""
+    @overload
+    def filter(self, predicate: Callable[[T_co], TypeGuard[U]], /) -> Stream[U]: ...
+
+    @overload
+    def filter(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]: ...
+
+    def filter(self, predicate: Callable[[T_co], object], /) -> Stream[Any]:
+        """The elements for which ``predicate(element)`` is true; a ``TypeGuard`` says what they
+        are.
+        """
         check_sync("filter", "predicate", predicate, _AWAIT)
         return self._stage("filter", predicate)
 

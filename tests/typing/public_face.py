@@ -6,7 +6,7 @@ A line with ``type: ignore`` must be an error for both.
 from __future__ import annotations
 
 import queue
-from typing import Any, assert_type
+from typing import Any, TypeGuard, assert_type
 
 import numpy as np
 
@@ -47,6 +47,10 @@ def variance(derived: rsf.Stream[Derived]) -> None:
 
 def take(number: int) -> bool:
     return number < 3
+
+
+def is_text(element: object) -> TypeGuard[str]:
+    return isinstance(element, str)
 
 
 def subscribers(numbers: rsf.Publisher[int]) -> None:
@@ -150,6 +154,9 @@ def operators(numbers: rsf.Stream[int]) -> None:
     assert_type(numbers.map(str), rsf.Stream[str])
     assert_type(numbers.map(lambda x: [x]), rsf.Stream[list[int]])
     assert_type(numbers.map_not_none({1: "one"}.get), rsf.Stream[str])
+    assert_type(
+        numbers.merge(rsf.from_iterable(["a"])).filter(is_text).map(str.upper), rsf.Stream[str]
+    )
     assert_type(numbers.filter(bool).take(1).skip(1).take_while(bool), rsf.Stream[int])
     assert_type(numbers.map_async(fetch, concurrency=2, ordered=False), rsf.Stream[str])
     assert_type(numbers.map_async(fetch, key=str), rsf.Stream[str])
