@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable
 from operator import add
@@ -323,6 +324,45 @@ def test_windows_of_time_that_nobody_reads_end_all() -> None:
     timer.advance(5)
     assert isinstance(below.wait_terminal()[1], rsf.BufferOverflowError)
     assert above.cancels == 1
+
+
+def test_a_window_that_is_over_gives_its_places_back_to_who_takes_nothing_of_it() -> None:
+    timer = ManualTimer()
+    above, below = divided(lambda s: s.window_time(1, prefetch=4, timer=timer))
+    send(above, 0, 1, 2, 3)
+    window = below.elements[0]
+    part = window.source.publisher._part
+    timer.advance(1)
+    wait_until(lambda: part.over, "the end of the window")
+    assert above.requests == [4]
+    subscribed(window.take(0).reduce(add, 100))
+    assert above.requests == [4, 4]
+
+
+@pytest.mark.parametrize("leaves", [None, KeyboardInterrupt, RecursionError])
+def test_upstream_is_cancelled_before_the_last_window_ends(
+    monkeypatch: pytest.MonkeyPatch, leaves: type[BaseException] | None
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _raised: None)
+    timer = ManualTimer()
+    above, below = divided(lambda s: s.window_time(10, timer=timer))
+    cancels: list[int] = []
+
+    class Reader(Recorder):
+        def on_complete(self) -> None:
+            cancels.append(above.cancels)
+            if leaves is not None:
+                raise leaves
+
+    send(above, 0)
+    reader = Reader()
+    below.elements[0].subscribe(reader)
+    reader.subscription.request(9)
+    below.subscription.cancel()
+    assert above.cancels == 0
+    timer.advance(10)
+    wait_until(lambda: bool(cancels), "the end of the window")
+    assert cancels == [1]
 
 
 @pytest.mark.parametrize(

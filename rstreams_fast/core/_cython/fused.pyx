@@ -274,7 +274,7 @@ cdef class FusedRun:
         if isinstance(source, SpscRing):
             self.source = source
             self.source_next = <next_function> _next_in_ring
-        elif isinstance(source, deque):
+        elif type(source) is deque:
             self.source = source
             self.source_next = <next_function> _next_in_deque
         else:

@@ -122,7 +122,7 @@ class FusedRun:
                 return element
 
             return from_ring
-        if isinstance(source, deque):
+        if type(source) is deque:  # another may iterate in its own way
 
             def from_deque() -> Any:
                 try:

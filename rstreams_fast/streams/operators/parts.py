@@ -110,7 +110,7 @@ class _OnceBelow:
 
 
 class _PartSubscription(Drain):
-    __slots__ = ("_ended", "_part", "_pulled")
+    __slots__ = ("_ended", "_part", "_pulled", "_stopped")
 
     _asked_from_below = False
 
@@ -119,6 +119,7 @@ class _PartSubscription(Drain):
         self._part = part
         self._pulled = 0
         self._ended = program.takes_nothing  # no more is taken from the part
+        self._stopped = False
         slot = self._slot_by_bursts(subscriber)
         self._run = run = FusedRun(part.elements, self._stages(program.stages), slot, self._demand)
         if not program.stages or run.ratio == UNBOUNDED:
@@ -163,15 +164,15 @@ class _PartSubscription(Drain):
     def _end(self, run: FusedRun) -> bool:
         """Deliver what stages hold: nothing more is wanted, or none comes."""
         self._ended = True
-        if not self._part.over:
-            self._stop()
-            self._part.discard()
+        self._stop()
+        self._part.discard()
         status = self._flush(run)
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def _stop(self) -> None:
-        if not self._part.over:  # else who said so has closed it
+        if not self._stopped:
             self._part.divider.close_part(self._part)
+            self._stopped = True
 
     def _drop_references(self) -> None:
         self._part.discard()
