@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 import rstreams_fast as rsf
 from rstreams_fast import Overflow
-from rstreams_fast.streams.engine import overflow
 from rstreams_fast.streams.engine.overflow import OverflowBoundary, OverflowSubscription
 from tests.helpers import Element, run_threads, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
@@ -468,13 +467,19 @@ def test_cancel_races_with_everything(strategy: Overflow) -> None:
 
 
 # -- drops -----------------------------------------------------------------------------------------
-class _Seen(deque[Any]):
-    """Calls back, once, when the oldest has been taken out and its place is empty."""
+class _Seen:
+    """A deque that calls back, once, when its oldest has been taken out and its place is empty."""
 
-    when_taken: Callable[[], object] | None = None
+    def __init__(self, elements: deque[Any]) -> None:
+        self.append = elements.append
+        self._elements = elements
+        self.when_taken: Callable[[], object] | None = None
+
+    def __len__(self) -> int:
+        return len(self._elements)
 
     def popleft(self) -> Any:
-        taken = super().popleft()
+        taken = self._elements.popleft()
         then, self.when_taken = self.when_taken, None
         if then is not None:
             then()
@@ -483,13 +488,12 @@ class _Seen(deque[Any]):
 
 @pytest.mark.parametrize("strategy", [Overflow.LATEST, Overflow.DROP_OLDEST])
 def test_what_takes_the_place_of_another_is_delivered_though_the_place_was_seen_empty(
-    monkeypatch: pytest.MonkeyPatch, strategy: Overflow
+    strategy: Overflow,
 ) -> None:
-    monkeypatch.setattr(overflow, "deque", _Seen)
     emitters: list[rsf.Emitter[int]] = []
     recorder = subscribed(rsf.create(emitters.append, overflow=strategy, capacity=1))
     subscription: Any = recorder.subscription
-    elements = subscription._held
+    subscription._held = elements = _Seen(subscription._held)
     emitters[0].next(1)
     elements.when_taken = lambda: run_threads([lambda: subscription.request(1)])
     emitters[0].next(2)
