@@ -139,9 +139,9 @@ class Worker:
             self._starting = False
 
     def _start_thread(self) -> None:
-        call_at_exit(_close_workers)
+        daemon = not call_at_exit(_close_workers)
         thread = threading.Thread(
-            target=_work_off, args=(self._mailbox,), name=self._name, daemon=False
+            target=_work_off, args=(self._mailbox,), name=self._name, daemon=daemon
         )
         try:
             thread.start()

@@ -109,10 +109,10 @@ class LoopThread:
         on_loop.execute(work, when_dropped)
 
     def _start(self) -> Resource:
-        call_at_exit(_close_all)
+        daemon = not call_at_exit(_close_all)
         loop = asyncio.new_event_loop()
         thread = threading.Thread(
-            target=_run, args=(loop, weakref.ref(self)), name=self._name, daemon=False
+            target=_run, args=(loop, weakref.ref(self)), name=self._name, daemon=daemon
         )
         try:
             thread.start()

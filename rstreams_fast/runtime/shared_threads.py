@@ -11,6 +11,7 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from rstreams_fast.runtime.at_exit import too_late
 from rstreams_fast.runtime.executors import WhenDropped, Work, process_id
 
 __all__ = ["SharedThreads", "shared_threads"]
@@ -37,7 +38,7 @@ class SharedThreads:
         with self._lock:
             if self._idle <= 0:
                 name = f"rstreams-fast-shared-{next(_numbers)}"
-                threading.Thread(target=self._work_off, name=name, daemon=False).start()
+                threading.Thread(target=self._work_off, name=name, daemon=too_late()).start()
             self._idle -= 1
             try:
                 self._works.put(work)

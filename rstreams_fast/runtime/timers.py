@@ -251,8 +251,8 @@ class _TimerThread:
             self._news.release()
 
     def _start(self) -> None:
-        call_at_exit(_close_timers)
-        thread = threading.Thread(target=self._work_off, name="rstreams-fast-timer", daemon=False)
+        daemon = not call_at_exit(_close_timers)
+        thread = threading.Thread(target=self._work_off, name="rstreams-fast-timer", daemon=daemon)
         self._thread = thread
         try:
             thread.start()

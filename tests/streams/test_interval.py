@@ -438,6 +438,27 @@ def test_ticks_do_not_keep_the_interpreter_from_exiting_and_who_waits_is_told() 
     assert sorted(printed.splitlines()) == ["ticking: WorkDroppedError", "told"]
 
 
+LATE = """
+import threading
+import rstreams_fast as rsf
+
+def begin():
+    threading.main_thread().join()
+    ticked = threading.Event()
+    rsf.interval(0.01).for_each(lambda n: ticked.set())
+    assert ticked.wait(20)
+    print("ticked")
+
+{before}
+threading.Thread(target=begin).start()
+"""
+
+
+@pytest.mark.parametrize("before", ["", "rsf.range_(3).publish_on().to_list()"])
+def test_the_first_ticks_after_the_main_thread_has_ended_do_not_keep_it_either(before: str) -> None:
+    assert run_python("-c", LATE.format(before=before)).stdout.split() == ["ticked"]
+
+
 # -- description and arguments ---------------------------------------------------------------------
 def test_describe_says_how_often_and_where() -> None:
     text = rsf.interval(5, overflow=Overflow.LATEST).describe()
