@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
-from rstreams_fast._checks import check_sync, safe_repr
+from rstreams_fast._checks import check_sync, describe_callable, safe_repr
 from rstreams_fast.api import Publisher
 from rstreams_fast.errors import NoneSignalError
 from rstreams_fast.streams.engine.assembly import Foreign
@@ -157,7 +157,7 @@ def defer(factory: Callable[[], Publisher[T]], /) -> Stream[T]:
     publisher need not keep the rules. Reactor, RxPY: ``defer``.
     """
     check_sync("defer", "factory", factory)
-    return Stream(defer_source(factory, "defer", factory))
+    return Stream(defer_source(factory, f"defer({describe_callable(factory)})"))
 
 
 def using(
@@ -178,7 +178,8 @@ def using(
     check_sync("using", "factory", factory)
     check_sync("using", "stream_of", stream_of)
     check_sync("using", "close", close)
-    return Stream(defer_source(partial(_use, factory, stream_of, close), "using", factory))
+    described = f"using({describe_callable(factory)})"
+    return Stream(defer_source(partial(_use, factory, stream_of, close), described))
 
 
 def _use(

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar, overload
 
-from rstreams_fast._checks import check_count, check_sync
+from rstreams_fast._checks import check_count, check_sync, describe_callable
 from rstreams_fast.api import Publisher
 from rstreams_fast.core import MISSING
 from rstreams_fast.streams.engine.defaults import (
@@ -476,8 +476,13 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         if key is not None:
             check_sync("distinct", "key", key)
         max_keys = check_count("distinct(max_keys=): max_keys", max_keys, 1)
+        by = "" if key is None else f"{describe_callable(key)}, "
         return Stream(
-            defer_source(lambda: self.filter(new_filter(key, max_keys)), "distinct", key or "")
+            defer_source(
+                lambda: self.filter(new_filter(key, max_keys)),
+                f"distinct({by}max_keys={max_keys})",
+                (self,),
+            )
         )
 
     # -- boundaries ------------------------------------------------------------------------------

@@ -129,14 +129,14 @@ class StreamParts(Pipeline[T_co]):
             streams  a: 1--3  b: 2--4
 
         A group may have one subscriber, holds what waits for its demand (§1.1), and is over with
-        its cancel: then the key's next element opens another one. An element for one group too
-        many, beyond ``max_groups`` open ones, is a ``BufferOverflowError``; groups that end by
-        themselves, as by ``take``, are never too many if these are ``prefetch`` or more. That many
-        elements are asked for ahead, for all groups together. **A group that nobody reads** holds
-        its elements: when such groups hold all ``prefetch``, nothing would move any more, and after
-        ``unread`` seconds (by ``timer``; ``None``: that of this process) all ends with a
-        ``BufferOverflowError``. A cancel leaves the open groups going, as in ``window``. What
-        ``key`` raises ends the stream. Reactor: ``groupBy``; RxPY: ``group_by``.
+        its cancel, which drops what it held: the key's next element opens another one. An element
+        for one group too many, beyond ``max_groups`` open ones, is a ``BufferOverflowError``;
+        groups that end by themselves, as by ``take``, are never too many if these are ``prefetch``
+        or more. That many elements are asked for ahead, for all groups together. **A group that
+        nobody reads** holds its elements: when such groups hold all ``prefetch``, nothing would
+        move any more, and after ``unread`` seconds (by ``timer``; ``None``: that of this process)
+        all ends with a ``BufferOverflowError``. A cancel leaves the open groups going, as in
+        ``window``. What ``key`` raises ends the stream. Reactor: ``groupBy``; RxPY: ``group_by``.
         """
         check_sync("group_by", "key", key)
         options = GroupBy(key, max_groups, prefetch, unread, timer, type(self))

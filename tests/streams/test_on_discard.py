@@ -63,7 +63,7 @@ DROPPING: dict[str, tuple[Op, list[Any], list[Any]]] = {
     "concat_map": (lambda s: s.concat_map(lambda x: rsf.never(), prefetch=3), [], [11, 12]),
     "on_overflow": (lambda s: s.on_overflow(rsf.Overflow.LATEST), [10, 11, 12, 13, 14, 15], []),
     "unbatch": (lambda s: s.batch(3).unbatch().take(4), [10, 11, 12, 13], [14, 15]),
-    "take_until": (lambda s: s.take_until(rsf.from_iterable([7])), [], [7]),
+    "take_until": (lambda s: s.take_until(rsf.from_iterable([7])), [], []),
     "with_latest_from": (lambda s: rsf.range_(1).with_latest_from(s), [(0, 15)],
                          [10, 11, 12, 13, 14]),
 }  # fmt: skip

@@ -13,6 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.timers import ManualTimer
+from rstreams_fast.streams.operators.group_by import SharedPlaces
 from rstreams_fast.streams.operators.parts import Part
 from tests.helpers import wait_until
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
@@ -280,6 +281,16 @@ def test_groups_that_are_open_go_on_after_a_cancel_and_no_other_is_opened() -> N
     assert (even.elements, above.cancels) == ([0, 2, 4], 0)
     even.subscription.cancel()
     assert above.cancels == 1
+
+
+def test_open_groups_are_not_looked_through_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[Any] = []
+    monkeypatch.setattr(SharedPlaces, "_stuck", looks.append)
+    groups = rsf.range_(1000).group_by(str, max_groups=1000)
+    assert groups.flat_map(lambda group: group.stream, concurrency=1000).count() == 1000
+    assert not looks
 
 
 def test_ten_thousand_groups_in_sequence_leave_nothing() -> None:

@@ -143,7 +143,10 @@ def not_a_cancellation(error: BaseException, who: str) -> BaseException:
     if exiting():
         told = WorkDroppedError(f"{who} was cancelled, as the interpreter exits")
     else:
-        told = RuntimeError(f"{who} raised asyncio.CancelledError, but nobody cancelled the stream")
+        told = RuntimeError(
+            f"{who} raised asyncio.CancelledError, but nobody cancelled the stream: perhaps its "
+            "loop ends, as at the end of asyncio.run"
+        )
     told.__cause__ = error
     return told
 

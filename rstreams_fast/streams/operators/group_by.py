@@ -82,7 +82,7 @@ class SharedPlaces(Divider):
         self._prefetch = options.prefetch
         self._replenish_at = replenish_at(options.prefetch)
         self._unread = options.unread
-        # The moment, and how many elements had left: as long as it stays stuck, none does.
+        # When it was full, and how many elements had left: as long as it is stuck, none does.
         self._stuck_since: tuple[float, int] | None = None
         self._checked: tuple[float, int] | None = None
         self._taken = DemandCounter()  # elements that have left their parts
@@ -96,7 +96,7 @@ class SharedPlaces(Divider):
         self._taking = False
         if self._came == self._asked:
             self.ask()
-            if self._stuck():
+            if self._full():
                 self._stuck_since = self._deadline.now(), self._taken.value
                 self._deadline.look()
 
@@ -121,10 +121,13 @@ class SharedPlaces(Divider):
 
     # -- parts that nobody reads -----------------------------------------------------------------
 
+    def _full(self) -> bool:
+        return not self._completed and self._came - self._taken.value >= self._prefetch
+
     def _stuck(self) -> bool:
-        if self._completed or self._came - self._taken.value < self._prefetch:
-            return False
-        return all(part.reader is None or not part.elements for part in self._holding())
+        return self._full() and all(
+            part.reader is None or not part.elements for part in self._holding()
+        )
 
     def _due(self) -> float | None:
         since = self._stuck_since

@@ -43,6 +43,7 @@ class _TakeUntilSubscription(SubscriptionArbiter):
     ) -> None:
         super().__init__(subscriber, upstream)
         self._other = new_inner(self, other)
+        self._other.custody = None  # what it signals is no element of this stream
         self._unsubscribed.append(self._other)
         self._other_attached = False
         self._until = False  # it has signalled
@@ -60,7 +61,6 @@ class _TakeUntilSubscription(SubscriptionArbiter):
 
     def _inner_burst(self, inner: Inner, burst: list[Any], over: bool = False, /) -> None:
         if inner is self._other:
-            self._discard(burst)
             self._end_now()
         else:
             super()._inner_burst(inner, burst, over)

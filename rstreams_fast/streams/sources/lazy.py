@@ -16,10 +16,14 @@ from rstreams_fast.streams.sources.iterable import IterableSource
 __all__ = ["defer_source", "generate_source"]
 
 
-def defer_source(factory: Callable[[], Publisher[Any]], name: str, shown: Any) -> Foreign:
-    """The source of :func:`rstreams_fast.defer`; ``name(shown)`` is what it is described by."""
-    described = f"{name}({describe_callable(shown)})"
-    return Foreign(_Deferred(factory, f"what {described} makes"), described, trusted=True)
+def defer_source(
+    factory: Callable[[], Publisher[Any]], described: str, inside: tuple[Publisher[Any], ...] = ()
+) -> Foreign:
+    """The source of :func:`rstreams_fast.defer`, as it is to be ``described``. ``inside``: what it
+    is known to stand on.
+    """
+    made = _Deferred(factory, f"what {described} makes")
+    return Foreign(made, described, trusted=True, inside=inside)
 
 
 class _Deferred:
