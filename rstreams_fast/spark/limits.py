@@ -19,8 +19,8 @@ SCOPES: Final = ("executor", "job")
 class RetryAfter(Exception):
     """Raised by a user's function: the service asks for no more calls for so many ``seconds``.
 
-    It is a failure like any other: with ``retry`` the call is made again, not before then. With a
-    ``limit`` all calls under it wait, not just this one.
+    With ``retry``, whatever its ``on`` says, the call is made again, not before then; else it is a
+    failure like any other. With a ``limit`` all calls under it wait, not just this one.
     """
 
     def __init__(self, seconds: float, *args: object) -> None:
@@ -31,12 +31,17 @@ class RetryAfter(Exception):
             raise ValueError(f"seconds must be finite and >= 0, got {seconds}")
         self.seconds = float(seconds)
 
+    def __str__(self) -> str:
+        said = ": ".join(map(str, self.args[1:]))
+        return f"the service asks for no call for {self.seconds:g} s" + (said and f": {said}")
+
 
 @dataclass(frozen=True)
 class Limit:
     """At most ``concurrency`` calls at once, and ``rate`` a second, by all stages of this ``name``.
 
-    ``name``: stages with the same name share the limit; its numbers must be the same everywhere.
+    ``name``: stages with the same name share the limit; its numbers must be the same everywhere,
+    else the stage that comes later is a ``ValueError``.
     ``concurrency``: calls at once; default: no bound but those of the stages.
     ``rate``: calls a second, evenly spaced; default: no bound. ``burst``: calls that may follow
     each other at once after a pause; default 1.

@@ -625,6 +625,35 @@ def test_one_name_has_one_set_of_numbers(name: str) -> None:
         serve(name, 4, None, 1)
 
 
+def test_a_limit_in_use_on_a_host_has_one_set_of_numbers(name: str, tmp_path: Path) -> None:
+    script = tmp_path / "holder.py"
+    script.write_text(HOLDER, encoding="utf-8")
+    told = pickle.dumps(rs.Limit(name, concurrency=3, rate=1e6)).hex()
+    other = rs.Limit(name, concurrency=4)
+    said = "is in use on this host with other numbers: concurrency=3, rate=1e.06, burst=1"
+    with subprocess.Popen(
+        [sys.executable, str(script), told], env=worker_environment(), stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"holds\n"
+        with pytest.raises(ValueError, match=said):
+            run(rs.lookup(Service(), pa.int64(), limit=other), 10, [])
+        holder.kill()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        gate = Gate(other, loop)
+        with pytest.raises(ValueError, match="concurrency=4, rate=None"):
+            Gate(rs.Limit(name, concurrency=5), loop)
+        Gate(rs.Limit(name, concurrency=4), loop).close()
+        with pytest.raises(ValueError, match="concurrency=4, rate=None"):
+            Gate(rs.Limit(name, concurrency=4, burst=2), loop)
+        gate.close()
+        Gate(rs.Limit(name, concurrency=5), loop).close()
+
+    asyncio.run(main())
+
+
 def test_a_pace_is_even_after_its_burst() -> None:
     pace, state, starts = Pace(10, 3), (0.0, 0.0), list[float]()
     for _ in range(6):

@@ -94,4 +94,6 @@ class Attempts:
 
 
 def _is_worth_it(error: Exception, retry: Retry) -> bool:
-    return isinstance(error, retry.on) and not isinstance(error, CircuitOpenError | LimitLost)
+    if isinstance(error, CircuitOpenError | LimitLost):
+        return False
+    return isinstance(error, (RetryAfter, *retry.on))

@@ -280,7 +280,8 @@ class _Locks:
     The locks are the process's: closing the file once would undo all of them, so it stays open, and
     the stages of a process share it. Two numbers in the file are the clock of the rate, one says
     when a permit was last missed. A byte for each permit says that it is in use: where it is
-    unlocked all the same, its user was killed.
+    unlocked all the same, its user was killed. The limit's own numbers are in it, too: who uses it
+    shares a lock on them, and whoever finds nobody there writes them anew.
     """
 
     STATE: Final = struct.Struct("=dd")
@@ -288,12 +289,46 @@ class _Locks:
     USED: Final = 1 << 12
     WANTED: Final = 64
     WANTED_AT: Final = struct.Struct("=d")
+    NUMBERS: Final = 128
+    NUMBERS_OF: Final = struct.Struct("=ddd")
+    NUMBERS_LOCK: Final = STATE_LOCK + 1
 
     def __init__(self, path: Path) -> None:
         self.pid = os.getpid()
+        self._users = 0
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._lock = threading.Lock()
         self._held: set[int] = set()
+
+    def join(self, limit: Limit) -> None:
+        """Use it, until :meth:`leave`; ``ValueError`` if others do so with other numbers."""
+        import fcntl
+
+        own = (limit.concurrency or 0, limit.rate or 0, limit.burst)
+        with self._lock:
+            if not self._users:
+                with contextlib.suppress(BlockingIOError, PermissionError):
+                    fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self.NUMBERS_LOCK)
+                    os.pwrite(self._file, self.NUMBERS_OF.pack(*own), self.NUMBERS)
+                fcntl.lockf(self._file, fcntl.LOCK_SH, 1, self.NUMBERS_LOCK)
+            found = os.pread(self._file, self.NUMBERS_OF.size, self.NUMBERS)
+            self._users += 1
+        if (numbers := self.NUMBERS_OF.unpack(found)) != own:
+            self.leave()
+            concurrency, rate, burst = (f"{number:g}" if number else None for number in numbers)
+            raise ValueError(
+                f"the limit {limit.name!r} is in use on this host with other numbers: "
+                f"concurrency={concurrency}, rate={rate}, burst={burst}"
+            )
+
+    def leave(self) -> None:
+        """Use it no more."""
+        import fcntl
+
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self.NUMBERS_LOCK)
 
     def take_one(self, of: int) -> tuple[int, float] | None:
         """Return a permit and the seconds until it is free, or ``None``: there is none now."""
@@ -394,6 +429,8 @@ class _HostPermits:
         self._gate = gate
         self._loop = loop
         self._locks = _locks_of(limit.name)
+        self._locks.join(limit)
+        self._joined = True
         self._concurrency = limit.concurrency
         self._pace = Pace(limit.rate, limit.burst)
         self._asked = 0
@@ -475,6 +512,9 @@ class _HostPermits:
         self._due.clear()
         while len(self._taken) > inside:
             self._give_one_back()
+        if self._joined:
+            self._joined = False
+            self._locks.leave()
         return self._give_one_back
 
     def _give_one_back(self) -> None:
