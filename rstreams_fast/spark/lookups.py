@@ -101,7 +101,8 @@ def lookup(
     ``on_failure``: ``"raise"``: the exception is the task's, with the key that caused it;
     ``"null"``: the value is null; ``"column"``: the column is a struct of ``value``, ``error``
     (``type``, ``message``; null where there is a value), ``attempts`` and ``seconds``, which
-    :func:`split_failures` takes apart.
+    :func:`split_failures` takes apart; there an answer that cannot become what is declared is a
+    failure, too, which else fails the task.
     ``max_failures``: with these, how many calls may fail in a partition (an ``int``), or which
     share of them (a ``float``, looked at from the 100th call on), before the task does.
     ``max_buffer_bytes``: bytes of input batches held per partition at work; one always passes,

@@ -147,7 +147,7 @@ def _id_of(fn: Any) -> str:
 
 def _exception_types(name: str, value: Any) -> tuple[type[Exception], ...]:
     kinds = (value,) if isinstance(value, type) else value
-    if not isinstance(kinds, Iterable):
+    if not isinstance(kinds, Iterable) or isinstance(kinds, str):
         raise TypeError(f"{name} must be exception types, got {kinds!r}")
     kinds = tuple(kinds)
     for kind in kinds:
@@ -342,8 +342,7 @@ class CallOptions:
             check_count("key_order", self.key_order)
         if self.key_order is not None and self.batch is not None:
             raise ValueError("key_order and batch: a list of keys has no turn of its own")
-        if self.linger != 0:
-            check_seconds("linger", self.linger)
+        self._check_linger(self.linger)
         check_bool("ordered", self.ordered)
         check_bool("dedupe", self.dedupe)
         check_choice("on_null", self.on_null, ("skip", "call"))
@@ -384,6 +383,12 @@ class CallOptions:
                     f"{word} needs an async fn: {self.label} runs on a thread, "
                     "and a thread cannot be stopped; set the time-out of the client it uses"
                 )
+
+    def _check_linger(self, linger: float) -> None:
+        if linger != 0:
+            check_seconds("linger", linger)
+        if self.batch is None and linger != DEFAULT_LINGER:
+            raise ValueError("linger is for the keys of a batch: give batch, too")
 
     def _check_max_failures(self, most: float) -> None:
         if self.on_failure == "raise":

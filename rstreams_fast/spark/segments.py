@@ -53,9 +53,13 @@ class Folder:
     """The segments of one function in one version: a directory. Any thread may use it."""
 
     def __init__(self, uri: str, place: str = "") -> None:
+        import pyarrow as pa
         from pyarrow import fs
 
-        self.files, root = fs.FileSystem.from_uri(uri)
+        try:
+            self.files, root = fs.FileSystem.from_uri(uri)
+        except pa.ArrowException as refused:
+            raise ValueError(f"Journal(uri): {refused}") from None
         self.path = f"{root.rstrip('/')}/{place}".rstrip("/")
         self.is_local = isinstance(self.files, fs.LocalFileSystem)
 

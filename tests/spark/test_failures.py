@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -103,13 +104,64 @@ def test_a_result_that_is_no_list_is_the_outcome_of_all_its_rows() -> None:
     assert [value["error"]["type"] for value in found] == ["TypeError", "TypeError"]
 
 
-def test_a_value_of_the_wrong_type_is_still_an_error() -> None:
-    async def wrong(_: int) -> str:
-        return "x"
+async def numbered(k: int) -> Any:
+    return "N/A" if k == 7 else k
 
-    stage = rs.lookup(wrong, pa.int64(), on_failure="column").as_map_fn()
-    with pytest.raises(TypeError, match="declared int64"):
-        rows(stage(batches([1])))
+
+@pytest.mark.parametrize("words", [{}, {"batch": 2}, {"cache": rs.Cache()}])
+def test_an_answer_that_is_not_as_declared_is_a_failure_of_its_row(words: Any) -> None:
+    async def of_keys(keys: list[int]) -> list[Any]:
+        return [await numbered(k) for k in keys]
+
+    fn = of_keys if "batch" in words else numbered
+    lookup = rs.lookup(fn, pa.int64(), on_failure="column", **words).as_map_fn()
+    (error,) = (
+        row["value"]["error"] for row in rows(lookup(batches([4, 7, 2]))) if row["value"]["error"]
+    )
+    assert error["type"] == "TypeError"
+    assert "the key 7: str 'N/A' cannot become" in error["message"]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_row_that_is_not_as_declared_is_a_failure(ordered: bool) -> None:
+    output = pa.schema([("d", pa.int64()), ("e", pa.int64())])
+
+    async def row_of(k: int) -> dict[str, Any]:
+        return {"e": k} if k == 7 else {"d": k, "e": 0}
+
+    enrich = rs.enrich(row_of, on="k", output=output, ordered=ordered, **ON_FAILURE)  # type: ignore[arg-type]
+    found = {row["k"]: row for row in rows(enrich.as_map_fn()(batches([4, 7, None])))}
+    assert found[4]["d"] == 4
+    assert found[7]["d"] is found[None]["d"] is found[None]["outcome"] is None
+    assert "missing: d" in found[7]["outcome"]["error"]["message"]
+
+
+def test_answers_that_are_not_as_declared_count_among_the_failures() -> None:
+    lookup = rs.lookup(numbered, pa.int64(), on_failure="column", max_failures=1).as_map_fn()
+    assert len(rows(lookup(batches([4, 7, 2])))) == 3
+    with pytest.raises(RuntimeError, match="2 of 3 calls failed, and max_failures is 1"):
+        rows(lookup(batches([4, 7, 7])))
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "null"])
+def test_an_answer_that_is_not_as_declared_is_not_made_null(on_failure: str) -> None:
+    lookup = rs.lookup(numbered, pa.int64(), on_failure=on_failure).as_map_fn()
+    with pytest.raises(TypeError, match="declared int64") as raised:
+        rows(lookup(batches([1, 7])))
+    assert raised.value.__notes__ == ["rstreams_fast: returned by numbered"]
+
+
+def test_what_is_no_string_is_said_so() -> None:
+    with pytest.raises(TypeError, match=r"int 3 cannot become \(int is no string\)"):
+        rows(rs.lookup(half, pa.string()).as_map_fn()(batches([6])))
+
+
+def test_an_answer_that_was_not_awaited_is_said_so() -> None:
+    async def forgets(_: int) -> Any:
+        return asyncio.get_running_loop().create_future()
+
+    with pytest.raises(TypeError, match="the function has to await it"):
+        rows(rs.lookup(forgets, pa.int64()).as_map_fn()(batches([1])))
 
 
 # -- map_batches -----------------------------------------------------------------------------------
@@ -124,6 +176,17 @@ async def doubled_async(batch: pa.RecordBatch) -> Any:
 
 
 DOUBLED = pa.schema([pa.field("d", pa.int64(), nullable=False)])
+
+
+def test_rows_that_are_not_as_declared_are_a_failure_of_their_batch() -> None:
+    def undeclared(batch: pa.RecordBatch) -> Any:
+        return [{"q": 1}] if 7 in batch["k"].to_pylist() else doubled(batch)
+
+    stage = rs.map_batches(undeclared, DOUBLED, on_failure="column")
+    found = rows(stage.as_map_fn()(batches([1], [7])))
+    assert [row["d"] for row in found] == [2, None]
+    assert "unknown: q" in found[1]["outcome"]["error"]["message"]
+    assert found[1]["outcome"]["input"] == {"k": 7}
 
 
 @pytest.mark.parametrize("fn", [doubled, doubled_async])

@@ -544,6 +544,11 @@ def test_bad_words_are_named(tmp_path: Path) -> None:
     assert J(tmp_path).uri == str(tmp_path)  # type: ignore[arg-type]
 
 
+def test_a_scheme_that_nobody_knows_is_the_journals() -> None:
+    with pytest.raises(ValueError, match=r"Journal\(uri\): Unrecognized filesystem"):
+        values(rs.enrich(Doubling(), on="k", output=V, journal=J("foo://x/y")), [1])
+
+
 def test_no_secret_is_shown() -> None:
     journal = J("s3://user:secret@bucket/path?access=secret")
     text = rs.lookup(Doubling(), pa.int64(), journal=journal).describe()

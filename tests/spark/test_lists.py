@@ -210,6 +210,7 @@ def test_bad_words_of_lists_are_named() -> None:
     for words, message in (
         ({"batch": 0}, "batch must be >= 1"),
         ({"linger": -1}, "linger must be > 0"),
+        ({"linger": 1}, "linger is for the keys of a batch"),
         ({"batch": 10, "max_pending_rows": 100}, "concurrency=64 of 10 keys"),
     ):
         with pytest.raises(ValueError, match=message):

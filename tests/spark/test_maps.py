@@ -1148,6 +1148,8 @@ def test_more_bad_words() -> None:
     for on in (("x",), 3, None):
         with pytest.raises(TypeError, match=r"Retry\(on\) must be exception types"):
             rs.Retry(2, on=on)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"got 'ValueError'"):
+        rs.Retry(2, on="ValueError")  # type: ignore[arg-type]
 
 
 class LikeAColumn:

@@ -36,7 +36,9 @@ def run_batches(
         return _BatchesOnThreads(options, schema, partition).outputs(held)
     options = replace(options, fn=_whole(options))
     calls = _BatchCalls(options, schema, partition)
-    return CallPump(partition, options, calls, calls, wrap=calls.wrap).outputs(held)
+    convert = calls.declared if options.on_failure == "column" else None
+    pump = CallPump(partition, options, calls, calls, wrap=calls.wrap, convert=convert)
+    return pump.outputs(held)
 
 
 def leaves_as_it_comes(options: CallOptions) -> bool:
@@ -355,6 +357,12 @@ class _BatchCalls:
             return list(_pieces(result, self._schema, self._label)), item.lease
 
         return call
+
+    def declared(self, result: Any) -> Any:
+        """Return the outcome of a call, its rows as declared."""
+        if result.error is not None:
+            return result
+        return result._replace(value=list(_pieces(result.value, self._schema, self._label)))
 
     def _told(self, outcome: Outcome, batch: Any) -> list[Any]:
         """Return the rows of a call, or those it was made for, beside what became of it."""

@@ -5,6 +5,7 @@ error that names the column and the row.
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import numbers
 import reprlib
 import sys
@@ -142,18 +143,29 @@ class Columns:
         import pyarrow as pa
 
         kind = self.types[index]
-        where, why = "", refused
+        where, why = "", str(refused)
         for row, value in enumerate(values):
             try:
                 self._converted(index, [plain(value)])
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as culprit:
                 where = f" for {key_at(row)}: {type(value).__name__} {shorten(value)}"
-                why = culprit
+                why = _reason(value, kind) or str(culprit)
                 break
         return TypeError(
             f"column {self.names[index]!r} is declared {kind}, which the result{where} "
             f"cannot become ({why})"
         )
+
+
+def _reason(value: object, kind: pa.DataType) -> str:
+    """Say why ``value`` is no ``kind``, where what Arrow says is about something else."""
+    import pyarrow as pa
+
+    if inspect.isawaitable(value):
+        return "the function has to await it"
+    if pa.types.is_string(kind) and not isinstance(value, str):
+        return f"{type(value).__name__} is no string"
+    return ""
 
 
 def _array_of(values: Any, kind: pa.DataType, name: str) -> pa.Array:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 __all__ = [
     "INPUT",
     "OUTCOME",
+    "Failures",
     "Outcome",
-    "forgiving",
     "outcome_fields",
     "outcome_with_inputs",
     "outcomes_of",
@@ -41,41 +41,57 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def forgiving(
-    fn: Callable[..., Awaitable[Any]], options: CallOptions, counters: Counters
-) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` with what ``on_failure`` and ``max_failures`` say of calls that fail."""
-    instead: Any = () if options.on_failure == "drop" else None
-    told, most = options.on_failure == "column", options.max_failures
-    ended, last = 0, None
+class Failures:
+    """What ``on_failure`` and ``max_failures`` say of calls that fail. Belongs to the loop."""
 
-    def count(error: BaseException | None) -> None:
-        nonlocal ended, last
-        ended += 1
+    def __init__(self, options: CallOptions, counters: Counters) -> None:
+        self._on_failure = options.on_failure
+        self._most = options.max_failures
+        self._counters = counters
+        self._ended = 0
+        self._last: BaseException | None = None
+
+    def around(
+        self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
+    ) -> Callable[..., Awaitable[Any]]:
+        """Return ``fn``, whose failures are not raised; one of ``convert`` is the call's, too."""
+        instead: Any = () if self._on_failure == "drop" else None
+        told = self._on_failure == "column"
+
+        async def call(*args: Any) -> Any:
+            try:
+                result = await fn(*args)
+                if convert is not None:
+                    result = convert(result)
+            except Exception as error:
+                self._count(error)
+                return Outcome(None, error, 1, 0.0) if told else instead
+            self._count(result.error if isinstance(result, Outcome) else None)
+            return result
+
+        return call
+
+    def refuse(self, result: Any, error: Exception) -> Any:
+        """Return what there is instead of a result that cannot become what is declared."""
+        self._ended -= 1  # as a success
+        self._count(error)
+        return result._replace(value=None, error=error) if isinstance(result, Outcome) else None
+
+    def _count(self, error: BaseException | None) -> None:
+        self._ended += 1
         if error is not None:
-            counters.failures += 1
-            last = error
-        elif ended != SHARE_OF_AT_LEAST:  # a success makes a share too large only as its first look
-            return
-        failures = counters.failures
+            self._counters.failures += 1
+            self._last = error
+        elif self._ended != SHARE_OF_AT_LEAST:
+            return  # a success makes a share too large only as its first look
+        failures, most = self._counters.failures, self._most
         share = isinstance(most, float)
-        if most is None or failures <= (most * ended if share else most):
+        if most is None or failures <= (most * self._ended if share else most):
             return
-        if not share or ended >= SHARE_OF_AT_LEAST:
+        if not share or self._ended >= SHARE_OF_AT_LEAST:
             raise RuntimeError(
-                f"{failures} of {ended} calls failed, and max_failures is {most}"
-            ) from last
-
-    async def call(*args: Any) -> Any:
-        try:
-            result = await fn(*args)
-        except Exception as error:
-            count(error)
-            return Outcome(None, error, 1, 0.0) if told else instead
-        count(result.error if isinstance(result, Outcome) else None)
-        return result
-
-    return call
+                f"{failures} of {self._ended} calls failed, and max_failures is {most}"
+            ) from self._last
 
 
 def outcome_fields() -> list[pa.Field]:

@@ -31,7 +31,7 @@ from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.hang_up import hang_up
 from rstreams_fast.spark.worker.journal import PartitionJournal
-from rstreams_fast.spark.worker.outcomes import forgiving
+from rstreams_fast.spark.worker.outcomes import Failures
 from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.permits import Gate
 from rstreams_fast.spark.worker.read_ahead import ByteLease
@@ -142,11 +142,16 @@ class CallPump:
         journal: PartitionJournal | None = None,
         cache: CachedResults | None = None,
         given: Callable[[Any], Any] | None = None,
+        failures: Failures | None = None,
+        convert: Callable[[Any], Any] | None = None,
         **window: bool,
     ) -> None:
-        """``wrap`` is put around the function; ``given`` makes its arguments of items; ``window``
-        are further words for its window.
+        """``wrap`` is put around the function; ``given`` makes its arguments of items;
+        ``failures`` counts those of its calls, and of ``convert`` of their results; ``window`` are
+        further words for its window.
         """
+        self._failures = failures or Failures(options, partition.counters)
+        self._convert = convert
         self._journal = journal
         self._cache = cache
         self._given = given
@@ -330,7 +335,7 @@ class CallPump:
         if self._cache is not None:
             fn = self._cache.around(fn)
         if options.on_failure != "raise":
-            fn = forgiving(fn, options, self._counters)
+            fn = self._failures.around(fn, self._convert)
         at_once = options.running_rows
         if options.key_order is not None:
             place, at_once = options.key_order, options.window_rows

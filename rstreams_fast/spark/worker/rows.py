@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.attempts import noted
 from rstreams_fast.spark.worker.cache import CachedResults
 from rstreams_fast.spark.worker.conversions import Columns, shorten
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.keys import as_given, keys_of, shareable
-from rstreams_fast.spark.worker.outcomes import OUTCOME, outcomes_of, within
+from rstreams_fast.spark.worker.outcomes import OUTCOME, Failures, outcomes_of, within
 from rstreams_fast.spark.worker.partition import Partition, first_of
 from rstreams_fast.spark.worker.pump import CallPump, Output
 from rstreams_fast.spark.worker.read_ahead import ByteLease
@@ -248,6 +249,7 @@ class ResultColumns:
         self.layout = layout
         self._columns = Columns(layout.names, layout.types)
         self._counters = counters
+        self.failures = Failures(options, counters)
         self.outputs: deque[Output] = deque()
         self.rows_in_work = 0  # converted, and not yet among the outputs
         self.chunk_rows = SUB_BATCH_ROWS
@@ -256,12 +258,15 @@ class ResultColumns:
     def arrays(self, results: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
         """Return the result columns; ``key_at`` gives the key of a result for a message."""
         layout = self.layout
-        values = results
-        if layout.outcome:
-            values = [None if result is None else result.value for result in results]
-        arrays = self._columns.arrays(values, lambda index: layout.key_text(key_at(index)))
+        try:
+            arrays = self._converted(results, key_at)
+        except (TypeError, ValueError) as mismatch:
+            if self._options.on_failure != "column":
+                raise noted(mismatch, f"returned by {self._options.label}") from mismatch.__cause__
+            results = [self._fitting(*each, key_at) for each in enumerate(results)]
+            arrays = self._converted(results, key_at)
         if results:
-            nulls = arrays[0].null_count if len(arrays) == 1 else values.count(None)
+            nulls = arrays[0].null_count if len(arrays) == 1 else self._values(results).count(None)
             self._counters.nulls += nulls
         if layout.outcome == "within":
             arrays = [within(arrays[0], outcomes_of(results))]
@@ -270,6 +275,22 @@ class ResultColumns:
         if results:
             self._learn(sum(array.nbytes for array in arrays) / len(results))
         return arrays
+
+    def _values(self, results: list[Any]) -> list[Any]:
+        if not self.layout.outcome:
+            return results
+        return [None if result is None else result.value for result in results]
+
+    def _converted(self, results: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
+        key_text = self.layout.key_text
+        return self._columns.arrays(self._values(results), lambda index: key_text(key_at(index)))
+
+    def _fitting(self, index: int, result: Any, key_at: Callable[[int], Any]) -> Any:
+        try:
+            self._converted([result], lambda _: key_at(index))
+        except (TypeError, ValueError) as mismatch:
+            return self.failures.refuse(result, mismatch)
+        return result
 
     def _learn(self, bytes_per_row: float) -> None:
         """Keep few results when they are large: as many as the byte budget would hold."""
@@ -518,6 +539,7 @@ def run_rows(
             journal=journal,
             cache=cache,
             given=given,
+            failures=columns.failures,
             spread=spread,
             dedupe=options.dedupe,
         )
@@ -533,6 +555,7 @@ def run_rows(
             journal=journal,
             cache=cache,
             given=given,
+            failures=columns.failures,
             ordered=False,
             spread=True,
         )
