@@ -7,12 +7,14 @@ import contextlib
 import itertools
 import os
 import random
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Final, Protocol
 
 from rstreams_fast.core import CallWindow
+from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.spark.leases import (
     ASK,
     CAME,
@@ -273,7 +275,9 @@ class _HostPermits:
         self._loop = loop
         self._locks = locks_of(limit.name)
         self._locks.join(limit)
-        self._joined = True
+        self._leave = weakref.finalize(self, call_from_finalizer, self._locks.leave)  # once
+        self._leave.atexit = False
+        self._ended = False
         self._concurrency = limit.concurrency
         self._pace = Pace(limit.rate, limit.burst)
         self._asked = 0
@@ -355,14 +359,16 @@ class _HostPermits:
         self._due.clear()
         while len(self._taken) > inside:
             self._give_one_back()
-        if self._joined:
-            self._joined = False
-            self._locks.leave()
+        self._ended = True
+        if not self._taken:
+            self._leave()
         return self._give_one_back
 
     def _give_one_back(self) -> None:
         with contextlib.suppress(KeyError):
             self._locks.give_back(self._taken.pop())
+        if self._ended and not self._taken:
+            self._leave()
 
 
 # -- a job: leases from the driver -----------------------------------------------------------------
