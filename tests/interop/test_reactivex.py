@@ -16,7 +16,7 @@ from reactivex.subject import Subject
 
 import rstreams_fast as rsf
 from rstreams_fast.interop.reactivex import from_observable, observe_on, to_observable
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, run_python
 
 
 def heard(observable: Any) -> list[Any]:
@@ -136,6 +136,22 @@ def test_observe_on_serves_a_source_that_sends_within_subscribe() -> None:
     with ThreadPoolExecutor(1) as pool:
         moved = reactivex.from_iterable(range(5000)).pipe(observe_on(pool, prefetch=8))
         assert heard(moved) == [*range(5000), "end"]
+
+
+IN_FLIGHT = """
+import threading
+import rstreams_fast as rsf
+from rstreams_fast.interop.reactivex import to_observable
+
+ticked = threading.Event()
+to_observable({source}).subscribe(lambda _: ticked.set())
+assert ticked.wait(20)
+"""
+
+
+@pytest.mark.parametrize("source", ["rsf.interval(0.001)", "rsf.range_(10**9).publish_on()"])
+def test_an_observer_in_flight_at_exit_is_no_traceback(source: str) -> None:
+    assert run_python("-c", IN_FLIGHT.format(source=source)).stderr == ""
 
 
 def test_disposing_frees_a_sender_that_waits() -> None:
