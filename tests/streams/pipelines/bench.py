@@ -676,8 +676,9 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     ),
     m.WithLatest: lambda b, s, i, op: s.with_latest_from(b.source(op.other, once=False)),
     m.Race: lambda b, s, i, op: s.race(rsf.never()) if op.first else rsf.never().race(s),
+    # What the other one signals is no element.
     m.TakeUntil: lambda b, s, i, op: s.take_until(
-        rsf.never() if op.kind == "never" else b.source(m.Origin(op.kind, 3))
+        rsf.never() if op.kind == "never" else b.source(m.Origin(op.kind, 3), once=False)
     ),
     m.Concat: lambda b, s, i, op: s.concat(*_others(b, op)),
     m.FlatMap: lambda b, s, i, op: (s.flat_map_sequential if op.sequential else s.flat_map)(
