@@ -365,12 +365,12 @@ class _BatchCalls:
         return result._replace(value=list(_pieces(result.value, self._schema, self._label)))
 
     def _told(self, outcome: Outcome, batch: Any) -> list[Any]:
-        """Return the rows of a call, or those it was made for, beside what became of it."""
+        """Return the ``declared`` rows of a call, or those it was made for, beside its outcome."""
         import pyarrow as pa
 
         schema = self._schema
         if outcome.error is None:
-            pieces = list(_pieces(outcome.value, schema, self._label))
+            pieces = outcome.value
         else:
             nulls = [pa.nulls(batch.num_rows, kind) for kind in schema.types]
             pieces = [pa.RecordBatch.from_arrays(nulls, schema.names)]

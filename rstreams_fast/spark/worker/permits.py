@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from rstreams_fast.core import CallWindow
 from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.spark.host_locks import locks_of
 from rstreams_fast.spark.leases import (
     ASK,
     CAME,
@@ -30,7 +31,6 @@ from rstreams_fast.spark.leases import (
     keep_alive,
 )
 from rstreams_fast.spark.limits import Limit
-from rstreams_fast.spark.worker.host_locks import locks_of
 
 __all__ = ["Gate", "LimitLost"]
 

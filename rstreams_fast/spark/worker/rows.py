@@ -258,15 +258,17 @@ class ResultColumns:
     def arrays(self, results: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
         """Return the result columns; ``key_at`` gives the key of a result for a message."""
         layout = self.layout
+        values = self._values(results)
         try:
-            arrays = self._converted(results, key_at)
+            arrays = self._converted(values, key_at)
         except (TypeError, ValueError) as mismatch:
             if self._options.on_failure != "column":
                 raise noted(mismatch, f"returned by {self._options.label}") from mismatch.__cause__
             results = [self._fitting(*each, key_at) for each in enumerate(results)]
-            arrays = self._converted(results, key_at)
+            values = self._values(results)
+            arrays = self._converted(values, key_at)
         if results:
-            nulls = arrays[0].null_count if len(arrays) == 1 else self._values(results).count(None)
+            nulls = arrays[0].null_count if len(arrays) == 1 else values.count(None)
             self._counters.nulls += nulls
         if layout.outcome == "within":
             arrays = [within(arrays[0], outcomes_of(results))]
@@ -281,13 +283,13 @@ class ResultColumns:
             return results
         return [None if result is None else result.value for result in results]
 
-    def _converted(self, results: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
+    def _converted(self, values: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
         key_text = self.layout.key_text
-        return self._columns.arrays(self._values(results), lambda index: key_text(key_at(index)))
+        return self._columns.arrays(values, lambda index: key_text(key_at(index)))
 
     def _fitting(self, index: int, result: Any, key_at: Callable[[int], Any]) -> Any:
         try:
-            self._converted([result], lambda _: key_at(index))
+            self._converted(self._values([result]), lambda _: key_at(index))
         except (TypeError, ValueError) as mismatch:
             return self.failures.refuse(result, mismatch)
         return result

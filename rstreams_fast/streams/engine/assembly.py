@@ -111,7 +111,7 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     """Return the publisher for ``parts`` above ``source``, and the runs it is made of."""
     runs: list[Run] = []
     joint = _Joint(source)
-    for part, need in zip(parts, needs(parts), strict=False):
+    for part, need in zip(parts, needs(parts) if parts else (), strict=True):
         if isinstance(part, Stage):
             op = part.op
             if op[0] == "scan" and op[2] is not MISSING:
