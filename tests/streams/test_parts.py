@@ -75,6 +75,44 @@ def test_a_window_has_one_subscriber() -> None:
         window.to_list()
 
 
+class Element:
+    """Something that can be seen to go."""
+
+
+INNER: dict[str, Callable[[Any], Any]] = {
+    "flat_map": lambda of: rsf.range_(1).flat_map(lambda _n: of),
+    "concat_map": lambda of: rsf.range_(1).concat_map(lambda _n: of),
+    "merge": lambda of: of.merge(rsf.empty()),
+}
+
+
+@pytest.mark.parametrize("within", INNER)
+@pytest.mark.parametrize("stage", [lambda s: s, lambda s: s.map(str)])
+def test_a_window_that_is_full_has_one_subscriber_as_inner_stream_too(
+    within: str, stage: Callable[[Any], Any]
+) -> None:
+    inner = INNER[within]
+    window = rsf.range_(2).window(2).first()
+    read = inner(stage(window))
+    assert len(read.to_list()) == 2
+    for again in (read, window):
+        with pytest.raises(RuntimeError, match="one subscriber"):
+            again.to_list()
+    window = rsf.range_(2).window(2).first()
+    window.to_list()
+    with pytest.raises(RuntimeError, match="one subscriber"):
+        inner(window).to_list()
+
+
+@pytest.mark.parametrize("within", INNER)
+def test_a_window_that_was_read_as_inner_stream_keeps_nothing(within: str) -> None:
+    window = rsf.range_(2).map(lambda _n: Element()).window(2).first()
+    seen = INNER[within](window).map(weakref.ref).to_list()
+    gc.collect()
+    assert [one() for one in seen] == [None, None]
+    del window
+
+
 def test_an_error_comes_after_what_an_open_window_holds() -> None:
     above, below = divided(lambda s: s.window(3))
     send(above, 0, 1)
@@ -162,9 +200,6 @@ def test_the_last_window_that_is_taken_is_whole() -> None:
 
 
 def test_a_window_keeps_nothing_after_its_cancel() -> None:
-    class Element:
-        pass
-
     above, below = divided(lambda s: s.window(3))
     held = Element()
     gone = weakref.ref(held)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import BufferOverflowError
+from rstreams_fast.streams.engine.pull_source import PullSource
 from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
 
 __all__ = [
@@ -81,6 +82,10 @@ class StagesSource:
     def with_stages(self, stages: Stages) -> Publisher[Any]:
         """Return a publisher of what ``stages`` make of its elements."""
         raise NotImplementedError
+
+    def sequence(self) -> PullSource | None:
+        """What gives its elements, if they are all there: who subscribes may as well take them."""
+        return None
 
 
 class RingSubscriber:

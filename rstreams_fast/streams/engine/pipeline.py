@@ -8,6 +8,7 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import MISSING
 from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.assembly import Foreign, Part, Source, Stage, assemble
+from rstreams_fast.streams.engine.boundary import StagesSource
 from rstreams_fast.streams.engine.pull import PullSegment
 from rstreams_fast.streams.engine.pull_source import PullSource
 from rstreams_fast.streams.engine.stages import Stages
@@ -81,7 +82,10 @@ def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
         return publisher.sequence() if isinstance(publisher, PullSegment) else None
     pipeline: Any = publisher
     source = pipeline.source
-    if isinstance(source, Foreign) or not source.is_sequence:
+    if isinstance(source, Foreign):
+        above = source.publisher
+        source = above.sequence() if isinstance(above, StagesSource) else None
+    if source is None or not source.is_sequence:
         return None
     if not pipeline._parts:
         return source, _NO_STAGES

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
@@ -77,6 +77,24 @@ class _Once(StagesSource):
     def with_stages(self, stages: Stages) -> _OnceBelow:
         return _OnceBelow(self, stages)
 
+    def sequence(self) -> _Once | None:
+        part = self._part
+        whole = part.divider.gives_whole_parts and part.over and part.error is None
+        return self if whole and part.divider.custody is None else None
+
+    is_sequence = True  # what sequence() returns, as a source
+
+    def open(self) -> Iterator[Any]:
+        """Give its elements, which are all there."""
+        if not self._latch.terminate():
+            raise _had_its_subscriber()
+        elements, self._part.elements = self._part.elements, deque()
+        return iter(elements)
+
+    def describe(self) -> str:
+        """Name it in one line."""
+        return "a part of a stream"
+
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         self.subscribe_below(_NO_STAGES, subscriber)
 
@@ -86,12 +104,16 @@ class _Once(StagesSource):
             if reader._introduce():
                 reader._go()
         else:
-            refuse(subscriber, RuntimeError("this part of a stream has had its one subscriber"))
+            refuse(subscriber, _had_its_subscriber())
 
     def __del__(self) -> None:
         if self._latch.terminate():
             self._part.abandoned = True
             call_from_finalizer(self._part.divider.forget_abandoned)
+
+
+def _had_its_subscriber() -> RuntimeError:
+    return RuntimeError("this part of a stream has had its one subscriber")
 
 
 class _OnceBelow:
@@ -303,6 +325,9 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self._open.pop(part.key, None)
 
     # -- parts -----------------------------------------------------------------------------------
+
+    #: Whether the elements of a part that is over make no room as they leave it one by one.
+    gives_whole_parts: ClassVar = False
 
     def _new_part(self, key: Hashable, to_stream: ToStream) -> tuple[Part, Publisher[Any]]:
         """Open a part; the stream of it is to be delivered when its first element is in."""

@@ -100,6 +100,8 @@ class _Batches(Divider):
 class _Windows(_Batches):
     __slots__ = ()
 
+    gives_whole_parts = True
+
     def _begin_window(self, number: int) -> None:
         to_stream = self._options.to_stream
         if to_stream is not None:
