@@ -189,7 +189,10 @@ cdef class Call:
         return getattr(self.coro if self.starting == NULL else <object> self.starting, name)
 
     cdef bint _can_go_on(self) except -1:
-        """Whether the next call may have this one's task: nobody knows it, or has left anything."""
+        """Whether the next call may have this one's task: nobody knows it, or has left anything.
+
+        A cancel leaves an attribute on it.
+        """
         cdef CallWindow window = self.window
         return (
             self.running
@@ -199,22 +202,24 @@ cdef class Call:
             and not window.cancelled
             and rsf_demand_load(&window.permit_counter.demand) >= 0
             and Py_REFCNT(<PyObject *> self.task) <= window.step_references
-            and getweakrefcount(self.task) <= window.step_weak_references
             and not rsfpy_has_attributes(<PyObject *> self.task)
-            and self.task.cancelling() == 0
-            and not self.task._must_cancel
         )
 
     cdef int _go_on(self, PyObject **outcome) except -1:
         """The call has ended with ``outcome``: make those that wait in line, until one waits."""
         cdef CallWindow window = self.window
         cdef int status = PYGEN_RETURN
+        cdef bint goes_on
         while status == PYGEN_RETURN:
-            if self._can_go_on():
+            goes_on = (
+                self._can_go_on() and getweakrefcount(self.task) <= window.step_weak_references
+            )
+            if goes_on:
                 self.coro = None  # here, since dropping these may run any code
                 self.item = None
                 self.own_context = None
-            if not self._can_go_on():
+                goes_on = self._can_go_on()
+            if not goes_on:
                 self._end(<object> outcome[0], None)
                 return PYGEN_RETURN
             place_result(window, self.place, outcome[0])
@@ -226,7 +231,11 @@ cdef class Call:
             self.own_context = PyContext_Copy(window.made_in)
             PyContext_Enter(self.own_context)
             try:
-                self.coro = as_coroutine(window.fn, window._called(self.item))
+                coro = window._called(self.item)
+                if not rsfpy_is_coroutine(<PyObject *> coro):
+                    coro = as_coroutine(window.fn, coro)
+                self.coro = coro
+                coro = None
                 status = PyIter_Send(self.coro, None, outcome)
             finally:
                 PyContext_Exit(self.own_context)
