@@ -103,7 +103,7 @@ class FusedRun:
                 self._ratio = min(self._ratio * op[1], UNBOUNDED)
             elif needs is Needs.ALL:
                 self._ratio = UNBOUNDED
-        self._ended = any(op[0] == "take" and op[1] == 0 for op in self._program)
+        self._ended = ("take", 0) in self._program
         self.error: Exception | None = None
         """What the source, a stage or the slot raised."""
         self.refund = 0

@@ -132,7 +132,7 @@ class _OnceBelow:
 
 
 class _PartSubscription(Drain):
-    __slots__ = ("_ended", "_part", "_pulled", "_stopped")
+    __slots__ = ("_ended", "_part", "_pulled")
 
     _asked_from_below = False
 
@@ -141,7 +141,6 @@ class _PartSubscription(Drain):
         self._part = part
         self._pulled = 0
         self._ended = program.takes_nothing  # no more is taken from the part
-        self._stopped = False
         slot = self._slot_by_bursts(subscriber)
         self._run = run = FusedRun(part.elements, self._stages(program.stages), slot, self._demand)
         if not program.stages or run.ratio == UNBOUNDED:
@@ -192,9 +191,7 @@ class _PartSubscription(Drain):
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
     def _stop(self) -> None:
-        if not self._stopped:
-            self._part.divider.close_part(self._part)
-            self._stopped = True
+        self._part.divider.close_part(self._part)
 
     def _drop_references(self) -> None:
         self._part.discard()
