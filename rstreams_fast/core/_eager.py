@@ -61,12 +61,6 @@ class EagerTask(asyncio.Task[Any]):
             self.call = None
             call.introduce(self)
 
-    def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel it, and mark it: no other call may have it after that."""
-        self.introduce()
-        self.asked_to_cancel = True
-        return super().cancel(msg)
-
 
 def _introducing(name: str) -> Callable[..., Any]:
     method = getattr(asyncio.Task, name)
@@ -85,6 +79,7 @@ for _name in (
     "__iter__",
     "__repr__",
     "add_done_callback",
+    "cancel",
     "exception",
     "get_context",
     "get_coro",

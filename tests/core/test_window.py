@@ -390,6 +390,26 @@ async def test_elements_leave_the_ring_as_there_is_room_for_their_calls(core: An
     assert len(ring) == 7
 
 
+async def test_an_element_that_has_no_place_in_line_stays_in_the_ring(core: Any) -> None:
+    kept = []
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def fn(item: int) -> int:
+        kept.append(asyncio.current_task())  # so that no other call can have it
+        await gate
+        return item
+
+    harness = Harness(core, fn, concurrency=1, capacity=8, ahead=1)
+    ring = filled(core, 16, *range(3))
+    await harness.call(harness.window.submit_from, ring, 2)
+    gate.set_result(None)
+    await harness.call(harness.window.submit_from, ring, 9)  # the end has not been told yet
+    for ready in (1, 2, 3):
+        await harness.until(lambda ready=ready: harness.window.ready >= ready)
+        await harness.call(harness.window.submit_from, ring, 9)
+    assert harness.window.take(9) == [0, 1, 2]
+
+
 async def test_a_ring_is_emptied_and_no_more_than_asked_is_taken(core: Any) -> None:
     harness = Harness(core, echo, concurrency=1, capacity=100)
     ring = filled(core, 16, *range(10))
@@ -1192,6 +1212,31 @@ async def test_who_knows_a_task_finds_one_call_on_it(core: Any) -> None:
 
     harness = Harness(core, fn, concurrency=3, capacity=64, ahead=8)
     assert await harness.run(list(range(60))) == [[item] for item in range(60)]
+
+
+async def test_what_is_left_on_a_task_between_two_calls_is_not_found_by_the_second(
+    core: Any,
+) -> None:
+    left: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    session: contextvars.ContextVar[Any] = contextvars.ContextVar("session")
+
+    class Session:
+        def __init__(self, item: int) -> None:
+            self.item = item
+
+        def __del__(self) -> None:
+            task = asyncio.current_task()
+            if task is not None:
+                left[task] = self.item
+
+    async def fn(item: int) -> Any:
+        found = left.get(asyncio.current_task())
+        session.set(Session(item))
+        await asyncio.sleep(0)
+        return found
+
+    harness = Harness(core, fn, concurrency=2, capacity=64, ahead=12)
+    assert await harness.run(list(range(12))) == [None] * 12
 
 
 async def test_a_cancellation_that_nobody_took_back_is_no_other_calls(core: Any) -> None:

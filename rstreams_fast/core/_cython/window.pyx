@@ -189,10 +189,7 @@ cdef class Call:
         return getattr(self.coro if self.starting == NULL else <object> self.starting, name)
 
     cdef bint _can_go_on(self) except -1:
-        """Whether the next call may have this one's task: nobody knows it, or has left anything.
-
-        A cancel leaves an attribute on it.
-        """
+        """Whether the next call may have this one's task, unless something was left on it."""
         cdef CallWindow window = self.window
         return (
             self.running
@@ -202,24 +199,27 @@ cdef class Call:
             and not window.cancelled
             and rsf_demand_load(&window.permit_counter.demand) >= 0
             and Py_REFCNT(<PyObject *> self.task) <= window.step_references
-            and not rsfpy_has_attributes(<PyObject *> self.task)
+        )
+
+    cdef bint _left_nothing(self) except -1:
+        """Whether nobody knows the task, or has left anything on it."""
+        return (
+            not rsfpy_has_attributes(<PyObject *> self.task)
+            and getweakrefcount(self.task) <= self.window.step_weak_references
+            and self.task.cancelling() == 0
+            and not self.task._must_cancel
         )
 
     cdef int _go_on(self, PyObject **outcome) except -1:
         """The call has ended with ``outcome``: make those that wait in line, until one waits."""
         cdef CallWindow window = self.window
         cdef int status = PYGEN_RETURN
-        cdef bint goes_on
         while status == PYGEN_RETURN:
-            goes_on = (
-                self._can_go_on() and getweakrefcount(self.task) <= window.step_weak_references
-            )
-            if goes_on:
+            if self._can_go_on():
                 self.coro = None  # here, since dropping these may run any code
                 self.item = None
                 self.own_context = None
-                goes_on = self._can_go_on()
-            if not goes_on:
+            if not (self._can_go_on() and self._left_nothing()):
                 self._end(<object> outcome[0], None)
                 return PYGEN_RETURN
             place_result(window, self.place, outcome[0])
@@ -636,7 +636,9 @@ cdef class CallWindow:
 
     cdef bint _has_room(self) except -1:
         cdef int64_t permits = rsf_demand_load(&self.permit_counter.demand)
-        return permits > 0 or (permits == 0 and len(self.line) < self.ahead)
+        if permits > 0 and not self.line:
+            return True
+        return permits >= 0 and len(self.line) < self.ahead
 
     cdef bint _stand_in_line(self, object item) except -1:
         if len(self.line) >= self.ahead or rsf_demand_load(&self.permit_counter.demand) < 0:
