@@ -167,13 +167,12 @@ class SubscriptionArbiter(FanIn):
             return
         source, stages = found
         try:
-            program = stages.stages
-            iterator = iter(()) if program and stages.takes_nothing else source.open()
+            iterator = source.open()
         except Exception as raised:
             self._error = raised
             self._over = True
         else:
-            self._sequence = iterator, program + self._last_stages()
+            self._sequence = iterator, stages.stages + self._last_stages()
             if self._wip.request(1) == 0:
                 self._drain()  # and what that leaves is looked at next
 

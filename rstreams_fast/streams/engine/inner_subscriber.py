@@ -6,13 +6,18 @@ behind it, or a sequence of the package that needs none. Elements reach it in bu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any, Protocol
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscription
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
-from rstreams_fast.errors import DemandExceededError, NoneSignalError, report_dropped
+from rstreams_fast.errors import (
+    DemandExceededError,
+    NoneSignalError,
+    OverlappingCallsError,
+    report_dropped,
+)
 from rstreams_fast.streams.engine.boundary import ListSubscriber
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, TURN_SECONDS
@@ -284,7 +289,7 @@ class _InnerSequence(Inner):
         if owner is None or source is None or stages is None:
             return
         try:
-            self._iterator = iterator = iter(()) if stages.takes_nothing else source.open()
+            self._iterator = iterator = source.open()
             self._ended = at_end(iterator)
         except Exception as raised:
             self._end(raised)
@@ -296,7 +301,9 @@ class _InnerSequence(Inner):
             if custody is not None:
                 program = custody.stages(program, enters=True)
             self._run = FusedRun(iterator, program, self._results.append, self._demand)
-        if not (self._ended and self._finish()):
+        if self.owner is None:  # who cancels may have looked before
+            self._close()
+        elif not (self._ended and self._finish()):
             owner._inner_attached(self)
 
     def ask(self, n: int) -> None:
@@ -349,8 +356,7 @@ class _InnerSequence(Inner):
         self._source = self._stages = None  # perhaps it is not opened yet
         if self._demand is not None:
             self._demand.cancel()
-        if self.custody is not None:
-            self.custody.close()
+        self._close()
 
     def _take(self, n: int) -> None:
         iterator = self._iterator
@@ -393,7 +399,7 @@ class _InnerSequence(Inner):
             if run is None:
                 return
             started = perf_counter()
-            status = run.drain(self._burst)
+            status = self._step(run.drain, self._burst)
             self._hand_over()
             took = perf_counter() - started
             if took > TURN_SECONDS:
@@ -421,7 +427,7 @@ class _InnerSequence(Inner):
         """Hand on what stages hold at the end; whether it is over."""
         run = self._run
         if run is not None:
-            status = run.finish()
+            status = self._step(run.finish)
             self._hand_over()
             if status is RunStatus.IDLE:
                 return False
@@ -429,6 +435,15 @@ class _InnerSequence(Inner):
         else:
             self._end(None)
         return True
+
+    def _step(self, step: Callable[..., RunStatus], *args: int) -> RunStatus:
+        """A step of the run, which may be cleared at this moment, as all is cancelled."""
+        try:
+            return step(*args)
+        except OverlappingCallsError:
+            if self.owner is None:
+                return RunStatus.CANCELLED
+            raise
 
     def _hand_over(self) -> None:
         results, owner = self._results, self.owner

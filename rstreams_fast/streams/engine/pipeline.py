@@ -75,8 +75,14 @@ class Pipeline(Publisher[T_co]):
 
 def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
     """The source and the stages of ``publisher``, if it is a sequence with nothing but stages below
-    it: who subscribes may as well run them itself. Else ``None``.
+    it: who subscribes may as well run them itself. Else, or if they end before the source is
+    opened, ``None``.
     """
+    found = _sequence_of(publisher)
+    return None if found is None or found[1].takes_nothing else found
+
+
+def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
     # Not isinstance, which looks long at what a protocol is among the bases of.
     if getattr(type(publisher), "subscribe", None) is not Pipeline.subscribe:
         return publisher.sequence() if isinstance(publisher, PullSegment) else None

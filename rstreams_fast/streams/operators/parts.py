@@ -80,7 +80,8 @@ class _Once(StagesSource):
     def sequence(self) -> _Once | None:
         part = self._part
         whole = part.divider.gives_whole_parts and part.over and part.error is None
-        return self if whole and part.divider.custody is None else None
+        own = part.divider.custody is None and self._latch.value >= 0
+        return self if whole and own else None
 
     is_sequence = True  # what sequence() returns, as a source
 
