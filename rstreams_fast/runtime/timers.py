@@ -33,6 +33,7 @@ __all__ = [
     "check_seconds",
     "check_timer",
     "default_timer",
+    "is_patient",
 ]
 
 #: Seconds that the thread stays when nothing is pending, so that a stream that sets and cancels
@@ -81,6 +82,11 @@ def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
         least = "> 0" if positive else ">= 0"
         raise ValueError(f"{name} must be {least} and finite, in seconds, got {safe_repr(value)}")
     return float(value)
+
+
+def is_patient(timer: Timer) -> bool:
+    """Whether the work of streams may be done where ``timer`` calls, rather than elsewhere."""
+    return getattr(timer, "patient", False) is True
 
 
 def check_timer(timer: object) -> None:
@@ -347,7 +353,13 @@ def default_timer() -> Timer:
 
 
 class ManualTimer:
-    """A timer whose clock, which starts at 0, is moved by hand: for deterministic tests."""
+    """A timer whose clock, which starts at 0, is moved by hand: for deterministic tests.
+
+    What becomes due is done, and its elements are delivered, before ``advance`` returns.
+    """
+
+    #: Whether what is called may take as long as it likes, as nobody else waits for this timer.
+    patient = True
 
     def __init__(self) -> None:
         self._now = 0.0

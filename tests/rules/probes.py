@@ -228,7 +228,13 @@ def raising(error: BaseException) -> Callable[[object], NoReturn]:
     return call
 
 
-class CountingTimer(ManualTimer):
+class HandTimer(ManualTimer):
+    """One below which streams do their work on shared threads, as below the timer of all."""
+
+    patient = False
+
+
+class CountingTimer(HandTimer):
     """A clock in hand that counts the alarms that were set."""
 
     def __init__(self) -> None:
@@ -242,7 +248,7 @@ class CountingTimer(ManualTimer):
             self.alarms.add()
 
 
-class BrokenTimer(ManualTimer):
+class BrokenTimer(HandTimer):
     """One that refuses every alarm."""
 
     def call_later(self, *_args: Any) -> Any:

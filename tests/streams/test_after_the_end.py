@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE, run_python
-from tests.rules.probes import ManualPublisher, Plain, Recorder, subscribed
+from tests.rules.probes import HandTimer, ManualPublisher, Plain, Recorder, subscribed
 
 
 class Foreign:
@@ -40,8 +39,8 @@ BUILDS: dict[str, Callable[[], Any]] = {
     "observed": lambda: rsf.range_(10).do_on_complete(lambda: None),
     "retry": lambda: rsf.range_(10).retry(3, delay=1),
     "resume": lambda: rsf.error(OSError()).on_error_resume(lambda _e: rsf.range_(10)),
-    "timeout": lambda: rsf.range_(10).timeout(10, timer=ManualTimer()),
-    "timed batch": lambda: rsf.range_(30).batch(3, seconds=10, timer=ManualTimer()),
+    "timeout": lambda: rsf.range_(10).timeout(10, timer=HandTimer()),
+    "timed batch": lambda: rsf.range_(30).batch(3, seconds=10, timer=HandTimer()),
     "weighed batch": lambda: rsf.range_(10).batch(3, max_bytes=2, weigher=lambda _x: 2),
     "distinct": lambda: rsf.range_(10).distinct_until_changed(),
     "merge": lambda: rsf.range_(5).merge(rsf.range_(5)),

@@ -9,7 +9,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import Overflow
-from rstreams_fast.runtime.timers import ManualTimer
+from tests.rules.probes import HandTimer
 
 Build = Callable[[Any], object]
 
@@ -96,7 +96,7 @@ VALUE_ERRORS: list[tuple[Build, str]] = [
     (lambda s: s.batch(3, max_bytes=5), "max_bytes and weigher must be given together"),
     (lambda s: s.batch(3, weigher=len), "max_bytes and weigher must be given together"),
     (lambda s: s.batch(3, max_bytes=0, weigher=len), "max_bytes must be >= 1, got 0"),
-    (lambda s: s.batch(3, timer=ManualTimer()), "a timer is for seconds"),
+    (lambda s: s.batch(3, timer=HandTimer()), "a timer is for seconds"),
     (lambda s: s.concat_map(rsf.range_, prefetch=0), "prefetch must be >= 1"),
     (lambda s: s.flat_map(rsf.range_, concurrency=0), "concurrency must be >= 1"),
     (lambda s: s.flat_map(rsf.range_, concurrency=rsf.UNBOUNDED), "concurrency must be <= 2"),

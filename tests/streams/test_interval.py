@@ -16,14 +16,13 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import Overflow
 from rstreams_fast.runtime.executors import WorkDroppedError
-from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import Counted, run_python, run_threads, wait_for, wait_gone, wait_until
-from tests.rules.probes import Recorder, subscribed
+from tests.rules.probes import HandTimer, Recorder, subscribed
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
 
-class Jumping(ManualTimer):
+class Jumping(HandTimer):
     """Its clock can be moved over alarms, as if the process had been stopped meanwhile."""
 
     def stop_for(self, seconds: float) -> None:
@@ -33,11 +32,11 @@ class Jumping(ManualTimer):
 def ticking(
     seconds: float = 1.0,
     *,
-    timer: ManualTimer | None = None,
+    timer: HandTimer | None = None,
     request: int = rsf.UNBOUNDED,
     **how: Any,
-) -> tuple[ManualTimer, Recorder]:
-    timer = timer or ManualTimer()
+) -> tuple[HandTimer, Recorder]:
+    timer = timer or HandTimer()
     recorder = Recorder(request=request) if request else Recorder()
     rsf.interval(seconds, timer=timer, **how).subscribe(recorder)
     return timer, recorder
@@ -132,7 +131,7 @@ def test_ticks_are_delivered_on_a_worker_of_their_own() -> None:
 
 
 def test_clocks_share_their_threads() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     recorders = [Recorder(request=1) for _ in range(50)]
     before = threading.active_count()
     for recorder in recorders:
@@ -143,7 +142,7 @@ def test_clocks_share_their_threads() -> None:
 
 
 def test_the_clock_starts_when_it_is_asked() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     recorder = subscribed(rsf.interval(1.0, timer=timer))
     timer.advance(9.5)
     assert timer.pending == 0
@@ -160,7 +159,7 @@ def test_a_boundary_that_asks_late_loses_no_tick() -> None:
     go_on = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(wait_for, go_on)  # the boundary asks when this is over
-        timer, recorder = ManualTimer(), Recorder(request=3)
+        timer, recorder = HandTimer(), Recorder(request=3)
         rsf.interval(0.02, timer=timer).publish_on(pool).subscribe(recorder)
         timer.advance(1.0)
         go_on.set()
@@ -247,7 +246,7 @@ def test_ticks_that_nobody_asks_for_are_held_or_dropped_and_counted() -> None:
 
 
 def test_on_overflow_below_takes_all_ticks() -> None:
-    timer, drops, recorder = ManualTimer(), Counted(), Recorder()
+    timer, drops, recorder = HandTimer(), Counted(), Recorder()
     ticks = rsf.interval(1, timer=timer)
     ticks.on_overflow(Overflow.LATEST, on_drop=lambda n: drops.add()).subscribe(recorder)
     timer.advance(10)
@@ -266,7 +265,7 @@ def test_ticks_pile_up_within_the_bound_behind_a_slow_subscriber() -> None:
         inside.set()
         wait_for(go_on)
 
-    timer = ManualTimer()
+    timer = HandTimer()
     recorder = subscribed(rsf.interval(1, timer=timer, capacity=3), rsf.UNBOUNDED, on_next=wait)
     timer.advance(1)
     wait_for(inside)
@@ -292,14 +291,14 @@ def test_cancel_stops_the_alarm() -> None:
 
 
 def test_cancel_within_on_subscribe_sets_no_alarm() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     recorder = Recorder(on_subscribe=lambda recorder: recorder.subscription.cancel())
     rsf.interval(1, timer=timer).subscribe(recorder)
     assert timer.pending == 0
 
 
 def test_cancel_while_an_alarm_is_being_set_stops_it() -> None:
-    class Cancelling(ManualTimer):
+    class Cancelling(HandTimer):
         def call_later(self, *arguments: Any) -> Any:
             alarm = super().call_later(*arguments)
             if self.now() > 0:
@@ -313,7 +312,7 @@ def test_cancel_while_an_alarm_is_being_set_stops_it() -> None:
 
 
 def test_cancel_stops_the_second_alarm_though_it_was_set_before_the_first_was_known() -> None:
-    class Eager(ManualTimer):
+    class Eager(HandTimer):
         def call_later(self, *arguments: Any) -> Any:
             alarm = super().call_later(*arguments)
             if arguments[0] == 0:
@@ -328,7 +327,7 @@ def test_cancel_stops_the_second_alarm_though_it_was_set_before_the_first_was_kn
 
 
 def test_take_stops_the_alarm() -> None:
-    timer, recorder = ManualTimer(), Recorder(request=rsf.UNBOUNDED)
+    timer, recorder = HandTimer(), Recorder(request=rsf.UNBOUNDED)
     rsf.interval(1, timer=timer).take(2).subscribe(recorder)
     timer.advance(2)
     assert recorder.wait_terminal() == ("on_complete",)
@@ -374,7 +373,7 @@ def test_real_ticks_race_with_cancel() -> None:
 
 
 def test_each_subscriber_has_its_own_ticks() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     stream = rsf.interval(1, timer=timer)
     first, second = Recorder(request=10), Recorder(request=10)
     stream.subscribe(first)
@@ -390,7 +389,7 @@ def test_each_subscriber_has_its_own_ticks() -> None:
 
 
 def test_a_timer_that_refuses_or_drops_is_an_error() -> None:
-    class Closing(ManualTimer):
+    class Closing(HandTimer):
         told: Any = None
         left = 2
 

@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE
-from tests.rules.probes import Recorder, subscribed
+from tests.rules.probes import HandTimer, Recorder, subscribed
 
 
 class Leaving(BaseException):
@@ -134,7 +133,7 @@ def test_what_leaves_an_asynchronous_source_is_known_and_not_reported_again(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_failure_is_signalled_though_a_clean_up_leaves() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     source = rsf.create(lambda emitter: emitter.on_cancel(leave))
     recorder = subscribed(source.timeout(1, timer=timer), 1)
     timer.advance(2)

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE, wait_gone
-from tests.rules.probes import Recorder
+from tests.rules.probes import HandTimer, Recorder
 from tests.streams.liars import LIARS, AfterComplete, Liar, NextBeforeOnSubscribe, TwoSubscriptions
 
 
@@ -50,9 +49,9 @@ BELOW: dict[str, Callable[[Any], Any]] = {
     "map": lambda liar: guarded(liar).map(lambda x: x),
     "filter": lambda liar: guarded(liar).filter(lambda x: x % 2),
     "batch": lambda liar: guarded(liar).batch(2),
-    "timed batch": lambda liar: guarded(liar).batch(2, seconds=99, timer=ManualTimer()),
+    "timed batch": lambda liar: guarded(liar).batch(2, seconds=99, timer=HandTimer()),
     "unbatch": lambda liar: guarded(liar).map(lambda x: [x, x]).unbatch(),
-    "timeout": lambda liar: guarded(liar).timeout(99, timer=ManualTimer()),
+    "timeout": lambda liar: guarded(liar).timeout(99, timer=HandTimer()),
     "resume": lambda liar: rsf.error(OSError()).on_error_resume(lambda _e: liar),
     "publish_on": lambda liar: guarded(liar).publish_on(prefetch=2),
     "publish_on caller": lambda liar: guarded(liar).publish_on("caller", delay_error=True),

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.engine.custody import Custody
 from tests.helpers import DEADLINE, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Recorder, send
+from tests.rules.probes import HandTimer, ManualPublisher, Recorder, send
 
 Op = Callable[[rsf.Stream[Any]], rsf.Stream[Any]]
 
@@ -80,7 +79,7 @@ def test_what_is_dropped_is_discarded(name: str) -> None:
     [
         (lambda s: s.batch(4), [[10, 11, 12, 13]], []),
         (lambda s: s.batch(2).publish_on("caller"), [[10, 11]], [[12, 13], [14, 15]]),
-        (lambda s: s.batch(4, seconds=9, timer=ManualTimer()), [[10, 11, 12, 13]], []),
+        (lambda s: s.batch(4, seconds=9, timer=HandTimer()), [[10, 11, 12, 13]], []),
         (lambda s: s.publish_on("caller", prefetch=3), [10], [11, 12]),
         (lambda s: s.on_overflow(rsf.Overflow.DROP_OLDEST, capacity=2), [10], [11, 12, 13, 14, 15]),
         (lambda s: s.merge(rsf.range_(2), prefetch=2), [10], [0, 1, 11]),

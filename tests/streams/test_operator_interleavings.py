@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import start_thread, wait_for, wait_until
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import HandTimer, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
 CLOCK = "rstreams-fast-shared"  # how the names of the threads begin that do what is due
@@ -248,7 +247,7 @@ def test_a_part_keeps_no_error_that_comes_after_its_reader_has_left() -> None:
 
 
 def test_who_is_late_to_end_a_window_does_not_end_the_next() -> None:
-    above, timer = ManualPublisher(), ManualTimer()
+    above, timer = ManualPublisher(), HandTimer()
     below = subscribed(rsf.from_publisher(above).window_time(10, timer=timer), UNBOUNDED)
     send(above, 0)
     divider = below.subscription
@@ -265,7 +264,7 @@ def test_who_is_late_to_end_a_window_does_not_end_the_next() -> None:
 
 
 def test_a_window_does_not_end_by_the_time_of_one_that_was_cancelled() -> None:
-    above, timer = ManualPublisher(), ManualTimer()
+    above, timer = ManualPublisher(), HandTimer()
     below = subscribed(rsf.from_publisher(above).window_time(10, timer=timer), UNBOUNDED)
     send(above, 0)
     subscribed(below.elements[0], UNBOUNDED).subscription.cancel()
@@ -286,7 +285,7 @@ def test_a_window_does_not_end_by_the_time_of_one_that_was_cancelled() -> None:
 
 
 def test_who_is_late_to_look_for_readers_does_not_count_the_time_of_others() -> None:
-    above, timer = ManualPublisher(), ManualTimer()
+    above, timer = ManualPublisher(), HandTimer()
     stream = rsf.from_publisher(above).group_by(lambda e: e, prefetch=1, unread=10, timer=timer)
     below = subscribed(stream, UNBOUNDED)
     deadline = below.subscription._deadline
@@ -309,7 +308,7 @@ def test_who_is_late_to_look_for_readers_does_not_count_the_time_of_others() -> 
 
 @pytest.mark.parametrize("operator", ["debounce", "sample"])
 def test_the_last_element_is_not_lost_when_its_time_comes_with_the_end(operator: str) -> None:
-    above, timer = ManualPublisher(), ManualTimer()
+    above, timer = ManualPublisher(), HandTimer()
     below = subscribed(getattr(rsf.from_publisher(above), operator)(10, timer=timer), UNBOUNDED)
     send(above, "last")
     timed = below.subscription
@@ -329,7 +328,7 @@ def test_the_last_element_is_not_lost_when_its_time_comes_with_the_end(operator:
 
 
 def test_a_deadline_of_delay_elements_that_is_late_takes_no_moment_but_its_own() -> None:
-    above, timer = ManualPublisher(), ManualTimer()
+    above, timer = ManualPublisher(), HandTimer()
     below = subscribed(rsf.from_publisher(above).delay_elements(10, timer=timer), UNBOUNDED)
     fan_in = below.subscription
     send(above, "e1")

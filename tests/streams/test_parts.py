@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.operators.group_by import SharedPlaces
 from rstreams_fast.streams.operators.parts import Part
-from tests.helpers import wait_until
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.helpers import Element, wait_until
+from tests.rules.probes import HandTimer, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
 
@@ -75,10 +74,6 @@ def test_a_window_has_one_subscriber() -> None:
         window.to_list()
 
 
-class Element:
-    """Something that can be seen to go."""
-
-
 INNER: dict[str, Callable[[Any], Any]] = {
     "flat_map": lambda of: rsf.range_(1).flat_map(lambda _n: of),
     "concat_map": lambda of: rsf.range_(1).concat_map(lambda _n: of),
@@ -111,6 +106,40 @@ def test_a_window_that_was_read_as_inner_stream_keeps_nothing(within: str) -> No
     gc.collect()
     assert [one() for one in seen] == [None, None]
     del window
+
+
+@pytest.mark.parametrize("within", INNER)
+def test_a_window_of_which_nothing_is_taken_has_had_its_subscriber(within: str) -> None:
+    window = rsf.range_(2).map(lambda _n: Element()).window(2).first()
+    held = [weakref.ref(element) for element in gc.get_objects() if isinstance(element, Element)]
+    assert INNER[within](window.take(0)).to_list() == []
+    gc.collect()
+    assert len(held) == 2
+    assert [one() for one in held] == [None, None]
+    with pytest.raises(RuntimeError, match="one subscriber"):
+        window.to_list()
+
+
+@pytest.mark.parametrize("stage", [lambda s: s, lambda s: s.map(lambda element: element)])
+def test_a_window_that_is_not_wanted_any_more_is_not_kept(stage: Callable[[Any], Any]) -> None:
+    window = rsf.range_(9).map(lambda _n: Element()).window(9).first()
+    held = [weakref.ref(element) for element in gc.get_objects() if isinstance(element, Element)]
+    winner = subscribed(rsf.never().start_with(1).race(stage(window)), 1)
+    gc.collect()
+    assert winner.elements == [1]
+    assert len(held) == 9
+    assert [one() for one in held] == [None] * 9
+
+
+@pytest.mark.parametrize("within", INNER)
+def test_who_reads_a_window_again_is_not_kept_by_the_error(within: str) -> None:
+    window = rsf.range_(2).window(2).first()
+    window.to_list()
+    recorder = subscribed(INNER[within](window), 1)
+    error, gone = recorder.terminal[1], weakref.ref(recorder)
+    del recorder
+    gc.collect()
+    assert (type(error), gone()) == (RuntimeError, None)
 
 
 def test_an_error_comes_after_what_an_open_window_holds() -> None:
@@ -153,7 +182,7 @@ def test_stages_of_a_window_give_what_is_asked_for(
 
 
 def test_a_group_whose_stages_have_enough_gives_its_places_back_at_once() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     above, below = divided(lambda s: s.group_by(parity, prefetch=4, timer=timer))
     send(above, 0, 2, 4, 6)
     even = subscribed(below.elements[0].stream.take(1).batch(2), 1)
@@ -263,7 +292,7 @@ def test_all_groups_share_the_places_and_give_them_back() -> None:
 
 
 def test_groups_that_nobody_reads_end_all_after_their_time() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
     send(above, 0)
     timer.advance(100)
@@ -280,7 +309,7 @@ def test_groups_that_nobody_reads_end_all_after_their_time() -> None:
 
 
 def test_a_group_that_is_read_late_but_in_time_goes_on() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
     send(above, 1, 3)
     timer.advance(4.9)
@@ -340,7 +369,7 @@ def test_ten_thousand_groups_in_sequence_leave_nothing() -> None:
 
 
 def test_a_window_ends_by_its_time_and_the_next_begins_with_an_element() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     above, below = divided(lambda s: s.window_time(10, prefetch=4, timer=timer))
     assert above.requests == [4]
     send(above, 0)
@@ -361,7 +390,7 @@ def test_a_window_ends_by_its_time_and_the_next_begins_with_an_element() -> None
 
 
 def test_windows_of_time_that_nobody_reads_end_all() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     above, below = divided(lambda s: s.window_time(10, prefetch=2, unread=5, timer=timer))
     send(above, 0)
     timer.advance(10)
@@ -373,7 +402,7 @@ def test_windows_of_time_that_nobody_reads_end_all() -> None:
 
 
 def test_a_window_that_is_over_gives_its_places_back_to_who_takes_nothing_of_it() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     above, below = divided(lambda s: s.window_time(1, prefetch=4, timer=timer))
     send(above, 0, 1, 2, 3)
     window = below.elements[0]
@@ -390,7 +419,7 @@ def test_upstream_is_cancelled_before_the_last_window_ends(
     monkeypatch: pytest.MonkeyPatch, leaves: type[BaseException] | None
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _raised: None)
-    timer = ManualTimer()
+    timer = HandTimer()
     above, below = divided(lambda s: s.window_time(10, timer=timer))
     cancels: list[int] = []
 

@@ -13,10 +13,9 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.errors import ShutDownError
-from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.operators.replay import ReplayProcessor
 from tests.helpers import Element
-from tests.rules.probes import ManualPublisher, Recorder, subscribed
+from tests.rules.probes import HandTimer, ManualPublisher, Recorder, subscribed
 
 ALL = rsf.UNBOUNDED
 
@@ -65,7 +64,7 @@ def test_the_last_elements_are_kept_by_weight() -> None:
 
 
 def test_the_last_elements_are_kept_by_time() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     _, processor = attached(seconds=10, timer=timer)
     live = subscribed(processor, ALL)
     for n in range(5):
@@ -84,7 +83,7 @@ def test_the_last_elements_are_kept_by_time() -> None:
 
 
 def test_time_goes_on_after_the_end() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     _, processor = attached(seconds=10, timer=timer)
     feed(processor, "ab")
     processor.on_complete()
@@ -100,7 +99,7 @@ def test_the_timer_of_the_process_is_used_if_none_is_given() -> None:
 
 
 def test_all_bounds_hold_at_once() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     _, processor = attached(count=4, max_bytes=6, weigher=len, seconds=10, timer=timer)
     subscribed(processor, ALL)
     feed(processor, ["a"] * 5)
@@ -189,7 +188,7 @@ def test_a_delayed_error_comes_after_what_subscribers_have_not_had() -> None:
 
 # -- demand ----------------------------------------------------------------------------------------
 def test_time_alone_lets_the_slow_gate() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     publisher, processor = attached(seconds=1, timer=timer, buffer_size=4)
     live, slow = subscribed(processor, ALL), subscribed(processor)
     sent = 0
@@ -239,7 +238,7 @@ def test_after_a_shut_down_nothing_is_kept() -> None:
     sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
 )
 def test_what_is_beyond_the_bounds_is_let_go_of() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     _, processor = attached(count=3, seconds=10, timer=timer)
     alive = []
 
@@ -342,7 +341,7 @@ class NoTimer:
         ({"seconds": float("nan")}, ValueError, "seconds"),
         ({"seconds": True}, TypeError, "seconds"),
         ({"seconds": 1, "timer": NoTimer()}, TypeError, "timer"),
-        ({"count": 1, "timer": ManualTimer()}, ValueError, "seconds"),
+        ({"count": 1, "timer": HandTimer()}, ValueError, "seconds"),
         ({"count": 1, "buffer_size": 0}, ValueError, "buffer_size"),
         ({"count": 1, "slow": "wait"}, ValueError, "slow"),
         ({"count": 1, "on_last_cancel": "stay"}, ValueError, "on_last_cancel"),
@@ -361,7 +360,7 @@ def test_a_wrong_argument_is_named(
 def test_a_timer_that_raises_is_told_to_who_subscribes_and_may_come_again(
     problem: BaseException,
 ) -> None:
-    class Broken(ManualTimer):
+    class Broken(HandTimer):
         broken = True
 
         def now(self) -> float:

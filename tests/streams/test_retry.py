@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from tests.helpers import Counted, Problem, run_threads, start_thread, wait_for, wait_gone
 from tests.rules.probes import (
     BrokenTimer,
     CountingTimer,
+    HandTimer,
     ManualPublisher,
     Recorder,
     send,
@@ -268,7 +268,7 @@ def test_requests_that_race_with_the_change_are_neither_lost_nor_met_twice(
 
 
 def test_a_request_of_nothing_ends_the_stream_at_any_moment() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     attempts = Attempts()
     recorder = subscribed(rsf.from_publisher(attempts).retry(delay=3, timer=timer), request=2)
     attempts.last.on_error(ValueError())
@@ -441,7 +441,7 @@ def test_a_delay_is_waited_for_on_the_timer_and_then_a_worker_subscribes(
 def test_a_retry_that_is_due_while_somebody_asks_is_not_lost(
     no_leaked_threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timer, attempts, subscriptions = ManualTimer(), Attempts(), Counted()
+    timer, attempts, subscriptions = HandTimer(), Attempts(), Counted()
     here, due = threading.get_ident(), threading.Event()
     looked: list[object] = []
     slot = SubscriptionArbiter.__dict__["_publisher"]
@@ -476,13 +476,13 @@ def test_a_retry_that_is_due_while_somebody_asks_is_not_lost(
 
 
 def test_a_delay_of_nothing_is_none() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     stream = rsf.from_iterable(Flaky(1, 3)).retry(delay=lambda _n: 0, timer=timer)
     assert stream.to_list() == [0, 1, 2, 3]
 
 
 def test_cancelling_does_without_the_delay_and_keeps_nobody() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     attempts = Attempts()
     recorder = subscribed(rsf.from_publisher(attempts).retry(delay=3, timer=timer), request=2)
     attempts.last.on_error(ValueError())
@@ -502,7 +502,7 @@ def test_cancelling_does_without_the_delay_and_keeps_nobody() -> None:
 
 def test_cancelling_races_with_the_alarm(no_leaked_threads: None) -> None:
     for _ in range(100):
-        timer = ManualTimer()
+        timer = HandTimer()
         source = Flaky(1)
         recorder = subscribed(rsf.from_iterable(source).retry(delay=1, timer=timer), request=9)
         run_threads([lambda t=timer: t.advance(1), lambda r=recorder: r.subscription.cancel()])

@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE, wait_for, wait_until
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import HandTimer, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
 OPERATORS = ["debounce", "throttle_first", "sample"]
 
 
-def timed(operator: str, request: Any = UNBOUNDED) -> tuple[ManualPublisher, Recorder, ManualTimer]:
-    above, timer = ManualPublisher(), ManualTimer()
+def timed(operator: str, request: Any = UNBOUNDED) -> tuple[ManualPublisher, Recorder, HandTimer]:
+    above, timer = ManualPublisher(), HandTimer()
     stream = getattr(rsf.from_publisher(above), operator)(10, timer=timer)
     return above, subscribed(stream, request), timer
 
@@ -100,7 +99,7 @@ def test_they_say_what_they_hold(operator: str) -> None:
 
 
 def test_each_element_is_delayed_and_one_asked_for_ahead() -> None:
-    above, timer = ManualPublisher(), ManualTimer()
+    above, timer = ManualPublisher(), HandTimer()
     stream = rsf.from_publisher(above).delay_elements(10, timer=timer)
     below = subscribed(stream, UNBOUNDED)
     assert above.requests == [1]
@@ -119,7 +118,7 @@ def test_each_element_is_delayed_and_one_asked_for_ahead() -> None:
 
 
 def test_elements_are_stamped_with_the_time_they_come_at() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     stream = rsf.range_(3).do_on_next(lambda _n: timer.advance(1)).timestamp(timer.now)
     assert stream.to_list() == [(1.0, 0), (2.0, 1), (3.0, 2)]
     ((stamp, _),) = rsf.range_(1).timestamp().to_list()
@@ -128,7 +127,7 @@ def test_elements_are_stamped_with_the_time_they_come_at() -> None:
 
 @pytest.mark.parametrize("sent", [(), (1,), (1, 2)])
 def test_a_cancel_discards_what_is_delayed_and_what_waits(sent: tuple[int, ...]) -> None:
-    above, timer, discarded = ManualPublisher(), ManualTimer(), list[int]()
+    above, timer, discarded = ManualPublisher(), HandTimer(), list[int]()
     stream = rsf.from_publisher(above).delay_elements(10, timer=timer)
     below = subscribed(stream.on_discard(discarded.append), UNBOUNDED)
     send(above, *sent)
@@ -137,7 +136,7 @@ def test_a_cancel_discards_what_is_delayed_and_what_waits(sent: tuple[int, ...])
 
 
 def test_an_upstream_that_takes_its_time_keeps_no_element_back() -> None:
-    timer, asked, go_on = ManualTimer(), threading.Event(), threading.Event()
+    timer, asked, go_on = HandTimer(), threading.Event(), threading.Event()
 
     def slowly(n: int) -> int:
         if n == 2:  # asked for when the time of 1 begins

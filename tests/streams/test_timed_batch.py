@@ -13,10 +13,17 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.streams.operators import timed_batch
 from tests.helpers import Element, run_threads, start_thread, wait_for, wait_gone, wait_until
-from tests.rules.probes import CountingTimer, ManualPublisher, Recorder, raising, send, subscribed
+from tests.rules.probes import (
+    CountingTimer,
+    HandTimer,
+    ManualPublisher,
+    Recorder,
+    raising,
+    send,
+    subscribed,
+)
 
 
 class Setup:
@@ -31,7 +38,7 @@ class Setup:
         on_next: Any = None,
         **options: Any,
     ) -> None:
-        self.timer = ManualTimer()
+        self.timer = HandTimer()
         self.publisher = ManualPublisher()
         self.recorder = Recorder(request=request, on_next=on_next)
         if seconds is not None:
@@ -233,7 +240,7 @@ def test_a_batch_asked_for_has_its_time_though_an_element_comes_at_that_moment(
 
 
 def test_time_passes_also_while_upstream_keeps_the_caller() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     entered, leave = threading.Event(), threading.Event()
 
     def source() -> Iterator[int]:

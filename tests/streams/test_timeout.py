@@ -14,16 +14,22 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import run_threads, start_thread, wait_for
-from tests.rules.probes import BrokenTimer, CountingTimer, ManualPublisher, Recorder, subscribed
+from tests.rules.probes import (
+    BrokenTimer,
+    CountingTimer,
+    HandTimer,
+    ManualPublisher,
+    Recorder,
+    subscribed,
+)
 
 
 class Setup:
     """A publisher and a clock in hand, ten seconds between them, and a subscriber that records."""
 
     def __init__(self, **options: Any) -> None:
-        self.timer = ManualTimer()
+        self.timer = HandTimer()
         self.publisher = ManualPublisher()
         self.recorder = Recorder(**options)
         rsf.from_publisher(self.publisher).timeout(10, timer=self.timer).subscribe(self.recorder)
@@ -164,7 +170,7 @@ def test_nothing_of_the_users_runs_on_the_timers_thread() -> None:
         threads[what] = threading.get_ident()
         seen.append(local.get())
 
-    timer = ManualTimer()
+    timer = HandTimer()
     recorder = Recorder(request=1)
     local.set("where it was subscribed to")
     stream = rsf.never().do_on_cancel(lambda: note("cancel")).timeout(1, timer=timer)
@@ -178,7 +184,7 @@ def test_nothing_of_the_users_runs_on_the_timers_thread() -> None:
 
 
 def test_it_gives_up_while_upstream_still_keeps_the_caller() -> None:
-    timer = ManualTimer()
+    timer = HandTimer()
     entered, leave = threading.Event(), threading.Event()
 
     def source() -> Iterator[int]:
@@ -199,7 +205,7 @@ def test_it_gives_up_while_upstream_still_keeps_the_caller() -> None:
     recorder.check()
 
 
-class Leaping(ManualTimer):
+class Leaping(HandTimer):
     """Its clock leaps ahead between two looks at it, as for a thread that has to wait for its
     turn.
     """

@@ -13,9 +13,9 @@ import pytest
 
 import rstreams_fast as rf
 from rstreams_fast import Emitter, Overflow
-from rstreams_fast.runtime.timers import ManualTimer
 from rstreams_fast.tck import PublisherVerification
 from tests.helpers import start_thread
+from tests.rules.probes import HandTimer
 from tests.tck import NO_REGISTRY, SILENCE, add_cases
 from tests.tck.test_our_publishers import FAIL_AT, StreamVerification
 from tests.tck.test_our_subscribers import StageVerification
@@ -139,7 +139,7 @@ class Interval(PublisherVerification):
 
     @pytest.fixture(autouse=True)
     def _with_clock(self) -> Iterator[None]:
-        self.timer = ManualTimer()
+        self.timer = HandTimer()
         stop = threading.Event()
 
         def move() -> None:

@@ -2,7 +2,7 @@
 
 The moment may move as often as it likes: one alarm at most is pending, it is not set anew when the
 moment moves to later, but looks when it goes off, and the shared timer's thread does nothing but
-look. What is to be done is done on a thread that deadlines share.
+look. What is to be done is done on a thread that deadlines share, or where a patient timer calls.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from contextvars import Context, copy_context
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.runtime.executors import WhenDropped, Work, process_id
 from rstreams_fast.runtime.shared_threads import shared_threads
-from rstreams_fast.runtime.timers import Alarm, Timer, default_timer
+from rstreams_fast.runtime.timers import Alarm, Timer, default_timer, is_patient
 from rstreams_fast.streams.engine.drain import NotPicklable, forked
 
 __all__ = ["Deadline"]
 
 
 class Deadline(NotPicklable):
-    """Does ``work()`` on a shared thread when the moment that ``due()`` names, if any, has come.
+    """Does ``work()`` when the moment that ``due()`` names, if any, has come.
 
     ``due`` is called from any thread, one at a time, and must be quick. It answers in the timer's
     seconds, or ``None`` while there is no deadline; when there is one again, or an earlier one,
@@ -105,7 +105,10 @@ class Deadline(NotPicklable):
         if process_id() != self._pid:
             raise forked()
         self._working = True
-        shared_threads().execute(self._do, self._refused)
+        if is_patient(self._timer):
+            self._do()
+        else:
+            shared_threads().execute(self._do, self._refused)
 
     def _ring(self) -> None:
         self._rang = True

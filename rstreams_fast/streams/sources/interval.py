@@ -6,9 +6,22 @@ import threading
 from typing import Any, Final
 
 from rstreams_fast.api import Subscriber
-from rstreams_fast.runtime.executors import CALLER, check_executor, describe_executor, resource
+from rstreams_fast.runtime.executors import (
+    CALLER,
+    Resource,
+    check_executor,
+    describe_executor,
+    resource,
+)
 from rstreams_fast.runtime.shared_threads import shared_threads
-from rstreams_fast.runtime.timers import Alarm, Timer, check_seconds, check_timer, default_timer
+from rstreams_fast.runtime.timers import (
+    Alarm,
+    Timer,
+    check_seconds,
+    check_timer,
+    default_timer,
+    is_patient,
+)
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.drain import NotPicklable
 from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary, OverflowSubscription
@@ -64,9 +77,14 @@ class _Interval:
         self._timer = timer
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        on = shared_threads() if self._executor is None else resource(self._executor)
+        timer = self._timer or default_timer()
+        on: Resource | None = None
+        if self._executor is not None:
+            on = resource(self._executor)
+        elif not is_patient(timer):
+            on = shared_threads()
         target = _TickedSubscription(subscriber, self._options, on)
-        target.ticks = _Ticks(target, self._timer or default_timer(), self._period, self._delay)
+        target.ticks = _Ticks(target, timer, self._period, self._delay)
         target.on_subscribe(target.ticks)
 
 

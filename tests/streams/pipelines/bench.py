@@ -18,8 +18,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE, start_thread, wait_for
+from tests.rules.probes import HandTimer
 from tests.streams.pipelines import model as m
 
 _keys = itertools.count()
@@ -540,7 +540,7 @@ def _heavy_batch(bench: Bench, stream: Any, index: int, op: Any) -> Any:
         how["weigher"] = bench.functions.add(lambda x: op.weigh(plain(x)))
     if op.timed or not how:
         how["seconds"] = 3600.0
-        how["timer"] = ManualTimer()
+        how["timer"] = HandTimer()
     return stream.batch(op.n, **how)
 
 
@@ -553,7 +553,7 @@ def _windows(_bench: Bench, stream: Any, _index: int, op: Any) -> Any:
 
 def _groups(bench: Bench, stream: Any, index: int, op: Any) -> Any:
     key = bench.function(index, op.fn)
-    timer = ManualTimer()
+    timer = HandTimer()
     groups = stream.group_by(lambda x: key(x).value, prefetch=op.prefetch, timer=timer)
     return groups.flat_map(lambda group: group.stream.batch(10**9))
 
@@ -641,7 +641,7 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     m.Reduce: _scan,
     m.Batch: lambda b, s, i, op: s.batch(op.n),
     m.Windows: _windows,
-    m.Sift: lambda b, s, i, op: getattr(s, op.operator)(3600.0, timer=ManualTimer()),
+    m.Sift: lambda b, s, i, op: getattr(s, op.operator)(3600.0, timer=HandTimer()),
     m.Groups: _groups,
     m.DoOn: _do_on,
     m.Unbatch: lambda b, s, i, op: s.map(_iterable).unbatch(),
@@ -659,12 +659,12 @@ BUILD: dict[type, Callable[[Bench, Any, int, Any], Any]] = {
     m.Continuing: lambda b, s, i, op: s.map(b.function(i, op.fn)).on_error_continue(_ignore),
     m.Passing: lambda b, s, i, op: PASSING[op.operator](s),
     m.WindowTime: lambda b, s, i, op: s.window_time(
-        3600.0, prefetch=op.prefetch, timer=ManualTimer()
+        3600.0, prefetch=op.prefetch, timer=HandTimer()
     ).concat_map(lambda window: window.batch(10**9), prefetch=1),
     m.Distinct: lambda b, s, i, op: s.distinct_until_changed(b.function(i, op.fn, uses=None)),
     m.DelayElements: lambda b, s, i, op: s.delay_elements(1e-6),
     m.HeavyBatch: _heavy_batch,
-    m.Timeout: lambda b, s, i, op: s.timeout(3600.0, timer=ManualTimer()),
+    m.Timeout: lambda b, s, i, op: s.timeout(3600.0, timer=HandTimer()),
     m.OnOverflow: lambda b, s, i, op: s.on_overflow(rsf.Overflow[op.strategy], capacity=10_000),
     m.Merge: lambda b, s, i, op: s.merge(
         *_others(b, op), prefetch=op.prefetch, delay_error=op.delay_error

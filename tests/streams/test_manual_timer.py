@@ -1,0 +1,85 @@
+"""Streams whose clock is moved by hand: what is due has been delivered when ``advance`` returns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from operator import add
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.runtime.timers import ManualTimer
+
+Make = Callable[[rsf.Stream[Any], ManualTimer], rsf.Stream[Any]]
+
+TIMED: dict[str, tuple[Make, list[list[Any]]]] = {
+    # What there is after each of three seconds, of 0 and 1 that came at once before the first.
+    "debounce": (lambda s, t: s.debounce(1, timer=t), [[1], [], []]),
+    "sample": (lambda s, t: s.sample(1, timer=t), [[1], [], []]),
+    "throttle_first": (lambda s, t: s.throttle_first(1, timer=t), [[], [], []]),
+    "delay_elements": (lambda s, t: s.delay_elements(1, timer=t), [[0], [1], []]),
+    "batch": (lambda s, t: s.batch(9, seconds=2, timer=t), [[], [[0, 1]], []]),
+    "window_time": (
+        lambda s, t: s.window_time(2, timer=t).flat_map(lambda w: w.reduce(add)),
+        [[], [1], []],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_what_is_due_is_there_when_the_clock_has_been_moved(name: str) -> None:
+    make, expected = TIMED[name]
+    timer = ManualTimer()
+    emitters: list[rsf.Emitter[int]] = []
+    seen: list[Any] = []
+    run = make(rsf.create(emitters.append), timer).for_each(seen.append)
+    emitters[0].next(0)
+    emitters[0].next(1)
+    seen.clear()  # what has nothing to do with the clock
+    for due in expected:
+        timer.advance(1)
+        assert seen == due
+        seen.clear()
+    run.cancel()
+
+
+def test_ticks_come_as_the_clock_is_moved_and_on_the_thread_that_moves_it() -> None:
+    timer = ManualTimer()
+    seen: list[tuple[int, int]] = []
+    run = rsf.interval(1, timer=timer).for_each(
+        lambda tick: seen.append((tick, threading.get_ident()))
+    )
+    timer.advance(3.5)
+    assert seen == [(tick, threading.get_ident()) for tick in range(3)]
+    run.cancel()
+    assert timer.pending == 0
+
+
+def test_a_stream_is_late_when_the_clock_says_so() -> None:
+    timer = ManualTimer()
+    run = rsf.never().timeout(2, timer=timer).for_each(print)
+    timer.advance(1)
+    assert not run.done
+    timer.advance(1)
+    with pytest.raises(TimeoutError):
+        run.result(0)
+
+
+def test_a_retry_waits_for_the_clock_and_for_nothing_else() -> None:
+    timer = ManualTimer()
+    failures = iter([OSError(), OSError()])
+
+    def source() -> int:
+        for failure in failures:
+            raise failure
+        return 7
+
+    seen: list[int] = []
+    run = rsf.from_callable(source).retry(5, delay=10, timer=timer).for_each(seen.append)
+    timer.advance(10)
+    assert seen == []
+    timer.advance(10)
+    assert seen == [7]
+    run.result(0)
