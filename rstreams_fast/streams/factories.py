@@ -172,8 +172,9 @@ def using(
         below      --1--2--|close(resource)
 
     ``resource = factory()`` is made within ``subscribe``, and closed once: after the end, after a
-    ``cancel()`` (§3.12), or if there is no stream of it. What ``close`` raises after a stream goes
-    to ``sys.unraisablehook``. Reactor, RxPY: ``using``.
+    ``cancel()`` (§3.12), or if there is no stream of it. A cancel does not wait for calls that go
+    on in other threads, as ``map_blocking`` makes them: ``close`` may have to. What ``close``
+    raises after a stream goes to ``sys.unraisablehook``. Reactor, RxPY: ``using``.
     """
     check_sync("using", "factory", factory)
     check_sync("using", "stream_of", stream_of)

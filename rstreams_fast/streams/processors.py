@@ -212,10 +212,17 @@ class SerializedProcessor(NotPicklable, Generic[T, U]):
     error overtakes what is in the mailbox, unless ``delay_error``.
 
     Together the threads may send no more than was asked for, as any publisher: what
-    becomes of the rest is said by ``processor``. ``TypeError`` for what is no processor.
+    becomes of the rest is said by ``processor``; ``"wait"`` does not wait for its subscribers.
+    ``TypeError`` for what is no processor.
     """
 
-    __slots__ = ("_processor", "_signals", "on_next", "try_next")
+    __slots__ = {
+        "_processor": None,
+        "_signals": None,
+        "on_next": "Hand an element on, or leave it in the mailbox. Any thread.",
+        "try_next": "``on_next`` that neither waits nor ends the stream. Returns an ``Emission``: "
+        "``OK``, ``FULL`` (of the mailbox), ``TERMINATED`` or ``CANCELLED``. Any thread.",
+    }
 
     def __init__(
         self,
@@ -238,7 +245,6 @@ class SerializedProcessor(NotPicklable, Generic[T, U]):
             processor, capacity=capacity, on_full=on_full, delay_error=delay_error
         )
         self.on_next: OnNext[T] = self._signals.on_next
-        #: ``on_next`` that neither waits nor ends the stream: OK, FULL, TERMINATED or CANCELLED.
         self.try_next: Callable[[T], Emission] = self._signals.try_next
 
     def subscribe(self, subscriber: Subscriber[U], /) -> None:
@@ -256,6 +262,11 @@ class SerializedProcessor(NotPicklable, Generic[T, U]):
     def on_complete(self) -> None:
         """End after everything that was signalled before."""
         self._signals.on_complete()
+
+    @property
+    def ended(self) -> bool:
+        """Whether ``processor`` has ended, or shut down, as far as it tells (it has ``ended``)."""
+        return bool(getattr(self._processor, "ended", False))
 
     @property
     def queued(self) -> int:

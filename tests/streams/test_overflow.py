@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import rstreams_fast as rsf
 from rstreams_fast import Overflow
 from rstreams_fast.streams.engine.overflow import OverflowBoundary, OverflowSubscription
-from tests.helpers import Element, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, Element, run_threads, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 DROPPING = (Overflow.DROP_OLDEST, Overflow.DROP_LATEST, Overflow.LATEST)
@@ -619,3 +619,24 @@ def test_describe_says_what_is_held() -> None:
     text = rsf.range_(5).on_overflow(Overflow.LATEST).describe()
     assert "on_overflow(LATEST): at most 1 element" in text
     assert "at most 1024 elements" in rsf.range_(5).on_overflow(Overflow.ERROR).describe()
+
+
+def test_what_was_dropped_is_seen_from_a_run_while_it_goes_on() -> None:
+    emitters: list[rsf.Emitter[int]] = []
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(_element: int) -> None:
+        held.set()
+        assert go_on.wait(DEADLINE)
+
+    stream = rsf.create(emitters.append, overflow=Overflow.LATEST).publish_on(prefetch=1)
+    run = stream.for_each(hold)
+    emitters[0].next(0)
+    assert held.wait(DEADLINE)
+    for n in range(9):
+        emitters[0].next(n)
+    assert [boundary.dropped for boundary in rsf.metrics_of(run)] in ([0, 7], [0, 8])
+    emitters[0].complete()
+    go_on.set()
+    run.result(DEADLINE)
+    assert rsf.metrics_of(run) == ()

@@ -439,6 +439,21 @@ def test_who_comes_after_its_end_is_told() -> None:
     assert downstream.wait_terminal() == ("on_complete",)
 
 
+@pytest.mark.parametrize("end", ["on_complete", "last cancel"])
+def test_who_sends_by_hand_can_see_that_nobody_listens_any_more(end: str) -> None:
+    hub: rf.MulticastProcessor[int] = rf.MulticastProcessor()
+    serialized = SerializedProcessor(hub)
+    downstream = Recorder()
+    serialized.subscribe(downstream)
+    assert (hub.ended, serialized.ended) == (False, False)
+    if end == "on_complete":
+        serialized.on_complete()
+    else:
+        downstream.subscription.cancel()
+    assert (hub.ended, serialized.ended) == (True, True)
+    assert not SerializedProcessor(processor(square)).ended  # which does not tell
+
+
 def test_only_a_processor_can_be_serialized() -> None:
     with pytest.raises(TypeError, match="has no on_subscribe"):
         SerializedProcessor(rf.range_(3))  # type: ignore[arg-type]

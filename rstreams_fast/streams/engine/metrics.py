@@ -101,7 +101,7 @@ class _Further:
 def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
     """The metrics of the boundaries above ``subscription``, the nearest first.
 
-    ``subscription`` is what ``on_subscribe`` was given; a foreign one has none. Any
+    ``subscription`` is what ``on_subscribe`` was given, or a ``Run``; a foreign one has none. Any
     thread, any time. After the end those of boundaries further up are gone, and what is left of the
     nearest says what was, such as what it dropped: nothing is held or asked for any more.
     """

@@ -26,6 +26,7 @@ from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.parking import acquire, new_event, refuse_in_loop
 from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
 from rstreams_fast.streams.engine.drain import NotPicklable
+from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.engine.sink_subscriber import (
     Failure,
@@ -85,6 +86,11 @@ class Run(NotPicklable):
     def done(self) -> bool:
         """Whether the stream has ended: complete, failed or cancelled."""
         return self._done
+
+    def metrics(self) -> tuple[BoundaryMetrics, ...]:
+        """What :func:`~rstreams_fast.metrics_of` tells of the stream, while it goes on."""
+        end = self._end
+        return () if end is None else end.upstream.metrics()
 
     def cancel(self) -> None:
         """Cancel upstream, once. A NOP when the stream has ended. Never blocks.

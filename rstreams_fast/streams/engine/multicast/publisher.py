@@ -184,6 +184,11 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         self._connected = connected or not (buffer.ended or len(buffer.readers) < min_subscribers)
         return self._connected and not connected
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing that comes counts any more: it has ended, or shut down. Any thread."""
+        return self.buffer.ended
+
     # -- the subscriber's side -------------------------------------------------------------------
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
@@ -198,6 +203,9 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         """
         if element is None:
             self._break_off("the publisher signalled on_next(None)")
+        self._take_one(element)
+
+    def _take_one(self, element: T) -> None:
         if self._retention is not None or self.buffer.ended:
             self._add([element])
         elif not self._deferred.defer(self._add, [element]):
@@ -231,6 +239,9 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         """Hand what was put in ``burst`` to all subscribers."""
         elements = self.burst[:]
         self.burst.clear()  # it stays the one that upstream appends to
+        if len(elements) == 1:
+            self._take_one(elements.pop())
+            return
         if self._gates:
             self._add(elements)
             return
@@ -429,7 +440,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
             return moved, False
         buffer.clear()
         shut_down = ShutDownError(
-            "§3.14: the publisher shut down when its last subscriber cancelled"
+            "§3.14: the publisher shut down when its last subscriber cancelled, or was dropped"
         )
         return moved, buffer.close(shut_down, at_once=True)
 
