@@ -19,7 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from rstreams_fast.errors import WorkDroppedError
-from rstreams_fast.runtime.at_exit import call_at_exit
+from rstreams_fast.runtime.at_exit import call_at_exit, exiting
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.gil_yield import yield_gil
 
@@ -122,7 +122,8 @@ class Worker:
         """Queue ``work`` for the thread."""
         with self._lock:
             if self._closed:
-                raise WorkDroppedError(f"the worker {self._name} is closed")
+                why = ": the interpreter exits" if exiting() else ""
+                raise WorkDroppedError(f"the worker {self._name} is closed{why}")
             if self._thread is None and not self._starting:
                 self._start()
                 if self._closed:

@@ -113,3 +113,21 @@ atexit.register(lambda: print(*rsf.range_(3).publish_on().to_list()))
 """
     done = run_python("-c", program)
     assert (done.stdout.split(), done.stderr) == (["0", "1", "2"], "")
+
+
+def test_a_stream_that_the_interpreters_exit_cuts_off_says_so() -> None:
+    script = """
+import threading
+import rstreams_fast as rsf
+
+begun = threading.Event()
+
+
+def note(_element):
+    begun.set()
+
+
+rsf.range_(10**9).publish_on().for_each(note, on_error=print)
+begun.wait()
+"""
+    assert "is closed: the interpreter exits" in run_python("-c", script).stdout
