@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import wait_gone
+from rstreams_fast.streams.engine import inner_subscriber
+from tests.helpers import DEADLINE, start_thread, wait_gone
 from tests.rules.probes import Recorder, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -175,3 +177,34 @@ def test_cancelled_in_on_subscribe_it_keeps_nothing_of_the_publisher(combined: s
     del seed, shared, recorder
     wait_gone(gone, "the seed")
     subscription.cancel()
+
+
+def test_a_sequence_may_be_cancelled_just_before_its_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    armed, dropping, stepped = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow:
+        def __del__(self) -> None:
+            if armed.is_set():
+                dropping.set()
+                assert stepped.wait(DEADLINE)
+
+    looks: list[threading.Thread] = []
+
+    def look() -> float:
+        looks.append(threading.current_thread())
+        if len(looks) == 2:  # a step is next
+            armed.set()
+            looks.append(start_thread(recorder.subscription.cancel))
+            assert dropping.wait(DEADLINE)
+        return 0.0
+
+    monkeypatch.setattr(inner_subscriber, "perf_counter", look)
+    window = rsf.range_(3).map(lambda _n: Slow()).window(3).first()
+    stream = rsf.range_(1).flat_map(lambda _n: window.map(lambda element: element))
+    recorder = subscribed(stream)
+    recorder.subscription.request(3)
+    stepped.set()
+    looks[2].join(DEADLINE)
+    assert (recorder.elements, recorder.terminal) == ([], None)
