@@ -636,7 +636,7 @@ cdef class CallWindow:
 
     cdef bint _has_room(self) except -1:
         cdef int64_t permits = rsf_demand_load(&self.permit_counter.demand)
-        if permits > 0 and not self.line:
+        if permits > 0 and not self.line:  # else it is for who stands in line
             return True
         return permits >= 0 and len(self.line) < self.ahead
 

@@ -206,21 +206,18 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         self._take_one(element)
 
     def _take_one(self, element: T) -> None:
+        """Deliver an element past the buffer, if all subscribers wait for it."""
         if self._retention is not None or self.buffer.ended:
             self._add([element])
         elif not self._deferred.defer(self._add, [element]):
-            self._pass_by(element)
-
-    def _pass_by(self, element: T) -> None:
-        """Deliver an element past the buffer, if all subscribers wait for it."""
-        ready, due = self._deferred.enter(self._hand_to_all)
-        if due is None:
+            ready, due = self._deferred.enter(self._hand_to_all)
+            if due is not None:
+                self._spread(ready, lambda one: one.pass_on(element), due)
+                return
             try:
                 self._add([element])
             finally:
                 self._tell(ready, _drain)
-        else:
-            self._spread(ready, lambda one: one.pass_on(element), due)
 
     def _hand_to_all(self) -> tuple[list[MulticastSubscription], bool | None]:
         """Return whose drains were entered, and whether asking is due: ``None`` if one is not
@@ -439,9 +436,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         if moved is None or buffer.readers or keeps or buffer.ended:
             return moved, False
         buffer.clear()
-        shut_down = ShutDownError(
-            "§3.14: the publisher shut down when its last subscriber cancelled, or was dropped"
-        )
+        shut_down = ShutDownError("§3.14: shut down: the last subscriber cancelled or was dropped")
         return moved, buffer.close(shut_down, at_once=True)
 
     def metrics_for(
