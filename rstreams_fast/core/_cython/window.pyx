@@ -231,11 +231,7 @@ cdef class Call:
             self.own_context = PyContext_Copy(window.made_in)
             PyContext_Enter(self.own_context)
             try:
-                coro = window._called(self.item)
-                if not rsfpy_is_coroutine(<PyObject *> coro):
-                    coro = as_coroutine(window.fn, coro)
-                self.coro = coro
-                coro = None
+                self.coro = as_coroutine(window.fn, window._called(self.item))
                 status = PyIter_Send(self.coro, None, outcome)
             finally:
                 PyContext_Exit(self.own_context)
