@@ -84,7 +84,7 @@ def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
     return float(value)
 
 
-def is_patient(timer: Timer) -> bool:
+def is_patient(timer: Timer | None) -> bool:
     """Whether the work of streams may be done where ``timer`` calls, rather than elsewhere."""
     return getattr(timer, "patient", False) is True
 

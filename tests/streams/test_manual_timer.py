@@ -48,9 +48,9 @@ def test_what_is_due_is_there_when_the_clock_has_been_moved(name: str) -> None:
 def test_ticks_come_as_the_clock_is_moved_and_on_the_thread_that_moves_it() -> None:
     timer = ManualTimer()
     seen: list[tuple[int, int]] = []
-    run = rsf.interval(1, timer=timer).for_each(
-        lambda tick: seen.append((tick, threading.get_ident()))
-    )
+    ticks = rsf.interval(1, timer=timer)
+    assert "on the thread of its timer" in ticks.describe()
+    run = ticks.for_each(lambda tick: seen.append((tick, threading.get_ident())))
     timer.advance(3.5)
     assert seen == [(tick, threading.get_ident()) for tick in range(3)]
     run.cancel()

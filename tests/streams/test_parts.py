@@ -14,7 +14,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast.streams.operators.group_by import SharedPlaces
 from rstreams_fast.streams.operators.parts import Part
-from tests.helpers import Element, wait_until
+from tests.helpers import Element, Living, wait_until
 from tests.rules.probes import HandTimer, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -110,25 +110,25 @@ def test_a_window_that_was_read_as_inner_stream_keeps_nothing(within: str) -> No
 
 @pytest.mark.parametrize("within", INNER)
 def test_a_window_of_which_nothing_is_taken_has_had_its_subscriber(within: str) -> None:
-    window = rsf.range_(2).map(lambda _n: Element()).window(2).first()
-    held = [weakref.ref(element) for element in gc.get_objects() if isinstance(element, Element)]
+    living = Living()
+    window = rsf.range_(2).map(living.make).window(2).first()
+    assert living.alive.value == 2
     assert INNER[within](window.take(0)).to_list() == []
     gc.collect()
-    assert len(held) == 2
-    assert [one() for one in held] == [None, None]
+    assert living.alive.value == 0
     with pytest.raises(RuntimeError, match="one subscriber"):
         window.to_list()
 
 
 @pytest.mark.parametrize("stage", [lambda s: s, lambda s: s.map(lambda element: element)])
 def test_a_window_that_is_not_wanted_any_more_is_not_kept(stage: Callable[[Any], Any]) -> None:
-    window = rsf.range_(9).map(lambda _n: Element()).window(9).first()
-    held = [weakref.ref(element) for element in gc.get_objects() if isinstance(element, Element)]
+    living = Living()
+    window = rsf.range_(9).map(living.make).window(9).first()
+    assert living.alive.value == 9
     winner = subscribed(rsf.never().start_with(1).race(stage(window)), 1)
     gc.collect()
     assert winner.elements == [1]
-    assert len(held) == 9
-    assert [one() for one in held] == [None] * 9
+    assert living.alive.value == 0
 
 
 @pytest.mark.parametrize("within", INNER)

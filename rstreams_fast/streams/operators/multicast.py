@@ -70,10 +70,10 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
     nothing while there is none. What it sends unasked, as who calls ``on_next`` by hand may, is
     buffered; where there is no room all ends with a :class:`DemandExceededError` (with
     ``slow="drop"`` the slow are dropped instead), as all ends with ``on_next(None)`` (§2.13).
-    ``ended`` tells. An
-    error overtakes the buffer, unless ``delay_error``; the completion comes right after the last
-    element, without a request (§2.9). A subscriber that is subscribed twice at a time is told
-    :class:`AlreadySubscribedError` by ``on_error``, and its subscription has ended (§1.10).
+    ``ended`` tells. An error overtakes the buffer, unless ``delay_error``; the completion comes
+    right after the last element, without a request (§2.9). A subscriber that is subscribed twice at
+    a time is told :class:`AlreadySubscribedError` by ``on_error``, and its subscription has ended
+    (§1.10).
 
     Everything may be called from any thread. Elements are delivered on the thread that brings them
     or that asks for them.

@@ -69,6 +69,7 @@ class _Once(StagesSource):
     __slots__ = ("__weakref__", "_latch", "_part")
 
     where = "the threads that upstream signals on, and the caller of request"
+    is_sequence = True  # as a source, which it is for ``sequence`` only
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -78,12 +79,11 @@ class _Once(StagesSource):
         return _OnceBelow(self, stages)
 
     def sequence(self) -> _Once | None:
+        """Itself, as a source, if all its elements are there and nobody has taken them."""
         part = self._part
         whole = part.divider.gives_whole_parts and part.over and part.error is None
         own = part.divider.custody is None and self._latch.value >= 0
         return self if whole and own else None
-
-    is_sequence = True  # what sequence() returns, as a source
 
     def open(self) -> Iterator[Any]:
         """Give its elements, which are all there."""
@@ -206,6 +206,9 @@ class Divider(OperatorSubscriber, ListSubscriber):
     Subclasses fill in ``_take``, ``_finish_parts`` and ``_room``.
     """
 
+    #: Whether the elements of a part that is over make no room as they leave it one by one.
+    gives_whole_parts: ClassVar[bool] = False
+
     __slots__ = (
         "_asked",
         "_asking",
@@ -323,9 +326,6 @@ class Divider(OperatorSubscriber, ListSubscriber):
             self._open.pop(part.key, None)
 
     # -- parts -----------------------------------------------------------------------------------
-
-    #: Whether the elements of a part that is over make no room as they leave it one by one.
-    gives_whole_parts: ClassVar = False
 
     def _new_part(self, key: Hashable, to_stream: ToStream) -> tuple[Part, Publisher[Any]]:
         """Open a part; the stream of it is to be delivered when its first element is in."""

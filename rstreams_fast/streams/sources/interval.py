@@ -51,7 +51,10 @@ def interval_source(  # noqa: PLR0917 - those of the public function, in its ord
             f"executor must not be {CALLER!r}: ticks come from the timer, which all streams share"
         )
     check_timer(timer)
-    where = "shared threads" if executor is None else describe_executor(executor)
+    if executor is not None:
+        where = describe_executor(executor)
+    else:
+        where = "the thread of its timer" if is_patient(timer) else "shared threads"
     options = OverflowBoundary(overflow, capacity, name="interval", argument="overflow=")
     source = _Interval(period, first, options, executor, timer)
     return Foreign(
