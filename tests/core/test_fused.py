@@ -161,6 +161,31 @@ def test_skip_while_asks_its_predicate_no_more(core: Any, wrap: Wrap) -> None:
     assert asked == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("slot", ["call", "append", "ring"])
+@pytest.mark.parametrize("skipped", [0, 3, 70, 150])
+@pytest.mark.parametrize(
+    "last",
+    [
+        lambda n: (("skip", n),),
+        lambda n: (("skip_while", lambda x: x < n),),
+        lambda n: (("skip", n // 2), ("skip_while", lambda x: x < n)),
+        lambda n: (("map", lambda x: x), ("skip", n)),
+        lambda n: (("batch", 1), ("map", lambda part: part[0]), ("skip_while", lambda x: x < n)),
+    ],
+)
+def test_a_last_stage_that_has_skipped_what_it_will_passes_the_rest(
+    core: Any, last: Callable[[int], Any], skipped: int, slot: str
+) -> None:
+    """Before, while and after a drain is generated, which it may be left out of."""
+    collector, ring = Collector(), core.SpscRing(1024)
+    slots = {"call": collector.on_next, "append": collector.seen.append, "ring": ring}
+    run = core.FusedRun(range(400), last(skipped), slots[slot], core.DemandCounter(UNBOUNDED))
+    while run.drain(90) is RunStatus.MORE:
+        pass
+    assert run.finish() is RunStatus.DONE
+    assert [*collector.seen, *ring.poll_many(1024)] == list(range(skipped, 400))
+
+
 def test_what_a_comparison_raises_is_the_stages_failure(core: Any, wrap: Wrap) -> None:
     class Odd:
         def __eq__(self, _other: object) -> bool:

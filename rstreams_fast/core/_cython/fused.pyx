@@ -536,8 +536,9 @@ cdef class FusedRun:
         elif appended_to != NULL:
             to, slot = "list", <object> appended_to
         self.gate = (Gate if self.c_stages == 0 else StagedGate)()
-        shape = tuple([op[0] for op in self.program])
-        python_part = self.program[self.c_stages:]
+        program = self.program[:self.stage_count]
+        shape = tuple([op[0] for op in program])
+        python_part = program[self.c_stages:]
         self.generated_arguments = (self.gate, *[op[1] for op in python_part], slot)
         self.generated = drain_function(shape, self.c_stages, to, counted)
         return 0
@@ -547,8 +548,8 @@ cdef class FusedRun:
         cdef PyObject *element
         while True:
             element = _take(self)
-            if element == NULL:
-                return NULL
+            if element == NULL or self.c_stages == 0:
+                return element
             self.place = IN_STAGE
             element = self._process(element, 0, self.c_stages)
             self.place = BETWEEN
@@ -651,6 +652,7 @@ cdef class FusedRun:
                 if stage.count > 0:
                     stage.count -= 1
                     break
+                self._leave_out(stage)
             elif stage.kind == TAKE_WHILE:
                 truth = 0 if stage.count == 0 else _is_true(rsfpy_call_one(&stage.callee, x))
                 if truth < 0:
@@ -668,6 +670,7 @@ cdef class FusedRun:
                 if truth != 0:
                     break
                 stage.count = 0
+                self._leave_out(stage)
             else:
                 x = self._hold(stage, x)
                 if x == NULL or x == <PyObject *> ABSORBED_MARK:
@@ -683,6 +686,12 @@ cdef class FusedRun:
         Py_DECREF_ptr(x)
         self.refunded = refund
         return <PyObject *> DROPPED_MARK
+
+    cdef void _leave_out(self, Stage *stage) noexcept:
+        # It drops nothing more. So the last one of a program in C need not be asked.
+        if stage + 1 == self.stages + self.c_stages and self.c_stages == self.stage_count:
+            self.c_stages -= 1
+            self.stage_count -= 1
 
     cdef PyObject *_hold(self, Stage *stage, PyObject *element) except? NULL:
         """Pass ``element``, whose reference it takes over, through a stage that is not among the
