@@ -18,6 +18,7 @@ __all__ = [
     "check_choice",
     "check_count",
     "check_plain",
+    "check_seconds",
     "check_sync",
     "check_timeout",
     "check_weigher",
@@ -108,6 +109,16 @@ def check_timeout(timeout: object) -> float | None:
         raise ValueError(f"timeout must be >= 0 seconds, got {safe_repr(timeout)}")
     # What the system cannot wait for is as good as for ever.
     return float(timeout) if timeout <= threading.TIMEOUT_MAX else None
+
+
+def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
+    """Return the argument ``name``, a finite number of seconds, not negative (or ``positive``)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
+    if not (value > 0 if positive else value >= 0) or value > threading.TIMEOUT_MAX:
+        least = "> 0" if positive else ">= 0"
+        raise ValueError(f"{name} must be {least} and finite, in seconds, got {safe_repr(value)}")
+    return float(value)
 
 
 def check_plain(what: str, fn: object, hint: str = "") -> None:

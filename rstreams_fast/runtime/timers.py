@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from rstreams_fast._checks import safe_repr
+from rstreams_fast._checks import check_seconds
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.runtime.at_exit import call_at_exit
@@ -30,7 +30,6 @@ __all__ = [
     "ManualTimer",
     "ThreadTimer",
     "Timer",
-    "check_seconds",
     "check_timer",
     "default_timer",
     "is_patient",
@@ -72,16 +71,6 @@ class Timer(Protocol):
         more; if that happens later, ``when_dropped`` is called instead of ``work``.
         """
         ...
-
-
-def check_seconds(name: str, value: object, *, positive: bool = False) -> float:
-    """Return the argument ``name``, a finite number of seconds, not negative (or ``positive``)."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number of seconds, got {type(value).__name__}")
-    if not (value > 0 if positive else value >= 0) or value > threading.TIMEOUT_MAX:
-        least = "> 0" if positive else ">= 0"
-        raise ValueError(f"{name} must be {least} and finite, in seconds, got {safe_repr(value)}")
-    return float(value)
 
 
 def is_patient(timer: Timer | None) -> bool:

@@ -8,6 +8,7 @@ import contextvars
 import copy
 import gc
 import logging
+import math
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
@@ -17,6 +18,8 @@ import pytest
 
 from rstreams_fast.errors import RingClosed
 from tests.helpers import DEADLINE, Element, Problem
+
+HOUR = 3600.0
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
 
@@ -1189,6 +1192,36 @@ async def test_items_ahead_hold_places(core: Any) -> None:
     assert taken == (5 if shares_tasks(core) else 2)
     assert harness.window.pending == taken
     assert harness.window.running == harness.window.started == 2
+
+
+@pytest.mark.parametrize("patience", [0.0, HOUR])
+async def test_results_wait_with_patience_while_enough_items_are_in_line(
+    core: Any, patience: float
+) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, concurrency=1, capacity=16, ahead=8, patience=patience)
+    waits = patience > 0 and shares_tasks(core)
+    taken = await harness.submit(*range(9))
+    for item in range(taken):
+        gates.open(item)
+        for _turn in range(5):
+            await asyncio.sleep(0)
+        assert harness.window.ready == item + 1
+        assert harness.ready_calls == (max(item - 4, 0) if waits else item + 1)
+
+
+async def test_results_wait_no_longer_than_patience(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, concurrency=1, capacity=16, ahead=8, patience=0.001)
+    await harness.submit(*range(9))
+    gates.open(0)
+    await harness.until(lambda: harness.window.ready == 1)
+
+
+@pytest.mark.parametrize("patience", [-1, math.nan, math.inf, True, "1", None])
+async def test_a_patience_that_is_no_time_is_refused(core: Any, patience: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="patience must be"):
+        Harness(core, echo, patience=patience)
 
 
 async def test_who_knows_a_task_finds_one_call_on_it(core: Any) -> None:

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rstreams_fast as rf
+from rstreams_fast._checks import check_seconds
 from rstreams_fast.runtime import timers
 from rstreams_fast.runtime.executors import WorkDroppedError
 from rstreams_fast.runtime.timers import (
     ManualTimer,
     ThreadTimer,
-    check_seconds,
     check_timer,
     default_timer,
 )

@@ -32,7 +32,7 @@ from collections import deque
 from collections.abc import Coroutine
 from weakref import getweakrefcount
 
-from rstreams_fast._checks import check_capacity, check_count, describe_callable
+from rstreams_fast._checks import check_capacity, check_count, check_seconds, describe_callable
 from rstreams_fast.core._common import refuse_pickle
 from rstreams_fast.core._eager import (
     EagerTask,
@@ -225,7 +225,7 @@ cdef class Call:
             place_result(window, self.place, outcome[0])
             outcome[0] = NULL
             tell_end(window)
-            window._notify_soon()
+            window._notify_in_time()
             self.item, self.place = window.line.popleft()
             window.started += 1
             self.own_context = PyContext_Copy(window.made_in)
@@ -393,6 +393,9 @@ cdef class CallWindow:
     cdef dict running_calls  # in the order of submission
     cdef uint64_t places_held
     cdef Py_ssize_t ahead
+    cdef Py_ssize_t enough    # in line, for results to wait
+    cdef object patience
+    cdef object timer         # runs while results wait
     cdef object line          # items with their places, whose calls wait for a call to end
     cdef object made_in       # the context that the window was made in
     cdef Py_ssize_t step_references       # to the task of a call that nobody keeps, in a step
@@ -421,6 +424,7 @@ cdef class CallWindow:
         spread=False,
         dedupe=False,
         ahead=0,
+        patience=0.0,
     ):
         cdef uint64_t places
         self.call_with(fn)
@@ -438,6 +442,8 @@ cdef class CallWindow:
         self.in_flight = {} if dedupe else None
         self.running_calls = {}
         self.ahead = 0 if dedupe else min(check_count("ahead", ahead), PY_SSIZE_T_MAX)
+        self.patience = check_seconds("patience", patience)
+        self.enough = self.ahead // 2 if self.patience else PY_SSIZE_T_MAX
         self.line = deque()
         self.made_in = PyContext_CopyCurrent()
         self.step_references = self.step_weak_references = PY_SSIZE_T_MAX
@@ -881,6 +887,19 @@ cdef class CallWindow:
             self.notified = True
             self.loop.call_soon(self._notify, context=self.made_in)
         return 0
+
+    cdef int _notify_in_time(self) except -1:
+        if len(self.line) < self.enough:
+            self._notify_soon()
+        elif self.timer is None and not self.notified:
+            self.timer = self.loop.call_later(
+                self.patience, self._notify_late, context=self.made_in
+            )
+        return 0
+
+    def _notify_late(self):
+        self.timer = None
+        self._notify()
 
     def _notify(self):
         self.notified = False

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from itertools import islice
 from typing import Any, NoReturn
 
-from rstreams_fast._checks import check_capacity, check_count, describe_callable
+from rstreams_fast._checks import check_capacity, check_count, check_seconds, describe_callable
 from rstreams_fast.core import _eager
 from rstreams_fast.core._common import refuse_pickle
 from rstreams_fast.core._spec.demand import DemandCounter
@@ -49,7 +49,8 @@ class CallWindow:
     ``ahead`` items more may be taken, and hold places, while ``concurrency`` calls run (not with
     ``dedupe``). The task of a call that ends then makes the next of them: that saves the making of
     a task, half of what a call costs that waits. A task that somebody keeps, or left something on,
-    makes no other call.
+    makes no other call. While at least half as many are in line, ``on_ready`` may be called as late
+    as ``patience`` seconds after a result: a turn of the loop for each costs as much as two calls.
 
     For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a
     copy of the context that ``submit_many`` runs in; one that was ahead, and ``on_ready``, of that
@@ -68,12 +69,14 @@ class CallWindow:
         spread: bool = False,
         dedupe: bool = False,
         ahead: int = 0,
+        patience: float = 0.0,
     ) -> None:
         self.call_with(fn)
         self._loop = loop
         self._on_ready = on_ready
         self._concurrency = check_count("concurrency", concurrency, 1)
         check_count("ahead", ahead)  # none is taken: there is nothing to gain here
+        check_seconds("patience", patience)
         self._capacity = check_capacity("capacity", capacity)
         self._permits = DemandCounter(self._concurrency)
         self._ordered = ordered

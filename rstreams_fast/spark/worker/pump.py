@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -175,10 +174,6 @@ class CallPump:
         self._batches: BatchedCalls | None = None
         self._items: list[Any] = []
         self._next_item = 0
-        self._submitted = 0
-        self._enough = math.inf
-        """While more items than these are in line, calls go on without a step."""
-        self._step_timer: asyncio.TimerHandle | None = None
         self._out = SpscRing(OUTPUT_BATCHES)
         self._out_waiting = False
         """The loop waits for room in ``_out``: the main thread wakes it."""
@@ -200,6 +195,9 @@ class CallPump:
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Run the pump and yield what comes out; ``first`` holds the first batch."""
+        import pyarrow as pa
+
+        pa.array(())  # imports pandas: now, as half a second in the loop would be all calls'
         with self._partition.at_work(first, self.stop):
             self._partition.threads.start(self._run, "loop")
             while self._failure is None:
@@ -342,15 +340,14 @@ class CallPump:
             fn = InTurn(fn, lambda *keys: keys[place], options.concurrency)
         if self._wrap is not None:
             fn = self._wrap(fn)
-        if not self._window_words.get("dedupe"):  # which has no line
-            self._enough = at_once // 2
         window = CallWindow(
             fn,
             loop=self._loop,
-            on_ready=self._on_ready,
+            on_ready=self._pump,
             concurrency=at_once,
             capacity=options.window_rows,
-            ahead=at_once,
+            ahead=2 * at_once,  # all calls may end in one turn, and half of these is then left
+            patience=STEP_SECONDS,
             **self._window_words,
         )
         if gate is not None and options.is_plain:
@@ -440,24 +437,6 @@ class CallPump:
 
     # -- results out, items in, until neither moves ------------------------------------------------
 
-    def _on_ready(self) -> None:
-        """Calls have ended. A step costs as much as two calls: those that can go on share one."""
-        window = self._window
-        if (
-            window is not None
-            and window.failure is None
-            and self._submitted - window.started > self._enough
-            and not self._stopping
-        ):
-            if self._step_timer is None:
-                self._step_timer = self._loop.call_later(STEP_SECONDS, self._step_in_time)
-        else:
-            self._pump()
-
-    def _step_in_time(self) -> None:
-        self._step_timer = None
-        self._pump()
-
     def _pump(self) -> None:
         try:
             if self._stopping:
@@ -518,7 +497,6 @@ class CallPump:
                 self._call_failed(items[start + window.started - started - 1], leaving)
             raise
         self._next_item += taken
-        self._submitted += taken
         if self._next_item == len(items):
             self._items, self._next_item = [], 0  # they are not kept any longer
         return taken

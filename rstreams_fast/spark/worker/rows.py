@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUB_BATCH_ROWS", "Layout", "run_rows"]
 
-SUB_BATCH_ROWS: Final = 1024
+SUB_BATCH_ROWS: Final = 4096
 """Rows whose results leave together, at most."""
 
 RESULTS_SHARE: Final = 8

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rstreams_fast._checks import check_capacity, describe_callable
+from rstreams_fast._checks import check_capacity, check_seconds, describe_callable
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import BufferOverflowError
-from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
+from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.defaults import replenish_at

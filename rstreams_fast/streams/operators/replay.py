@@ -11,13 +11,14 @@ from rstreams_fast._checks import (
     Weigher,
     check_choice,
     check_count,
+    check_seconds,
     check_weigher,
     describe_callable,
     safe_repr,
     weigh,
 )
 from rstreams_fast.api import UNBOUNDED, Processor
-from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer, default_timer
+from rstreams_fast.runtime.timers import Timer, check_timer, default_timer
 from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER
 from rstreams_fast.streams.engine.multicast.buffer import Retention
 from rstreams_fast.streams.engine.multicast.publisher import MulticastPublisher

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rstreams_fast._checks import check_count, check_plain, describe_callable
+from rstreams_fast._checks import check_count, check_plain, check_seconds, describe_callable
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.errors import AlreadySubscribedError
-from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
+from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline

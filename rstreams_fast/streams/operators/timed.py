@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from rstreams_fast._checks import check_seconds
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import MISSING
-from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
+from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary, OverflowSubscription
 from rstreams_fast.streams.engine.subscribing import Below

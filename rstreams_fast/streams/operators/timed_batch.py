@@ -15,6 +15,7 @@ from typing import Any
 from rstreams_fast._checks import (
     Weigher,
     check_count,
+    check_seconds,
     check_weigher,
     describe_callable,
     safe_repr,
@@ -23,7 +24,7 @@ from rstreams_fast._checks import (
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import DemandExceededError
-from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
+from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits

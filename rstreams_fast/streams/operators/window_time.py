@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from rstreams_fast._checks import check_capacity
+from rstreams_fast._checks import check_capacity, check_seconds
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.runtime.timers import Timer, check_seconds, check_timer
+from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.subscribing import Below

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Final
 
+from rstreams_fast._checks import check_seconds
 from rstreams_fast.api import Subscriber
 from rstreams_fast.runtime.executors import (
     CALLER,
@@ -17,7 +18,6 @@ from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.runtime.timers import (
     Alarm,
     Timer,
-    check_seconds,
     check_timer,
     default_timer,
     is_patient,
