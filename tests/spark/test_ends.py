@@ -378,3 +378,23 @@ def test_importing_starts_nothing_and_needs_no_spark() -> None:
         "print(rs.lookup(print, 'long').describe())"
     )
     assert "lookup print" in run_python("-c", script).stdout
+
+
+UNDISTURBED = """
+import sys, pyarrow as pa, rstreams_fast.spark as rs
+
+async def look(key):
+    return "pandas" in sys.modules
+
+key = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
+batch = pa.RecordBatch.from_arrays([key], ["k"])
+assert "pandas" not in sys.modules
+(found,) = rs.lookup(look, pa.bool_()).as_map_fn()([batch])
+print(*found.column(1))
+"""
+
+
+def test_no_call_runs_while_arrow_imports_pandas() -> None:
+    """Half a second in which the loop stands still would count for the time-outs of all calls."""
+    pytest.importorskip("pandas")
+    assert run_python("-c", UNDISTURBED).stdout == "True\n"
