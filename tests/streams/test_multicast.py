@@ -1289,6 +1289,8 @@ def test_figures_say_what_is_held_and_waited_for() -> None:
     publisher = ManualPublisher()
     shared = rsf.from_publisher(publisher).multicast(buffer_size=8)
     fast, slow = subscribed(shared, 5), subscribed(shared)
+    for one in (fast, slow):
+        rsf.metrics_of(one.subscription)  # waiting is counted from here on
     feed(publisher.subscriber, range(3))
     (figures,) = rsf.metrics_of(fast.subscription)
     assert (figures.held, figures.max_held, figures.held_bytes) == (3, 8, None)

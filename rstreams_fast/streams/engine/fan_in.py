@@ -287,7 +287,7 @@ class QueueingFanIn(FanIn):
         self._max_held = max_held
         self._asks: deque[tuple[Inner, int]] = deque()
         self._unfinished: deque[Inner] = deque()  # that are to be asked for more in another turn
-        self._waits: Waits | None = None  # kept from the first look at the metrics on
+        self._waits = Waits(on_look=True)
         self._begun = False  # nobody is asked before the subscriber has asked
 
     def request(self, n: int, /) -> None:
@@ -298,15 +298,9 @@ class QueueingFanIn(FanIn):
             self._call_up()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What is held here and waited for, then the boundaries above, inner by inner.
-
-        Waiting is counted from the first look on.
-        """
-        waits = self._waits
-        if waits is None:
-            self._waits = waits = Waits()
+        """What is held here and waited for, then the boundaries above, inner by inner."""
         inners = self._inners.copy()
-        mine = waits.metrics(
+        mine = self._waits.metrics(
             self._demand,
             name=self._name,
             held=sum(len(what) for _, what in self._mail.copy() if isinstance(what, list))
@@ -345,13 +339,10 @@ class QueueingFanIn(FanIn):
             super()._inner_ended(inner, error)
 
     def _work(self) -> bool:
-        waits = self._waits
-        if waits is None:
-            return self._step()
-        waits.end()
+        self._waits.end()
         more = self._step()
         if not more:
-            waits.begin(for_demand=self._demand.value == 0)
+            self._waits.begin(for_demand=self._demand.value == 0)
         return more
 
     def _step(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from rstreams_fast.core import DemandCounter
 
@@ -13,7 +13,11 @@ __all__ = ["BoundaryMetrics", "Waits", "metrics_above", "metrics_further_up", "m
 
 @dataclass(frozen=True, slots=True)
 class BoundaryMetrics:
-    """One boundary at one moment. Read without stopping it, so metrics may be a moment apart."""
+    """One boundary at one moment. Read without stopping it, so metrics may be a moment apart.
+
+    ``create``, ``on_overflow``, ``multicast`` and what combines publishers count how long they wait
+    from the first look on: it is a quarter of what an element costs them.
+    """
 
     name: str
     """What it is, with its bounds, as ``describe()`` says it."""
@@ -33,33 +37,46 @@ class BoundaryMetrics:
     """Elements that were not delivered, as an overflow strategy would have it."""
 
 
+#: It waits, and nobody has looked yet.
+_UNCOUNTED: Final = -1.0
+
+
 class Waits:
-    """Whom a drain waits for, and for how long: kept by its holder, readable by any thread."""
+    """Whom a drain waits for, and for how long: kept by its holder, readable by any thread.
 
-    __slots__ = ("_demand", "_for_demand", "_since", "_upstream")
+    ``on_look``: kept from the first look on, where it would cost much of what an element does.
+    """
 
-    def __init__(self) -> None:
-        self._since = 0.0  # when the drain found nothing to do, and why
+    __slots__ = ("_counts", "_demand", "_for_demand", "_since", "_upstream")
+
+    def __init__(self, *, on_look: bool = False) -> None:
+        self._counts = not on_look
+        self._since = 0.0  # when the drain found nothing to do, and why; 0: it works
         self._for_demand = True
         self._upstream = self._demand = 0.0
 
     def begin(self, *, for_demand: bool) -> None:
         """The drain has nothing to do: nothing is asked for, or nothing is there."""
         self._for_demand = for_demand
-        self._since = perf_counter()
+        self._since = perf_counter() if self._counts else _UNCOUNTED
 
     def end(self) -> None:
         """The drain works again."""
         since, self._since = self._since, 0.0
-        if since and self._for_demand:
-            self._demand += perf_counter() - since
-        elif since:
-            self._upstream += perf_counter() - since
+        if since > 0:
+            if self._for_demand:
+                self._demand += perf_counter() - since
+            else:
+                self._upstream += perf_counter() - since
 
     def seconds(self, *, going_on: bool) -> tuple[float, float]:
         """Return how long upstream was waited for, and demand; up to now, if it goes on."""
+        if not self._counts:
+            self._counts = True
+            if self._since == _UNCOUNTED:
+                self._since = perf_counter()  # should the drain work by now, it begins anew
         since, for_demand = self._since, self._for_demand
-        waiting = perf_counter() - since if since and going_on else 0.0
+        waiting = perf_counter() - since if since > 0 and going_on else 0.0
         return (
             self._upstream + (0.0 if for_demand else waiting),
             self._demand + (waiting if for_demand else 0.0),

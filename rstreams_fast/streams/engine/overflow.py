@@ -150,7 +150,7 @@ class OverflowSubscription(OperatorSubscriber):
         self._dropped = 0
         self._requested = DemandCounter()  # in all
         self._late_error: BaseException | None = None
-        self._waits = Waits()
+        self._waits = Waits(on_look=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
         # What takes an element that nothing is before; a ring is given its elements by the run.

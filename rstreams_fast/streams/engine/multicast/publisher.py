@@ -471,7 +471,7 @@ class MulticastSubscription(Drain):
         self._hand_over = burst_slot(subscriber)
         self.identity = id(subscriber)
         self.cursor = Cursor(self._demand, by_bursts=self._hand_over is not None)
-        self._waits = Waits()
+        self._waits = Waits(on_look=True)
 
     def introduce(self) -> None:
         """Signal ``on_subscribe``, then what there is."""
