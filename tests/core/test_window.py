@@ -1194,12 +1194,19 @@ async def test_items_ahead_hold_places(core: Any) -> None:
     assert harness.window.running == harness.window.started == 2
 
 
+@pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("patience", [0.0, HOUR])
 async def test_results_wait_with_patience_while_enough_items_are_in_line(
-    core: Any, patience: float
+    core: Any, patience: float, kept: bool
 ) -> None:
-    gates = Gates()
-    harness = Harness(core, gates, concurrency=1, capacity=16, ahead=8, patience=patience)
+    gates, tasks = Gates(), []
+
+    async def fn(item: int) -> Any:
+        if kept:  # so that no other call may have the task
+            tasks.append(asyncio.current_task())
+        return await gates(item)
+
+    harness = Harness(core, fn, concurrency=1, capacity=16, ahead=8, patience=patience)
     waits = patience > 0 and shares_tasks(core)
     taken = await harness.submit(*range(9))
     for item in range(taken):
@@ -1207,7 +1214,18 @@ async def test_results_wait_with_patience_while_enough_items_are_in_line(
         for _turn in range(5):
             await asyncio.sleep(0)
         assert harness.window.ready == item + 1
-        assert harness.ready_calls == (max(item - 4, 0) if waits else item + 1)
+        # Who ends a task of its own is counted when the next in line has left it.
+        assert harness.ready_calls == (max(item - 4 + kept, 0) if waits else item + 1)
+
+
+@pytest.mark.parametrize("options", [{"dedupe": True}, {"ahead": 0}, {"ahead": 1}])
+async def test_no_result_waits_where_no_item_is_in_line(core: Any, options: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, concurrency=2, patience=HOUR, **options)
+    await harness.submit(0, 1)
+    for item in range(2):
+        gates.open(item)
+        await harness.until(lambda: harness.ready_calls == item + 1)  # noqa: B023
 
 
 async def test_results_wait_no_longer_than_patience(core: Any) -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter, namedtuple
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -63,6 +64,20 @@ def test_values_come_in_order_beside_their_keys(size: int, nulls: bool) -> None:
     keys = [k for batch in inputs for k in batch["k"].to_pylist()]
     assert found["k"].to_pylist() == keys
     assert found["value"].to_pylist() == doubled_or_null(keys)
+
+
+def test_large_results_leave_in_small_sub_batches_however_few_may_wait() -> None:
+    async def look(_k: int) -> str:
+        return "x" * 10_000
+
+    stage = rs.lookup(
+        look, pa.string(), concurrency=8, max_pending_rows=64, max_buffer_bytes=1 << 20
+    )
+    sizes = [batch.num_rows for batch in stage.as_map_fn()(batches(4000, 4000))]
+    assert sum(sizes) == 4000
+    # The size is learned from the first; the keys of the second may be converted by then.
+    learned = [size for size, end in zip(sizes, accumulate(sizes), strict=True) if end > 2048]
+    assert max(learned) <= (1 << 20) / 10_000 / 8
 
 
 def test_outputs_are_sub_batches_of_bounded_size() -> None:

@@ -443,7 +443,7 @@ cdef class CallWindow:
         self.running_calls = {}
         self.ahead = 0 if dedupe else min(check_count("ahead", ahead), PY_SSIZE_T_MAX)
         self.patience = check_seconds("patience", patience)
-        self.enough = self.ahead // 2 if self.patience else PY_SSIZE_T_MAX
+        self.enough = max(1, self.ahead // 2) if self.patience else PY_SSIZE_T_MAX
         self.line = deque()
         self.made_in = PyContext_CopyCurrent()
         self.step_references = self.step_weak_references = PY_SSIZE_T_MAX
@@ -889,17 +889,25 @@ cdef class CallWindow:
         return 0
 
     cdef int _notify_in_time(self) except -1:
-        if len(self.line) < self.enough:
+        if not self._may_wait():
             self._notify_soon()
-        elif self.timer is None and not self.notified:
+        elif not self.notified:
+            self._notify_late()
+        return 0
+
+    cdef bint _may_wait(self) except -1:
+        return len(self.line) >= self.enough and self.failure is None and not self.cancelled
+
+    cdef int _notify_late(self) except -1:
+        if self.timer is None:
             self.timer = self.loop.call_later(
-                self.patience, self._notify_late, context=self.made_in
+                self.patience, self._patience_is_over, context=self.made_in
             )
         return 0
 
-    def _notify_late(self):
+    def _patience_is_over(self):
         self.timer = None
-        self._notify()
+        self.on_ready()
 
     def _notify(self):
         self.notified = False
@@ -909,7 +917,10 @@ cdef class CallWindow:
                 self._start_line()
             finally:
                 self._end_submitting()
-        self.on_ready()
+        if self._may_wait():
+            self._notify_late()
+        else:
+            self.on_ready()
 
 
 cdef int first_step_of(object fn, Call call, PyObject **outcome) except -1:

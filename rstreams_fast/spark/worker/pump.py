@@ -197,8 +197,8 @@ class CallPump:
         """Run the pump and yield what comes out; ``first`` holds the first batch."""
         import pyarrow as pa
 
-        pa.array(())  # imports pandas: now, as half a second in the loop would be all calls'
         with self._partition.at_work(first, self.stop):
+            pa.array(())  # imports pandas: now, as half a second in the loop would be all calls'
             self._partition.threads.start(self._run, "loop")
             while self._failure is None:
                 try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUB_BATCH_ROWS", "Layout", "run_rows"]
 
-SUB_BATCH_ROWS: Final = 4096
+SUB_BATCH_ROWS: Final = 1024
 """Rows whose results leave together, at most."""
 
 RESULTS_SHARE: Final = 8
@@ -297,12 +297,9 @@ class ResultColumns:
     def _learn(self, bytes_per_row: float) -> None:
         """Keep few results when they are large: as many as the byte budget would hold."""
         options = self._options
-        self.most_pending = options.window_rows
-        self.chunk_rows = SUB_BATCH_ROWS
         fitting = int(options.max_buffer_bytes / max(bytes_per_row, 1))
-        if fitting < self.most_pending:
-            self.most_pending = max(options.running_rows, fitting)
-            self.chunk_rows = max(1, min(SUB_BATCH_ROWS, fitting // RESULTS_SHARE))
+        self.most_pending = min(options.window_rows, max(options.running_rows, fitting))
+        self.chunk_rows = max(1, min(SUB_BATCH_ROWS, fitting // RESULTS_SHARE))
 
     def emit(self, batch: _Batch, rows: Any, count: int, arrays: list[pa.Array]) -> None:
         """Let ``rows`` of a batch leave with their result columns."""
