@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.arbiter import Chain, SubscriptionArbiter
@@ -12,8 +12,6 @@ from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.operators.merge import check_publishers
 
 __all__ = ["concat_source"]
-
-T = TypeVar("T")
 
 
 def concat_source(publishers: tuple[Publisher[Any], ...]) -> Foreign:

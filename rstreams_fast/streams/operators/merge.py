@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from rstreams_fast._checks import check_bool, check_capacity
 from rstreams_fast.api import Publisher, Subscriber
@@ -19,8 +19,6 @@ from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 
 __all__ = ["Merging", "check_publishers", "merge_source"]
-
-T = TypeVar("T")
 
 
 def merge_source(

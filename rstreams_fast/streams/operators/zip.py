@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscriber
@@ -13,12 +13,6 @@ from rstreams_fast.streams.engine.inner_subscriber import new_inner
 from rstreams_fast.streams.operators.merge import check_publishers
 
 __all__ = ["zip_source"]
-
-A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
-D = TypeVar("D")
-E = TypeVar("E")
 
 
 def zip_source(publishers: tuple[Publisher[Any], ...], prefetch: int) -> Foreign:
