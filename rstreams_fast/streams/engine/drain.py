@@ -36,6 +36,7 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 
 __all__ = [
     "Drain",
+    "Idle",
     "Nested",
     "NotPicklable",
     "cancel_silently",
@@ -120,22 +121,22 @@ def _cancel(subscription: Subscription) -> None:
     subscription.cancel()
 
 
-class _Refused(NotPicklable):
-    """The subscription of a subscriber that gets nothing but a terminal signal."""
+class Idle(NotPicklable):
+    """The subscription of a subscriber that gets no elements."""
 
     __slots__ = ()
 
     def request(self, n: int, /) -> None:
-        """Nothing: the stream ends on its own."""
+        """There is nothing to give."""
 
     def cancel(self) -> None:
-        """Nothing: the stream ends on its own."""
+        """There is nothing to stop."""
 
 
 def refuse(subscriber: Subscriber[Any], error: BaseException) -> None:
     """Signal ``on_subscribe`` and ``on_error``: the only way to say no (§1.9)."""
     try:
-        subscriber.on_subscribe(_Refused())
+        subscriber.on_subscribe(Idle())
     except Exception as raised:
         report_dropped(raised, "§2.13: on_subscribe raised")
         return

@@ -5,21 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rstreams_fast.api import Subscriber
-from rstreams_fast.streams.engine.drain import NotPicklable
+from rstreams_fast.streams.engine.drain import Idle
 
 __all__ = ["Failed", "Never"]
-
-
-class _Idle(NotPicklable):
-    """A subscription to what gives no elements."""
-
-    __slots__ = ()
-
-    def request(self, n: int, /) -> None:
-        """There is nothing to give."""
-
-    def cancel(self) -> None:
-        """There is nothing to stop."""
 
 
 class Failed:
@@ -27,10 +15,10 @@ class Failed:
         self._error = error
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        subscriber.on_subscribe(_Idle())
+        subscriber.on_subscribe(Idle())
         subscriber.on_error(self._error)
 
 
 class Never:
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        subscriber.on_subscribe(_Idle())
+        subscriber.on_subscribe(Idle())
