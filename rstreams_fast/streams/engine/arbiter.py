@@ -39,8 +39,8 @@ class Chain:
 class SubscriptionArbiter(FanIn):
     """A subscription that has one publisher after another above it.
 
-    ``start()`` introduces it and subscribes to ``first``. Subclasses fill in ``_next``, which says
-    what to go on with when a publisher has ended.
+    ``start()`` introduces it and subscribes to ``first``. Subclasses say in ``_next`` what to go on
+    with when a publisher has ended.
     """
 
     __slots__ = (
@@ -96,9 +96,10 @@ class SubscriptionArbiter(FanIn):
 
         ``None`` is for nothing, after ``_finish()``, or for nothing yet: ``_go_on`` is to be called
         later. One call at a time, outside of any signal to downstream. An ``Exception`` it raises
-        ends the stream.
+        ends the stream. By itself it goes on with nothing.
         """
-        raise NotImplementedError
+        self._finish(error)
+        return None
 
     def _last_stages(self) -> tuple[tuple[Any, ...], ...]:
         """Stages to be run below those of a sequence."""

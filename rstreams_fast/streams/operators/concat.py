@@ -46,6 +46,3 @@ class _ConcatSubscription(SubscriptionArbiter):
     _runs_sequences = True
 
     __slots__ = ()
-
-    def _next(self, error: BaseException | None, /) -> None:
-        self._finish(error)

@@ -54,8 +54,7 @@ class _BreadthFirst(SubscriptionArbiter):
         waiting, fn = self._waiting, self._fn
         if error is None and waiting and fn is not None:
             return publisher_from("expand", fn, waiting.popleft())
-        self._finish(error)
-        return None
+        return super()._next(error)
 
     def _drop_references(self) -> None:
         super()._drop_references()

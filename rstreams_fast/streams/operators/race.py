@@ -99,9 +99,6 @@ class _RaceSubscription(SubscriptionArbiter):
             return True
         return super()._upward()
 
-    def _next(self, error: BaseException | None, /) -> None:
-        self._finish(error)
-
     def _drop_references(self) -> None:
         super()._drop_references()
         for inner in self._runners:

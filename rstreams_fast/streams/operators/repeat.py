@@ -41,8 +41,7 @@ class _RepeatSubscription(SubscriptionArbiter):
         if error is None and self._left:
             self._left -= 1
             return self._upstream
-        self._finish(error)
-        return None
+        return super()._next(error)
 
     def _drop_references(self) -> None:
         super()._drop_references()

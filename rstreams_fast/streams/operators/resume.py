@@ -51,8 +51,7 @@ class _ResumeSubscription(SubscriptionArbiter):
     def _next(self, error: BaseException | None, /) -> Publisher[Any] | None:
         options, self._options = self._options, None  # what it goes on with may fail for good
         if error is None or options is None or not isinstance(error, options.on):
-            self._finish(error)
-            return None
+            return super()._next(error)
         return _checked(options.fn, options.fn(error))
 
     def _drop_references(self) -> None:

@@ -55,8 +55,7 @@ class _SwitchSubscription(SubscriptionArbiter):
         other, self._other = self._other, None
         if error is None and other is not None:
             return other
-        self._finish(error)
-        return None
+        return super()._next(error)
 
     def _drop_references(self) -> None:
         super()._drop_references()

@@ -86,9 +86,6 @@ class _TakeUntilSubscription(SubscriptionArbiter):
             return True
         return super()._upward()
 
-    def _next(self, error: BaseException | None, /) -> None:
-        self._finish(error)
-
     def _work(self) -> bool:
         until = self._until  # read before the elements that came before it
         more = super()._work()

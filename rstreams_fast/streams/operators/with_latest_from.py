@@ -111,9 +111,6 @@ class _LatestSubscription(SubscriptionArbiter):
         """Whether upstream can, and may now, be asked for the first time."""
         return self._main is not None and len(self._latest) == len(self._others)
 
-    def _next(self, error: BaseException | None, /) -> None:
-        self._finish(error)
-
     # -- the drain -------------------------------------------------------------------------------
 
     def _to_ask(self) -> bool:
