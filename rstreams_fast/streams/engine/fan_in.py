@@ -253,8 +253,8 @@ class FanIn(Drain):
         self._open = False
         self._on_next = self._take_burst = None
         self._mail = deque()
-        self._unsubscribed = deque()
-        for inner in self._inners.copy():
+        unsubscribed, self._unsubscribed = self._unsubscribed, deque()
+        for inner in (*self._inners.copy(), *unsubscribed.copy()):
             inner.cancel()  # the thread that ends this may not have arrived at it yet
             inner.forget()
         self._inners.clear()

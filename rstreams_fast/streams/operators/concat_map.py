@@ -150,10 +150,6 @@ class _ConcatMapSubscription(SubscriptionArbiter):
             self._waits.begin(for_demand=self._pending.value == 0)
         return None
 
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._outer.cancel()  # perhaps it is not subscribed to yet
-
     def _forget_upward(self) -> None:
         super()._forget_upward()
         self._fn = None

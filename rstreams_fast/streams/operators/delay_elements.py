@@ -111,6 +111,5 @@ class _DelaySubscription(QueueingFanIn):
 
     def _drop_references(self) -> None:
         super()._drop_references()
-        self._inner.cancel()  # perhaps it is not subscribed to yet
         self._waiting = deque()
         self._close_deadline()

@@ -169,10 +169,6 @@ class FlatMapSubscription(Merging):
             return True
         return bool(self._unfinished) and self._demand.value > 0
 
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._outer.cancel()  # perhaps it is not subscribed to yet
-
     def _forget_upward(self) -> None:
         self._fn = None
         self._opening = deque()

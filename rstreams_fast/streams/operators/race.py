@@ -101,8 +101,6 @@ class _RaceSubscription(SubscriptionArbiter):
 
     def _drop_references(self) -> None:
         super()._drop_references()
-        for inner in self._runners:
-            inner.cancel()  # perhaps it is not subscribed to yet
         self._runners = ()
         self._attached_runners = deque()
         self._winner = None

@@ -238,7 +238,6 @@ class _SwitchMapSubscription(FanIn):
 
     def _drop_references(self) -> None:
         super()._drop_references()
-        self._outer.cancel()  # perhaps it is not subscribed to yet
         self._shown = None
         self._ground = (None, 0)
 

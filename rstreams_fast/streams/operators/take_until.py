@@ -90,7 +90,3 @@ class _TakeUntilSubscription(SubscriptionArbiter):
         until = self._until  # read before the elements that came before it
         more = super()._work()
         return self._complete() if until and self._demand.value >= 0 else more
-
-    def _drop_references(self) -> None:
-        super()._drop_references()
-        self._other.cancel()  # perhaps it is not subscribed to yet

@@ -144,7 +144,5 @@ class _LatestSubscription(SubscriptionArbiter):
 
     def _drop_references(self) -> None:
         super()._drop_references()
-        for inner in self._others:
-            inner.cancel()  # perhaps it is not subscribed to yet
         self._latest = {}
         self._unpaired = set()
