@@ -135,22 +135,19 @@ class Worker:
     def _start(self) -> None:
         self._starting = True
         try:
-            self._start_thread()
+            daemon = not call_at_exit(_close_workers)
+            thread = threading.Thread(
+                target=_work_off, args=(self._mailbox,), name=self._name, daemon=daemon
+            )
+            try:
+                thread.start()
+            except BaseException:  # KeyboardInterrupt, say, when it runs already: send it home
+                self.close()
+                raise
+            self._thread = thread
+            _workers.add(self)
         finally:
             self._starting = False
-
-    def _start_thread(self) -> None:
-        daemon = not call_at_exit(_close_workers)
-        thread = threading.Thread(
-            target=_work_off, args=(self._mailbox,), name=self._name, daemon=daemon
-        )
-        try:
-            thread.start()
-        except BaseException:  # KeyboardInterrupt, say, when it runs already: send it home
-            self.close()
-            raise
-        self._thread = thread
-        _workers.add(self)
 
     def close(self) -> None:
         """Let the thread end after what it has been given."""
@@ -160,16 +157,6 @@ class Worker:
             if not self._closed:
                 self._closed = True
                 self._mailbox.put(None)
-
-    def join(self, timeout: float | None = None) -> bool:
-        """Wait for the thread's end; ``False`` on time-out, or when called by the thread itself."""
-        thread = self._thread
-        if thread is threading.current_thread():
-            return False
-        if thread is not None:
-            thread.join(timeout)
-            return not thread.is_alive()
-        return True
 
 
 # -- somebody else's executor ----------------------------------------------------------------------
