@@ -261,9 +261,6 @@ class _LoopWork:
             work()
             yield_gil()
 
-    def forget(self) -> None:
-        self._work = None
-
     def __del__(self) -> None:
         if self._work is not None:
             call_from_finalizer(
@@ -287,7 +284,7 @@ class _OnLoop:
             else:
                 self._loop.call_soon_threadsafe(task)
         except BaseException as raised:
-            task.forget()
+            task._work = None  # it was refused, not dropped
             if self._loop.is_closed():
                 raise WorkDroppedError("the event loop is closed") from raised
             raise

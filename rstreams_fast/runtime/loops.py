@@ -63,7 +63,7 @@ def _private_here(loop: asyncio.AbstractEventLoop) -> LoopThread | None:
     """Return whose ``loop`` is, which runs in this thread, if it is a private one."""
     reference: weakref.ref[LoopThread] | None = getattr(HERE, "private", None)
     private = None if reference is None else reference()
-    return private if private is not None and private.is_of(loop) else None
+    return private if private is not None and private._loop is loop else None
 
 
 class HeldLoop:
@@ -128,10 +128,6 @@ class LoopThread:
         self._loop, self._thread = loop, thread
         self._on_loop = on_loop = resource(loop)
         return on_loop
-
-    def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether it is this ``loop`` that it runs."""
-        return self._loop is loop
 
     def share(self) -> Resource | None:
         """Another holder of the loop; ``None`` if it is closed."""
