@@ -19,6 +19,7 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import NoneSignalError
 from rstreams_fast.runtime.at_exit import exiting
 from rstreams_fast.runtime.executors import WorkDroppedError
+from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.defaults import PREFETCH
 from rstreams_fast.streams.engine.overflow import Overflow
 from rstreams_fast.streams.factories import create, from_publisher
@@ -200,7 +201,10 @@ class _Waiting:
         if self._left == 0 and not self._cancelled:
             with self._changed:
                 while not self._demand and not self._cancelled:
-                    _refuse_on_a_loop()
+                    if running_loop() is not None:
+                        raise RuntimeError(
+                            "observe_on has no room, and waiting for it would block the event loop"
+                        )
                     self._changed.wait()
                 self._left, self._demand = self._demand, 0
         return not self._cancelled
@@ -208,11 +212,3 @@ class _Waiting:
     def _next(self, element: Any) -> None:
         self._left -= 1
         self._subscriber.on_next(element)
-
-
-def _refuse_on_a_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise RuntimeError("observe_on has no room, and waiting for it would block the event loop")
