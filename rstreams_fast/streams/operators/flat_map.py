@@ -51,14 +51,12 @@ class FlatMap(Boundary):
         self.delay_error = check_bool("delay_error", delay_error)
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        return Combined(upstream, self.make, self)
+        return Combined(upstream, self.subscription_type, self)
 
-    @staticmethod
-    def make(
-        subscriber: Subscriber[Any], upstream: Publisher[Any], options: FlatMap
-    ) -> FlatMapSubscription:
-        """Return the subscription, not yet started."""
-        return FlatMapSubscription(subscriber, upstream, options)
+    @property
+    def subscription_type(self) -> type[FlatMapSubscription]:
+        """What carries it out."""
+        return FlatMapSubscription
 
     def describe(self) -> str:
         late = ", errors after elements" if self.delay_error else ""

@@ -18,12 +18,10 @@ class FlatMapSequential(FlatMap):
 
     operator = "flat_map_sequential"
 
-    @staticmethod
-    def make(
-        subscriber: Subscriber[Any], upstream: Publisher[Any], options: FlatMap
-    ) -> FlatMapSubscription:
-        """Return the subscription, not yet started."""
-        return _SequentialSubscription(subscriber, upstream, options)
+    @property
+    def subscription_type(self) -> type[FlatMapSubscription]:
+        """What carries it out."""
+        return _SequentialSubscription
 
 
 class _SequentialSubscription(FlatMapSubscription):
