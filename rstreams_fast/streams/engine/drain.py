@@ -26,6 +26,7 @@ from rstreams_fast.core import CANCELLED, DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import (
     InvalidRequestError,
     InvalidRequestTypeError,
+    NoneSignalError,
     report_dropped,
 )
 from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedError, process_id
@@ -81,6 +82,16 @@ class Nested(NotPicklable):
 
     def dropped(self) -> None:
         """No terminal signal will come: it has cancelled, or something below has raised."""
+
+    def _check_error(self: Any, error: object) -> None:
+        """What is no exception is an error, to the subscriber and to the publisher (§2.13)."""
+        if not isinstance(error, BaseException):
+            wrong = NoneSignalError(
+                "§2.13: on_error needs an exception instance, the publisher signalled "
+                f"on_error({error!r})"
+            )
+            self.on_error(wrong)
+            raise wrong
 
 
 def drop(subscriber: object) -> None:

@@ -223,13 +223,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     def on_error(self, error: BaseException, /) -> None:
         """Hand on the first end."""
-        if not isinstance(error, BaseException):
-            wrong = NoneSignalError(
-                "§2.13: on_error needs an exception instance, the publisher signalled "
-                f"on_error({error!r})"
-            )
-            self.on_error(wrong)
-            raise wrong
+        self._check_error(error)
         if not self._end(error):
             report_dropped(error, "an error after the end of the stream")
 

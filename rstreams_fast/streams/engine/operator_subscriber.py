@@ -98,15 +98,6 @@ class OperatorSubscriber(Drain):
             self._upstream.unwanted()
         return takes
 
-    def _check_error(self, error: Any) -> None:
-        if not isinstance(error, BaseException):
-            wrong = NoneSignalError(
-                "§2.13: on_error needs an exception instance, the publisher signalled "
-                f"on_error({error!r})"
-            )
-            self.on_error(wrong)
-            raise wrong
-
     def _request(self, n: int) -> None:
         """Ask upstream for more; one thread at a time (§2.7)."""
         try:
