@@ -83,7 +83,7 @@ class StagesSource:
         """Return a publisher of what ``stages`` make of its elements."""
         raise NotImplementedError
 
-    def sequence(self) -> PullSource | None:
+    def whole(self) -> PullSource | None:
         """What gives its elements, if they are all there: who subscribes may as well take them."""
         return None
 

@@ -90,7 +90,7 @@ def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
     source = pipeline.source
     if isinstance(source, Foreign):
         above = source.publisher
-        source = above.sequence() if isinstance(above, StagesSource) else None
+        source = above.whole() if isinstance(above, StagesSource) else None
     if source is None or not source.is_sequence:
         return None
     if not pipeline._parts:

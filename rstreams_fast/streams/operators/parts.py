@@ -69,7 +69,7 @@ class _Once(StagesSource):
     __slots__ = ("__weakref__", "_latch", "_part")
 
     where = "the threads that upstream signals on, and the caller of request"
-    is_sequence = True  # as a source, which it is for ``sequence`` only
+    is_sequence = True  # as a source, which it is for ``whole`` only
 
     def __init__(self, part: Part) -> None:
         self._part = part
@@ -78,7 +78,7 @@ class _Once(StagesSource):
     def with_stages(self, stages: Stages) -> _OnceBelow:
         return _OnceBelow(self, stages)
 
-    def sequence(self) -> _Once | None:
+    def whole(self) -> _Once | None:
         """Itself, as a source, if all its elements are there and nobody has taken them."""
         part = self._part
         whole = part.divider.gives_whole_parts and part.over and part.error is None
