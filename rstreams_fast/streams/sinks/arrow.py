@@ -62,6 +62,7 @@ class _Collected:
             batches = [element]
         elif isinstance(element, pa.Table):
             batches = element.to_batches()
+            self._check(element.schema)
         elif hasattr(element, "__arrow_c_stream__"):
             with pa.RecordBatchReader.from_stream(element) as reader:
                 batches = list(reader)
@@ -73,8 +74,6 @@ class _Collected:
                 f"to_arrow takes tabular Arrow data (record batches, tables), got "
                 f"{type(element).__name__}"
             )
-        if isinstance(element, pa.Table):
-            self._check(element.schema)
         for batch in batches:
             self._check(batch.schema)
         if batches:
