@@ -509,8 +509,6 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         # Loaded when it is first needed: it brings asyncio.
         from rstreams_fast.streams.operators.map_async import MapAsync
 
-        if not callable(fn):
-            raise TypeError(f"map_async(fn): fn must be callable, got {type(fn).__name__}")
         return self._boundary(
             MapAsync(
                 fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch, loop=loop, key=key
