@@ -33,14 +33,10 @@ from rstreams_fast.errors import (
 __all__ = ["FusedRun"]
 
 
-class _StageFailed(Exception):
-    def __init__(self, error: Exception) -> None:
+class _Failed(Exception):
+    def __init__(self, error: Exception, status: RunStatus = RunStatus.FAILED) -> None:
         self.error = error
-
-
-class _SlotFailed(Exception):
-    def __init__(self, error: Exception) -> None:
-        self.error = error
+        self.status = status
 
 
 _ABSORBED: Final = object()
@@ -172,17 +168,17 @@ class FusedRun:
                     exhausted = True
                     break
                 except Exception as raised:
-                    raise _StageFailed(raised) from None
+                    raise _Failed(raised) from None
                 self.pulled += 1
                 if element is None:
-                    raise _StageFailed(NoneSignalError("§2.13: the source produced None"))
+                    raise _Failed(NoneSignalError("§2.13: the source produced None"))
                 result = self._process(element, 0)
                 if result is not _ABSORBED and result is not _DROPPED:
                     delivered += 1
                     self._deliver(result)
                 if self._ended or self._demand.value < 0:
                     break
-        except (_StageFailed, _SlotFailed) as failed:
+        except _Failed as failed:
             return self._fail(failed)
         finally:
             left = self._demand.fulfil(delivered)
@@ -218,7 +214,7 @@ class FusedRun:
                 if not self._fulfil_one():
                     return RunStatus.FAILED if self.error else RunStatus.CANCELLED
                 self._deliver(result)
-        except (_StageFailed, _SlotFailed) as failed:
+        except _Failed as failed:
             return self._fail(failed)
         if self._demand.value < 0:
             return RunStatus.CANCELLED
@@ -249,7 +245,7 @@ class FusedRun:
                         if not self._fulfil_one():
                             return RunStatus.FAILED if self.error else RunStatus.CANCELLED
                         self._deliver(result)
-        except (_StageFailed, _SlotFailed) as failed:
+        except _Failed as failed:
             return self._fail(failed)
         return RunStatus.CANCELLED if self._demand.value < 0 else RunStatus.DONE
 
@@ -284,10 +280,9 @@ class FusedRun:
         self._slot = None
         self.error = None
 
-    def _fail(self, failed: _StageFailed | _SlotFailed) -> RunStatus:
+    def _fail(self, failed: _Failed) -> RunStatus:
         self.error = failed.error
-        slot = isinstance(failed, _SlotFailed)
-        return RunStatus.SLOT_FAILED if slot else RunStatus.FAILED
+        return failed.status
 
     def _fulfil_one(self) -> bool:
         try:
@@ -300,9 +295,10 @@ class FusedRun:
         try:
             accepted = self._slot(element)
         except Exception as raised:
-            raise _SlotFailed(raised) from None
+            raise _Failed(raised, RunStatus.SLOT_FAILED) from None
         if self._to_ring and not accepted:
-            raise _SlotFailed(BufferOverflowError("the ring that takes the results is full"))
+            full = BufferOverflowError("the ring that takes the results is full")
+            raise _Failed(full, RunStatus.SLOT_FAILED)
 
     def _process(self, element: Any, start: int) -> Any:
         """Pass ``element`` through the stages from ``start`` on."""
@@ -312,7 +308,7 @@ class FusedRun:
             try:
                 element = _STEPS[op[0]](self, index, op[1], element)
             except Exception as raised:
-                raise _StageFailed(raised) from None
+                raise _Failed(raised) from None
             if element is _ABSORBED:
                 return _ABSORBED
             if element is _DROPPED:
