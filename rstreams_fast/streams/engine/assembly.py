@@ -13,8 +13,9 @@ from rstreams_fast.core import MISSING
 from rstreams_fast.streams.engine.boundary import Boundary, StagesBoundary, StagesSource
 from rstreams_fast.streams.engine.pull import PullSegment
 from rstreams_fast.streams.engine.pull_source import PullSource
-from rstreams_fast.streams.engine.push import PushSegment
+from rstreams_fast.streams.engine.push import PushSubscription
 from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
+from rstreams_fast.streams.engine.subscribing import Below
 
 __all__ = ["Foreign", "Part", "Run", "Source", "Stage", "assemble", "needs"]
 
@@ -102,7 +103,8 @@ class _Joint:
         elif isinstance(source.publisher, StagesSource) and self.seed is MISSING:
             segment = source.publisher.with_stages(stages)
         else:
-            segment = PushSegment(source.publisher, stages)
+            where = "the threads that upstream signals on"
+            segment = Below(source.publisher, PushSubscription, stages, where)
         runs.append(Run(self.above, stages, segment.where))
         return segment  # type: ignore[no-any-return]
 

@@ -10,25 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
+from rstreams_fast.api import UNBOUNDED, Subscriber
 from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import check_request, report_dropped
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.stages import Stages
-from rstreams_fast.streams.engine.subscribing import Below
 
-__all__ = ["PushSegment", "PushSubscription"]
-
-
-class PushSegment(Below[Stages]):
-    """Publishes what ``program`` makes of the elements of ``upstream``, on the threads these come
-    on.
-    """
-
-    where = "the threads that upstream signals on"
-
-    def __init__(self, upstream: Publisher[Any], program: Stages) -> None:
-        super().__init__(upstream, PushSubscription, program)
+__all__ = ["PushSubscription"]
 
 
 class PushSubscription(OperatorSubscriber):

@@ -32,7 +32,7 @@ def subscribe_to(upstream: Publisher[Any], subscriber: Nested) -> None:
 class Below(Generic[A]):
     """A publisher: a subscriber below ``upstream``, made anew for each subscriber.
 
-    ``make(subscriber, argument)`` returns it.
+    ``make(subscriber, argument)`` returns it. ``where``: the threads that it works on, in words.
     """
 
     def __init__(
@@ -40,10 +40,12 @@ class Below(Generic[A]):
         upstream: Publisher[Any],
         make: Callable[[Subscriber[Any], A], Nested],
         argument: A,
+        where: str = "",
     ) -> None:
         self._upstream = upstream
         self._make = make
         self._argument = argument
+        self.where = where
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Subscribe to upstream on behalf of ``subscriber``."""

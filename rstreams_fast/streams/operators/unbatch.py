@@ -17,7 +17,7 @@ from rstreams_fast.streams.engine.pull_source import at_end, close_source
 from rstreams_fast.streams.engine.stages import Need, Stages
 from rstreams_fast.streams.engine.subscribing import Below
 
-__all__ = ["Unbatch", "UnbatchSegment"]
+__all__ = ["Unbatch"]
 
 
 class Unbatch(StagesBoundary):
@@ -25,19 +25,11 @@ class Unbatch(StagesBoundary):
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:  # noqa: ARG002
         """Return a publisher of the items, on the threads of upstream and of ``request``."""
-        return UnbatchSegment(upstream, stages)
+        where = "the threads that upstream signals on, and the caller of request"
+        return Below(upstream, _UnbatchSubscription, stages, where)
 
     def describe(self) -> str:
         return "unbatch(): at most 1 iterable"
-
-
-class UnbatchSegment(Below[Stages]):
-    """Publishes what ``program`` makes of the items of ``upstream``'s elements."""
-
-    where = "the threads that upstream signals on, and the caller of request"
-
-    def __init__(self, upstream: Publisher[Any], program: Stages) -> None:
-        super().__init__(upstream, _UnbatchSubscription, program)
 
 
 class _Items(Iterator[Any]):
