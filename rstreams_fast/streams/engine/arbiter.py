@@ -65,9 +65,8 @@ class SubscriptionArbiter(FanIn):
         self._over = False  # it has ended, which is to be acted on,
         self._error: BaseException | None = None  # with this
         self._pending = DemandCounter()  # to be asked for, or to come of the sequence
-        self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = (
-            None  # in place of a current one
-        )
+        # In place of a current one.
+        self._sequence: tuple[Iterator[Any], tuple[tuple[Any, ...], ...]] | None = None
         self._ending: Ended | None = None  # how all ends, after what has come
 
     def request(self, n: int, /) -> None:

@@ -37,9 +37,8 @@ class Upstream(NotPicklable):
 
     def __init__(self) -> None:
         self._attached = DemandCounter()  # terminated by the first who attaches
-        self.latch = (
-            DemandCounter()
-        )  # cancelled by us or terminated by upstream, whichever is first
+        # Cancelled by us or terminated by upstream, whichever is first.
+        self.latch = DemandCounter()
         self._met = DemandCounter()  # the second of attach and cancel does the cancelling
         # WIP of calls on a foreign subscription, which may not bear two at once.
         self._calls: DemandCounter | None = None

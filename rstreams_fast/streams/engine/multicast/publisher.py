@@ -91,9 +91,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         self._keeps = keeps  # whether it outlives its last subscriber
         self._connected = connected  # whether it is subscribed to upstream, or others see to that
         self._retention = retention
-        self._registry: Registry[MulticastSubscription] = (
-            Registry() if registry is None else registry
-        )
+        self._registry: Registry[MulticastSubscription] = registry or Registry()
         self._upstream = _SharedUpstream()
         self._deferred = DeferredWork()
         #: To be changed with the lock only.
