@@ -10,7 +10,7 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import BufferOverflowError
 from rstreams_fast.streams.engine.pull_source import PullSource
-from rstreams_fast.streams.engine.stages import EVERYTHING, Need, Stages
+from rstreams_fast.streams.engine.stages import Need, Stages
 
 __all__ = [
     "Boundary",
@@ -50,14 +50,11 @@ class Boundary:
 
 
 class StagesBoundary(Boundary):
-    """A boundary whose own drain carries out the stages directly below it."""
+    """A boundary whose own drain carries out the stages directly below it, with which it is
+    attached.
+    """
 
     guards = True
-
-    def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
-        """Return the boundary alone, without stages below it."""
-        publisher: Publisher[Any] = self.attach_stages(upstream, Stages(), EVERYTHING)
-        return publisher
 
     def attach_stages(self, upstream: Publisher[Any], stages: Stages, need: Need) -> Any:
         """Return a publisher of what ``stages`` make of the elements of ``upstream``.
