@@ -93,9 +93,7 @@ class Inner(Nested):
 
     def cancel(self) -> None:
         """Cancel, unless it is over, and forget the owner (§3.13). Any thread."""
-        self.owner = None
-        if self.custody is not None:
-            self.custody.close()
+        raise NotImplementedError
 
     def forget(self) -> None:
         """Drop the references to the owner, which has no more use for this, and to what waits."""
