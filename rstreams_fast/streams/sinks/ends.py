@@ -321,8 +321,7 @@ class ForEach(_RunEnd[T]):
         """Nothing more is wanted: the end, though upstream would go on."""
         self.upstream.cancel()
         if self.run.claim():
-            self.drop_references()
-            self.run.settle(None)
+            super().finish(None)
 
     def leave(self, leaving: BaseException) -> None:
         """``KeyboardInterrupt`` and its like are on their way out: end without a callback."""
