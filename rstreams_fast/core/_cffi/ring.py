@@ -97,9 +97,6 @@ class Putting(spec.Putting):
         ring = self._ring
         return lib.rsf_glue_end_put(ring._ring, ring._producer, id(self), self.done)
 
-    def _wake(self) -> None:
-        self._ring._wake_consumer()
-
 
 class Taking(Putting):
     """The same in the consumer's side: how many there are, and how many were taken out."""
