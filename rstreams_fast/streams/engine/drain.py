@@ -503,6 +503,11 @@ class Drain(Nested):
     def _drop_references(self) -> None:
         """Drop, or close, what the subclass holds."""
 
+    def _begin(self) -> None:
+        """Introduce ourselves, and do what there is."""
+        if self._introduce():
+            self._go()
+
     def _introduce(self) -> bool:
         """Signal ``on_subscribe``, once (§2.12); false if the subscriber raised and so cancelled
         itself (§2.13).

@@ -63,10 +63,6 @@ class OperatorSubscriber(Drain):
         """Whether a request may take as long as what it asks for."""
         return super().works_when_asked and self._upstream.works_when_asked
 
-    def _begin(self) -> None:
-        if self._introduce():
-            self._go()
-
     def _fail(self, error: BaseException) -> None:
         super()._fail(error)
         self._introduce_late()

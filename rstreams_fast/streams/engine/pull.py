@@ -30,7 +30,7 @@ class PullSegment:
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Open the origin for ``subscriber``."""
-        _PullSubscription(subscriber, self._origin, self._program, self._executor).start()
+        _PullSubscription(subscriber, self._origin, self._program, self._executor)._begin()
 
     def sequence(self) -> tuple[PullSource, Stages] | None:
         """What it is made of, if its subscriber may as well run that itself."""
@@ -58,10 +58,6 @@ class _PullSubscription(Drain):
         self._ended = False
         self._seed = program.seed is not MISSING
         self._of_sequence = origin.is_sequence
-
-    def start(self) -> None:
-        if self._introduce():
-            self._go()
 
     @property
     def works_when_asked(self) -> bool:

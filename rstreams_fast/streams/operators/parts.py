@@ -102,8 +102,7 @@ class _Once(StagesSource):
     def subscribe_below(self, stages: Stages, subscriber: Subscriber[Any]) -> None:
         if self._latch.terminate():
             self._part.reader = reader = _PartSubscription(subscriber, self._part, stages)
-            if reader._introduce():
-                reader._go()
+            reader._begin()
         else:
             refuse(subscriber, _had_its_subscriber())
 

@@ -140,7 +140,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
             return True
         entered = self._deferred.enter(self._join, subscription, now, unless_ended)
         if entered:
-            subscription.introduce()
+            subscription._begin()
         else:
             self._registry.release(subscription.identity, subscription)
         return entered
@@ -470,11 +470,6 @@ class MulticastSubscription(Drain):
         self.identity = id(subscriber)
         self.cursor = Cursor(self._demand, by_bursts=self._hand_over is not None)
         self._waits = Waits(on_look=True)
-
-    def introduce(self) -> None:
-        """Signal ``on_subscribe``, then what there is."""
-        if self._introduce():
-            self._go()
 
     @property
     def is_cancelled(self) -> bool:
