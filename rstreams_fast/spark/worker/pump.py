@@ -198,7 +198,7 @@ class CallPump:
         import pyarrow as pa
 
         with self._partition.at_work(first, self.stop):
-            pa.array(())  # imports pandas: now, as half a second in the loop would be all calls'
+            pa.array(())  # imports pandas: half a second, which no call's time-out is to pay for
             self._partition.threads.start(self._run, "loop")
             while self._failure is None:
                 try:
