@@ -411,6 +411,16 @@ def test_what_is_held_and_waited_for_is_readable() -> None:
     recorder.subscription.cancel()
 
 
+def test_a_wait_that_goes_on_at_the_first_look_is_for_what_is_missing() -> None:
+    a = ManualPublisher()
+    recorder = subscribed(rsf.merge(a, rsf.never()), 2)
+    send(a, 1, 2)  # past the drain
+    first, second = (rsf.metrics_of(recorder.subscription)[0] for _ in range(2))
+    assert second.waited_for_demand > first.waited_for_demand > 0
+    assert second.waited_for_upstream == 0
+    recorder.subscription.cancel()
+
+
 def test_an_end_that_waits_to_be_seen_is_no_element_that_is_held() -> None:
     a, b, c = publishers = ManualPublisher(), ManualPublisher(), ManualPublisher()
     held = []

@@ -45,12 +45,13 @@ class Waits:
     """Whom a drain waits for, and for how long: kept by its holder, readable by any thread.
 
     ``on_look``: kept from the first look on, where it would cost much of what an element does.
+    ``counts``: whether it is kept by now.
     """
 
-    __slots__ = ("_counts", "_demand", "_for_demand", "_since", "_upstream")
+    __slots__ = ("_demand", "_for_demand", "_since", "_upstream", "counts")
 
     def __init__(self, *, on_look: bool = False) -> None:
-        self._counts = not on_look
+        self.counts = not on_look
         self._since = 0.0  # when the drain found nothing to do, and why; 0: it works
         self._for_demand = True
         self._upstream = self._demand = 0.0
@@ -58,7 +59,7 @@ class Waits:
     def begin(self, *, for_demand: bool) -> None:
         """The drain has nothing to do: nothing is asked for, or nothing is there."""
         self._for_demand = for_demand
-        self._since = perf_counter() if self._counts else _UNCOUNTED
+        self._since = perf_counter() if self.counts else _UNCOUNTED
 
     def end(self) -> None:
         """The drain works again."""
@@ -71,8 +72,8 @@ class Waits:
 
     def seconds(self, *, going_on: bool) -> tuple[float, float]:
         """Return how long upstream was waited for, and demand; up to now, if it goes on."""
-        if not self._counts:
-            self._counts = True
+        if not self.counts:
+            self.counts = True
             if self._since == _UNCOUNTED:
                 self._since = perf_counter()  # should the drain work by now, it begins anew
         since, for_demand = self._since, self._for_demand
@@ -93,6 +94,8 @@ class Waits:
         dropped: int = 0,
     ) -> BoundaryMetrics:
         """Return the metrics of the boundary whose drain this is about."""
+        if self._since == _UNCOUNTED:  # elements may have passed the drain by since that began
+            self._for_demand = demand.value == 0
         for_upstream, for_demand = self.seconds(going_on=demand.value >= 0)
         return BoundaryMetrics(
             name=name,

@@ -109,7 +109,7 @@ class Merging(QueueingFanIn):
         if (
             self._mail
             or self._ready
-            or self._waits is not None
+            or self._waits.counts
             or self._demand.value < count
             or inner.consumed + count >= self._replenish_at
         ):
