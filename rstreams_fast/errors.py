@@ -36,6 +36,7 @@ __all__ = [
     "check_error",
     "check_request",
     "check_subscriber",
+    "expect",
     "on_dropped_error",
     "report_dropped",
     "report_unraisable",
@@ -151,6 +152,7 @@ DroppedErrorHook = Callable[[BaseException], object]
 
 _log = logging.getLogger("rstreams_fast")
 _hook: DroppedErrorHook | None = None
+_expected: type[BaseException] | tuple[()] = ()
 
 
 def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
@@ -168,8 +170,16 @@ def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
     return previous
 
 
+def expect(kind: type[BaseException]) -> None:
+    """From now on no error of ``kind`` is made known by :func:`report_dropped`: none is a fault."""
+    global _expected  # noqa: PLW0603
+    _expected = kind
+
+
 def report_dropped(error: BaseException, where: str) -> None:
     """Make ``error``, which no subscriber can receive any more, known (§2.13)."""
+    if isinstance(error, _expected):
+        return
     if isinstance(error, RecursionError):
         # Its traceback has a thousand frames, and there may be no room on the stack to log it.
         with contextlib.suppress(RecursionError):

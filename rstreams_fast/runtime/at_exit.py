@@ -6,6 +6,8 @@ import atexit
 import threading
 from collections.abc import Callable
 
+from rstreams_fast.errors import WorkDroppedError, expect
+
 __all__ = ["call_at_exit", "exiting", "too_late"]
 
 _lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
@@ -19,7 +21,7 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
     it is given. False: it is too late for that, so the interpreter must not wait for the thread
     that would wait for the call. Any thread.
     """
-    global _exiting, _too_late  # noqa: PLW0603
+    global _too_late  # noqa: PLW0603
     if callback in _callbacks:
         return True
     with _lock:
@@ -32,7 +34,7 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
             try:
                 register(_call_all)
             except RuntimeError:  # the main thread has ended
-                _exiting = True
+                _begin()
         if _exiting:
             _too_late = True
             return False
@@ -50,8 +52,13 @@ def exiting() -> bool:
     return _exiting
 
 
-def _call_all() -> None:
+def _begin() -> None:
     global _exiting  # noqa: PLW0603
     _exiting = True
+    expect(WorkDroppedError)
+
+
+def _call_all() -> None:
+    _begin()
     for callback in reversed(_callbacks):
         callback()

@@ -282,6 +282,9 @@ def make():
             except FileExistsError:
                 pass
             else:
+                # What it has called is known once its file says so, which is behind by 0.2 s.
+                while not any(f.calls for f in metrics.read() if f.pid == os.getpid()):
+                    await asyncio.sleep(0.01)
                 os.kill(os.getpid(), signal.SIGKILL)
         return k * 2
 

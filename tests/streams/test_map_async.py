@@ -1134,7 +1134,8 @@ def test_what_no_task_awaits_has_its_calls_on_a_private_loop(
         if how == "for_each":
             return with_calls.for_each(found.append)
         if how == "share":
-            go.set()
+            # Once this thread has left the drain: before, it may be the one that subscribes.
+            asyncio.get_running_loop().call_soon(go.set)
             found.extend(await with_calls.share().to_list_async())
         elif how in ("map_blocking", "map"):
             go.set()

@@ -18,8 +18,7 @@ from rstreams_fast._checks import check_count, check_plain, check_timeout, descr
 from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.core import MISSING, DemandCounter, Missing
 from rstreams_fast.core._awaiting import new_bell
-from rstreams_fast.errors import NoneSignalError, WorkDroppedError, check_error, report_dropped
-from rstreams_fast.runtime.at_exit import exiting
+from rstreams_fast.errors import NoneSignalError, check_error, report_dropped
 from rstreams_fast.runtime.awaiting import awaited_nowhere
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
@@ -213,11 +212,10 @@ class Run(NotPicklable):
         failure = self._failure
         if failure is None or self._seen or not isinstance(failure[0], Exception):
             return
-        if exiting is None:  # the interpreter has emptied its modules: nobody can be told
+        if call_from_finalizer is None:  # the interpreter has emptied its modules
             return
-        if not exiting() or not isinstance(failure[0], WorkDroppedError):  # nobody is to blame
-            what = "a stream failed, and nobody looked at the result of its Run"
-            call_from_finalizer(report_dropped, failure[0], what)
+        what = "a stream failed, and nobody looked at the result of its Run"
+        call_from_finalizer(report_dropped, failure[0], what)
 
     def __repr__(self) -> str:
         if not self._done:
