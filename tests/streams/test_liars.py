@@ -123,3 +123,27 @@ def test_the_ends_end(kind: type[Liar]) -> None:
             end(kind())
         except Exception as raised:
             assert isinstance(raised, tuple(one for one in LIARS[kind] if one is not None))  # noqa: PT017 - it need not raise
+
+
+class OnlyElements(Liar):
+    """As one writes the first publisher: it knows of no subscription."""
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        for element in range(3):
+            subscriber.on_next(element)
+
+
+#: What takes elements without a subscription: nobody waits for ever with these.
+TAKE = {"resume", "on_overflow", "multicast", "replay", "MulticastProcessor", "processor"}
+
+
+@pytest.mark.parametrize("name", [name for name in BELOW if name not in TAKE])
+def test_elements_before_on_subscribe_are_an_error_and_nobody_waits_for_ever(name: str) -> None:
+    recorder = Recorder(request=rsf.UNBOUNDED)
+    BELOW[name](OnlyElements()).subscribe(recorder)
+    recorder.wait(lambda: recorder.terminal is not None, "the error")
+    recorder.check()
+    assert recorder.elements == []
+    kind, error = recorder.terminal
+    assert kind == "on_error"
+    assert "§1.9: the publisher called on_next before on_subscribe" in str(error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from rstreams_fast.api import Subscriber, Subscription
-from rstreams_fast.errors import NoneSignalError
+from rstreams_fast.errors import DemandExceededError, NoneSignalError
 from rstreams_fast.runtime.executors import Resource
 from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
@@ -92,7 +92,14 @@ class OperatorSubscriber(Drain):
         takes = not self._completed and self._demand.value >= 0
         if not takes:
             self._upstream.unwanted()
+        elif not self._upstream.attached:
+            self._too_early()
+            return False
         return takes
+
+    def _too_early(self) -> None:
+        """An element has come before the subscription: else all would wait for that for ever."""
+        self._fail(DemandExceededError("§1.9: the publisher called on_next before on_subscribe"))
 
     def _request(self, n: int) -> None:
         """Ask upstream for more; one thread at a time (§2.7)."""

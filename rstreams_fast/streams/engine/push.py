@@ -97,9 +97,12 @@ class PushSubscription(OperatorSubscriber):
             return
         wip = self._wip
         if wip.request(1) != 0:
-            # Nested in our own request, or from a second thread: to be processed in its turn.
-            self._backlog.append(element)
-            self._enter()
+            if self._upstream.attached:
+                # Nested in our own request, or from a second thread: to be processed in its turn.
+                self._backlog.append(element)
+                self._enter()
+            else:
+                self._too_early()
             return
         run = self._run
         if run is None or self._backlog or not self._direct:

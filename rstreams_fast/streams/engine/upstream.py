@@ -139,6 +139,11 @@ class Upstream(NotPicklable):
         self._subscription = None
         return first
 
+    @property
+    def attached(self) -> bool:
+        """Whether a subscription has come, or may not any more."""
+        return self._attached.value < 0
+
     def never_attached(self) -> bool:
         """Whether no subscription has come, nor may any more: true once at most."""
         return self._attached.terminate()
