@@ -144,6 +144,4 @@ def test_elements_before_on_subscribe_are_an_error_and_nobody_waits_for_ever(nam
     recorder.wait(lambda: recorder.terminal is not None, "the error")
     recorder.check()
     assert recorder.elements == []
-    kind, error = recorder.terminal
-    assert kind == "on_error"
-    assert "§1.9: the publisher called on_next before on_subscribe" in str(error)
+    assert "§1.9: the publisher called on_next before on_subscribe" in str(recorder.terminal)
