@@ -220,3 +220,16 @@ def test_a_worker_of_sparks_opens_it_once_and_leaves_it(
 ) -> None:
     script = IN_SPARK.replace("sys.argv[1]", repr(reuse))
     assert run_script(script, 280).endswith("as told\n")
+
+
+def test_a_factory_may_open_what_another_one_opens() -> None:
+    pool = rs.PerWorker(Opened())
+
+    @contextmanager
+    def model() -> Iterator[int]:
+        with pool() as opened:
+            yield opened + 1
+
+    stage = rs.lookup(added, pa.int64(), using=rs.PerWorker(model))
+    (found,) = stage.as_map_fn(name="v")(batches(2))
+    assert found["v"].to_pylist() == [101, 102]

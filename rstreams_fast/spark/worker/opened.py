@@ -14,7 +14,7 @@ from rstreams_fast.spark.worker.counters import task_context
 
 __all__ = ["opened"]
 
-_lock: Final = threading.Lock()
+_lock: Final = threading.RLock()  # a factory may want what another PerWorker opens
 _values: Final[dict[str, Any]] = {}
 _stack: Final = ExitStack()
 
