@@ -225,6 +225,22 @@ def test_failures_are_not_kept_and_outcomes_are(uri: str) -> None:
     assert values(stage, [1])[0] == {"value": 1, "error": None, "attempts": 0, "seconds": 0.0}
 
 
+@pytest.mark.parametrize("on_failure", ["raise", "null", "column"])
+def test_a_journal_that_cannot_be_read_is_no_failure_of_a_row(
+    on_failure: str, uri: str, monkeypatch: Any
+) -> None:
+    async def fn(k: int) -> int:
+        return k
+
+    def unreadable(*_: object) -> Any:
+        raise OSError("503")
+
+    values(rs.lookup(fn, pa.int64(), journal=J(uri)), [1, 2])
+    monkeypatch.setattr(worker._Answers, "get", unreadable)
+    with pytest.raises(RuntimeError, match="the journal cannot be asked for the answer: 503"):
+        values(rs.lookup(fn, pa.int64(), journal=J(uri), on_failure=on_failure), [1, 2])
+
+
 def test_lists_of_keys_are_answered_one_by_one(uri: str) -> None:
     lists: list[list[int]] = []
 

@@ -20,7 +20,7 @@ from rstreams_fast.spark.segments import BATCH_ROWS, Folder, bound
 from rstreams_fast.spark.worker.conversions import Columns
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.journal_writer import JournalWriter
-from rstreams_fast.spark.worker.outcomes import Outcome
+from rstreams_fast.spark.worker.outcomes import Outcome, StageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,15 +101,21 @@ class PartitionJournal:
         set_call, put = current_call.set, writer.put
 
         async def call(*key: Any) -> Any:
-            digest = digest_of(key)
-            if answers.any and answers.may_have(digest):
-                if answers.folder.is_local:
-                    found = answers.get(digest)
-                else:
-                    found = await loop.run_in_executor(None, answers.get, digest)
-                if found is not MISSING:
-                    counters.journal_hits += 1
-                    return Outcome(found, None, 0, 0.0) if told else found
+            found = MISSING
+            try:
+                digest = digest_of(key)
+                if answers.any and answers.may_have(digest):
+                    if answers.folder.is_local:
+                        found = answers.get(digest)
+                    else:
+                        found = await loop.run_in_executor(None, answers.get, digest)
+            except Exception as raised:  # it is not known whether there is an answer
+                raise StageError(
+                    f"the journal cannot be asked for the answer: {raised}"
+                ) from raised
+            if found is not MISSING:
+                counters.journal_hits += 1
+                return Outcome(found, None, 0, 0.0) if told else found
             set_call((digest_of, None if lists else key))
             result = await fn(*key)
             behind = False

@@ -16,6 +16,7 @@ __all__ = [
     "OUTCOME",
     "Failures",
     "Outcome",
+    "StageError",
     "outcome_fields",
     "outcome_with_inputs",
     "outcomes_of",
@@ -30,6 +31,10 @@ INPUT: Final = "input"
 
 SHARE_OF_AT_LEAST: Final = 100
 """So many calls have ended before a share of them is too many."""
+
+
+class StageError(RuntimeError):
+    """Something failed that is no call: it fails the task, whatever ``on_failure`` says."""
 
 
 class Outcome(NamedTuple):
@@ -63,6 +68,8 @@ class Failures:
                 result = await fn(*args)
                 if convert is not None:
                     result = convert(result)
+            except StageError:
+                raise
             except Exception as error:
                 self._count(error)
                 return Outcome(None, error, 1, 0.0) if told else instead
