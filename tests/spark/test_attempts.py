@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import pickle
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,10 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.worker.attempts import Attempts
+from rstreams_fast.spark.worker.adaptive import AdaptiveGate
+from rstreams_fast.spark.worker.attempts import OUT_OF_TIME, Attempts
 from rstreams_fast.spark.worker.circuits import CircuitState
+from rstreams_fast.spark.worker.counters import Counters
 from tests.helpers import DEADLINE
 
 KEYS = pa.schema([("k", pa.int64())])
@@ -153,6 +156,38 @@ def test_calls_fail_at_once_while_a_circuit_is_open(failures: float, before: int
     assert service.calls == before
 
 
+@pytest.mark.parametrize("words", [{}, {"retry": rs.Retry(2, backoff=0)}], ids=["once", "retried"])
+def test_a_circuit_opens_on_calls_that_a_deadline_cuts_short(words: Any) -> None:
+    calls: list[int] = []
+
+    async def hangs(k: int) -> int:
+        calls.append(k)
+        await asyncio.Event().wait()
+        return k
+
+    circuit = rs.Circuit(3, reset=3600)
+    words = {"concurrency": 1, "on_failure": "column", "deadline": 0.02, **words}
+    found = outcomes(rs.lookup(hangs, pa.int64(), circuit=circuit, **words), 20)
+    kinds = [row["error"]["type"] for row in found]
+    assert kinds == ["TimeoutError"] * 3 + ["CircuitOpenError"] * 17
+    assert len(calls) == 3
+
+
+async def test_the_gate_learns_from_calls_that_a_deadline_cuts_short() -> None:
+    seen: list[float] = []
+    gate = AdaptiveGate(4, asyncio.get_running_loop(), Counters("stage", ""))
+    gate._gradient.answered = lambda _begun, seconds: seen.append(seconds)  # type: ignore[method-assign]
+
+    async def cut_short(message: str) -> int:
+        raise asyncio.CancelledError(message)
+
+    call = gate.around(cut_short)
+    for message in (OUT_OF_TIME, "by somebody else"):
+        with pytest.raises(asyncio.CancelledError):
+            await call(message)
+    assert len(seen) == 1
+
+
 def test_an_open_circuit_waits_for_no_permit() -> None:
     circuit = rs.Circuit(1, reset=3600)
     limit = rs.Limit(uuid.uuid4().hex, rate=0.01, burst=1)
@@ -260,6 +295,21 @@ def test_a_task_takes_no_longer_than_its_deadline(on_failure: str) -> None:
     stage = rs.lookup(hangs, pa.int64(), task_deadline=0.05, on_failure=on_failure)
     with pytest.raises(TimeoutError, match=r"the task took longer than task_deadline=0\.05 s"):
         outcomes(stage, 3)
+
+
+def test_a_call_that_keeps_the_loop_does_not_keep_the_task_from_its_deadline() -> None:
+    go_on = threading.Event()
+
+    async def keeps_the_loop(k: int) -> int:
+        go_on.wait(DEADLINE)
+        return k
+
+    stage = rs.lookup(keeps_the_loop, pa.int64(), task_deadline=0.05)
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"the task took longer than task_deadline=0\.05 s"):
+        outcomes(stage, 3)
+    assert time.monotonic() - begun < DEADLINE / 2
+    go_on.set()
 
 
 def test_batches_on_threads_have_a_circuit_and_a_deadline_of_the_task() -> None:

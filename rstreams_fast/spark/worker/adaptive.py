@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from rstreams_fast.spark.limits import RetryAfter
+from rstreams_fast.spark.worker.attempts import as_judged
 from rstreams_fast.spark.worker.counters import Counters
 
 __all__ = ["AdaptiveGate", "Gradient"]
@@ -135,8 +136,9 @@ class AdaptiveGate:
                 gradient.refused(begun, self._inside)
                 self._hold(error.seconds)
                 raise
-            except TimeoutError:
-                gradient.answered(begun, time() - begin)
+            except BaseException as error:
+                if isinstance(as_judged(error), TimeoutError):
+                    gradient.answered(begun, time() - begin)
                 raise
             gradient.answered(begun, time() - begin)
             self._counters.concurrency = int(gradient.limit)

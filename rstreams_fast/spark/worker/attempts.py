@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Final
 
@@ -9,7 +10,10 @@ from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CircuitOpenError, Retry
 from rstreams_fast.spark.worker.permits import LimitLost
 
-__all__ = ["Attempts", "noted"]
+__all__ = ["OUT_OF_TIME", "Attempts", "as_judged", "noted"]
+
+OUT_OF_TIME: Final = "out of time"
+"""The message of a cancellation by a deadline."""
 
 RESERVE: Final = 10.0
 """Retries that a budget allows before any call was made, so that the first failures have some."""
@@ -33,6 +37,12 @@ def noted(error: BaseException, text: str) -> BaseException:
         wrapper.__cause__ = error
         return wrapper
     return error
+
+
+def as_judged(error: BaseException) -> BaseException:
+    """Return ``error`` as it speaks of the service: one that a deadline cut short took too long."""
+    cut_short = isinstance(error, asyncio.CancelledError) and error.args == (OUT_OF_TIME,)
+    return TimeoutError(OUT_OF_TIME) if cut_short else error
 
 
 class _Budget:

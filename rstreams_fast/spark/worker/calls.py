@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions, label_of
 from rstreams_fast.spark.worker.adaptive import AdaptiveGate
-from rstreams_fast.spark.worker.attempts import Attempts
+from rstreams_fast.spark.worker.attempts import OUT_OF_TIME, Attempts
 from rstreams_fast.spark.worker.circuits import circuit_of
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.outcomes import Outcome
@@ -96,7 +96,7 @@ class _Deadline:
 
     def expire(self) -> None:
         self._expired = True
-        self._task.cancel()
+        self._task.cancel(OUT_OF_TIME)
 
     def take_back(self) -> bool:
         """Withdraw the cancellation, once, if there was one; whether nobody else asked for one."""

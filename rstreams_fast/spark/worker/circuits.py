@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from rstreams_fast.spark.options import Circuit, CircuitOpenError
+from rstreams_fast.spark.worker.attempts import as_judged
 
 __all__ = ["CircuitState", "circuit_of"]
 
@@ -85,7 +86,7 @@ class CircuitState:
             try:
                 result = await fn(*args)
             except BaseException as error:
-                self.leave(era, error)
+                self.leave(era, as_judged(error))
                 raise
             self.leave(era, None)
             return result

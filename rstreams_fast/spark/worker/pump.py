@@ -187,7 +187,7 @@ class CallPump:
         self._ended = False
         self._flush_timer: asyncio.TimerHandle | None = None
         self._state = "waiting_upstream"
-        self._since = time.monotonic()
+        self._since = self._begun = time.monotonic()
         self._counters.concurrency = options.concurrency
         self._read_ahead.on_batch = self._wake
 
@@ -199,11 +199,15 @@ class CallPump:
 
         with self._partition.at_work(first, self.stop):
             pa.array(())  # imports pandas: half a second, which no call's time-out is to pay for
+            self._begun = time.monotonic()
             self._partition.threads.start(self._run, "loop")
             while self._failure is None:
                 try:
-                    output: Output = self._out.get()
+                    output: Output = self._out.get(self._seconds_left())
                 except RingClosed:
+                    break
+                except TimeoutError:  # a call keeps the loop, which was to see it
+                    self._set_failure(self._late())
                     break
                 if self._out_waiting:
                     self._out_waiting = False
@@ -218,6 +222,12 @@ class CallPump:
                 raise self._failure
             if self._hung_up:
                 raise GeneratorExit("Spark has hung up")
+
+    def _seconds_left(self) -> float | None:
+        most = self._options.task_deadline
+        if most is None:
+            return None
+        return max(0.0, self._begun + most + LAST_SECONDS - time.monotonic())
 
     def stop(self) -> None:
         """Cancel everything and end; a NOP once the loop has ended. Any thread may call."""
@@ -263,8 +273,7 @@ class CallPump:
 
     def _open(self) -> None:
         if (most := self._options.task_deadline) is not None:
-            late = TimeoutError(f"the task took longer than task_deadline={most} s")
-            self._loop.call_later(most, self._fail, late)
+            self._loop.call_later(most, lambda: self._fail(self._late()))
         if self._writer.wanted:
             self._report()
         if task_context() is not None and (hung_up := hang_up()) is not None:
@@ -353,6 +362,10 @@ class CallPump:
         if gate is not None and options.is_plain:
             gate.admit(window, fn)
         return window
+
+    def _late(self) -> TimeoutError:
+        most = self._options.task_deadline
+        return TimeoutError(f"the task took longer than task_deadline={most} s")
 
     def _fail(self, failure: BaseException) -> None:
         self._set_failure(failure)
