@@ -279,10 +279,16 @@ class _Server:
         self.token = secrets.token_bytes(32)
         self.limits: list[_Permits] = []
         self.names: dict[str, int] = {}
+        here, self.host = _own_addresses()
+        try:
+            listening = socket.create_server((here, 0), backlog=1024)
+        except OSError as refused:
+            raise RuntimeError(
+                f"Limit(scope='job') cannot be served at {here}: {refused.strerror}; name an "
+                "address of this machine by spark.driver.bindAddress, or take scope='executor'"
+            ) from refused
+        self.port = listening.getsockname()[1]
         self._loop = asyncio.new_event_loop()
-        host = _own_host()
-        listening = socket.create_server((host, 0), backlog=1024)
-        self.host, self.port = host, listening.getsockname()[1]
         threading.Thread(target=self._loop.run_forever, name="rstreams-leases", daemon=True).start()
         serving = self._loop.create_server(lambda: _Lease(self), sock=listening)
         asyncio.run_coroutine_threadsafe(serving, self._loop).result()
@@ -311,23 +317,27 @@ def serve(name: str, concurrency: int | None, rate: float | None, burst: int) ->
         return Address(server.host, server.port, server.token, number)
 
 
-def _own_host() -> str:
-    """Return the address that executors know this process by; loopback without a session."""
+def _own_addresses() -> tuple[str, str]:
+    """Return where to listen, and the address that executors know this process by; loopback
+    without a session.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     try:
         session: Any = SparkSession.active()
     except PySparkException:
-        return "127.0.0.1"
+        return "127.0.0.1", "127.0.0.1"
     if "connect" not in type(session).__module__:
-        return str(session.conf.get("spark.driver.host", "127.0.0.1"))
+        host = str(session.conf.get("spark.driver.host", "127.0.0.1"))
+        return str(session.conf.get("spark.driver.bindAddress", host)), host
     # There the driver is elsewhere. What leads to its server may lead back from its executors.
     server = session.client.host
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
             way.connect((server, 9))  # sends nothing
-            return str(way.getsockname()[0])
+            host = str(way.getsockname()[0])
+            return host, host
     except OSError as unknown:
         raise RuntimeError(
             f"Limit(scope='job'): {server}, where Spark Connect is, has no IPv4 address by which "

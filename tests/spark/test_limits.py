@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.core import CallWindow
+from rstreams_fast.spark import leases
 from rstreams_fast.spark.leases import (
     ASK,
     CAME,
@@ -836,3 +838,24 @@ def test_limits_hold_over_executors_whose_workers_are_killed() -> None:
     ]
     assert [row["most"] for row in found[:2]] == [32, 32]
     assert all(100 < row["most in a second"] <= 505 for row in found[2:])
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["bound elsewhere", "no such address"])
+def test_a_driver_listens_where_spark_binds_it(
+    bound: bool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors may know it by an address that is not the machine's own, as in a container."""
+    conf = {"spark.driver.host": "203.0.113.1"}
+    if bound:
+        conf["spark.driver.bindAddress"] = "127.0.0.1"
+    monkeypatch.setattr("pyspark.sql.SparkSession.active", lambda: SimpleNamespace(conf=conf))
+    monkeypatch.setattr(leases, "_server", None)
+    if bound:
+        address = leases.serve(name, 1, None, 1)
+        assert address.host == "203.0.113.1"
+        socket.create_connection(("127.0.0.1", address.port), DEADLINE).close()
+    else:
+        with pytest.raises(
+            RuntimeError, match=r"cannot be served at 203\.0\.113\.1: .*bindAddress"
+        ):
+            leases.serve(name, 1, None, 1)
