@@ -46,7 +46,7 @@ def test_a_sample_agrees_with_the_join_and_a_stall_is_reported(
         "--batch-rows=500",
         "--concurrency=16",
         "--stall-after=1000",
-        "--stall-s=4",
+        "--stall-s=10",
     )
     status, out, err = command.finish()
     assert status == 0, out + err
