@@ -30,6 +30,7 @@ class Upstream(NotPicklable):
         "_met",
         "_part",
         "_subscription",
+        "attached",
         "due",
         "in_custody",
         "latch",
@@ -37,6 +38,7 @@ class Upstream(NotPicklable):
 
     def __init__(self) -> None:
         self._attached = DemandCounter()  # terminated by the first who attaches
+        self.attached = False  # whether a subscription has come, or may not any more; a plain copy
         # Cancelled by us or terminated by upstream, whichever is first.
         self.latch = DemandCounter()
         self._met = DemandCounter()  # the second of attach and cancel does the cancelling
@@ -56,6 +58,7 @@ class Upstream(NotPicklable):
         if subscription is None:
             raise NoneSignalError("§2.13: subscription is None")
         first = self._attached.terminate()
+        self.attached = True
         if first:
             if not isinstance(subscription, NotPicklable):
                 self._calls = DemandCounter()
@@ -139,13 +142,9 @@ class Upstream(NotPicklable):
         self._subscription = None
         return first
 
-    @property
-    def attached(self) -> bool:
-        """Whether a subscription has come, or may not any more."""
-        return self._attached.value < 0
-
     def never_attached(self) -> bool:
         """Whether no subscription has come, nor may any more: true once at most."""
+        self.attached = True
         return self._attached.terminate()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
