@@ -18,8 +18,9 @@ from tests.helpers import run_python
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: Pages whose examples are the files of one project: tests/tck/test_docs.py runs them.
-PROJECTS = {"tck.md", "judge.md"}
+#: Pages whose examples run elsewhere, all of one together: tests/tck/test_docs.py,
+#: tests/spark/test_getting_there.py.
+TOGETHER = {"tck.md", "judge.md", "getting-there.md"}
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMISE = re.compile(r"^\s*print\(.*\)\s+# (?:.*: )?(.+)$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)")
@@ -44,7 +45,7 @@ def examples() -> list[Example]:
     return [
         Example(page, number, code)
         for page in PAGES
-        if page.name not in PROJECTS
+        if page.name not in TOGETHER
         for number, code in enumerate(FENCE.findall(page.read_text(encoding="utf-8")), 1)
     ]
 
