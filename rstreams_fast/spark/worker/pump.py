@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
@@ -123,6 +124,10 @@ def _called_with(
     return lambda *keys: fn(*map(given, keys))
 
 
+def _seconds_until(moment: float) -> float | None:
+    return None if moment == math.inf else max(0.0, moment - time.monotonic())
+
+
 class CallPump:
     """Makes the calls of one partition: items of the source in, results to the sink.
 
@@ -187,7 +192,7 @@ class CallPump:
         self._ended = False
         self._flush_timer: asyncio.TimerHandle | None = None
         self._state = "waiting_upstream"
-        self._since = self._begun = time.monotonic()
+        self._since = time.monotonic()
         self._counters.concurrency = options.concurrency
         self._read_ahead.on_batch = self._wake
 
@@ -199,11 +204,12 @@ class CallPump:
 
         with self._partition.at_work(first, self.stop):
             pa.array(())  # imports pandas: half a second, which no call's time-out is to pay for
-            self._begun = time.monotonic()
+            most = self._options.task_deadline
+            late_at = math.inf if most is None else time.monotonic() + most + LAST_SECONDS
             self._partition.threads.start(self._run, "loop")
             while self._failure is None:
                 try:
-                    output: Output = self._out.get(self._seconds_left())
+                    output: Output = self._out.get(_seconds_until(late_at))
                 except RingClosed:
                     break
                 except TimeoutError:  # a call keeps the loop, which was to see it
@@ -222,12 +228,6 @@ class CallPump:
                 raise self._failure
             if self._hung_up:
                 raise GeneratorExit("Spark has hung up")
-
-    def _seconds_left(self) -> float | None:
-        most = self._options.task_deadline
-        if most is None:
-            return None
-        return max(0.0, self._begun + most + LAST_SECONDS - time.monotonic())
 
     def stop(self) -> None:
         """Cancel everything and end; a NOP once the loop has ended. Any thread may call."""
