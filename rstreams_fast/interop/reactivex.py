@@ -17,8 +17,6 @@ from reactivex.scheduler import CurrentThreadScheduler
 from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import NoneSignalError
-from rstreams_fast.runtime.at_exit import exiting
-from rstreams_fast.runtime.executors import WorkDroppedError
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.defaults import PREFETCH
 from rstreams_fast.streams.engine.overflow import Overflow
@@ -127,17 +125,9 @@ def _observe(
     stream: Stream[Any], observer: Any, scheduler: Any, then: Callable[[], None] = lambda: None
 ) -> DisposableBase:
     """Let ``observer`` hear ``stream``, when RxPY has what disposes of it; then call ``then``."""
-
-    def on_error(error: BaseException) -> None:
-        try:
-            observer.on_error(error)
-        except WorkDroppedError:
-            if not exiting():  # else nobody is left who would do anything about it
-                raise
-
     end = SyncSubscriber(
         observer.on_next,
-        on_error=on_error,
+        on_error=observer.on_error,
         on_complete=observer.on_completed,
         prefetch=_AHEAD,
     )
