@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from tests.helpers import run_python
 from tests.spark.cluster import Cluster
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import ROOT, worker_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
-PAGE = (Path(ROOT) / "docs" / "getting-there.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "getting-there.md").read_text(encoding="utf-8")
 PACK, SUBMIT = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 (CONNECT,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
@@ -41,14 +42,14 @@ spark.stop()
 """
 
 
-def run(command: list[str], folder: Path, **more: str) -> str:
-    """Run ``command`` in ``folder``, as one would who has the test's Python and Spark at hand."""
+def run(commands: str, folder: Path, **more: str) -> None:
+    """Run ``commands`` in ``folder``, as one would who has the test's Python and Spark at hand."""
     paths = [Path(sys.executable).parent, Path(pyspark.__file__).parent / "bin"]
     left_out = ("PYTHONPATH", "PYSPARK_PYTHON", "VIRTUAL_ENV")
     environment = {name: value for name, value in os.environ.items() if name not in left_out}
     environment["PATH"] = os.pathsep.join([*map(str, paths), environment["PATH"]])
     done = subprocess.run(
-        command,
+        ["bash", "-euc", commands],
         cwd=folder,
         env={**environment, **more},
         stdin=subprocess.DEVNULL,
@@ -58,7 +59,6 @@ def run(command: list[str], folder: Path, **more: str) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("getting_there")
     copied = shutil.ignore_patterns(".*", "build", "*.so", "__pycache__")
     checkout = shutil.copytree(ROOT, made / "checkout", ignore=copied)
-    run(["bash", "-euc", PACK], made, CHECKOUT=str(checkout))
+    run(PACK, made, CHECKOUT=str(checkout))
     assert list(made.glob("wheels/*manylinux*.whl"))
     return made
 
@@ -94,7 +94,7 @@ def test_a_job_is_submitted_with_its_environment(
     output = tmp_path / "output"
     words = {"CHECKOUT": str(ROOT), "MASTER": cluster.master, "OUTPUT": str(output)}
     own = {name: cluster.environment[name] for name in ("RSTREAMS_CLUSTER", "SPARK_LOCAL_IP")}
-    run(["bash", "-euc", SUBMIT], folder, **words, **own)
+    run(SUBMIT, folder, **words, **own)
     answers = pq.read_table(output)["answer"].to_pylist()
     assert_answered_in_the_environment(answers, 1000)
 
@@ -102,5 +102,6 @@ def test_a_job_is_submitted_with_its_environment(
 def test_a_session_of_connect_brings_its_environment(folder: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(CONNECTED.format(page=CONNECT), encoding="utf-8")
-    answers = run([sys.executable, str(script)], folder, PYTHONPATH=str(ROOT)).splitlines()
-    assert_answered_in_the_environment(answers, 100)
+    own = {**worker_environment(), "PYSPARK_PYTHON": None}
+    done = run_python(str(script), cwd=folder, env=own, timeout=300)
+    assert_answered_in_the_environment(done.stdout.splitlines(), 100)
