@@ -45,7 +45,7 @@ what.
 The official kit runs in a Java in a process of its own. Publishers, subscribers and subscriptions
 cross by a bridge (`tests/jvm_tck/bridge.py`) that keeps none of them alive; `None` is `null`,
 `TypeError` is `NullPointerException`, `ValueError` is `IllegalArgumentException`, `UNBOUNDED` is
-`Long.MAX_VALUE`. It waits 3 s for what must happen and 100 ms for silence.
+`Long.MAX_VALUE`. It waits 15 s for what must happen and 100 ms for silence.
 
 The counts are of tests, times classes, times backends.
 
