@@ -249,6 +249,14 @@ TARGETS = [
     _at_least(
         _MAP_ASYNC, "asyncio.gather / ours", 8, "map_async", "asyncio.gather of 1000", "ours"
     ),
+    _at_least(
+        "map_async, calls of one key in turn",
+        "a worker for each key / ours",
+        1,
+        "map_async-key",
+        "a worker for each key",
+        "ours",
+    ),
     *[
         _at_least(
             _RECORDS,

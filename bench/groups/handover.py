@@ -215,6 +215,40 @@ async def _map_async(n: int) -> list[int]:
     return await rsf.range_(n).map_async(_plus_one_async).to_list_async()
 
 
+_KEYS = 50
+
+
+async def _plus_one_later(x: int) -> int:
+    await asyncio.sleep(0)
+    return x + 1
+
+
+def _key(x: int) -> int:
+    return x % _KEYS
+
+
+async def _map_async_in_turn(n: int) -> list[int]:
+    return await rsf.range_(n).map_async(_plus_one_later, key=_key).to_list_async()
+
+
+async def _worker_for_each_key(n: int) -> list[int]:
+    results = [0] * n
+    queues: list[asyncio.Queue[int | None]] = [asyncio.Queue(64) for _ in range(_KEYS)]
+
+    async def work(queue: asyncio.Queue[int | None]) -> None:
+        while (x := await queue.get()) is not None:
+            results[x] = await _plus_one_later(x)
+
+    async with asyncio.TaskGroup() as group:
+        for queue in queues:
+            group.create_task(work(queue))
+        for x in range(n):
+            await queues[_key(x)].put(x)
+        for queue in queues:
+            await queue.put(None)
+    return results
+
+
 def _calls(n: int) -> list[int]:
     plus_one = _plus_one
     return [plus_one(i) for i in range(n)]
@@ -528,6 +562,21 @@ HANDOVER = [
             ),
             _in_loop_list("asyncio.gather of 1000", "peer", 20_000, _gather),
             _in_loop_list("tasks and a semaphore", "peer", 20_000, _tasks_and_semaphore),
+        ],
+    ),
+    Group(
+        "map_async-key",
+        "use",
+        f"map_async(key=), {_KEYS} keys, calls of one turn of the loop, to a list",
+        [
+            _in_loop_list("ours", "ours", 20_000, _map_async_in_turn),
+            _in_loop_list(
+                "a worker for each key",
+                "peer",
+                20_000,
+                _worker_for_each_key,
+                "all keys known, and no bound on the calls at once",
+            ),
         ],
     ),
     Group(

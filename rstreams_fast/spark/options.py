@@ -403,7 +403,7 @@ class CallOptions:
     @property
     def is_plain(self) -> bool:
         """Whether a call of the window is one of ``fn``, with nothing but a limit between them."""
-        between = (self.batch, self.cache, self.key_order, self.journal)
+        between = (self.batch, self.cache, self.journal)
         return (
             not self.is_guarded
             and self.on_failure == "raise"

@@ -551,6 +551,7 @@ async def test_arguments_are_checked(core: Any) -> None:
         ({"capacity": 0}, ValueError, "capacity"),
         ({"capacity": 2.0}, TypeError, "capacity"),
         ({"capacity": 2**31 + 1}, ValueError, "capacity"),
+        ({"key": "id"}, TypeError, "key must be callable, got str"),
     ]:
         with pytest.raises(raises, match=word):
             make(**options)
@@ -1192,6 +1193,192 @@ async def test_items_ahead_hold_places(core: Any) -> None:
     assert taken == (5 if shares_tasks(core) else 2)
     assert harness.window.pending == taken
     assert harness.window.running == harness.window.started == 2
+
+
+# -- keys -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("kept", [False, True])
+async def test_calls_of_one_key_take_turns_and_others_go_beside_them(
+    core: Any, ordered: bool, kept: bool
+) -> None:
+    running: Counter[int] = Counter()
+    begun: list[int] = []
+    tasks: set[asyncio.Task[Any]] = set()
+    most = 0
+
+    async def fn(item: int) -> int:
+        nonlocal most
+        task = asyncio.current_task()
+        if kept and task is not None:
+            tasks.add(task)
+        running[item % 7] += 1
+        assert running[item % 7] == 1
+        most = max(most, running.total())
+        begun.append(item)
+        for _ in range(item * item % 5):
+            await asyncio.sleep(0)
+        running[item % 7] -= 1
+        return item
+
+    options = {"concurrency": 4, "capacity": 32, "ordered": ordered}
+    harness = Harness(core, fn, key=lambda item: item % 7, **options)
+    results = await harness.run(list(range(300)))
+    assert sorted(results) == list(range(300))
+    assert not ordered or results == sorted(results)
+    assert most == harness.window.max_running == 4
+    for key in range(7):
+        assert [item for item in begun if item % 7 == key] == list(range(key, 300, 7))
+    assert harness.window.started == 300
+    assert harness.window.max_pending == 32
+    assert harness.window.running == harness.window.pending == 0
+    assert harness.window.permits.value == 4
+    if kept:
+        assert len(tasks) == 300
+        async with asyncio.timeout(DEADLINE):
+            await asyncio.gather(*tasks)
+
+
+async def test_who_waits_for_its_turn_holds_a_place_and_no_permit(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, concurrency=2, capacity=6, key=lambda item: item[0])
+    window = harness.window
+    assert await harness.submit("a1", "a2", "a3", "b1", "a4", "c1", "d1") == 6
+    assert gates.calls == ["a1", "b1"]
+    assert harness.figures == (2, 6, 0, 0)
+    assert window.started == 2
+    gates.open("b1")
+    await harness.until(lambda: gates.calls[2:] == ["c1"])
+    gates.open("a1")
+    await harness.until(lambda: gates.calls[3:] == ["a2"])
+    assert window.take(9) == ["ra1"]
+    window.cancel()
+    await harness.until(lambda: window.running == 0)
+    assert gates.calls == ["a1", "b1", "c1", "a2"]
+
+
+async def test_none_is_a_key_and_so_is_what_a_ring_gives(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, concurrency=3, capacity=8, key=lambda _: None)
+    ring = core.SpscRing(8)
+    ring.offer_many([1, 2, 3])
+    assert await harness.call(harness.window.submit_from, ring, 8) == 3
+    for item in (1, 2, 3):
+        await harness.until(lambda: gates.calls[-1] == item)  # noqa: B023
+        assert gates.calls == list(range(1, item + 1))
+        gates.open(item)
+    await harness.until(lambda: harness.window.running == 0)
+    assert harness.window.take(8) == ["r1", "r2", "r3"]
+
+
+@pytest.mark.parametrize("key", [lambda item: [item], lambda item: item + 1 // (item - 3)])
+async def test_a_key_that_cannot_be_had_is_the_failure_of_its_item(core: Any, key: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, concurrency=3, capacity=8, key=key)
+    await harness.submit(*range(6))
+    item, error = harness.window.failure
+    assert (item, type(error)) in [(0, TypeError), (3, ZeroDivisionError)]
+    assert gates.calls == list(range(item))
+    await harness.call(harness.window.cancel)
+    await harness.until(lambda: harness.window.running == 0)
+
+
+async def test_a_key_whose_comparison_begins_to_raise_is_a_failure(core: Any) -> None:
+    class Key:
+        broken = False
+
+        def __hash__(self) -> int:
+            if self.broken:
+                raise ZeroDivisionError
+            return 1
+
+    gates = Gates()
+    harness = Harness(core, gates, key=lambda _: key)
+    key = Key()
+    await harness.submit("a")
+    key.broken = True
+    gates.open("a")
+    await harness.until(lambda: harness.window.failure is not None)
+    assert harness.window.failure[0] == "a"
+    assert isinstance(harness.window.failure[1], ZeroDivisionError)
+
+
+async def test_a_failed_call_lets_nothing_after_it_begin(core: Any) -> None:
+    calls = []
+
+    async def fn(item: int) -> int:
+        calls.append(item)
+        await asyncio.sleep(0)
+        raise ValueError(item)
+
+    harness = Harness(core, fn, key=lambda _: "one")
+    await harness.submit(1, 2, 3)
+    await harness.until(lambda: harness.window.failure is not None)
+    await asyncio.sleep(0)
+    assert calls == [1]
+    assert harness.window.failure[0] == 1
+
+
+@pytest.mark.parametrize("at", ["key", "first step", "later"])
+async def test_who_cancels_while_items_wait_for_their_turn(core: Any, at: str) -> None:
+    calls = []
+
+    def key(item: int) -> str:
+        if (at, item) == ("key", 2):
+            harness.window.cancel()
+        return "one"
+
+    async def fn(item: int) -> int:
+        calls.append(item)
+        if at == "first step":
+            harness.window.cancel()
+        await asyncio.sleep(0)
+        harness.window.cancel()
+        await asyncio.sleep(HOUR)
+        return item
+
+    harness = Harness(core, fn, key=key)
+    waiting = [Element() for _ in range(3)]
+    lost = [weakref.ref(element) for element in waiting]
+    await harness.submit(1, 2, *waiting)
+    del waiting
+    await harness.until(lambda: harness.window.running == 0)
+    assert calls == [1]
+    assert harness.window.pending == 0
+    assert await harness.submit(5) == 0
+    gc.collect()
+    assert [ref() for ref in lost] == [None] * 3
+
+
+async def test_equal_items_share_a_call_and_others_of_their_key_wait_for_it(core: Any) -> None:
+    gates = Gates()
+    harness = Harness(core, gates, dedupe=True, concurrency=2, key=lambda item: item[0])
+    window = harness.window
+    assert await harness.submit("a1", "a1", "a2", "b1", "a2") == 5
+    assert gates.calls == ["a1", "b1"]
+    gates.open("a1")
+    await harness.until(lambda: gates.calls[2:] == ["a2"])
+    assert await harness.submit("a2") == 1  # now it runs, and can be shared
+    gates.open("a2")
+    await harness.until(lambda: gates.calls[3:] == ["a2"])  # that of the one which waited
+    for item in ("a2", "b1"):
+        gates.open(item)
+    await harness.until(lambda: window.running == 0)
+    assert window.take(9) == ["ra1", "ra1", "ra2", "rb1", "ra2", "ra2"]
+    assert window.permits.value == 2
+
+
+async def test_spec313_nothing_keeps_the_key_of_a_call_that_is_over(core: Any) -> None:
+    keys: list[weakref.ref[Element]] = []
+
+    def key(_: int) -> Element:
+        element = Element()
+        keys.append(weakref.ref(element))
+        return element
+
+    harness = Harness(core, mixed, key=key)
+    await harness.run(list(range(20)))
+    gc.collect()
+    assert [ref() for ref in keys] == [None] * 20
 
 
 @pytest.mark.parametrize("kept", [False, True])

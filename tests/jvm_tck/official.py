@@ -32,8 +32,8 @@ class Waits(NamedTuple):
     references: int  #: from a cancel to the collection that must find its subscriber gone (§3.13)
 
 
-#: Only a failing test uses up the first. The kit's own 100 for each give false failures on a machine
-#: that has much else to do, and ten tests share one interpreter: there a thread has come 3 s late.
+#: Only a failing test uses up the first. The kit's own 100 for each give false failures on a busy
+#: machine, and ten tests share one interpreter: there a thread has come 3 s late.
 PATIENT = Waits(15_000, 100, 1000, 2000)
 #: For what is known to be broken.
 IMPATIENT = Waits(500, 100, 200, 300)

@@ -112,6 +112,14 @@ cdef class CallWindow
 
 
 @cython.final
+cdef class Turn:
+    """Of the items that have one key, the one that is called or about to be, and those after it."""
+
+    cdef object key
+    cdef object after  # a deque of what stands in the window's line later; None: there are none
+
+
+@cython.final
 cdef class Call:
     """One call of a window's function; once it was suspended, the coroutine its task drives."""
 
@@ -132,6 +140,7 @@ cdef class Call:
     cdef bint running        # counted as a running call of the window
     cdef bint finished
     cdef bint leads          # it is in the window's dictionary of calls in flight
+    cdef Turn turn
     cdef uint64_t place
     cdef list followers      # their places
 
@@ -194,6 +203,7 @@ cdef class Call:
         return (
             self.running
             and not self.kept
+            and window.in_flight is None  # who shares it has to be told of its end
             and window.line
             and window.failure is None
             and not window.cancelled
@@ -215,6 +225,8 @@ cdef class Call:
         cdef CallWindow window = self.window
         cdef int status = PYGEN_RETURN
         while status == PYGEN_RETURN:
+            if self.turn is not None:
+                window._pass_turn_on(self, self.item)
             if self._can_go_on():
                 self.coro = None  # here, since dropping these may run any code
                 self.item = None
@@ -226,7 +238,7 @@ cdef class Call:
             outcome[0] = NULL
             tell_end(window)
             window._notify_in_time()
-            self.item, self.place = window.line.popleft()
+            self.item, _, self.place, self.turn = window.line.popleft()
             window.started += 1
             self.own_context = PyContext_Copy(window.made_in)
             PyContext_Enter(self.own_context)
@@ -250,6 +262,8 @@ cdef class Call:
         self.task = None
         item = self.item
         self.item = None
+        if self.turn is not None:
+            window._pass_turn_on(self, item)
         window._forget(self)
         tell_end(window)
         if error is None:
@@ -336,12 +350,14 @@ cdef inline bint is_kept(CallWindow self, Call call) noexcept:
 cdef inline bint submit_one(CallWindow self, object item, bint permitted) except -1:
     if self.in_flight is not None:
         return self._submit_or_follow(item, permitted)
+    if self.key_of is not None:
+        return self._submit_in_turn(item, None)
     if self.ahead != 0 and not permitted:
         if self.line or rsf_demand_load(&self.permit_counter.demand) <= 0:
             return self._stand_in_line(item)
     elif not permitted and rsf_demand_load(&self.permit_counter.demand) <= 0:
         return False
-    self._start(item, None, hold(self))
+    self._start(item, None, hold(self), None)
     return True
 
 
@@ -396,7 +412,9 @@ cdef class CallWindow:
     cdef Py_ssize_t enough    # in line, for results to wait
     cdef object patience
     cdef object timer         # runs while results wait
-    cdef object line          # items with their places, whose calls wait for a call to end
+    cdef object line          # what `_start` takes, of the calls that wait for one to end
+    cdef object key_of
+    cdef dict turns           # by key
     cdef object made_in       # the context that the window was made in
     cdef Py_ssize_t step_references       # to the task of a call that nobody keeps, in a step
     cdef Py_ssize_t step_weak_references  # likewise
@@ -423,6 +441,7 @@ cdef class CallWindow:
         ordered=True,
         spread=False,
         dedupe=False,
+        key=None,
         ahead=0,
         patience=0.0,
     ):
@@ -441,9 +460,15 @@ cdef class CallWindow:
         self.spread = spread
         self.in_flight = {} if dedupe else None
         self.running_calls = {}
+        if key is not None and not callable(key):
+            raise TypeError(f"key must be callable, got {type(key).__name__}")
+        self.key_of = key
+        self.turns = {}
         self.ahead = 0 if dedupe else min(check_count("ahead", ahead), PY_SSIZE_T_MAX)
         self.patience = check_seconds("patience", patience)
         self.enough = max(1, self.ahead // 2) if self.patience else PY_SSIZE_T_MAX
+        if key is not None:
+            self.ahead = places  # it is the key that says which of them wait
         self.line = deque()
         self.made_in = PyContext_CopyCurrent()
         self.step_references = self.step_weak_references = PY_SSIZE_T_MAX
@@ -592,6 +617,7 @@ cdef class CallWindow:
         self.cancelled = True
         self.places_held = 0
         self.line.clear()
+        self.turns.clear()
         if self.in_flight is not None:
             self.in_flight.clear()
         with cython.critical_section(self):
@@ -631,10 +657,58 @@ cdef class CallWindow:
                 leader.followers = []
             leader.followers.append(hold(self))
             return True
+        if self.key_of is not None:
+            return self._submit_in_turn(item, key)
         if not permitted and rsf_demand_load(&self.permit_counter.demand) <= 0:
             return False
-        self._start(item, key, hold(self))
+        self._start(item, key, hold(self), None)
         return True
+
+    cdef bint _submit_in_turn(self, object item, object shared) except -1:
+        """Have the item called when no other one of its key is."""
+        cdef Turn turn = None
+        cdef Turn first = None
+        cdef uint64_t place
+        if rsf_demand_load(&self.permit_counter.demand) < 0:
+            return False
+        place = hold(self)
+        try:
+            key = self.key_of(item)
+            turn = self.turns.get(key)
+            if turn is None:
+                first = Turn.__new__(Turn)
+                first.key = key
+                self.turns[key] = first
+        except Exception as raised:
+            self._fail(item, raised)
+            return True
+        if self.cancelled:  # by the function of keys
+            return True
+        if turn is not None:
+            if turn.after is None:
+                turn.after = deque()
+            turn.after.append((item, shared, place))
+        elif self.line or rsf_demand_load(&self.permit_counter.demand) <= 0:
+            self.line.append((item, shared, place, first))
+        else:
+            self._start(item, shared, place, first)
+        return True
+
+    cdef int _pass_turn_on(self, Call call, object item) except -1:
+        """The call has ended: the next of its key may be made."""
+        cdef Turn turn = call.turn
+        call.turn = None
+        if self.cancelled:
+            return 0
+        if turn.after:
+            following, shared, place = turn.after.popleft()
+            self.line.append((following, shared, place, turn))
+            return 0
+        try:
+            self.turns.pop(turn.key, None)
+        except Exception as raised:  # its comparison has begun to
+            self._fail(item, raised)
+        return 0
 
     cdef bint _has_room(self) except -1:
         cdef int64_t permits = rsf_demand_load(&self.permit_counter.demand)
@@ -645,7 +719,7 @@ cdef class CallWindow:
     cdef bint _stand_in_line(self, object item) except -1:
         if len(self.line) >= self.ahead or rsf_demand_load(&self.permit_counter.demand) < 0:
             return False
-        self.line.append((item, hold(self)))
+        self.line.append((item, None, hold(self), None))
         return True
 
     cdef int _start_line(self) except -1:
@@ -656,8 +730,8 @@ cdef class CallWindow:
             and not self.cancelled
             and rsf_demand_load(&self.permit_counter.demand) > 0
         ):
-            item, place = self.line.popleft()
-            self._start(item, None, place)
+            item, shared, place, turn = self.line.popleft()
+            self._start(item, shared, place, turn)
         return 0
 
     cdef int _learn_from(self, Call call) except -1:
@@ -679,12 +753,13 @@ cdef class CallWindow:
         Py_DECREF_ptr(awaitable)
         return result
 
-    cdef int _start(self, object item, object key, uint64_t place) except -1:
+    cdef int _start(self, object item, object key, uint64_t place, Turn turn) except -1:
         cdef Call call = entered_call(self)
         cdef PyObject *outcome = NULL
         cdef PyObject *awaitable
         cdef int status = PYGEN_ERROR
         self.started += 1
+        call.turn = turn
         fn = self.fn  # keeps it: the call may put another one in its place
         if self.spread:
             awaitable = rsfpy_call_spread(<PyObject *> fn, <PyObject *> item)
@@ -702,6 +777,8 @@ cdef class CallWindow:
             Py_DECREF_ptr(awaitable)  # here, since dropping it may run any code
         if status == PYGEN_RETURN and not is_kept(self, call):
             place_result(self, place, outcome)
+            if turn is not None:
+                self._pass_turn_on(call, item)
             tell_end(self)
         elif status == PYGEN_NEXT:
             waits_for = <object> outcome
@@ -743,6 +820,8 @@ cdef class CallWindow:
             add_done_callback(call.task, retrieve)
             call.task = None
             call.window = None
+        if call.turn is not None:
+            self._pass_turn_on(call, item)
         tell_end(self)
         if error is None:
             Py_INCREF_ptr(<PyObject *> result)

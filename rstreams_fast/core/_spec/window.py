@@ -22,14 +22,15 @@ __all__ = ["CallWindow"]
 class _Call:
     """One place in a window: the call's result, or that it is still awaited."""
 
-    __slots__ = ("done", "followers", "item", "leads", "result")
+    __slots__ = ("done", "followers", "item", "leads", "result", "turn")
 
     def __init__(self, item: Any) -> None:
         self.item = item
         self.done = False
         self.result: Any = None
         self.followers: list[_Call] = []
-        self.leads = False  # it is in the window's dictionary of calls in flight
+        self.leads = False  # equal items may share it while it is in flight
+        self.turn: Any = None  # its key, where there are keys
 
 
 class CallWindow:
@@ -40,7 +41,9 @@ class CallWindow:
     as they come. A place in the window is held from submission until its result is taken. With
     ``spread`` an item is a tuple of positional arguments. With ``dedupe``, equal hashable items in
     flight share one call and its outcome; the followers take a place, but no part of
-    ``concurrency``.
+    ``concurrency``. With ``key``, of the items with the same ``key(item)``, which can be hashed,
+    one is called at once, in their order; others beside them. An item that waits for its turn, or
+    then for room among the calls, takes a place and has not started: nobody shares it yet.
 
     After a suspended call has finished, ``on_ready`` is called by the loop, once for all that
     finish in one turn of it: results may be taken, and calls submitted. The first failure is kept
@@ -68,6 +71,7 @@ class CallWindow:
         ordered: bool = True,
         spread: bool = False,
         dedupe: bool = False,
+        key: Callable[[Any], Any] | None = None,
         ahead: int = 0,
         patience: float = 0.0,
     ) -> None:
@@ -82,6 +86,11 @@ class CallWindow:
         self._ordered = ordered
         self._spread = spread
         self._in_flight: dict[Any, _Call] | None = {} if dedupe else None
+        if key is not None and not callable(key):
+            raise TypeError(f"key must be callable, got {type(key).__name__}")
+        self._key = key
+        self._turns: dict[Any, deque[_Call]] = {}  # those after the one that is called, by key
+        self._line: deque[_Call] = deque()  # whose turn has come, while the permits are used up
         self._places: deque[_Call] = deque()  # in order of submission, or of completion
         self._pending = 0
         self._tasks: dict[asyncio.Task[Any], _Call] = {}
@@ -176,7 +185,7 @@ class CallWindow:
         self._check_ring(ring)
         count = 0
         with self._submitting_by("submit_from"):
-            while count < wanted and self._has_room() and self._permits.pending > 0:
+            while count < wanted and self._has_room() and self._may_submit():
                 item = ring.poll()
                 if item is None:
                     break
@@ -218,6 +227,8 @@ class CallWindow:
         self._cancelled = True
         self._pending = 0
         self._places.clear()
+        self._turns.clear()
+        self._line.clear()
         if self._in_flight is not None:
             self._in_flight.clear()
         for task in list(self._tasks):
@@ -238,46 +249,84 @@ class CallWindow:
     def _has_room(self) -> bool:
         return self.failure is None and not self._cancelled and self._pending < self._capacity
 
+    def _may_submit(self) -> bool:
+        # Whether an item has to wait for its turn is known only when there is one.
+        return self._permits.pending > 0 if self._key is None else self._permits.value >= 0
+
     def _submit(self, item: Any) -> bool:
         call = _Call(item)
-        key: Any = None
         if self._in_flight is not None:
             try:
                 leader = self._in_flight.get(item)
-                key = item
+                call.leads = True
             except Exception:  # not hashable, or not comparable: it has no equals
                 leader = None
             if leader is not None:
                 leader.followers.append(call)
                 self._hold(call)
                 return True
-        if self._permits.pending == 0:
+        if not self._may_submit():
             return False
+        self._hold(call)
+        if self._key is None:
+            self._start(call)
+        elif self._has_turn(call, self._key):
+            self._line.append(call)
+            self._start_line()
+        return True
+
+    def _has_turn(self, call: _Call, key_of: Callable[[Any], Any]) -> bool:
+        try:
+            call.turn = key_of(call.item)
+            others = self._turns.get(call.turn)
+            if others is None:
+                self._turns[call.turn] = deque()
+                return not self._cancelled
+        except Exception as raised:
+            self._fail(call, raised)
+        else:
+            others.append(call)
+        return False
+
+    def _pass_turn_on(self, call: _Call) -> None:
+        if self._key is None or self._cancelled:
+            return
+        try:
+            if others := self._turns[call.turn]:
+                self._line.append(others.popleft())
+            else:
+                del self._turns[call.turn]
+        except Exception as raised:  # its comparison has begun to
+            self._fail(call, raised)
+
+    def _start_line(self) -> None:
+        while self._line and self.failure is None and self._permits.pending > 0:
+            self._start(self._line.popleft())
+
+    def _start(self, call: _Call) -> None:
         self.started += 1
         self.max_running = max(self.max_running, len(self._tasks) + 1)
-        self._hold(call)
         try:
-            arguments = tuple(item) if self._spread else (item,)
+            arguments = tuple(call.item) if self._spread else (call.item,)
             result, task = _eager.start(self._fn, arguments, self._loop)
         except BaseException as raised:
             self._tell_end()
             if not isinstance(raised, Exception | asyncio.CancelledError):
                 raise
             self._fail(call, raised)
-            return True
+            return
         if task is None:
             self._tell_end()
             self._finish(call, result)
-            return True
+            self._pass_turn_on(call)
+            return
         self._permits.fulfil(1)
         self._tasks[task] = call
         task.add_done_callback(self._task_done)
         if self._cancelled:  # by the call itself
             task.cancel()
-        elif key is not None and self._in_flight is not None:
-            self._in_flight[key] = call
-            call.leads = True
-        return True
+        elif call.leads and self._in_flight is not None:
+            self._in_flight[call.item] = call
 
     def _hold(self, call: _Call) -> None:
         self._pending += 1
@@ -317,6 +366,7 @@ class CallWindow:
             self._fail(call, error)
         else:
             self._finish(call, task.result())
+            self._pass_turn_on(call)
         if not self._notified:
             self._notified = True
             self._loop.call_soon(self._notify, context=self._made_in)
@@ -327,4 +377,7 @@ class CallWindow:
 
     def _notify(self) -> None:
         self._notified = False
+        if self._line and not self._submitting and not self._cancelled:
+            with self._submitting_by("submit_many"):
+                self._start_line()
         self._on_ready()

@@ -36,7 +36,6 @@ from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.permits import Gate
 from rstreams_fast.spark.worker.read_ahead import ByteLease
 from rstreams_fast.spark.worker.threads import CLOSE_SECONDS
-from rstreams_fast.streams.operators.turns import InTurn
 
 __all__ = ["OUTPUT_BATCHES", "REPORT_SECONDS", "CallPump", "Output", "Sink", "Source"]
 
@@ -148,7 +147,7 @@ class CallPump:
         given: Callable[[Any], Any] | None = None,
         failures: Failures | None = None,
         convert: Callable[[Any], Any] | None = None,
-        **window: bool,
+        **window: Any,
     ) -> None:
         """``wrap`` is put around the function; ``given`` makes its arguments of items;
         ``failures`` counts those of its calls, and of ``convert`` of their results; ``window`` are
@@ -344,9 +343,6 @@ class CallPump:
         if options.on_failure != "raise":
             fn = self._failures.around(fn, self._convert)
         at_once = options.running_rows
-        if options.key_order is not None:
-            place, at_once = options.key_order, options.window_rows
-            fn = InTurn(fn, lambda *keys: keys[place], options.concurrency)
         if self._wrap is not None:
             fn = self._wrap(fn)
         window = CallWindow(

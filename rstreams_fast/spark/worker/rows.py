@@ -6,6 +6,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from rstreams_fast.spark.options import CallOptions
@@ -500,6 +501,13 @@ class UnorderedSink(_Sink):
             self.columns.emit(batch, batch.rows.take(places), len(entries), arrays)
 
 
+def _turns(key_order: int | None, spread: bool) -> Callable[[Any], Any] | None:
+    """Return what tells by an item whose turn its call is."""
+    if key_order is None:
+        return None
+    return itemgetter(key_order) if spread else lambda key: key
+
+
 def run_rows(
     options: CallOptions, layout: Layout, key: str, upstream: Iterator[Any]
 ) -> Iterator[Any]:
@@ -541,6 +549,7 @@ def run_rows(
             failures=columns.failures,
             spread=spread,
             dedupe=options.dedupe,
+            key=_turns(options.key_order, spread),
         )
     else:
         unordered = UnorderedSink(columns, spread, options.dedupe)
@@ -557,6 +566,7 @@ def run_rows(
             failures=columns.failures,
             ordered=False,
             spread=True,
+            key=None if options.key_order is None else itemgetter(1 + options.key_order),
         )
     held = [first]
     del first, upstream

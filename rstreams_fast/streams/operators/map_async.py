@@ -37,7 +37,6 @@ from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.queued_subscriber import QueuedSubscriber
 from rstreams_fast.streams.engine.sink_subscriber import is_coroutine_function, not_a_cancellation
 from rstreams_fast.streams.engine.subscribing import subscribe_to
-from rstreams_fast.streams.operators.turns import InTurn
 
 __all__ = ["MapAsync"]
 
@@ -136,17 +135,15 @@ class MapAsync(Boundary):
     def window(self, custody: Custody | None, enter: Work, on_ready: Work) -> Any:  # noqa: ARG002
         """Return a window of calls. In a turn of the resource."""
         fn: Callable[..., Any] = self.fn if custody is None else custody.awaiting(self.fn)
-        concurrency = self.concurrency
-        if self.key is not None:
-            fn, concurrency = InTurn(fn, self.key, concurrency), self.prefetch
         return CallWindow(
             fn,
             loop=asyncio.get_running_loop(),
             on_ready=on_ready,
-            concurrency=concurrency,
+            concurrency=self.concurrency,
             capacity=self.prefetch,
             ahead=self.concurrency,
             ordered=self.ordered,
+            key=self.key,
         )
 
 
