@@ -1,11 +1,11 @@
 """``python -m bench.stages calls|costs``: Spark stages beside the best one would write by hand.
 
 ``calls`` sleep 2 ms, one in fifty 50 ms, with so many in flight: `rs.lookup`, with a limit and
-without, the bare loop (as many workers that pull from one iterator: no task for a call) and Spark's
-own setting. ``batch=64`` has a service of 20 ms and 0.1 ms a key. The loop is one thread, so all of
-that runs on one core. ``costs`` holds what the stages themselves cost against `mapInArrow`, on the
-cores that there are. Ways take turns; a ratio is taken within a round, and the median over the
-rounds counts. Every result is checked.
+without, the bare loop (as many workers that pull from one iterator: no task for a call), by itself
+and within `mapInArrow`, and Spark's own setting. ``batch=64`` has a service of 20 ms and 0.1 ms a
+key. The loop is one thread, so all of that runs on one core. ``costs`` holds what the stages
+themselves cost against `mapInArrow`, on the cores that there are. Ways take turns; a ratio is taken
+within a round, and the median over the rounds counts. Every result is checked.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ LEVEL: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 DELAY: Final = Delay()
 MOST: Final = 60_000
 """Rows a second that a core can do."""
+ROWS: Final = 10_000
+"""Of an output batch, as Spark makes them."""
 BATCH, BATCHES = 64, 8
 SECONDS_OF_A_BATCH: Final = 0.02 + 0.0001 * BATCH
 
@@ -65,6 +67,38 @@ async def _loop(look_up: LookUp, rows: int, calls: int) -> None:
     assert answers == [expected(key) for key in range(rows)]
 
 
+def _loop_in_spark(look_up: LookUp, calls: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The same loop in `mapInArrow`: it keeps all rows, and the first leaves when all are done."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        keys: list[int] = []
+        answers: list[int] = []
+
+        def places() -> Iterator[int]:
+            for batch in batches:
+                start = len(keys)
+                keys.extend(batch.column(0).to_pylist())
+                answers.extend([0] * batch.num_rows)
+                yield from range(start, len(keys))
+
+        async def work(places: Iterator[int]) -> None:
+            for place in places:
+                answers[place] = await look_up(keys[place])
+
+        async def all_of(places: Iterator[int]) -> None:
+            await asyncio.gather(*(work(places) for _ in range(calls)))
+
+        asyncio.run(all_of(places()))
+        for begin in range(0, len(keys), ROWS):
+            end = begin + ROWS
+            columns = {"id": keys[begin:end], "value": answers[begin:end]}
+            yield pa.RecordBatch.from_pydict(columns)
+
+    return run
+
+
 def _lookups(spark: SparkSession, calls: int) -> tuple[dict[str, Way], list[Ratio]]:
     look_up = LookUp(DELAY)
     limit = rs.Limit(f"bench {os.getpid()} {calls}", calls)
@@ -79,6 +113,13 @@ def _lookups(spark: SparkSession, calls: int) -> tuple[dict[str, Way], list[Rati
 
         return run
 
+    def loop_in_spark(seconds: float) -> float:
+        rows = int(seconds * min(MOST, calls / DELAY.mean))
+        frame = spark.range(0, rows, 1, 1)
+        begun = time.perf_counter()
+        _all_right(frame.mapInArrow(_loop_in_spark(look_up, calls), "id long, value long"), rows)
+        return rows / (time.perf_counter() - begun)
+
     def loop(seconds: float) -> float:
         rows = int(seconds * min(MOST, calls / DELAY.mean))
         begun = time.perf_counter()
@@ -86,20 +127,29 @@ def _lookups(spark: SparkSession, calls: int) -> tuple[dict[str, Way], list[Rati
         return rows / (time.perf_counter() - begun)
 
     name = f"{calls} in flight"
-    ours, limited, bare, own, most = (
+    ours, limited, bare, inside, own, most = (
         f"{way}, {name}"
-        for way in ("lookup", "with limit=", "bare loop", "Spark's own", "what calls can give")
+        for way in (
+            "lookup",
+            "with limit=",
+            "bare loop",
+            "bare loop in Spark",
+            "Spark's own",
+            "what calls can give",
+        )
     )
     ways = {
         ours: through(rs.lookup(look_up, "long", concurrency=calls), MOST),
         limited: through(rs.lookup(look_up, "long", concurrency=calls, limit=limit), MOST),
         bare: loop,
+        inside: loop_in_spark,
         own: through(plain_column(LookUpSync(DELAY)), MOST / 4, calls),
         most: lambda _: calls / DELAY.mean,
     }
     to_loop, to_own = LOOKUPS.get(calls, (None, None))
     return ways, [
         (f"{name}, to the bare loop", ours, bare, to_loop),
+        (f"{name}, to that loop in Spark", ours, inside, None),
         (f"{name}, to Spark's own", ours, own, to_own),
         (f"{name}, to what calls can give", ours, most, None),
         (f"{name}, with limit= to without", limited, ours, 0.97),
