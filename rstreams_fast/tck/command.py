@@ -11,6 +11,7 @@ import json
 import logging
 import operator
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,7 +120,7 @@ def _run(options: argparse.Namespace) -> int:
     for kind, (make, checks) in chosen.items():
         print(f"{kind}: {len(checks)} checks of {options.target}")
         results[kind] = []
-        with _quiet_logging():
+        with _quiet():
             for result in runner.run(make, checks):
                 results[kind].append(result)
                 _show(result, verbose=options.verbose)
@@ -148,13 +149,18 @@ def _check_writable(file: Path) -> None:
 
 
 @contextmanager
-def _quiet_logging() -> Iterator[None]:
-    """Keep what implementations log off the screen, unless logging was set up: errors are meant."""
+def _quiet() -> Iterator[None]:
+    """Keep off the screen what implementations log, unless logging was set up, and what ends their
+    threads: errors are meant.
+    """
     handler = logging.NullHandler()
     logging.getLogger().addHandler(handler)
+    hook = threading.excepthook
+    threading.excepthook = lambda _ended: None
     try:
         yield
     finally:
+        threading.excepthook = hook
         logging.getLogger().removeHandler(handler)
 
 

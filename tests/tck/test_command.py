@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,6 +37,14 @@ class Broken:
 
     def create_publisher(self, elements: int) -> Any:
         return with_subscription(IgnoresDemand)(elements)
+
+
+class EndsItsThread(Kept):
+    def create_publisher(self, elements: int) -> Any:
+        thread = threading.Thread(target=[].pop)
+        thread.start()
+        thread.join()
+        return super().create_publisher(elements)
 
 
 class CannotRun:
@@ -308,6 +317,11 @@ def test_what_the_terminal_cannot_show_is_escaped() -> None:
     done = run_python("-X", "utf8=0", *command, check=False, env={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 1, done.stderr
     assert "on_next('\\u65e5\\u672c')" in done.stdout
+
+
+def test_what_ends_a_thread_of_the_implementation_is_not_shown() -> None:
+    command = ("-m", "rstreams_fast.cli", "tck", f"{HERE}:EndsItsThread", "--only", "1.1")
+    assert run_python(*command).stderr == ""
 
 
 def test_only_takes_kinds_rules_and_patterns(capsys: pytest.CaptureFixture[str]) -> None:
