@@ -758,9 +758,10 @@ async def test_keyboard_interrupt_leaves_through_submit_many(
     await harness.call(run)
     assert len(outcome) == 1
     assert harness.window.permits.pending == 4
-    assert harness.window.failure is None
+    assert harness.window.failure == (2, outcome[0])
     assert asyncio.current_task() is not None
     assert harness.window.take(5) == [1]
+    assert await harness.submit(4) == 0
 
 
 # -- cancellation ---------------------------------------------------------------------------------
@@ -1282,24 +1283,69 @@ async def test_a_key_that_cannot_be_had_is_the_failure_of_its_item(core: Any, ke
     await harness.until(lambda: harness.window.running == 0)
 
 
-async def test_a_key_whose_comparison_begins_to_raise_is_a_failure(core: Any) -> None:
+@pytest.mark.parametrize("later", [ZeroDivisionError, RuntimeError])
+async def test_a_key_that_changes_while_its_call_runs_is_a_failure(
+    core: Any, later: type[Exception]
+) -> None:
     class Key:
-        broken = False
+        changed = False
 
         def __hash__(self) -> int:
-            if self.broken:
-                raise ZeroDivisionError
-            return 1
+            if self.changed and later is ZeroDivisionError:
+                raise later
+            return 1 + self.changed
 
     gates = Gates()
     harness = Harness(core, gates, key=lambda _: key)
     key = Key()
     await harness.submit("a")
-    key.broken = True
+    key.changed = True
     gates.open("a")
     await harness.until(lambda: harness.window.failure is not None)
-    assert harness.window.failure[0] == "a"
-    assert isinstance(harness.window.failure[1], ZeroDivisionError)
+    item, error = harness.window.failure
+    assert (item, type(error)) == ("a", later)
+    assert harness.window.running == 0
+    assert harness.window.permits.value == 4
+
+
+async def test_the_function_of_keys_is_called_in_no_call(core: Any) -> None:
+    seen = []
+
+    def key(item: int) -> int:
+        seen.append((variable.get(), asyncio.current_task()))
+        return item
+
+    async def fn(item: int) -> int:
+        variable.set(f"by {item}")
+        return item
+
+    harness = Harness(core, fn, key=key)
+    await harness.run(list(range(5)))
+    assert seen == [("unset", None)] * 5
+
+
+async def test_what_waits_for_a_call_is_forgotten_before_that_has_ended(core: Any) -> None:
+    class Item:
+        pass
+
+    leave = asyncio.Event()
+
+    async def fn(_: Item) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(HOUR)
+        await leave.wait()
+
+    harness = Harness(core, fn, key=lambda _: "one")
+    items = [Item() for _ in range(3)]
+    lost = [weakref.ref(item) for item in items[1:]]
+    await harness.submit(*items)
+    await asyncio.sleep(0)
+    await harness.call(harness.window.cancel)
+    items.clear()
+    gc.collect()
+    assert [ref() for ref in lost] == [None] * 2
+    leave.set()
+    await harness.until(lambda: harness.window.running == 0)
 
 
 async def test_a_failed_call_lets_nothing_after_it_begin(core: Any) -> None:

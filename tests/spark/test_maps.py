@@ -489,10 +489,32 @@ def test_a_function_that_exits_is_named_with_its_key(
     )
     with pytest.raises(SystemExit) as left:
         list(stage.as_map_fn()(batches(8, 8)))
-    notes = "".join(left.value.__notes__)
-    assert "raised by leave" in notes
-    # The window that shares calls does not say which item it was at.
-    assert "for the key k=3" in notes or (ordered and dedupe and not suspends)
+    assert "raised by leave for the key k=3" in "".join(left.value.__notes__)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_a_function_that_exits_is_named_with_its_key_whoever_waits_for_a_turn(
+    ordered: bool, concurrency: int
+) -> None:
+    async def leave(k: int, row: int) -> int:
+        if row == 5:
+            sys.exit(1)
+        await asyncio.sleep(0)
+        return k
+
+    batch = pa.RecordBatch.from_pydict({"k": [1, 1, 2, 1, 1, 2], "row": range(6)})
+    stage = rs.enrich(
+        leave,
+        on=["k", "row"],
+        output=pa.schema([("d", pa.int64())]),
+        ordered=ordered,
+        key_order="k",
+        concurrency=concurrency,
+    )
+    with pytest.raises(SystemExit) as left:
+        list(stage.as_map_fn()([batch]))
+    assert "raised by leave for the key k=2, row=5" in "".join(left.value.__notes__)
 
 
 def test_what_upstream_raises_comes_out() -> None:

@@ -257,6 +257,27 @@ async def test_a_call_that_fails_while_others_wait_for_their_turn_ends_all() -> 
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
+# It also leaves through the private thread, as it would through any other.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_exit_in_a_call_that_waited_for_its_turn_ends_the_stream(
+    no_leaked_threads: None, kept: bool
+) -> None:
+    tasks = []
+
+    async def call(n: int) -> int:
+        if kept:
+            tasks.append(asyncio.current_task())
+        if n == 2:
+            raise SystemExit(5)
+        await asyncio.sleep(0)
+        return n
+
+    stream = rsf.range_(6).map_async(call, concurrency=4, key=lambda _: "one")
+    with pytest.raises(SystemExit, match="5"):
+        stream.to_list()
+
+
 def test_a_key_without_a_hash_is_an_error() -> None:
     with pytest.raises(TypeError, match="unhashable"):
         rsf.range_(5).map_async(identity, key=lambda _: []).to_list()

@@ -262,8 +262,6 @@ cdef class Call:
         self.task = None
         item = self.item
         self.item = None
-        if self.turn is not None:
-            window._pass_turn_on(self, item)
         window._forget(self)
         tell_end(window)
         if error is None:
@@ -273,6 +271,8 @@ cdef class Call:
             if isinstance(error, CancelledError):
                 error = CancelledError(f"{describe_callable(window.fn)} was cancelled")
             window._fail(item, error)
+        if self.turn is not None:  # last, for it calls what users wrote
+            window._pass_turn_on(self, item)
         self.window = None
         return 0
 
@@ -623,6 +623,7 @@ cdef class CallWindow:
         with cython.critical_section(self):
             drop_all(&self.ring, self.results)
         for call in list(self.running_calls):
+            call.turn = None  # and what waits for it
             if call.task is not None:
                 cancel_task(call.task)
 
@@ -646,10 +647,10 @@ cdef class CallWindow:
 
     cdef bint _submit_or_follow(self, object item, bint permitted) except -1:
         cdef Call leader = None
-        cdef object key = None
+        cdef object shared = None
         try:
             leader = self.in_flight.get(item)
-            key = item
+            shared = item
         except Exception:
             pass  # not hashable, or not comparable: it has no equals
         if leader is not None:
@@ -658,10 +659,10 @@ cdef class CallWindow:
             leader.followers.append(hold(self))
             return True
         if self.key_of is not None:
-            return self._submit_in_turn(item, key)
+            return self._submit_in_turn(item, shared)
         if not permitted and rsf_demand_load(&self.permit_counter.demand) <= 0:
             return False
-        self._start(item, key, hold(self), None)
+        self._start(item, shared, hold(self), None)
         return True
 
     cdef bint _submit_in_turn(self, object item, object shared) except -1:
@@ -671,9 +672,12 @@ cdef class CallWindow:
         cdef uint64_t place
         if rsf_demand_load(&self.permit_counter.demand) < 0:
             return False
+        self._leave_spare()  # the function of keys is called in no call's task and context
         place = hold(self)
         try:
             key = self.key_of(item)
+            if self.cancelled:
+                return True
             turn = self.turns.get(key)
             if turn is None:
                 first = Turn.__new__(Turn)
@@ -681,8 +685,6 @@ cdef class CallWindow:
                 self.turns[key] = first
         except Exception as raised:
             self._fail(item, raised)
-            return True
-        if self.cancelled:  # by the function of keys
             return True
         if turn is not None:
             if turn.after is None:
@@ -705,8 +707,9 @@ cdef class CallWindow:
             self.line.append((following, shared, place, turn))
             return 0
         try:
-            self.turns.pop(turn.key, None)
-        except Exception as raised:  # its comparison has begun to
+            if self.turns.pop(turn.key, None) is not turn:
+                raise RuntimeError("key: what it gave for an item is no longer equal to itself")
+        except Exception as raised:
             self._fail(item, raised)
         return 0
 
@@ -777,9 +780,9 @@ cdef class CallWindow:
             Py_DECREF_ptr(awaitable)  # here, since dropping it may run any code
         if status == PYGEN_RETURN and not is_kept(self, call):
             place_result(self, place, outcome)
+            tell_end(self)
             if turn is not None:
                 self._pass_turn_on(call, item)
-            tell_end(self)
         elif status == PYGEN_NEXT:
             waits_for = <object> outcome
             Py_DECREF_ptr(outcome)
@@ -820,15 +823,16 @@ cdef class CallWindow:
             add_done_callback(call.task, retrieve)
             call.task = None
             call.window = None
+        tell_end(self)
         if call.turn is not None:
             self._pass_turn_on(call, item)
-        tell_end(self)
         if error is None:
             Py_INCREF_ptr(<PyObject *> result)
             place_result(self, place, <PyObject *> result)
-        elif isinstance(error, (Exception, CancelledError)):
-            self._fail(item, error)
-        else:
+            return 0
+        self._fail(item, error)
+        if not isinstance(error, (Exception, CancelledError)):
+            self._notify_soon()  # who does not hear of it here has to
             raise error
         return 0
 

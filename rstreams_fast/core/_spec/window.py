@@ -30,7 +30,7 @@ class _Call:
         self.result: Any = None
         self.followers: list[_Call] = []
         self.leads = False  # equal items may share it while it is in flight
-        self.turn: Any = None  # its key, where there are keys
+        self.turn: tuple[Any, deque[_Call]] | None = None  # its key, and what waits for its end
 
 
 class CallWindow:
@@ -41,23 +41,25 @@ class CallWindow:
     as they come. A place in the window is held from submission until its result is taken. With
     ``spread`` an item is a tuple of positional arguments. With ``dedupe``, equal hashable items in
     flight share one call and its outcome; the followers take a place, but no part of
-    ``concurrency``. With ``key``, of the items with the same ``key(item)``, which can be hashed,
-    one is called at once, in their order; others beside them. An item that waits for its turn, or
-    then for room among the calls, takes a place and has not started: nobody shares it yet.
+    ``concurrency``. With ``key``, the items with the same ``key(item)``, which can be hashed, are
+    called one at a time and in their order, others beside them. An item that waits for its turn, or
+    then for a call to end, takes a place and has not started: nobody shares it yet.
 
     After a suspended call has finished, ``on_ready`` is called by the loop, once for all that
     finish in one turn of it: results may be taken, and calls submitted. The first failure is kept
-    in ``failure``, and nothing more is started.
+    in ``failure``, and nothing more is started. ``SystemExit`` and its like leave through what
+    starts the call, too.
 
     ``ahead`` items more may be taken, and hold places, while ``concurrency`` calls run (not with
-    ``dedupe``). The task of a call that ends then makes the next of them: that saves the making of
-    a task, half of what a call costs that waits. A task that somebody keeps, or left something on,
-    makes no other call. While at least half as many are in line, ``on_ready`` may be called as late
-    as ``patience`` seconds after a result: a turn of the loop for each costs as much as two calls.
+    ``dedupe``; with ``key``, as many as there are places). The task of a call that ends then makes
+    the next of them: that saves the making of a task, half of what a call costs that waits. A task
+    that somebody keeps, or left something on, makes no other call. While at least half of ``ahead``
+    are in line, ``on_ready`` may be called as late as ``patience`` seconds after a result: a turn of
+    the loop for each costs as much as two calls.
 
     For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a
-    copy of the context that ``submit_many`` runs in; one that was ahead, and ``on_ready``, of that
-    which the window was made in.
+    copy of the context that ``submit_many`` runs in; one that had to wait has one of that which the
+    window was made in, and ``on_ready`` runs in that.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class CallWindow:
         if key is not None and not callable(key):
             raise TypeError(f"key must be callable, got {type(key).__name__}")
         self._key = key
-        self._turns: dict[Any, deque[_Call]] = {}  # those after the one that is called, by key
+        self._turns: dict[Any, tuple[Any, deque[_Call]]] = {}
         self._line: deque[_Call] = deque()  # whose turn has come, while the permits are used up
         self._places: deque[_Call] = deque()  # in order of submission, or of completion
         self._pending = 0
@@ -231,7 +233,8 @@ class CallWindow:
         self._line.clear()
         if self._in_flight is not None:
             self._in_flight.clear()
-        for task in list(self._tasks):
+        for task, call in list(self._tasks.items()):
+            call.turn = None  # and what waits for it
             task.cancel()
 
     @contextlib.contextmanager
@@ -270,33 +273,39 @@ class CallWindow:
         self._hold(call)
         if self._key is None:
             self._start(call)
-        elif self._has_turn(call, self._key):
+        elif self._take_turn(call, self._key):
             self._line.append(call)
             self._start_line()
         return True
 
-    def _has_turn(self, call: _Call, key_of: Callable[[Any], Any]) -> bool:
+    def _take_turn(self, call: _Call, key_of: Callable[[Any], Any]) -> bool:
+        """Whether it can be called; else it waits for the call of its key."""
         try:
-            call.turn = key_of(call.item)
-            others = self._turns.get(call.turn)
-            if others is None:
-                self._turns[call.turn] = deque()
-                return not self._cancelled
+            key = key_of(call.item)
+            if self._cancelled:
+                return False
+            turn = self._turns.get(key)
+            if turn is None:
+                call.turn = self._turns[key] = key, deque()
+                return True
+            turn[1].append(call)
         except Exception as raised:
             self._fail(call, raised)
-        else:
-            others.append(call)
         return False
 
     def _pass_turn_on(self, call: _Call) -> None:
-        if self._key is None or self._cancelled:
+        turn, call.turn = call.turn, None
+        if turn is None or self._cancelled:
+            return
+        key, after = turn
+        if after:
+            after[0].turn = turn
+            self._line.append(after.popleft())
             return
         try:
-            if others := self._turns[call.turn]:
-                self._line.append(others.popleft())
-            else:
-                del self._turns[call.turn]
-        except Exception as raised:  # its comparison has begun to
+            if self._turns.pop(key, None) is not turn:
+                raise RuntimeError("key: what it gave for an item is no longer equal to itself")
+        except Exception as raised:
             self._fail(call, raised)
 
     def _start_line(self) -> None:
@@ -311,9 +320,10 @@ class CallWindow:
             result, task = _eager.start(self._fn, arguments, self._loop)
         except BaseException as raised:
             self._tell_end()
-            if not isinstance(raised, Exception | asyncio.CancelledError):
-                raise
             self._fail(call, raised)
+            if not isinstance(raised, Exception | asyncio.CancelledError):
+                self._notify_soon()  # who does not hear of it here has to
+                raise
             return
         if task is None:
             self._tell_end()
@@ -367,6 +377,9 @@ class CallWindow:
         else:
             self._finish(call, task.result())
             self._pass_turn_on(call)
+        self._notify_soon()
+
+    def _notify_soon(self) -> None:
         if not self._notified:
             self._notified = True
             self._loop.call_soon(self._notify, context=self._made_in)

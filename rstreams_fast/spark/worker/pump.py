@@ -492,18 +492,16 @@ class CallPump:
             self._items, self._next_item = items, 0
             if not items:
                 return 1
-        items, start, started = self._items, self._next_item, window.started
+        items, start = self._items, self._next_item
         try:
             if limit < window.capacity:
                 room = max(limit - window.pending, 0 if window.pending else 1)
                 taken = window.submit_many(items[start : start + room])
             else:
                 taken = window.submit_many(items, start)
-        except SystemExit as leaving:  # of a call's first step
-            if self._window_words.get("dedupe"):  # not every item is a call: which one is not told
-                noted(leaving, f"raised by {self._counters.stage}")
-            else:
-                self._call_failed(items[start + window.started - started - 1], leaving)
+        except SystemExit:  # of a call's first step
+            if window.failure is not None:
+                self._call_failed(*window.failure)
             raise
         self._next_item += taken
         if self._next_item == len(items):
