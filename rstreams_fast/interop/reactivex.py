@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any, TypeVar
 
 import reactivex
@@ -93,9 +95,10 @@ def observe_on(
 
     RxPY's ``observe_on`` takes all that comes, and grows. Here at most ``prefetch`` elements are on
     their way; then the thread that sends waits until there is room, or until the observer disposes.
-    ``executor`` is as in ``Stream.publish_on``. Where that is an event loop, the source must
-    not send from the loop's thread: it could wait for itself. Such an element is refused by a
-    ``RuntimeError`` when there is no room, which ends the observable.
+    An error comes after the elements before it, as RxPY's does.
+    ``executor`` is as in ``Stream.publish_on``. A thread in which an event loop runs cannot wait:
+    of what it sends before it is asked for, ``prefetch`` elements more are held; the next one is
+    refused by a ``RuntimeError``, which ends the observable.
     """
     check_capacity("prefetch", prefetch)
     if isinstance(executor, str):
@@ -105,8 +108,10 @@ def observe_on(
         _check_observable(observable)
 
         def subscribe(observer: Any, scheduler: Any = None) -> DisposableBase:
-            source = _Waiting(observable)
-            stream = from_publisher(source).publish_on(executor, prefetch=prefetch)
+            source = _Waiting(observable, prefetch)
+            stream = from_publisher(source).publish_on(
+                executor, prefetch=prefetch, delay_error=True
+            )
             return _observe(stream, observer, scheduler, source.begin)
 
         return reactivex.create(subscribe)
@@ -143,12 +148,16 @@ def _observe(
 class _Waiting:
     """The elements of an observable, whose thread waits as long as nobody has asked for more.
 
-    It is the publisher, for one subscriber, and its subscription. The sender takes all the demand
-    there is at once, so it takes the lock once for each time that it was asked.
+    What the thread of an event loop sends, which cannot wait, is held until it is asked for. It is
+    the publisher, for one subscriber, and its subscription. The sender takes all the demand there
+    is at once, so it takes the lock once for each time that it was asked.
     """
 
-    def __init__(self, observable: reactivex.Observable[Any]) -> None:
+    def __init__(self, observable: reactivex.Observable[Any], most_held: int) -> None:
         self._observable = observable
+        self._most_held = most_held
+        self._held: deque[Any] = deque()  # while there is any, there is no demand
+        self._end: Callable[[], object] | None = None  # that waits for those
         self._subscriber: Subscriber[Any]
         self._changed = threading.Condition(threading.RLock())
         self._demand = 0
@@ -166,7 +175,11 @@ class _Waiting:
         """
         subscriber = self._subscriber
         heard = self._observable.pipe(operators.take_while(self._wait))
-        subscription = heard.subscribe(self._next, subscriber.on_error, subscriber.on_complete)
+        subscription = heard.subscribe(
+            self._next,
+            lambda error: self._finish(partial(subscriber.on_error, error)),
+            lambda: self._finish(subscriber.on_complete),
+        )
         with self._changed:
             if not self._cancelled:
                 self._subscription = subscription
@@ -175,12 +188,19 @@ class _Waiting:
 
     def request(self, n: int, /) -> None:
         with self._changed:
+            while n and self._held:
+                n -= 1
+                self._subscriber.on_next(self._held.popleft())
             self._demand += n
             self._changed.notify()
+            end = None if self._held else self._end
+        if end is not None:
+            end()
 
     def cancel(self) -> None:
         with self._changed:
             self._cancelled = True
+            self._held.clear()
             subscription, self._subscription = self._subscription, None
             self._changed.notify()
         if subscription is not None:
@@ -191,14 +211,32 @@ class _Waiting:
         if self._left == 0 and not self._cancelled:
             with self._changed:
                 while not self._demand and not self._cancelled:
-                    if running_loop() is not None:
+                    if running_loop() is None:
+                        self._changed.wait()
+                    elif len(self._held) < self._most_held:
+                        return True
+                    else:
                         raise RuntimeError(
-                            "observe_on has no room, and waiting for it would block the event loop"
+                            f"observe_on: prefetch={self._most_held} elements are held, and to "
+                            "wait for room would block the event loop; let the source send from "
+                            "another thread, or use from_observable(..., overflow=...)"
                         )
-                    self._changed.wait()
                 self._left, self._demand = self._demand, 0
         return not self._cancelled
 
     def _next(self, element: Any) -> None:
+        if not self._left:
+            with self._changed:
+                if not self._demand:
+                    self._held.append(element)
+                    return
+                self._left, self._demand = self._demand, 0
         self._left -= 1
         self._subscriber.on_next(element)
+
+    def _finish(self, end: Callable[[], object]) -> None:
+        with self._changed:
+            if self._held:
+                self._end = end
+                return
+        end()

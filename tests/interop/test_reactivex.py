@@ -178,20 +178,60 @@ def test_disposing_frees_a_sender_that_waits() -> None:
         hold.set()
 
 
-def test_a_sender_on_the_loop_is_refused_instead_of_waiting_for_itself() -> None:
+@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize("end", [None, ValueError("its own")])
+def test_a_sender_on_the_loop_is_held_as_far_as_prefetch_goes(
+    fits: bool, end: Exception | None
+) -> None:
     async def body() -> list[Any]:
         signals: list[Any] = []
         over = asyncio.Event()
         source = reactivex.from_iterable(range(100))
-        source.pipe(observe_on(asyncio.get_running_loop(), prefetch=4)).subscribe(
+        if end is not None:
+            source = source.pipe(operators.concat(reactivex.throw(end)))
+        source.pipe(observe_on(asyncio.get_running_loop(), prefetch=100 if fits else 4)).subscribe(
             signals.append, lambda error: (signals.append(error), over.set()), over.set
         )
         await asyncio.wait_for(over.wait(), DEADLINE)
         return signals
 
     signals = asyncio.run(body())
-    assert isinstance(signals[-1], RuntimeError)
-    assert "block the event loop" in str(signals[-1])
+    if fits:
+        assert signals == [*range(100), *([] if end is None else [end])]
+    else:
+        assert signals[:-1] == list(range(4))
+        assert isinstance(signals[-1], RuntimeError)
+        assert "prefetch=4 elements are held" in str(signals[-1])
+
+
+def test_a_subject_is_fed_on_the_loop_before_and_after_it_is_asked_for() -> None:
+    async def body() -> list[int]:
+        taken: list[int] = []
+        sixth, over = asyncio.Event(), asyncio.Event()
+        subject: reactivex.Subject[int] = reactivex.Subject()
+
+        def take(element: int) -> None:
+            taken.append(element)
+            if element % 6 == 5:
+                sixth.set()
+
+        subject.pipe(observe_on(asyncio.get_running_loop(), prefetch=8)).subscribe(
+            take, on_completed=over.set
+        )
+        for start in range(0, 30, 6):
+            for element in range(start, start + 6):
+                subject.on_next(element)
+            await sixth.wait()
+            sixth.clear()
+        subject.on_next(30)
+        subject.on_completed()
+        await over.wait()
+        return taken
+
+    async def in_time() -> list[int]:
+        return await asyncio.wait_for(body(), DEADLINE)
+
+    assert asyncio.run(in_time()) == list(range(31))
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ class CallWindow:
     ``dedupe``; with ``key``, as many as there are places). The task of a call that ends then makes
     the next of them: that saves the making of a task, half of what a call costs that waits. A task
     that somebody keeps, or left something on, makes no other call. While at least half of ``ahead``
-    are in line, ``on_ready`` may be called as late as ``patience`` seconds after a result: a turn of
-    the loop for each costs as much as two calls.
+    are in line, ``on_ready`` may be called as late as ``patience`` seconds after a result: a turn
+    of the loop for each costs as much as two calls.
 
     For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a
     copy of the context that ``submit_many`` runs in; one that had to wait has one of that which the
