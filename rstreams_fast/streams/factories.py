@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
@@ -174,7 +175,9 @@ def using(
     ``resource = factory()`` is made within ``subscribe``, and closed once: after the end, after a
     ``cancel()`` (§3.12), or if there is no stream of it. A cancel does not wait for calls that go
     on in other threads, as ``map_blocking`` makes them: ``close`` may have to. What ``close``
-    raises after a stream goes to ``sys.unraisablehook``. Reactor, RxPY: ``using``.
+    raises after a stream goes to ``sys.unraisablehook``; so does a ``TypeError`` where it returns a
+    coroutine, which nobody awaits. What is closed by an ``await`` is better opened by ``async with``
+    in an async generator, for :func:`from_async_iterable`. Reactor, RxPY: ``using``.
     """
     check_sync("using", "factory", factory)
     check_sync("using", "stream_of", stream_of)
@@ -192,9 +195,20 @@ def _use(
     try:
         stream = from_publisher(stream_of(resource))
     except BaseException:
-        close(resource)
+        _close(close, resource)
         raise
-    return stream.do_finally(partial(close, resource))
+    return stream.do_finally(partial(_close, close, resource))
+
+
+def _close(close: Callable[[A], object], resource: A) -> None:
+    returned = close(resource)
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise TypeError(
+            f"using: {describe_callable(close)} returned a coroutine, which nobody awaits, so "
+            f"{type(resource).__name__} is not closed; give from_async_iterable an async generator "
+            "that opens it by 'async with'"
+        )
 
 
 def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:

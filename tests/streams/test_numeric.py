@@ -228,6 +228,7 @@ def test_no_elements_give_no_rows(how: str) -> None:
         ([[1, 2]], TypeError, "arrays or scalars, got list"),
         ([{}], TypeError, "arrays or scalars, got dict"),
         ([1, object()], TypeError, "arrays or scalars, got object"),
+        ([np.ma.masked_equal(np.arange(3), 1)], TypeError, "the mask of a masked array"),
         ([1, 2**70], OverflowError, "1180591620717411303424 has more than 64 bits"),
         ([np.zeros((2, 3)), np.zeros((2, 4))], ValueError, "agree in all dimensions but the first"),
         ([np.zeros((2, 3)), 1], ValueError, "agree in all dimensions but the first"),

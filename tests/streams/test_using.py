@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -78,3 +79,15 @@ def test_a_resource_without_a_stream_is_closed(stream_of: Any) -> None:
     recorder = subscribed(rsf.using(lambda: 5, stream_of, closed.append))
     assert recorder.error is not None
     assert closed == [5]
+
+
+def test_a_close_that_nobody_awaits_is_made_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def close(_: int) -> None:
+        pass
+
+    told: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda given: told.append(given.exc_value))
+    closing = rsf.using(lambda: 5, lambda _n: rsf.range_(3), lambda n: close(n))
+    assert closing.to_list() == [0, 1, 2]
+    assert [type(error) for error in told] == [TypeError]
+    assert "returned a coroutine, which nobody awaits, so int is not closed" in str(told[0])

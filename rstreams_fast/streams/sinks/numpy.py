@@ -23,7 +23,8 @@ def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any,
     """Return all elements in one array: arrays after one another, numbers side by side.
 
     The elements are arrays of at least one dimension, whose rows then make up the result, and
-    which must agree in their other dimensions; or they are scalars, of which each is a row.
+    which must agree in their other dimensions; or they are scalars, of which each is a row. Masked
+    arrays are refused.
 
     ``dtype``: elements are cast to it, where that loses no more than precision: numpy's
     ``same_kind``, and integers to every integer type that they fit in. What would wrap around or
@@ -63,6 +64,11 @@ class _Collected:
 
     def add(self, element: Any) -> None:
         if isinstance(element, self._np.ndarray) and element.ndim > 0:
+            if isinstance(element, self._np.ma.MaskedArray):
+                raise TypeError(
+                    "to_numpy: the mask of a masked array would be lost; "
+                    "fill it before, with map(lambda array: array.filled(...))"
+                )
             self._flush()
             self._append(element)
         else:
