@@ -87,7 +87,7 @@ def test_a_close_that_nobody_awaits_is_made_known(monkeypatch: pytest.MonkeyPatc
 
     told: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda given: told.append(given.exc_value))
-    closing = rsf.using(lambda: 5, lambda _n: rsf.range_(3), lambda n: close(n))
+    closing = rsf.using(lambda: 5, lambda _n: rsf.range_(3), lambda n: close(n))  # noqa: PLW0108
     assert closing.to_list() == [0, 1, 2]
     assert [type(error) for error in told] == [TypeError]
     assert "returned a coroutine, which nobody awaits, so int is not closed" in str(told[0])
