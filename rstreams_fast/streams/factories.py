@@ -176,8 +176,8 @@ def using(
     ``cancel()`` (§3.12), or if there is no stream of it. A cancel does not wait for calls that go
     on in other threads, as ``map_blocking`` makes them: ``close`` may have to. What ``close``
     raises after a stream goes to ``sys.unraisablehook``; so does a ``TypeError`` where it returns a
-    coroutine, which nobody awaits. What is closed by an ``await`` is better opened by ``async with``
-    in an async generator, for :func:`from_async_iterable`. Reactor, RxPY: ``using``.
+    coroutine, which nobody awaits. What is closed by an ``await`` is for an ``async with`` in an
+    async generator, and :func:`from_async_iterable`. Reactor, RxPY: ``using``.
     """
     check_sync("using", "factory", factory)
     check_sync("using", "stream_of", stream_of)
