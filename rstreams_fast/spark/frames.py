@@ -102,7 +102,7 @@ def describe_words(options: CallOptions) -> list[str]:
     if options.timeout is not None:
         lines.append(f"  time-out: {options.timeout} s for each attempt")
     if options.key_order is not None:
-        lines.append(f"  order: one call at once of each value of key {options.key_order}")
+        lines.append(f"  order: one call at a time of each value of key {options.key_order}")
     for word, of in (("deadline", "each row"), ("task_deadline", "the partition")):
         if (seconds := getattr(options, word)) is not None:
             lines.append(f"  deadline: {seconds:g} s for {of}")

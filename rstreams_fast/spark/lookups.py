@@ -88,8 +88,8 @@ def lookup(
     ``concurrency``: how many calls run at once, per partition at work; ``"auto"``: as many as the
     service answers without making them wait, found from the time that they take, at most 1024 or
     what ``limit`` allows. It needs an async ``fn``.
-    ``max_pending_rows``: rows whose call was made and whose result has not left, per partition: so
-    many may wait behind one slow call. Default: 64 x ``concurrency``, at most 65 536.
+    ``max_pending_rows``: rows whose call was made, or waits for its turn (``key_order``), and whose
+    result has not left, per partition: so many may wait behind one slow call. Default: 64 x ``concurrency``, at most 65 536.
     ``ordered``: must be true here: the values of a column line up with their rows (``enrich`` can
     do without).
     ``dedupe``: equal keys in flight share one call, and its failure; two NaN are equal, and the two
@@ -123,8 +123,8 @@ def lookup(
     attempts of its async call and all waits between and before them together; then
     ``TimeoutError``, which ``on_failure`` handles.
     ``task_deadline``: seconds for a partition; then the task fails with ``TimeoutError``.
-    ``key_order``: the place of a key column, from 0: of the rows of a partition that have the same
-    value there one call at once, in their order; others go on beside them.
+    ``key_order``: the place of a key column, from 0: for the rows of a partition with the same
+    value there, one call at a time, in their order; others go on beside them.
     ``deterministic``: by default Spark's optimizer neither merges nor moves the calls, and pushes
     no filter below them; what Spark runs twice (a retried task, the sampling of an ``orderBy``, a
     frame used twice and not persisted) calls twice all the same. With true it does, and where it

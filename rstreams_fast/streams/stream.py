@@ -501,7 +501,7 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         """``await fn(element)`` for each element, up to ``concurrency`` of them at once.
 
         ``ordered``: results keep the order of the elements; else they come as they are ready.
-        ``key``: of the elements with the same ``key(element)`` one call at once, in their order.
+        ``key``: elements with the same ``key(element)`` are called one at a time, in their order.
         ``loop=None`` is the loop running where the stream is subscribed to; where a timer or a
         worker subscribes, that of the task which awaits the whole; or else a private one.
         For the rest see :class:`rstreams_fast.streams.operators.map_async.MapAsync`.
