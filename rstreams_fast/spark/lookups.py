@@ -89,7 +89,8 @@ def lookup(
     service answers without making them wait, found from the time that they take, at most 1024 or
     what ``limit`` allows. It needs an async ``fn``.
     ``max_pending_rows``: rows whose call was made, or waits for its turn (``key_order``), and whose
-    result has not left, per partition: so many may wait behind one slow call. Default: 64 x ``concurrency``, at most 65 536.
+    result has not left, per partition: so many may wait behind one slow call. Default: 64 x
+    ``concurrency``, at most 65 536.
     ``ordered``: must be true here: the values of a column line up with their rows (``enrich`` can
     do without).
     ``dedupe``: equal keys in flight share one call, and its failure; two NaN are equal, and the two

@@ -64,9 +64,9 @@ class MapAsync(Boundary):
     no order, and 65 536 at most. A ``prefetch`` below ``concurrency`` bounds the calls, too.
     Upstream is asked when the subscriber first asks.
 
-    With ``key``, the elements with the same ``key(element)``, which can be hashed, are called one at
-    a time, in their order, as the partitions of a log want it; others go on beside them. An element
-    that waits for its turn takes part in ``prefetch``, not in ``concurrency``.
+    With ``key``, the elements with the same ``key(element)``, which can be hashed, are called one
+    at a time, in their order, as the partitions of a log want it; others go on beside them. An
+    element that waits for its turn takes part in ``prefetch``, not in ``concurrency``.
 
     ``loop=None`` is the loop running where the stream is subscribed to, or else a private one,
     which ends with the subscription. All calls run in copies of the context of ``subscribe``.
