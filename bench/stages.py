@@ -83,14 +83,14 @@ def _loop_in_spark(look_up: LookUp, calls: int) -> Callable[[Iterator[Any]], Ite
                 answers.extend([0] * batch.num_rows)
                 yield from range(start, len(keys))
 
-        async def work(places: Iterator[int]) -> None:
-            for place in places:
+        async def work(left: Iterator[int]) -> None:
+            for place in left:
                 answers[place] = await look_up(keys[place])
 
-        async def all_of(places: Iterator[int]) -> None:
-            await asyncio.gather(*(work(places) for _ in range(calls)))
+        async def work_all(left: Iterator[int]) -> None:
+            await asyncio.gather(*(work(left) for _ in range(calls)))
 
-        asyncio.run(all_of(places()))
+        asyncio.run(work_all(places()))
         for begin in range(0, len(keys), ROWS):
             end = begin + ROWS
             columns = {"id": keys[begin:end], "value": answers[begin:end]}
@@ -103,22 +103,23 @@ def _lookups(spark: SparkSession, calls: int) -> tuple[dict[str, Way], list[Rati
     look_up = LookUp(DELAY)
     limit = rs.Limit(f"bench {os.getpid()} {calls}", calls)
 
-    def through(column: Any, per_second: float, level: int | None = None) -> Way:
+    def through(
+        answers: Callable[[DataFrame], DataFrame], per_second: float, level: int | None = None
+    ) -> Way:
         def run(seconds: float) -> float:
             spark.conf.unset(LEVEL) if level is None else spark.conf.set(LEVEL, str(level))
             rows = int(seconds * min(per_second, calls / DELAY.mean))
             begun = time.perf_counter()
-            _all_right(spark.range(0, rows, 1, 1).withColumn("value", column("id")), rows)
+            _all_right(answers(spark.range(0, rows, 1, 1)), rows)
             return rows / (time.perf_counter() - begun)
 
         return run
 
-    def loop_in_spark(seconds: float) -> float:
-        rows = int(seconds * min(MOST, calls / DELAY.mean))
-        frame = spark.range(0, rows, 1, 1)
-        begun = time.perf_counter()
-        _all_right(frame.mapInArrow(_loop_in_spark(look_up, calls), "id long, value long"), rows)
-        return rows / (time.perf_counter() - begun)
+    def by(column: Any) -> Callable[[DataFrame], DataFrame]:
+        return lambda frame: frame.withColumn("value", column("id"))
+
+    def by_loop(frame: DataFrame) -> DataFrame:
+        return frame.mapInArrow(_loop_in_spark(look_up, calls), "id long, value long")
 
     def loop(seconds: float) -> float:
         rows = int(seconds * min(MOST, calls / DELAY.mean))
@@ -139,11 +140,11 @@ def _lookups(spark: SparkSession, calls: int) -> tuple[dict[str, Way], list[Rati
         )
     )
     ways = {
-        ours: through(rs.lookup(look_up, "long", concurrency=calls), MOST),
-        limited: through(rs.lookup(look_up, "long", concurrency=calls, limit=limit), MOST),
+        ours: through(by(rs.lookup(look_up, "long", concurrency=calls)), MOST),
+        limited: through(by(rs.lookup(look_up, "long", concurrency=calls, limit=limit)), MOST),
         bare: loop,
-        inside: loop_in_spark,
-        own: through(plain_column(LookUpSync(DELAY)), MOST / 4, calls),
+        inside: through(by_loop, MOST),
+        own: through(by(plain_column(LookUpSync(DELAY))), MOST / 4, calls),
         most: lambda _: calls / DELAY.mean,
     }
     to_loop, to_own = LOOKUPS.get(calls, (None, None))
