@@ -6,7 +6,6 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from rstreams_fast.spark.options import CallOptions
@@ -501,11 +500,11 @@ class UnorderedSink(_Sink):
             self.columns.emit(batch, batch.rows.take(places), len(entries), arrays)
 
 
-def _turns(key_order: int | None, spread: bool) -> Callable[[Any], Any] | None:
-    """Return what tells by an item whose turn its call is."""
-    if key_order is None:
+def _turns(place: int | None, sink: _RowSink, spread: bool) -> Callable[[Any], Any] | None:
+    """Return what tells by an item of ``sink`` whose turn its call is."""
+    if place is None:
         return None
-    return itemgetter(key_order) if spread else lambda key: key
+    return (lambda item: sink.key_of(item)[place]) if spread else sink.key_of
 
 
 def run_rows(
@@ -549,7 +548,7 @@ def run_rows(
             failures=columns.failures,
             spread=spread,
             dedupe=options.dedupe,
-            key=_turns(options.key_order, spread),
+            key=_turns(options.key_order, ordered, spread),
         )
     else:
         unordered = UnorderedSink(columns, spread, options.dedupe)
@@ -566,7 +565,7 @@ def run_rows(
             failures=columns.failures,
             ordered=False,
             spread=True,
-            key=None if options.key_order is None else itemgetter(1 + options.key_order),
+            key=_turns(options.key_order, unordered, spread),
         )
     held = [first]
     del first, upstream
