@@ -34,7 +34,7 @@ class Waits(NamedTuple):
 
 
 #: Only a failing test uses up the first. The kit's own 100 for each give false failures on a busy
-#: machine, and ten tests share one interpreter: there a thread has come 3 s late.
+#: machine, and ten tests share one interpreter: there an element has come 3 s late.
 PATIENT = Waits(15_000, 100, 1000, 2000)
 #: For what is known to be broken.
 IMPATIENT = Waits(500, 100, 200, 300)
