@@ -114,14 +114,14 @@ def slow_sources(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fast_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No source takes longer than a turn, however busy the machine is."""
+    """No source takes longer than a turn, and no burst, however busy the machine is."""
     _set_turn(monkeypatch, 3600.0)
 
 
 def _set_turn(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    from rstreams_fast.streams.engine import inner_subscriber, upstream
+    from rstreams_fast.streams.engine import drain, fan_in, inner_subscriber, push, upstream
 
-    for module in (upstream, inner_subscriber):
+    for module in (drain, fan_in, inner_subscriber, push, upstream):
         monkeypatch.setattr(module, "TURN_SECONDS", seconds)
 
 

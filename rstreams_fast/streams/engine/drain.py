@@ -7,6 +7,9 @@ drains; the others leave at once, as the drain looks again until it has seen all
 signals never overlap (§1.3), a request from within ``on_next`` never nests (§3.3), and nobody
 waits.
 
+The thread of an event loop on which the stream is awaited does not drain for long: the rest waits
+for later turns of the loop, which has others to serve.
+
 A ``RecursionError`` of the calls from one subscriber to the next leaves as ``KeyboardInterrupt``
 does, through the call it happened in: where the stack is full nobody can be told.
 
@@ -19,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from time import perf_counter
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from rstreams_fast.api import Subscriber, Subscription
 from rstreams_fast.core import CANCELLED, DemandCounter, FusedRun, RunStatus
@@ -29,11 +32,21 @@ from rstreams_fast.errors import (
     NoneSignalError,
     report_dropped,
 )
-from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedError, process_id
+from rstreams_fast.runtime.executors import (
+    Resource,
+    Trampoline,
+    WorkDroppedError,
+    process_id,
+    resource,
+)
+from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.boundary import ListSubscriber, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, TURN_SECONDS
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = [
     "Drain",
@@ -65,16 +78,20 @@ class Nested(NotPicklable):
     """A subscriber of the package, which knows on how many others it stands: calls nest in theirs.
 
     ``depth`` counts from the last one that stops the nesting by ``trampoline``, or from the ground.
-    ``custody`` answers for what is dropped above an ``on_discard``.
+    ``custody`` answers for what is dropped above an ``on_discard``. ``awaited_on`` is the loop of a
+    task that awaits the whole.
     """
 
-    __slots__ = ("custody", "depth", "trampoline")
+    __slots__ = ("awaited_on", "custody", "depth", "trampoline")
 
     def stand_on(self, below: object) -> None:
         """Count from the subscriber below; one that is not of the package is the ground."""
         self.depth: int = 1
         self.trampoline: Trampoline | None = None
         self.custody: Custody | None = None
+        self.awaited_on: asyncio.AbstractEventLoop | None = None
+        if isinstance(below, NotPicklable):
+            self.awaited_on = getattr(below, "awaited_on", None)
         if isinstance(below, Nested):
             self.custody = below.custody
             self.depth += below.depth
@@ -168,6 +185,7 @@ class Drain(Nested):
         "_failure",
         "_grows",
         "_on_burst",
+        "_paused",
         "_pid",
         "_resource",
         "_run",
@@ -191,8 +209,9 @@ class Drain(Nested):
         self._resource = resource
         self._context: Context | None = None if resource is None else copy_context()
         self._pid = process_id()
-        # Elements may be slow: on a resource, that others share, bursts grow from one.
-        self._grows = resource is not None
+        self._paused = False
+        # Elements may be slow: on a resource or a loop, that others share, bursts grow from one.
+        self._grows = resource is not None or self.awaited_on is not None
         self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
 
@@ -259,8 +278,8 @@ class Drain(Nested):
 
     def _turn(self) -> None:
         """The drain on a resource: at most so long, then to the back of the queue."""
-        wip, context, resource = self._wip, self._context, self._resource
-        if context is None or resource is None:
+        wip, context, there = self._wip, self._context, self._resource
+        if context is None or there is None:
             return
         try:
             while True:
@@ -273,7 +292,10 @@ class Drain(Nested):
         except BaseException as leaving:
             self._interrupted(leaving)
             raise
-        self._schedule(resource)
+        loop = self.awaited_on
+        if loop is not None and running_loop() is loop:
+            there = resource(loop)  # the resource is the caller, whose turn is over
+        self._schedule(there)
 
     def _work_for_a_turn(self) -> bool:
         """Work until there is nothing to do, or until others should have a turn, which is true."""
@@ -295,16 +317,40 @@ class Drain(Nested):
     def _drain(self) -> None:
         """The drain on the caller."""
         wip = self._wip
+        until = 0.0 if self.awaited_on is None else perf_counter() + TURN_SECONDS
         try:
             while True:
                 missed = wip.value
-                while self._work():
-                    pass
-                if wip.fulfil(missed) == 0:
-                    return
+                while more := self._work():
+                    if until and self._turn_is_over(until):
+                        break
+                if more or wip.fulfil(missed) == 0:
+                    break
         except BaseException as leaving:
             self._interrupted(leaving)
             raise
+        if more:
+            self._pause(wip)
+
+    def _turn_is_over(self, until: float) -> bool:
+        """Whether the caller is the loop that awaits this, and has others to serve now."""
+        return perf_counter() >= until and running_loop() is self.awaited_on
+
+    def _pause(self, wip: DemandCounter) -> None:
+        """Leave the work that ``wip`` counts to a later turn of the loop, or who enters before."""
+        while wip.fulfil(wip.value) != 0:
+            pass  # that turn looks at all there is
+        if self._paused:
+            return
+        self._paused = True
+        try:
+            resource(self.awaited_on).execute(self._resume, self.end_with)
+        except Exception as refused:
+            self.end_with(refused)
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._enter()
 
     def _work(self) -> bool:
         """Do some work; true if there is more to do at once."""
@@ -370,17 +416,17 @@ class Drain(Nested):
             self._grows = True
             self._burst = 1
             return subscriber.burst.append
-        if self._resource is None:
+        if not self._grows:
             self._burst = CALLER_BURST
         return subscriber.on_next
 
     def _interrupted(self, leaving: BaseException) -> None:
         """KeyboardInterrupt and its like pass through: cancel upstream, and end for good."""
-        if self._resource is None and self._asked_from_below:
+        if self._resource is None and self.awaited_on is None and self._asked_from_below:
             ended = self._demand.cancel()
         else:
             # They leave through a thread where nobody waits for them, or to upstream, so downstream
-            # is told as well.
+            # is told as well. On a loop it may be a later turn.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving

@@ -27,7 +27,7 @@ from rstreams_fast.errors import (
     check_error,
     report_dropped,
 )
-from rstreams_fast.runtime.awaiting import awaited_here, awaited_nowhere
+from rstreams_fast.runtime.awaiting import awaited_here, awaited_nowhere, awaited_on
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.gil_yield import yield_gil
@@ -55,12 +55,22 @@ T = TypeVar("T")
 class _Inlet(RingSubscriber, SinkSubscriber):
     """Upstream's side: puts elements into the ring and rings the bell."""
 
-    __slots__ = ("_by_turns", "_offer", "bell", "ended", "failure", "ring", "subscriber_thread")
+    __slots__ = (
+        "_by_turns",
+        "_offer",
+        "awaited_on",
+        "bell",
+        "ended",
+        "failure",
+        "ring",
+        "subscriber_thread",
+    )
 
     def __init__(self, prefetch: int) -> None:
         super().__init__(prefetch)
         self.subscriber_thread = get_ident()  # where subscribe runs, until it returns
         self._by_turns = False  # whether the consumer alone asks
+        self.awaited_on = awaited_on()
         self.bell = Doorbell()
         self.ended = False
         """No element comes any more; what is in the ring may be taken out."""
@@ -273,6 +283,8 @@ class Iteration(BurstIterator[T]):
                     return burst
                 if not inlet.ask_for_a_turn():
                     await self._wait(inlet)
+                elif not self.buffered:  # the turn is over, and it has given nothing
+                    await asyncio.sleep(0)
             return []
         finally:
             inlet = None

@@ -1,0 +1,200 @@
+"""A stream that is awaited does not hold the loop, however long its source gives nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.streams.sinks.iterate import Iteration
+from tests.helpers import DEADLINE, start_thread, wait_for, wait_until
+
+Numbers = rsf.Stream[int]
+
+
+class Source:
+    """Numbers without end, until the loop of the program has served others; or too late."""
+
+    def __init__(self) -> None:
+        self.opened = self.closed = 0
+        self.enough = False
+
+    def numbers(self) -> Numbers:
+        return rsf.defer(lambda: rsf.from_iterable(self._generate()))
+
+    def _generate(self) -> Iterator[int]:
+        self.opened += 1
+        until = time.monotonic() + DEADLINE
+        try:
+            number = 0
+            while not self.enough:
+                assert time.monotonic() < until, "the loop has served nobody else"
+                yield number
+                number += 1
+        finally:
+            self.closed += 1
+
+    async def in_its_time(self) -> None:
+        """Turns of the loop, some with a time to wait for."""
+        for _ in range(3):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+        self.enough = True
+
+
+def never(_: object) -> bool:
+    return False
+
+
+def nothing(_: object) -> Numbers:
+    return rsf.empty()
+
+
+async def call(element: int) -> int:
+    return element
+
+
+PROGRAMS: dict[str, Callable[[Numbers], Coroutine[Any, Any, object]]] = {
+    "filter": lambda s: s.filter(never).first_async(0),
+    "skip": lambda s: s.skip(2**60).to_list_async(),
+    "count": lambda s: s.count_async(),
+    "reduce": lambda s: s.reduce(max).to_list_async(),
+    "last": lambda s: s.last_async(),
+    "any": lambda s: s.any_async(never),
+    "all": lambda s: s.all_async(lambda _: True),
+    "map_async": lambda s: s.filter(never).map_async(call).run_async(),
+    "timeout": lambda s: s.filter(never).timeout(DEADLINE).run_async(),
+    "batch": lambda s: s.filter(never).batch(10, seconds=1).run_async(),
+    "flat_map": lambda s: s.filter(never).flat_map(nothing).run_async(),
+    "flat_map within": lambda s: rsf.range_(3).flat_map(lambda _: s.filter(never)).run_async(),
+    "flat_map of nothing": lambda s: s.flat_map(nothing).run_async(),
+    "concat_map within": lambda s: rsf.range_(3).concat_map(lambda _: s.filter(never)).run_async(),
+    "concat_map of nothing": lambda s: s.concat_map(nothing).run_async(),
+    "switch_map of nothing": lambda s: s.switch_map(nothing).run_async(),
+    "merge": lambda s: rsf.merge(s, s).filter(never).run_async(),
+    "concat": lambda s: rsf.concat(s.filter(never), s.filter(never)).run_async(),
+    "windows": lambda s: rsf.range_(9).window(2).flat_map(lambda _: s.filter(never)).run_async(),
+    "caller": lambda s: s.publish_on("caller").filter(never).run_async(),
+    "repeat": lambda s: s.take(1).filter(never).repeat(2**60).take_until(s).run_async(),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_others_have_their_turns_while_nothing_comes(program: str) -> None:
+    source = Source()
+    others = asyncio.create_task(source.in_its_time())
+    await PROGRAMS[program](source.numbers())
+    await others
+    assert source.closed == source.opened > 0
+
+
+async def test_a_time_out_comes_and_finds_the_source_closed() -> None:
+    source = Source()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await source.numbers().filter(never).run_async()
+    assert source.closed == 1
+
+
+async def test_async_for_and_its_body_take_turns_with_others() -> None:
+    source = Source()
+    others = asyncio.create_task(source.in_its_time())
+    async for _ in source.numbers().filter(lambda n: n % 1000 == 999):
+        pass
+    await others
+
+
+RESULTS: dict[str, Callable[[], rsf.Stream[Any]]] = {
+    "filter": lambda: rsf.range_(100).filter(lambda n: n % 7 == 0),
+    "scan": lambda: rsf.range_(100).scan(lambda a, b: a + b, 0).skip(3),
+    "batch": lambda: rsf.range_(100).batch(7, skip=9),
+    "map_async": lambda: rsf.range_(100).filter(lambda n: n % 7 == 0).map_async(call),
+    "concat_map": lambda: rsf.range_(9).concat_map(lambda n: rsf.range_(n).filter(bool)),
+    "concat_map of iterators": lambda: rsf.range_(9).concat_map(
+        lambda n: rsf.from_iterable(iter(range(n)))
+    ),
+    "flat_map_sequential": lambda: rsf.range_(9).flat_map_sequential(
+        lambda n: rsf.from_iterable(iter(range(n))).filter(bool)
+    ),
+    "zip": lambda: rsf.range_(50).filter(lambda n: n % 2 == 0).zip(rsf.range_(40)),
+    "concat": lambda: rsf.concat(rsf.range_(9), rsf.range_(9)).filter(lambda n: n % 2 == 0),
+    "expand": lambda: rsf.range_(4).expand(rsf.range_).filter(lambda n: n < 3),
+    "repeat": lambda: rsf.range_(9).filter(lambda n: n % 2 == 0).repeat(3),
+    "resume": lambda: (
+        rsf.range_(9).map(lambda n: n // (n - 5)).on_error_resume(lambda _: rsf.range_(3))
+    ),
+    "publish_on": lambda: rsf.range_(100).publish_on("caller", prefetch=4).filter(bool),
+    "groups": lambda: rsf.range_(20).window(3).concat_map(lambda w: w.filter(bool)),
+}
+
+
+@pytest.mark.usefixtures("slow_sources")
+@pytest.mark.parametrize("program", RESULTS)
+async def test_where_every_step_is_a_turn_the_elements_are_the_same(program: str) -> None:
+    stream = RESULTS[program]
+    expected = await asyncio.to_thread(lambda: stream().to_list())
+    assert await stream().to_list_async() == expected
+    assert [element async for element in stream().iterate(prefetch=1)] == expected
+    assert await stream().take(2).to_list_async() == expected[:2]
+
+
+@pytest.mark.usefixtures("slow_sources")
+async def test_plain_code_on_the_loop_reads_a_window_to_its_end() -> None:
+    """The loop cannot go on before that code does: a pause would be for ever."""
+    found: list[list[int]] = []
+    async for window in rsf.range_(100).window(50):
+        found.append(list(window.filter(lambda n: n % 9 == 0)))
+    assert found == [list(range(0, 50, 9)), list(range(54, 100, 9))]
+
+
+def test_ctrl_c_from_a_later_turn_closes_the_source_and_leaves() -> None:
+    source = Source()
+
+    def interrupted(_: int) -> bool:
+        if source.enough:
+            raise KeyboardInterrupt
+        return False
+
+    async def main() -> None:
+        others = asyncio.create_task(source.in_its_time())
+        await rsf.from_iterable(range(2**40)).filter(interrupted).run_async()
+        await others
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+
+
+def test_a_loop_that_ends_in_a_pause_lets_the_source_be_closed() -> None:
+    source = Source()
+
+    async def main() -> None:
+        task = asyncio.create_task(source.numbers().filter(never).run_async())
+        await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(main())
+    gc.collect()
+    wait_until(lambda: source.closed == 1, "the close of the source")
+
+
+@pytest.mark.usefixtures("slow_sources")
+def test_a_close_from_another_thread_races_with_the_pauses(dropped: list[BaseException]) -> None:
+    async def read_until_closed(iteration: Iteration[int], reading: threading.Event) -> None:
+        reading.set()
+        async for _ in iteration:
+            pass
+
+    for _ in range(200):
+        source, reading = Source(), threading.Event()
+        iteration = source.numbers().filter(never).concat_map(nothing).iterate()
+        closer = start_thread(lambda i=iteration, r=reading: (wait_for(r), i.close()))
+        asyncio.run(read_until_closed(iteration, reading))
+        closer.result()
+        assert source.closed == source.opened
+    assert not dropped
