@@ -119,9 +119,9 @@ def fast_sources(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _set_turn(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    from rstreams_fast.streams.engine import drain, fan_in, inner_subscriber, push, upstream
+    from rstreams_fast.streams.engine import drain, inner_subscriber, turns, upstream
 
-    for module in (drain, fan_in, inner_subscriber, push, upstream):
+    for module in (drain, inner_subscriber, turns, upstream):
         monkeypatch.setattr(module, "TURN_SECONDS", seconds)
 
 

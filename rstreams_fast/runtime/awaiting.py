@@ -23,7 +23,7 @@ from rstreams_fast.runtime.parking import running_loop
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["HERE", "awaited_here", "awaited_nowhere", "awaited_on", "loop_of_program"]
+__all__ = ["HERE", "awaited_here", "awaited_nowhere", "loop_of_program"]
 
 HERE: Final = threading.local()
 """``private``: a weak reference to the private loop that runs in this thread, if one does."""
@@ -52,12 +52,6 @@ def awaited_here() -> AbstractContextManager[None]:
 def awaited_nowhere() -> AbstractContextManager[None]:
     """Subscribe, in the block, to a stream that a thread waits for, or several subscribers."""
     return _UNCHANGED if _awaiting.get() is None else _awaited_on(None)
-
-
-def awaited_on() -> asyncio.AbstractEventLoop | None:
-    """Return the loop on which the stream at work here is awaited, if somebody awaits it."""
-    awaiting = _awaiting.get()
-    return None if awaiting is None else awaiting[0]
 
 
 def loop_of_program() -> asyncio.AbstractEventLoop | None:

@@ -556,9 +556,9 @@ def test_a_close_while_it_is_about_to_subscribe_ends_it(monkeypatch: pytest.Monk
     it = iterate(publisher)
     make = iteration._Inlet
 
-    def closed_meanwhile(prefetch: int) -> Any:
+    def closed_meanwhile(prefetch: int, loop: Any) -> Any:
         it.close()
-        return make(prefetch)
+        return make(prefetch, loop)
 
     monkeypatch.setattr(iteration, "_Inlet", closed_meanwhile)
     assert start_thread(lambda: list(it)).result() == []

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast.streams.engine import turns
 from rstreams_fast.streams.sinks.iterate import Iteration
 from tests.helpers import DEADLINE, start_thread, wait_for, wait_until
 
@@ -80,7 +83,6 @@ PROGRAMS: dict[str, Callable[[Numbers], Coroutine[Any, Any, object]]] = {
     "merge": lambda s: rsf.merge(s, s).filter(never).run_async(),
     "concat": lambda s: rsf.concat(s.filter(never), s.filter(never)).run_async(),
     "windows": lambda s: rsf.range_(9).window(2).flat_map(lambda _: s.filter(never)).run_async(),
-    "caller": lambda s: s.publish_on("caller").filter(never).run_async(),
     "repeat": lambda s: s.take(1).filter(never).repeat(2**60).take_until(s).run_async(),
 }
 
@@ -100,6 +102,106 @@ async def test_a_time_out_comes_and_finds_the_source_closed() -> None:
         async with asyncio.timeout(0.02):
             await source.numbers().filter(never).run_async()
     assert source.closed == 1
+
+
+async def test_other_threads_have_their_turns_too() -> None:
+    source = Source()
+    with pytest.raises(TimeoutError, match="no element came within"):
+        await source.numbers().filter(never).timeout(0.02).run_async()
+    assert source.closed == 1
+
+
+async def test_functions_run_in_the_task_that_awaits_in_every_turn() -> None:
+    """What they know of the program by: its task, and its context variables."""
+    variable: ContextVar[int] = ContextVar("variable", default=0)
+
+    def numbers() -> Iterator[int]:
+        token = variable.set(1)
+        try:
+            yield from range(3000)
+        finally:
+            variable.reset(token)
+
+    def name(_: int) -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        return task.get_name()
+
+    task = asyncio.current_task()
+    assert task is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "TURN_SECONDS", 0.0)
+        names = rsf.from_iterable(numbers()).filter(lambda n: n % 100 == 0).map(name)
+        assert set(await names.to_list_async()) == {task.get_name()}
+
+
+@pytest.mark.parametrize("leaving", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+async def test_what_leaves_from_a_later_turn_leaves_through_the_await(
+    leaving: type[BaseException],
+) -> None:
+    source, others = Source(), Source()
+    leaves = asyncio.create_task(others.in_its_time())
+
+    def interrupted(_: int) -> bool:
+        if others.enough:
+            raise leaving
+        return False
+
+    with pytest.raises(leaving):
+        await source.numbers().filter(interrupted).run_async()
+    await leaves
+    assert source.closed == 1
+
+
+async def test_a_stream_works_for_its_consumer_alone() -> None:
+    """While the body of its loop waits for something else, nothing is taken from the source."""
+    taken = 0
+
+    def seen(number: int) -> bool:
+        nonlocal taken
+        taken += 1
+        return number % 20_000 == 0
+
+    async for number in rsf.range_(100_000).filter(seen):
+        before = taken
+        await asyncio.sleep(0.01)
+        assert taken == before, number
+
+
+def test_an_iteration_goes_on_in_another_loop_and_in_none() -> None:
+    iteration = rsf.range_(100).filter(lambda n: n % 9 == 0).iterate(prefetch=1)
+
+    async def two() -> list[int]:
+        return [await anext(iteration), next(iteration)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns, "TURN_SECONDS", 0.0)
+        assert asyncio.run(two()) + asyncio.run(two()) == [0, 9, 18, 27]
+        assert list(iteration) == [*range(36, 100, 9)]
+
+
+def test_a_call_of_a_blocking_stream_has_its_time_out_though_it_awaits_another_stream() -> None:
+    async def awaits(element: int) -> str:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await Source().numbers().filter(never).run_async()
+        return f"{element} gave up"
+
+    assert rsf.range_(2).map_async(awaits).to_list() == ["0 gave up", "1 gave up"]
+
+
+def test_a_call_has_its_time_out_though_the_source_gives_nothing_more() -> None:
+    source = Source()
+
+    async def waits(_: int) -> None:
+        try:
+            async with asyncio.timeout(0.02):
+                await asyncio.sleep(DEADLINE)
+        finally:
+            source.enough = True
+
+    with pytest.raises(TimeoutError):
+        source.numbers().filter(lambda n: n == 0).map_async(waits).run()
 
 
 async def test_async_for_and_its_body_take_turns_with_others() -> None:
@@ -151,23 +253,6 @@ async def test_plain_code_on_the_loop_reads_a_window_to_its_end() -> None:
     async for window in rsf.range_(100).window(50):
         found.append(list(window.filter(lambda n: n % 9 == 0)))
     assert found == [list(range(0, 50, 9)), list(range(54, 100, 9))]
-
-
-def test_ctrl_c_from_a_later_turn_closes_the_source_and_leaves() -> None:
-    source = Source()
-
-    def interrupted(_: int) -> bool:
-        if source.enough:
-            raise KeyboardInterrupt
-        return False
-
-    async def main() -> None:
-        others = asyncio.create_task(source.in_its_time())
-        await rsf.from_iterable(range(2**40)).filter(interrupted).run_async()
-        await others
-
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(main())
 
 
 def test_a_loop_that_ends_in_a_pause_lets_the_source_be_closed() -> None:

@@ -300,6 +300,7 @@ class _WeighedSubscription(AsyncBoundarySubscription):
         self, subscriber: Subscriber[Any], options: AsyncBoundary, program: Stages, need: Need
     ) -> None:
         super().__init__(subscriber, options, program, need)
+        self.turns = None  # whoever has the right asks, on any thread
         self.ring = None  # elements come one by one, as they must be weighed
         self._max_bytes = options.max_bytes or 0
         self._weigher: Weigher | None = options.weigher

@@ -5,10 +5,7 @@ A thread that brings news (a request, a cancel, an element, a terminal signal) l
 drain looks, and *enters*: work in progress (WIP) goes up by one. Only who takes it from 0 to 1
 drains; the others leave at once, as the drain looks again until it has seen all that entered. So
 signals never overlap (§1.3), a request from within ``on_next`` never nests (§3.3), and nobody
-waits.
-
-The thread of an event loop on which the stream is awaited does not drain for long: the rest waits
-for later turns of the loop, which has others to serve.
+waits. On the thread of an event loop a drain leaves what it cannot do in a turn to the next one.
 
 A ``RecursionError`` of the calls from one subscriber to the next leaves as ``KeyboardInterrupt``
 does, through the call it happened in: where the stack is full nobody can be told.
@@ -22,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from rstreams_fast.api import Subscriber, Subscription
 from rstreams_fast.core import CANCELLED, DemandCounter, FusedRun, RunStatus
@@ -32,21 +29,12 @@ from rstreams_fast.errors import (
     NoneSignalError,
     report_dropped,
 )
-from rstreams_fast.runtime.executors import (
-    Resource,
-    Trampoline,
-    WorkDroppedError,
-    process_id,
-    resource,
-)
-from rstreams_fast.runtime.parking import running_loop
+from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedError, process_id
 from rstreams_fast.streams.engine.boundary import ListSubscriber, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, TURN_SECONDS
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
-
-if TYPE_CHECKING:
-    import asyncio
+from rstreams_fast.streams.engine.turns import Turns
 
 __all__ = [
     "Drain",
@@ -78,20 +66,20 @@ class Nested(NotPicklable):
     """A subscriber of the package, which knows on how many others it stands: calls nest in theirs.
 
     ``depth`` counts from the last one that stops the nesting by ``trampoline``, or from the ground.
-    ``custody`` answers for what is dropped above an ``on_discard``. ``awaited_on`` is the loop of a
-    task that awaits the whole.
+    ``custody`` answers for what is dropped above an ``on_discard``. ``turns`` are those of who asks
+    below, if that is on an event loop.
     """
 
-    __slots__ = ("awaited_on", "custody", "depth", "trampoline")
+    __slots__ = ("custody", "depth", "trampoline", "turns")
 
     def stand_on(self, below: object) -> None:
         """Count from the subscriber below; one that is not of the package is the ground."""
         self.depth: int = 1
         self.trampoline: Trampoline | None = None
         self.custody: Custody | None = None
-        self.awaited_on: asyncio.AbstractEventLoop | None = None
+        self.turns: Turns | None = None
         if isinstance(below, NotPicklable):
-            self.awaited_on = getattr(below, "awaited_on", None)
+            self.turns = getattr(below, "turns", None)
         if isinstance(below, Nested):
             self.custody = below.custody
             self.depth += below.depth
@@ -209,9 +197,11 @@ class Drain(Nested):
         self._resource = resource
         self._context: Context | None = None if resource is None else copy_context()
         self._pid = process_id()
+        if resource is not None:
+            self.turns = None
         self._paused = False
-        # Elements may be slow: on a resource or a loop, that others share, bursts grow from one.
-        self._grows = resource is not None or self.awaited_on is not None
+        # Elements may be slow: where others wait for their turn, bursts grow from one.
+        self._grows = resource is not None or self.turns is not None
         self._burst = 1 if self._grows else BURST
         self._on_burst: Callable[[], None] | None = None
 
@@ -278,8 +268,8 @@ class Drain(Nested):
 
     def _turn(self) -> None:
         """The drain on a resource: at most so long, then to the back of the queue."""
-        wip, context, there = self._wip, self._context, self._resource
-        if context is None or there is None:
+        wip, context, resource = self._wip, self._context, self._resource
+        if context is None or resource is None:
             return
         try:
             while True:
@@ -292,10 +282,7 @@ class Drain(Nested):
         except BaseException as leaving:
             self._interrupted(leaving)
             raise
-        loop = self.awaited_on
-        if loop is not None and running_loop() is loop:
-            there = resource(loop)  # the resource is the caller, whose turn is over
-        self._schedule(there)
+        self._schedule(resource)
 
     def _work_for_a_turn(self) -> bool:
         """Work until there is nothing to do, or until others should have a turn, which is true."""
@@ -316,39 +303,30 @@ class Drain(Nested):
 
     def _drain(self) -> None:
         """The drain on the caller."""
-        wip = self._wip
-        until = 0.0 if self.awaited_on is None else perf_counter() + TURN_SECONDS
+        wip, turns = self._wip, self.turns
         try:
             while True:
                 missed = wip.value
-                while more := self._work():
-                    if until and self._turn_is_over(until):
-                        break
-                if more or wip.fulfil(missed) == 0:
-                    break
+                while self._work():
+                    if turns is not None and turns.is_over():
+                        self._pause(wip, turns)
+                        return
+                if wip.fulfil(missed) == 0:
+                    return
         except BaseException as leaving:
             self._interrupted(leaving)
             raise
-        if more:
-            self._pause(wip)
 
-    def _turn_is_over(self, until: float) -> bool:
-        """Whether the caller is the loop that awaits this, and has others to serve now."""
-        return perf_counter() >= until and running_loop() is self.awaited_on
-
-    def _pause(self, wip: DemandCounter) -> None:
-        """Leave the work that ``wip`` counts to a later turn of the loop, or who enters before."""
+    def _pause(self, wip: DemandCounter, turns: Turns) -> None:
+        """Leave the work that ``wip`` counts to the next turn, or to who enters before."""
+        first, self._paused = not self._paused, True
         while wip.fulfil(wip.value) != 0:
-            pass  # that turn looks at all there is
-        if self._paused:
-            return
-        self._paused = True
-        try:
-            resource(self.awaited_on).execute(self._resume, self.end_with)
-        except Exception as refused:
-            self.end_with(refused)
+            pass  # the next turn looks at all there is
+        if first:
+            turns.pause(self)
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Go on with what was left to this turn."""
         self._paused = False
         self._enter()
 
@@ -392,7 +370,7 @@ class Drain(Nested):
         if took > TURN_SECONDS:
             self._burst = max(1, self._burst // 2)
         elif self._burst < BURST and took < TURN_SECONDS / 4:
-            self._burst *= 2
+            self._burst *= 4
         return status
 
     def _flush(self, run: FusedRun) -> RunStatus:
@@ -422,11 +400,11 @@ class Drain(Nested):
 
     def _interrupted(self, leaving: BaseException) -> None:
         """KeyboardInterrupt and its like pass through: cancel upstream, and end for good."""
-        if self._resource is None and self.awaited_on is None and self._asked_from_below:
+        if self._resource is None and self._asked_from_below:
             ended = self._demand.cancel()
         else:
             # They leave through a thread where nobody waits for them, or to upstream, so downstream
-            # is told as well. On a loop it may be a later turn.
+            # is told as well.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving

@@ -18,14 +18,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.boundary import burst_slot
-from rstreams_fast.streams.engine.defaults import TURN_SECONDS, replenish_at
+from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
@@ -103,35 +102,33 @@ class FanIn(Drain):
             self._go_up()
 
     def _go_up(self) -> None:
-        up, more = self._up, False
-        until = 0.0 if self.awaited_on is None else perf_counter() + TURN_SECONDS
+        up, turns = self._up, self.turns
         try:
             while True:
                 missed = up.value
-                while more := self._demand.value >= 0:
+                while self._demand.value >= 0:
                     first = self._unsubscribed  # replaced, not emptied, by who drops all references
                     if first:
                         self._subscribe(first.popleft())
                     elif not self._upward():
-                        more = False
                         break
-                    if until and self._turn_is_over(until):
-                        break
+                    if turns is not None and turns.is_over():
+                        self._pause(up, turns)
+                        return
                 if self._demand.value < 0:
                     self._forget_upward()
-                if more or up.fulfil(missed) == 0:
-                    break
+                if up.fulfil(missed) == 0:
+                    return
         except BaseException as leaving:
             # KeyboardInterrupt and its like pass through, perhaps to a publisher above, so the
             # subscriber is told as well.
             if self._demand.value >= 0:
                 self._fail(leaving)
             raise
-        if more:
-            self._pause(up)
 
-    def _resume(self) -> None:
-        super()._resume()
+    def resume(self) -> None:
+        """Go on with what was left to this turn."""
+        super().resume()
         self._call_up()
 
     def _subscribe_to(self, publisher: Publisher[Any]) -> Inner:

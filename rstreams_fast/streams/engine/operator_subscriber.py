@@ -112,6 +112,10 @@ class OperatorSubscriber(Drain):
 
     def _request_for_a_turn(self, n: int = 0) -> bool:
         """Ask upstream for ``n`` more and what is due, for a turn; whether for any."""
+        turns = self.turns
+        if turns is not None and self._resource is not None and turns.go_on():
+            self._upstream.due += n
+            return True
         try:
             return self._upstream.request_for_a_turn(n)
         except RecursionError:

@@ -8,13 +8,11 @@ correct publisher.
 from __future__ import annotations
 
 from collections import deque
-from time import perf_counter
 from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Subscriber
 from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import check_request, report_dropped
-from rstreams_fast.streams.engine.defaults import TURN_SECONDS
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.stages import Stages
 
@@ -250,8 +248,7 @@ class PushSubscription(OperatorSubscriber):
             self._ask_now()
 
     def _ask_now(self) -> None:
-        asking, pending = self._asking, self._pending
-        until = 0.0 if self.awaited_on is None else perf_counter() + TURN_SECONDS
+        asking, pending, turns = self._asking, self._pending, self.turns
         while True:
             missed = asking.value
             n = pending.value
@@ -273,10 +270,11 @@ class PushSubscription(OperatorSubscriber):
                 self._request(n)
             if asking.fulfil(missed) == 0:
                 return
-            if until and self._turn_is_over(until):
-                self._pause(asking)
+            if turns is not None and turns.is_over():
+                self._pause(asking, turns)
                 return
 
-    def _resume(self) -> None:
-        super()._resume()
+    def resume(self) -> None:
+        """Go on with what was left to this turn."""
+        super().resume()
         self._enter_asking()

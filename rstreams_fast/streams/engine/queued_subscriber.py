@@ -8,8 +8,10 @@ from rstreams_fast.api import Subscriber
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import DemandExceededError, OverlappingCallsError, report_dropped
 from rstreams_fast.runtime.executors import Resource
+from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.boundary import RingSubscriber
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.streams.engine.turns import Turns
 
 __all__ = ["QueuedSubscriber"]
 
@@ -45,6 +47,8 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
         self, subscriber: Subscriber[Any], resource: Resource | None, *, delay_error: bool
     ) -> None:
         super().__init__(subscriber, resource)
+        if resource is not None:
+            self.turns = Turns(self._enter)
         self._delay_error = delay_error
         self._late_error: BaseException | None = None
         self._queue: Any = None
@@ -90,7 +94,14 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
         else:  # it was cancelled, because it had sent enough
             report_dropped(error, "an error after the end of the stream")
 
+    def _work_for_a_turn(self) -> bool:
+        if self.turns is not None:
+            self.turns.begin(running_loop())
+        return super()._work_for_a_turn()
+
     def _drop_references(self) -> None:
+        if self._resource is not None and self.turns is not None:
+            self.turns.end()
         self._late_error = None
         self.ring = None
         self._queue.disarm()

@@ -223,8 +223,8 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def __init__(self, subscriber: Subscriber[Any], name: str) -> None:
         super().__init__(subscriber, None)
-        # Plain code on the loop may read a part, and cannot wait for a later turn of the loop.
-        self.awaited_on = None
+        # Plain code on the loop may read a part, and cannot wait for another turn of the loop.
+        self.turns = None
         self._name = name
         self._made: deque[Any] = deque()  # what is to be delivered
         self._run = FusedRun(self._made, (), self._slot_by_bursts(subscriber), self._demand)

@@ -89,6 +89,7 @@ class _RecordSubscription(AsyncBoundarySubscription):
         self._filling = DemandCounter()  # WIP of putting in and asking
         need = Need()  # what is below asks for arrays, and not for records
         super().__init__(subscriber, options, program, need)
+        self.turns = None  # whoever makes room asks, on any thread
         self.ring = None  # elements come one by one, as they must be copied
 
     def _new_queue(self) -> Any:

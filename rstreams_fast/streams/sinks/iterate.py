@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscription
@@ -27,11 +27,17 @@ from rstreams_fast.errors import (
     check_error,
     report_dropped,
 )
-from rstreams_fast.runtime.awaiting import awaited_here, awaited_nowhere, awaited_on
+from rstreams_fast.runtime.awaiting import awaited_here, awaited_nowhere
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.gil_yield import yield_gil
-from rstreams_fast.runtime.parking import Doorbell, acquire, new_event, refuse_in_loop
+from rstreams_fast.runtime.parking import (
+    Doorbell,
+    acquire,
+    new_event,
+    refuse_in_loop,
+    running_loop,
+)
 from rstreams_fast.streams.engine.boundary import RingSubscriber
 from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
 from rstreams_fast.streams.engine.drain import NotPicklable
@@ -46,6 +52,10 @@ from rstreams_fast.streams.engine.sink_subscriber import (
     raise_failure,
     subscribe,
 )
+from rstreams_fast.streams.engine.turns import Turns
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["Iteration", "iterate"]
 
@@ -58,20 +68,20 @@ class _Inlet(RingSubscriber, SinkSubscriber):
     __slots__ = (
         "_by_turns",
         "_offer",
-        "awaited_on",
         "bell",
         "ended",
         "failure",
         "ring",
         "subscriber_thread",
+        "turns",
     )
 
-    def __init__(self, prefetch: int) -> None:
+    def __init__(self, prefetch: int, loop: asyncio.AbstractEventLoop | None) -> None:
         super().__init__(prefetch)
         self.subscriber_thread = get_ident()  # where subscribe runs, until it returns
         self._by_turns = False  # whether the consumer alone asks
-        self.awaited_on = awaited_on()
         self.bell = Doorbell()
+        self.turns = None if loop is None else Turns(self.bell.ring)
         self.ended = False
         """No element comes any more; what is in the ring may be taken out."""
         self.failure: Failure | None = None
@@ -87,10 +97,16 @@ class _Inlet(RingSubscriber, SinkSubscriber):
             self._by_turns = True
             self.upstream.due = self._demand  # nothing is sent before subscribe returns
 
-    def ask_for_a_turn(self, n: int = 0) -> bool:
+    def ask_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
         """Ask for ``n`` more, and take what comes before all is asked for; whether for any. For the
-        consumer.
+        consumer, on his ``loop`` if he is asynchronous.
         """
+        turns = self.turns
+        if turns is not None:
+            turns.begin(loop)
+            if turns.go_on():
+                self.upstream.due += n
+                return True
         if not self._by_turns:
             if n:
                 self.ask(n)
@@ -155,6 +171,8 @@ class _Inlet(RingSubscriber, SinkSubscriber):
         self.ended = True
         self._offer = self.ring = self.failure = None
         self.upstream.cancel()
+        if self.turns is not None:
+            self.turns.end()
         self.bell.ring()
 
 
@@ -227,7 +245,7 @@ class Iteration(BurstIterator[T]):
         return element
 
     def _next_element(self) -> T | Literal[Missing.MISSING]:
-        inlet = self._start_or_ask()
+        inlet = self._start_or_ask(None)
         try:
             while inlet is not None:
                 burst = self._fetch(inlet)
@@ -235,7 +253,7 @@ class Iteration(BurstIterator[T]):
                     break
                 if burst:
                     return self._first_of(burst)
-                if not inlet.ask_for_a_turn():
+                if not inlet.ask_for_a_turn(None):
                     self._park(inlet)
             return MISSING
         finally:
@@ -270,7 +288,8 @@ class Iteration(BurstIterator[T]):
     async def _next_burst(self) -> list[T]:
         import asyncio
 
-        inlet = self._start_or_ask()
+        loop = asyncio.get_running_loop()
+        inlet = self._start_or_ask(loop)
         try:
             if inlet is not None:
                 yield_gil()
@@ -281,9 +300,10 @@ class Iteration(BurstIterator[T]):
                     break
                 if burst:
                     return burst
-                if not inlet.ask_for_a_turn():
+                if not inlet.ask_for_a_turn(loop):
                     await self._wait(inlet)
-                elif not self.buffered:  # the turn is over, and it has given nothing
+                elif not self.buffered:  # a turn that has given nothing
+                    yield_gil()
                     await asyncio.sleep(0)
             return []
         finally:
@@ -302,26 +322,26 @@ class Iteration(BurstIterator[T]):
                 "an iteration has one consumer at a time, and one waits already"
             )
 
-    def _start_or_ask(self) -> _Inlet | None:
+    def _start_or_ask(self, loop: asyncio.AbstractEventLoop | None) -> _Inlet | None:
         """Subscribe, or ask for as much as was consumed; ``None`` if this is over."""
         inlet = self._inlet
         if inlet is None:
-            return self._start()
+            return self._start(loop)
         check_process(self._pid)
         self._consumed += self._fetched
         self._fetched = 0
         if self._consumed >= self._replenish and not inlet.ended:
             consumed, self._consumed = self._consumed, 0
-            inlet.ask_for_a_turn(consumed)
+            inlet.ask_for_a_turn(loop, consumed)
         return inlet
 
-    def _start(self) -> _Inlet | None:
+    def _start(self, loop: asyncio.AbstractEventLoop | None) -> _Inlet | None:
         if self._publisher is None:
             return None
         self._pid = process_id()
         # The inlet first: who closes this before it is there has taken the publisher away, and who
         # closes it later leaves the inlet.
-        self._inlet = inlet = _Inlet(self._prefetch)
+        self._inlet = inlet = _Inlet(self._prefetch, loop)
         publisher, self._publisher = self._publisher, None
         if publisher is None:
             self.close()
@@ -329,7 +349,7 @@ class Iteration(BurstIterator[T]):
         try:
             subscribe(publisher, inlet)
             inlet.subscriber_thread = 0
-            inlet.ask_for_a_turn()
+            inlet.ask_for_a_turn(loop)
         except BaseException:
             self.close()
             raise
@@ -395,14 +415,14 @@ class Iteration(BurstIterator[T]):
 
     def __enter__(self) -> Self:
         with awaited_nowhere():
-            return self._open()
+            return self._open(None)
 
-    def _open(self) -> Self:
+    def _open(self, loop: asyncio.AbstractEventLoop | None) -> Self:
         self._enter()
         try:
             if self._inlet is None and self._publisher is None:
                 raise RuntimeError("an iteration is for one use, and this one is over")
-            self._start()
+            self._start(loop)
         finally:
             self._busy.release()
         return self
@@ -412,7 +432,7 @@ class Iteration(BurstIterator[T]):
 
     async def __aenter__(self) -> Self:
         with awaited_here():
-            return self._open()
+            return self._open(running_loop())
 
     async def __aexit__(self, *_raised: object) -> None:
         self.close()
