@@ -23,7 +23,7 @@ PUBLIC = (
     "rstreams_fast.tck",
 )
 #: What the engine gives its own classes, public ones among them, to find one another by.
-INTERNAL = {"custody", "depth", "trampoline"}
+INTERNAL = {"custody", "depth", "trampoline", "turns"}
 
 
 @pytest.fixture(scope="module")

@@ -246,6 +246,38 @@ async def test_where_every_step_is_a_turn_the_elements_are_the_same(program: str
     assert await stream().take(2).to_list_async() == expected[:2]
 
 
+def by_fours(count: int) -> Numbers:
+    return rsf.range_(count).flat_map(lambda n: rsf.from_iterable([n] * 4).map(abs))
+
+
+@pytest.mark.usefixtures("slow_sources")
+async def test_who_shares_goes_on_when_the_first_has_left() -> None:
+    """It was the first whose subscription connected what all share."""
+    shared = by_fours(50).share()
+    async with asyncio.timeout(DEADLINE):
+        first, second = await asyncio.gather(shared.take(5).count_async(), shared.count_async())
+    assert first == 5
+    assert 195 <= second <= 200  # it may have come after the first element
+
+
+class OnAThread:
+    """A foreign publisher that introduces its subscribers on a thread of its own."""
+
+    def __init__(self, publisher: rsf.Publisher[int]) -> None:
+        self.publisher = publisher
+
+    def subscribe(self, subscriber: rsf.Subscriber[int], /) -> None:
+        start_thread(lambda: self.publisher.subscribe(subscriber)).result()
+
+
+@pytest.mark.usefixtures("slow_sources")
+async def test_all_is_asked_for_of_what_was_subscribed_to_on_another_thread() -> None:
+    async with asyncio.timeout(DEADLINE):
+        assert await rsf.from_publisher(OnAThread(by_fours(1000))).count_async() == 4000
+        elements = [n async for n in Iteration(OnAThread(by_fours(50)), 8)]
+    assert len(elements) == 200
+
+
 @pytest.mark.usefixtures("slow_sources")
 async def test_plain_code_on_the_loop_reads_a_window_to_its_end() -> None:
     """The loop cannot go on before that code does: a pause would be for ever."""

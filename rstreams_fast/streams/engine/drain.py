@@ -324,6 +324,8 @@ class Drain(Nested):
             pass  # the next turn looks at all there is
         if first:
             turns.pause(self)
+        if self._demand.value < 0:  # nobody need ask any more
+            self.resume()
 
     def resume(self) -> None:
         """Go on with what was left to this turn."""

@@ -70,5 +70,5 @@ class Turns:
 
     def end(self) -> None:
         """There will be no turn any more."""
-        self.wake = None
+        self.wake = self._loop = None
         self._paused.clear()

@@ -104,13 +104,14 @@ class _Inlet(RingSubscriber, SinkSubscriber):
         turns = self.turns
         if turns is not None:
             turns.begin(loop)
-            if turns.go_on():
-                self.upstream.due += n
-                return True
+        went_on = turns is not None and turns.go_on()
         if not self._by_turns:
             if n:
                 self.ask(n)
-            return n > 0
+            return went_on or n > 0
+        if went_on:
+            self.upstream.due += n
+            return True
         try:
             return self.upstream.request_for_a_turn(n)
         except Exception as raised:  # §3.16 says that it must not

@@ -167,6 +167,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         """Subscribe to ``upstream``, once, when there are so many subscribers; ``below`` is one."""
         if self._deferred.enter(self._may_connect, min_subscribers):
             self.stand_on(below)
+            self.turns = None  # any of its subscribers may ask
             self.custody = None  # what is shared is nobody's to discard
             try:
                 with awaited_nowhere():
