@@ -119,7 +119,8 @@ def fast_sources(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _set_turn(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    from rstreams_fast.streams.engine import drain, inner_subscriber, turns, upstream
+    from rstreams_fast.runtime import turns
+    from rstreams_fast.streams.engine import drain, inner_subscriber, upstream
 
     for module in (drain, inner_subscriber, turns, upstream):
         monkeypatch.setattr(module, "TURN_SECONDS", seconds)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.engine import turns
+from rstreams_fast.runtime import turns
 from rstreams_fast.streams.sinks.iterate import Iteration
 from tests.helpers import DEADLINE, start_thread, wait_for, wait_until
 

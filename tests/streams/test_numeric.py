@@ -22,7 +22,8 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.errors import AlreadySubscribedError, DemandExceededError
-from rstreams_fast.streams.engine.defaults import BURST, TURN_SECONDS
+from rstreams_fast.runtime.turns import TURN_SECONDS
+from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.sinks.arrow import to_arrow, to_arrow_async
 from rstreams_fast.streams.sinks.numpy import to_numpy, to_numpy_async
 from tests.helpers import Problem, run_python, start_thread, wait_gone

@@ -17,8 +17,8 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.runtime.parking import HAS_GIL
+from rstreams_fast.runtime.turns import TURN_SECONDS
 from rstreams_fast.streams.engine.async_boundary import AsyncBoundarySubscription
-from rstreams_fast.streams.engine.defaults import TURN_SECONDS
 from rstreams_fast.streams.engine.upstream import Upstream
 from tests.helpers import DEADLINE, Element, NoMoreThreads, start_thread, wait_for, wait_gone
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed

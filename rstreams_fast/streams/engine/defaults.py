@@ -20,7 +20,6 @@ __all__ = [
     "ROWS",
     "TRAMPOLINE_EVERY",
     "TRAMPOLINE_PREFETCH",
-    "TURN_SECONDS",
     "replenish_at",
 ]
 
@@ -64,9 +63,6 @@ CALLER_BURST: Final = 4096
 
 FEW: Final = 64
 """The most elements of a sequence for which no run is made, which takes a tenth more of 32."""
-
-TURN_SECONDS: Final = 0.001
-"""How long a drain keeps a resource before it goes to the back of the queue, bursts permitting."""
 
 PART_GROWS: Final = 16
 """How many times as many elements a publisher is asked for when it sent the last ones at once."""

@@ -30,11 +30,11 @@ from rstreams_fast.errors import (
     report_dropped,
 )
 from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedError, process_id
+from rstreams_fast.runtime.turns import TURN_SECONDS, Turns
 from rstreams_fast.streams.engine.boundary import ListSubscriber, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, TURN_SECONDS
+from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
-from rstreams_fast.streams.engine.turns import Turns
 
 __all__ = [
     "Drain",

@@ -18,9 +18,10 @@ from rstreams_fast.errors import (
     OverlappingCallsError,
     report_dropped,
 )
+from rstreams_fast.runtime.turns import TURN_SECONDS
 from rstreams_fast.streams.engine.boundary import ListSubscriber
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.defaults import BURST, TURN_SECONDS
+from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.engine.drain import Nested
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import sequence_of

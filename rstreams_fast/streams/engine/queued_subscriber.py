@@ -9,9 +9,9 @@ from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import DemandExceededError, OverlappingCallsError, report_dropped
 from rstreams_fast.runtime.executors import Resource
 from rstreams_fast.runtime.parking import running_loop
+from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import RingSubscriber
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
-from rstreams_fast.streams.engine.turns import Turns
 
 __all__ = ["QueuedSubscriber"]
 

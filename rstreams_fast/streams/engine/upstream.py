@@ -8,7 +8,8 @@ from time import perf_counter
 from rstreams_fast.api import Subscription
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import NoneSignalError
-from rstreams_fast.streams.engine.defaults import PART_GROWS, TURN_SECONDS
+from rstreams_fast.runtime.turns import TURN_SECONDS
+from rstreams_fast.streams.engine.defaults import PART_GROWS
 from rstreams_fast.streams.engine.drain import NotPicklable, cancel_silently
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above, metrics_further_up
 

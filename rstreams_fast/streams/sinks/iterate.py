@@ -38,6 +38,7 @@ from rstreams_fast.runtime.parking import (
     refuse_in_loop,
     running_loop,
 )
+from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import RingSubscriber
 from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
 from rstreams_fast.streams.engine.drain import NotPicklable
@@ -52,7 +53,6 @@ from rstreams_fast.streams.engine.sink_subscriber import (
     raise_failure,
     subscribe,
 )
-from rstreams_fast.streams.engine.turns import Turns
 
 if TYPE_CHECKING:
     import asyncio

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rstreams_fast.runtime.parking import running_loop
-from rstreams_fast.streams.engine.defaults import TURN_SECONDS
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Turns"]
+__all__ = ["TURN_SECONDS", "Turns"]
+
+TURN_SECONDS: Final = 0.001
+"""How long a drain keeps a loop or another resource before others have it, bursts permitting."""
 
 
 class _Paused(Protocol):
