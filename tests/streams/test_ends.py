@@ -944,3 +944,11 @@ def test_of_what_is_dropped_at_exit_only_what_the_exit_refused_is_kept_quiet() -
     assert "refused before" in told
     assert "of the function" in told
     assert "refused by the exit" not in told
+
+
+@pytest.mark.parametrize("keeps", ["none", "all"])
+async def test_a_source_on_the_loop_lets_time_outs_come_though_no_element_does(keeps: str) -> None:
+    endless = rsf.range_(2**62).subscribe_on(asyncio.get_running_loop())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await endless.filter(lambda _: keeps == "all").count_async()
