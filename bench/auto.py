@@ -149,6 +149,8 @@ def start(port: int, ended: threading.Event, **words: Any) -> threading.Thread:
 def main() -> None:
     service, ended = Service(PHASES[0][0]), threading.Event()
     thread = start(service.port, ended)
+    while not service.calls:  # a first stage imports what it needs
+        time.sleep(0.001)
     had = used = 0.0
     calls = refused = 0
     for capacity, seconds in PHASES:
