@@ -24,7 +24,8 @@ class Journal:
     """Where answers are written as they come, so that no job pays for one of them again.
 
     ``uri``: a directory that the executors share: an absolute path, or what
-    ``pyarrow.fs.FileSystem.from_uri`` takes, such as ``s3://bucket/path``.
+    ``pyarrow.fs.FileSystem.from_uri`` takes, such as ``s3://bucket/path``; Spark's names for that,
+    ``s3a`` and ``s3n``, do as well. Access and endpoint are pyarrow's matter, not Spark's.
     ``version``: of the function and of all that its answers depend on. An answer is found by the
     function's name, its version, the declared types and the key: with another version all calls
     are made anew.
@@ -51,7 +52,7 @@ class Journal:
                 raise TypeError(f"Journal({name}) must be a str, got {type(value).__name__}")
             if not value:
                 raise ValueError(f"Journal({name}) is empty")
-        object.__setattr__(self, "uri", uri)
+        object.__setattr__(self, "uri", re.sub("^s3[an]://", "s3://", str(uri)))
         if "://" not in self.uri and not Path(self.uri).is_absolute():
             raise ValueError(f"Journal(uri) must be an absolute path or a URI, got {self.uri!r}")
         if self.max_bytes is not None:

@@ -560,6 +560,11 @@ def test_bad_words_are_named(tmp_path: Path) -> None:
     assert J(tmp_path).uri == str(tmp_path)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("scheme", ["s3a", "s3n"])
+def test_sparks_names_of_s3_are_pyarrows(scheme: str) -> None:
+    assert J(f"{scheme}://bucket/path").uri == "s3://bucket/path"
+
+
 def test_a_scheme_that_nobody_knows_is_the_journals() -> None:
     with pytest.raises(ValueError, match=r"Journal\(uri\): Unrecognized filesystem"):
         values(rs.enrich(Doubling(), on="k", output=V, journal=J("foo://x/y")), [1])
