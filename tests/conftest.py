@@ -120,9 +120,9 @@ def fast_sources(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _set_turn(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     from rstreams_fast.runtime import turns
-    from rstreams_fast.streams.engine import drain, inner_subscriber, upstream
+    from rstreams_fast.streams.engine import defaults, drain, inner_subscriber, upstream
 
-    for module in (drain, inner_subscriber, turns, upstream):
+    for module in (defaults, drain, inner_subscriber, turns, upstream):
         monkeypatch.setattr(module, "TURN_SECONDS", seconds)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from rstreams_fast.runtime.turns import TURN_SECONDS
+
 __all__ = [
     "ARRAYS_PREFETCH",
     "BURST",
@@ -20,6 +22,7 @@ __all__ = [
     "ROWS",
     "TRAMPOLINE_EVERY",
     "TRAMPOLINE_PREFETCH",
+    "next_burst",
     "replenish_at",
 ]
 
@@ -80,3 +83,12 @@ TRAMPOLINE_PREFETCH: Final = 64
 def replenish_at(prefetch: int) -> int:
     """How many elements are consumed before as many are asked for again: three quarters."""
     return max(1, prefetch - (prefetch >> 2))
+
+
+def next_burst(burst: int, seconds: float) -> int:
+    """How many elements to process at once next, after so many took so long."""
+    if seconds > TURN_SECONDS:
+        return max(1, burst // 2)
+    if burst < BURST and seconds < TURN_SECONDS / 4:
+        return min(burst * 4, BURST)
+    return burst

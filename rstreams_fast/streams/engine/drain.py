@@ -33,7 +33,7 @@ from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedErr
 from rstreams_fast.runtime.turns import TURN_SECONDS, Turns
 from rstreams_fast.streams.engine.boundary import ListSubscriber, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST
+from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, next_burst
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 
 __all__ = [
@@ -368,11 +368,7 @@ class Drain(Nested):
             self._on_burst()
         if not self._grows:
             return status
-        took = perf_counter() - started
-        if took > TURN_SECONDS:
-            self._burst = max(1, self._burst // 2)
-        elif self._burst < BURST and took < TURN_SECONDS / 4:
-            self._burst *= 4
+        self._burst = next_burst(self._burst, perf_counter() - started)
         return status
 
     def _flush(self, run: FusedRun) -> RunStatus:

@@ -21,7 +21,7 @@ from rstreams_fast.errors import (
 from rstreams_fast.runtime.turns import TURN_SECONDS
 from rstreams_fast.streams.engine.boundary import ListSubscriber
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.defaults import BURST
+from rstreams_fast.streams.engine.defaults import BURST, next_burst
 from rstreams_fast.streams.engine.drain import Nested
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import sequence_of
@@ -395,10 +395,7 @@ class _InnerSequence(Inner):
             status = self._step(run.drain, self._burst)
             self._hand_over()
             took = perf_counter() - started
-            if took > TURN_SECONDS:
-                self._burst = max(1, self._burst // 2)
-            elif self._burst < BURST and took < TURN_SECONDS / 4:
-                self._burst *= 2
+            self._burst = next_burst(self._burst, took)
             if status is RunStatus.EXHAUSTED or status is RunStatus.ENDED:
                 self._ended = True
             elif status is RunStatus.IDLE or (
