@@ -16,7 +16,7 @@ import rstreams_fast.spark as rs
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.worker import batches as batch_calls
 from rstreams_fast.spark.worker import partition as partitions
-from tests.helpers import DEADLINE, start_thread, wait_for
+from tests.helpers import DEADLINE, start_thread, wait_until
 from tests.spark.backends import BACKENDS, use_backend
 from tests.spark.conftest import Frozen
 
@@ -699,17 +699,19 @@ def test_a_builder_must_return_a_stream() -> None:
 
 
 def test_a_slow_upstream_is_told_from_a_slow_stage() -> None:
-    slow = threading.Event()
+    begun = time.monotonic()
+    came: list[Any] = []
 
     def upstream() -> Any:
-        for batch in batches(30, 10):
-            slow.wait(0.05)
-            yield batch
+        first, second = batches(2, 1)
+        yield first
+        wait_until(lambda: came, "the first batch comes out")
+        time.sleep(0.1 + 2 * (time.monotonic() - begun))  # longer than all else, on any machine
+        yield second
 
     with rs.Metrics() as metrics:
-        list(rs.stage(lambda s: s, SCHEMA, metrics=metrics).as_map_fn()(upstream()))
+        for batch in rs.stage(lambda s: s, SCHEMA, metrics=metrics).as_map_fn()(upstream()):
+            came.append(batch)
         total = metrics.totals()
-    assert total.waiting_upstream > 0.05
+    assert total.waiting_upstream > 0.1
     assert total.waiting_upstream > total.waiting_function
-    slow.set()
-    wait_for(slow)
