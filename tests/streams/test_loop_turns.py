@@ -104,6 +104,30 @@ async def test_a_time_out_comes_and_finds_the_source_closed() -> None:
     assert source.closed == 1
 
 
+MANY = 10**6
+"""Rounds that take seconds: then what follows comes before the time-out."""
+
+BEGINNING_ANEW: dict[str, Callable[[], rsf.Stream[Any]]] = {
+    "empty": lambda: rsf.empty().repeat(MANY),
+    "defer": lambda: rsf.defer(rsf.empty).repeat(MANY),
+    "take": lambda: rsf.range_(3).take(0).repeat(MANY),
+    "create": lambda: rsf.create(lambda emitter: emitter.complete()).repeat(MANY),
+    "using": lambda: rsf.using(lambda: None, nothing, lambda _: None).repeat(MANY),
+    "error": lambda: rsf.error(OSError()).retry(MANY),
+    "deferred error": lambda: rsf.defer(lambda: rsf.error(OSError())).retry(MANY),
+    "merge": lambda: rsf.merge(rsf.empty().repeat(MANY), rsf.never()),
+    "map_async": lambda: rsf.empty().repeat(MANY).map_async(call),
+    "publish_on": lambda: rsf.empty().repeat(MANY).publish_on(),
+}
+
+
+@pytest.mark.parametrize("stream", BEGINNING_ANEW)
+async def test_a_time_out_comes_while_publishers_end_when_subscribed_to(stream: str) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await BEGINNING_ANEW[stream]().run_async()
+
+
 async def test_other_threads_have_their_turns_too() -> None:
     source = Source()
     with pytest.raises(TimeoutError, match="no element came within"):

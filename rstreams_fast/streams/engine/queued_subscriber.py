@@ -49,6 +49,7 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
         super().__init__(subscriber, resource)
         if resource is not None:
             self.turns = Turns(self._enter)
+            self.turns.begin(running_loop())  # of who subscribes
         self._delay_error = delay_error
         self._late_error: BaseException | None = None
         self._queue: Any = None

@@ -82,6 +82,8 @@ class _Inlet(RingSubscriber, SinkSubscriber):
         self._by_turns = False  # whether the consumer alone asks
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
+        if self.turns is not None:
+            self.turns.begin(loop)  # subscribing may take as long as it likes
         self.ended = False
         """No element comes any more; what is in the ring may be taken out."""
         self.failure: Failure | None = None
