@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import time
+import types
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +18,7 @@ import rstreams_fast.spark as rs
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.worker import batches as batch_calls
 from rstreams_fast.spark.worker import partition as partitions
+from rstreams_fast.spark.worker.conversions import batches_of
 from tests.helpers import DEADLINE, start_thread, wait_until
 from tests.spark.backends import BACKENDS, use_backend
 from tests.spark.conftest import Frozen
@@ -690,6 +693,14 @@ def test_a_stage_that_keeps_everything_does_not_hang(monkeypatch: pytest.MonkeyP
 
     stage = rs.stage(build, SCHEMA, max_buffer_bytes=size)
     assert keys(stage.as_map_fn()(batches(200, 10))) == list(range(200))
+
+
+def test_rows_are_taken_while_another_thread_imports_pandas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
+    (batch,) = batches_of([{"k": np.int64(1)}, {"k": 2}], pa.schema({"k": pa.int64()}), "fn") or []
+    assert batch["k"].to_pylist() == [1, 2]
 
 
 def test_a_builder_must_return_a_stream() -> None:

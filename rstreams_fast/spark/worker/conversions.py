@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from rstreams_fast.spark.worker.keys import own_names, plain
+from rstreams_fast.spark.worker.keys import loaded_pandas, own_names, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -338,7 +338,7 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
     """Return ``rows`` as Arrow batches, their columns not conformed; ``None`` if they are none."""
     import pyarrow as pa
 
-    np, pd = sys.modules.get("numpy"), sys.modules.get("pandas")  # else there are no such rows
+    np, pd = sys.modules.get("numpy"), loaded_pandas()  # else there are no such rows
     if isinstance(rows, pa.RecordBatch):
         return [rows]
     if isinstance(rows, pa.Table):

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PythonColumn", "as_given", "keys_of", "own_names", "plain", "shareable"]
+__all__ = [
+    "PythonColumn",
+    "as_given",
+    "keys_of",
+    "loaded_pandas",
+    "own_names",
+    "plain",
+    "shareable",
+]
 
 
 class PythonColumn:
@@ -169,14 +177,21 @@ def own_names(value: Any) -> Sequence[str] | None:
     return None
 
 
+def loaded_pandas() -> Any:
+    """Return pandas, or ``None`` while there are no values of it: nobody has imported it, or
+    another thread is about to.
+    """
+    pandas = sys.modules.get("pandas")
+    return pandas if hasattr(pandas, "DataFrame") else None  # the last of its types
+
+
 def plain(value: Any, zone: dt.tzinfo | None = None) -> Any:
     """Return what Arrow would have given for a value of numpy, pandas or Spark, also within lists,
     tuples and dicts; ``zone``: of timestamps that have none.
     """
     if (udt := getattr(value, "__UDT__", None)) is not None:  # how Spark finds a user's type
         return plain(udt.serialize(value))
-    # Where these were not imported there are no such values.
-    np, pd = sys.modules.get("numpy"), sys.modules.get("pandas")
+    np, pd = sys.modules.get("numpy"), loaded_pandas()  # else there are no such values
     if np is not None and isinstance(value, np.datetime64):
         day = value.item()
         value = value.astype("M8[us]").item() if isinstance(day, int) else day
