@@ -255,8 +255,9 @@ class Cache:
     ``ttl``: how many seconds a result is good for; default: as long as the worker lives.
     ``null_ttl``: the same for ``None``; default: as ``ttl``; 0: it is not kept.
     A call that fails leaves nothing. Stages may share a cache; each function (a lambda or a partial
-    object is one of its own) has its own results in it, for each type of keys. Where it was made
-    is what counts: the same cache again finds what is kept.
+    object is one of its own) has its own results in it, for each ``using`` and type of keys. Where
+    it was made is what counts: the same cache again finds what is kept, though something that the
+    function reads has another value by then. Make another cache for that.
     """
 
     entries: int = 10_000
@@ -369,7 +370,8 @@ class CallOptions:
             self._check_max_failures(self.max_failures)
         object.__setattr__(self, "is_async", is_async(self.fn))
         object.__setattr__(self, "label", label_of(self.fn))
-        object.__setattr__(self, "fn_id", _id_of(self.fn))
+        ids = map(_id_of, (self.fn,) if self.using is None else (self.fn, self.using))
+        object.__setattr__(self, "fn_id", " ".join(ids))
         if self.auto and not self.is_async:
             raise ValueError(f"concurrency='auto' needs an async fn: {self.label} runs on threads")
         if self.task_deadline is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import datetime as dt
 import functools
@@ -335,6 +336,19 @@ def test_functions_that_are_equal_are_not_the_same() -> None:
     for fn in fns:
         stage = rs.enrich(fn, on="k", output=D, cache=cache)
         assert rows(stage.as_map_fn()(batches([1, 2]))) == [(1, fn.by), (2, 2 * fn.by)]
+
+
+def test_what_came_of_another_client_is_another_result() -> None:
+    async def fetch(client: int, k: int) -> int:
+        return client * k
+
+    cache = rs.Cache()
+    clients = [lambda: contextlib.nullcontext(2), lambda: contextlib.nullcontext(3)]
+    for by, using in zip((2, 3, 2), (*clients, clients[0]), strict=True):
+        metrics = rs.Metrics()
+        stage = rs.enrich(fetch, on="k", output=D, cache=cache, using=using, metrics=metrics)
+        assert rows(stage.as_map_fn()(batches([1, 2]))) == [(1, by), (2, 2 * by)]
+    assert metrics.totals().cache_hits == 2
 
 
 def test_what_one_stage_keeps_serves_another_kind_of_failure() -> None:
