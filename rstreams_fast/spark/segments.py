@@ -58,10 +58,18 @@ class Folder:
 
         try:
             self.files, root = fs.FileSystem.from_uri(uri)
-        except pa.ArrowException as refused:
+        except (pa.ArrowException, OSError) as refused:  # such as a library that is not there
             raise ValueError(f"Journal(uri): {refused}") from None
         self.path = f"{root.rstrip('/')}/{place}".rstrip("/")
         self.is_local = isinstance(self.files, fs.LocalFileSystem)
+
+    def make(self) -> None:
+        """Make the directory, if it is not there."""
+        try:
+            self.files.create_dir(self.path, recursive=True)
+        except OSError as refused:
+            refused.add_note("rstreams_fast: Journal(uri): the directory cannot be made")
+            raise
 
     def sizes(self) -> dict[str, int]:
         """Return the names of the segments, and their bytes; those merged meanwhile are found.
@@ -93,7 +101,7 @@ class Folder:
         when = f"{time.time_ns():020d}" if since is None else since.split("-", 1)[0]
         name = f"{when}-{zlib.crc32(content):08x}-{uuid.uuid4().hex[:12]}{_SUFFIX}"
         path = f"{self.path}/{name}"
-        self.files.create_dir(self.path, recursive=True)
+        self.make()
         if self.files.type_name in _WHOLE_AT_CLOSE:
             self._put(path, content)
             return name

@@ -351,12 +351,25 @@ def test_a_damaged_segment_is_a_warning(
     assert len(files(uri)) == 2
 
 
-def test_a_journal_that_cannot_be_written_fails_the_task(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    stage = stage_of(Doubling(), f"{tmp_path}/file/journal")
-    with pytest.raises(OSError) as raised:
-        values(stage, range(10))
+def test_a_journal_that_cannot_be_written_fails_the_task(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Any, path: str, content: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(segments.Folder, "_put", full)
+    with pytest.raises(OSError, match="no space") as raised:
+        values(stage_of(Doubling(), uri), range(10))
     assert any("journal" in note for note in raised.value.__notes__)
+
+
+def test_nobody_pays_for_what_a_journal_cannot_keep(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    fetch = Doubling()
+    with pytest.raises(OSError) as refused:
+        values(stage_of(fetch, str(tmp_path / "file" / "in it")), [1, 2])
+    assert "Journal(uri): the directory cannot be made" in str(refused.value.__notes__)
+    assert not fetch.calls
 
 
 def test_a_log_that_cannot_be_written_fails_the_task(
@@ -558,6 +571,13 @@ def test_bad_words_are_named(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="journal must be a Journal, got str"):
         rs.lookup(Doubling(), "long", journal="/x")  # type: ignore[arg-type]
     assert J(tmp_path).uri == str(tmp_path)  # type: ignore[arg-type]
+
+
+def test_a_uri_may_be_as_spark_prints_it(tmp_path: Path) -> None:
+    for _ in range(2):
+        fetch = Doubling()
+        assert values(rs.enrich(fetch, on="k", output=V, journal=J(f"file:{tmp_path}")), [4]) == [8]
+    assert not fetch.calls
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "s3n"])

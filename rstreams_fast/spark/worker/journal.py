@@ -76,6 +76,7 @@ class PartitionJournal:
 
     def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
         """Find what was written so far, and ``start`` a thread that writes."""
+        self._answers.folder.make()  # who cannot write shall not pay first
         # In this order: what leaves a log meanwhile is in a segment that is there by then.
         self._answers.unwritten = self._writer.left()
         self._answers.refresh()
