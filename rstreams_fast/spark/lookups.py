@@ -339,7 +339,8 @@ class Enrich:
             declared = StructType([*declared.fields, StructField(OUTCOME, outcome_struct())])
         for name in declared.names:
             if fold(name) in taken:
-                raise ValueError(f"output: the frame has a column {name!r} already")
+                word = "on_failure='column'" if name == OUTCOME else "output"
+                raise ValueError(f"{word}: the frame has a column {name!r} already")
         keys = tuple(_resolve_name(name, before.names, fold) for name in self._on)
         carried, back = carry_months(frame)
         for key in keys:

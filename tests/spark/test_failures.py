@@ -280,7 +280,8 @@ def test_good_rows_and_dead_letters_of_frames(spark: Any) -> None:
     assert good.count() == bad.count() == 4
     with pytest.raises(TypeError, match=r"'id' is no column of outcomes.*there are id, d, outcome"):
         rs.split_failures(enriched, "id")
-    with pytest.raises(ValueError, match="has a column 'outcome' already"):
+    message = "on_failure='column': the frame has a column 'outcome' already"
+    with pytest.raises(ValueError, match=message):
         enriched.transform(rs.enrich(half, on="id", output="x long", on_failure="column"))
 
 

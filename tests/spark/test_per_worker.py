@@ -120,6 +120,23 @@ def test_what_is_no_plain_context_manager_is_refused() -> None:
         rs.PerWorker(5)  # type: ignore[arg-type]
 
 
+def test_what_is_plain_for_its_looks_alone_is_refused_with_a_word() -> None:
+    class Session:  # as some clients are, which say so when they are entered
+        def __enter__(self) -> None:
+            raise TypeError("Use async with instead")
+
+        def __exit__(self, *_: object) -> None: ...
+
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    stage = rs.lookup(added, pa.int64(), using=rs.PerWorker(Session))
+    with pytest.raises(TypeError, match="Use async with") as refused:
+        list(stage.as_map_fn()(batches(1)))
+    assert "an async manager belongs to the loop of a partition" in str(refused.value.__notes__)
+
+
 ENDS = """
 import atexit, os, sys
 import pyarrow as pa

@@ -30,7 +30,14 @@ def opened(key: str, factory: Callable[[], Any]) -> nullcontext[Any]:
                     f"PerWorker: its factory gave {kind.__name__}, which is no context manager; an "
                     "async one belongs to the loop of a partition"
                 )
-            value = _stack.enter_context(manager)
+            try:
+                value = _stack.enter_context(manager)
+            except TypeError as refused:
+                if hasattr(kind, "__aenter__"):  # what it says is meant for another place
+                    refused.add_note(
+                        "PerWorker: an async manager belongs to the loop of a partition"
+                    )
+                raise
             if not _values:
                 _close_at_the_end()
             _values[key] = value
