@@ -335,11 +335,12 @@ class Enrich:
         before = frame.schema
         fold = folding_of(frame)
         taken = set(map(fold, before.names))
+        given_by = dict.fromkeys(declared.names, "output")
         if self._options.on_failure == "column":
             declared = StructType([*declared.fields, StructField(OUTCOME, outcome_struct())])
-        for name in declared.names:
+            given_by[OUTCOME] = "on_failure='column'"
+        for name, word in given_by.items():
             if fold(name) in taken:
-                word = "on_failure='column'" if name == OUTCOME else "output"
                 raise ValueError(f"{word}: the frame has a column {name!r} already")
         keys = tuple(_resolve_name(name, before.names, fold) for name in self._on)
         carried, back = carry_months(frame)
