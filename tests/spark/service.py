@@ -209,6 +209,6 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
-    with suppress(PermissionError):
-        os.nice(-10)  # it is to note when a call arrives, not when it finds the time
+    with suppress(PermissionError):  # it is to note when a call arrives, not when it finds the time
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     asyncio.run(_main())
