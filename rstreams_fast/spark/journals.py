@@ -53,7 +53,7 @@ class Journal:
             if not value:
                 raise ValueError(f"Journal({name}) is empty")
         object.__setattr__(self, "uri", re.sub("^s3[an]://", "s3://", str(uri)))
-        if not re.match("[a-z][a-z0-9]*:/", self.uri) and not Path(self.uri).is_absolute():
+        if ":/" not in self.uri and not Path(self.uri).is_absolute():
             raise ValueError(f"Journal(uri) must be an absolute path or a URI, got {self.uri!r}")
         if self.max_bytes is not None:
             check_count("Journal(max_bytes)", self.max_bytes, 1)

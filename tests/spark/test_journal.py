@@ -585,9 +585,10 @@ def test_sparks_names_of_s3_are_pyarrows(scheme: str) -> None:
     assert J(f"{scheme}://bucket/path").uri == "s3://bucket/path"
 
 
-def test_a_scheme_that_nobody_knows_is_the_journals() -> None:
+@pytest.mark.parametrize("scheme", ["foo", "x-foo"])
+def test_a_scheme_that_nobody_knows_is_the_journals(scheme: str) -> None:
     with pytest.raises(ValueError, match=r"Journal\(uri\): Unrecognized filesystem"):
-        values(rs.enrich(Doubling(), on="k", output=V, journal=J("foo://x/y")), [1])
+        values(rs.enrich(Doubling(), on="k", output=V, journal=J(f"{scheme}://x/y")), [1])
 
 
 def test_no_secret_is_shown() -> None:
