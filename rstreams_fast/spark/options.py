@@ -313,8 +313,8 @@ class CallOptions:
     """Whether ``concurrency`` is the most that will be found, not what there is."""
     is_async: bool = field(init=False)
     label: str = field(init=False)
-    fn_id: str = field(init=False)
-    """What tells ``fn`` from others of its name, in every process."""
+    called_id: str = field(init=False)
+    """What tells ``fn``, and whose client it gets, from others of its name, in every process."""
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -371,7 +371,7 @@ class CallOptions:
         object.__setattr__(self, "is_async", is_async(self.fn))
         object.__setattr__(self, "label", label_of(self.fn))
         ids = map(_id_of, (self.fn,) if self.using is None else (self.fn, self.using))
-        object.__setattr__(self, "fn_id", " ".join(ids))
+        object.__setattr__(self, "called_id", " ".join(ids))
         if self.auto and not self.is_async:
             raise ValueError(f"concurrency='auto' needs an async fn: {self.label} runs on threads")
         if self.task_deadline is not None:

@@ -39,7 +39,7 @@ class CachedResults:
             if store is None:
                 store = _stores[cache.id] = _Store(cache)
         self._store = store
-        self._of = options.fn_id, *map(str, key_types)
+        self._of = options.called_id, *map(str, key_types)
         self._told = options.on_failure == "column"
         self._counters = counters
 

@@ -83,7 +83,7 @@ class _Inlet(RingSubscriber, SinkSubscriber):
         self.bell = Doorbell()
         self.turns = None if loop is None else Turns(self.bell.ring)
         if self.turns is not None:
-            self.turns.begin(loop)  # subscribing may take as long as it likes
+            self.turns.begin(loop)  # subscribing is the first: it may find much to do
         self.ended = False
         """No element comes any more; what is in the ring may be taken out."""
         self.failure: Failure | None = None
