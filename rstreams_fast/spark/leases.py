@@ -120,7 +120,7 @@ class _Permits:
         late = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY) - burst)
         self._most_under_way = late
         self._under_way = 0  # to those that are not silent
-        self._told = set[_Lease]()  # and have not said that all has come
+        self._told = set[_Lease]()  # and have not said that all calls have left
         self._look: asyncio.TimerHandle | None = None
         self._reserved = self._not_before = 0.0
         self._waiting: deque[_Lease] = deque()
@@ -139,7 +139,7 @@ class _Permits:
         self._not_before = max(self._not_before, now + seconds)
 
     def came(self, lease: _Lease, count: int) -> None:
-        """Count no longer what has come to a worker, or is lost with it."""
+        """Count no longer calls that have left a worker, or are lost with it."""
         lease.under_way -= count
         lease.heard_at = asyncio.get_running_loop().time()
         if not lease.silent:
@@ -184,7 +184,7 @@ class _Permits:
             lease.grant()
 
     def _note(self, lease: _Lease, now: float) -> None:
-        """Count what is granted until it has come."""
+        """Count what is granted until its call has left."""
         if not lease.under_way:
             lease.heard_at = now
         self._told.add(lease)
@@ -205,7 +205,7 @@ class _Lease(asyncio.Protocol):
         self._received = b""
         self._permits: _Permits | None = None
         self._has = 0
-        self.under_way = 0  # granted with a rate, and has not come
+        self.under_way = 0  # granted with a rate, and the call has not left
         self.heard_at = 0.0
         self.silent = False  # what is under way holds nobody up
 

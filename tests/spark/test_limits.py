@@ -747,6 +747,38 @@ def test_a_worker_that_is_late_is_granted_no_more_of_a_rate(name: str) -> None:
         other.close()
 
 
+def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
+    """Its worker may have no processor between the permit and the request."""
+    limit = rs.Limit(name, rate=1000, scope="job")
+    begun, stall = threading.Event(), threading.Event()
+
+    async def fn(k: int) -> int:
+        begun.set()
+        assert stall.wait(DEADLINE)
+        return k
+
+    other = Lease(serve(name, None, 1000.0, 1))
+    found: list[Any] = []
+    worker = threading.Thread(
+        target=run, args=(rs.lookup(fn, pa.int64(), limit=limit), 1, found), daemon=True
+    )
+    try:
+        worker.start()
+        assert begun.wait(DEADLINE)
+        other.send(ASK * 50)
+        most = int(1000 * UNDER_WAY) - 1 - 1  # besides the burst, and the one that has not left
+        assert other.receive(most) == GRANT * most
+        with pytest.raises(TimeoutError):
+            other.receive(1, timeout=0.05)
+        stall.set()
+        assert other.receive(1) == GRANT
+        worker.join(DEADLINE)
+        assert found == [[0]]
+    finally:
+        stall.set()
+        other.close()
+
+
 def test_describe_says_what_the_service_will_see() -> None:
     limit = rs.Limit("registry", concurrency=32, rate=500, burst=4, scope="job")
     text = rs.lookup(Service(), "long", limit=limit).describe()

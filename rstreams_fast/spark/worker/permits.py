@@ -49,6 +49,9 @@ POLL_SECONDS: Final = 0.002
 RESERVE_SECONDS: Final = 0.1
 """How far ahead a stage reserves times for calls, other than its next one."""
 
+TURNS_TO_THE_SERVICE: Final = 3
+"""How many turns of the loop after its permit a call has left, also if it connects before."""
+
 CONNECT_SECONDS: Final = 10.0
 """How long it may take to reach who serves a job's permits."""
 
@@ -380,6 +383,7 @@ class _JobPermits(asyncio.Protocol):
     def __init__(self, gate: Gate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._gate = gate
         self._name = limit.name
+        self._loop = loop
         self._paced = limit.rate is not None
         self._address: Address = limit.served_at
         self._transport: asyncio.Transport | None = None
@@ -418,8 +422,15 @@ class _JobPermits(asyncio.Protocol):
                 self._unsent = b""
         for _ in range(len(data)):
             self._gate.grant(None)
-            if self._paced:
-                self._send(CAME)
+        if self._paced and data:
+            self._loop.call_soon(self._say_that_they_came, len(data), TURNS_TO_THE_SERVICE)
+
+    def _say_that_they_came(self, count: int, turns: int) -> None:
+        """Say so when the calls have left: until then the driver counts them as under way."""
+        if turns:
+            self._loop.call_soon(self._say_that_they_came, count, turns - 1)
+        else:
+            self._send(CAME * count)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost(f"the driver no longer serves the limit {self._name!r}", exc)
