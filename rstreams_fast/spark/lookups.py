@@ -105,7 +105,7 @@ def lookup(
     :func:`split_failures` takes apart; there an answer that cannot become what is declared is a
     failure, too, which else fails the task.
     ``max_failures``: with these, how many calls may fail in a partition (an ``int``), or which
-    share of them (a ``float``, looked at from the 100th call on), before the task does.
+    share of them (a ``float``; of a hundred, where there are fewer), before the task does.
     ``max_buffer_bytes``: bytes of input batches held per partition at work; one always passes,
     and the next is read ahead only if one as large still fits. Results count against it, too.
     ``metrics``: where live metrics go, a :class:`Metrics`.

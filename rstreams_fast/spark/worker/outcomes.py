@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -30,7 +31,7 @@ INPUT: Final = "input"
 """The field of it that holds, with ``map_batches``, a row whose call failed."""
 
 SHARE_OF_AT_LEAST: Final = 100
-"""So many calls have ended before a share of them is too many."""
+"""Of fewer calls a share is taken as of so many: one failure of three says little."""
 
 
 class StageError(RuntimeError):
@@ -54,7 +55,6 @@ class Failures:
         self._most = options.max_failures
         self._counters = counters
         self._ended = 0
-        self._last: BaseException | None = None
 
     def around(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
@@ -86,19 +86,18 @@ class Failures:
 
     def _count(self, error: BaseException | None) -> None:
         self._ended += 1
-        if error is not None:
-            self._counters.failures += 1
-            self._last = error
-        elif self._ended != SHARE_OF_AT_LEAST:
-            return  # a success makes a share too large only as its first look
-        failures, most = self._counters.failures, self._most
-        share = isinstance(most, float)
-        if most is None or failures <= (most * self._ended if share else most):
+        if error is None:
             return
-        if not share or self._ended >= SHARE_OF_AT_LEAST:
+        self._counters.failures += 1
+        failures, most = self._counters.failures, self._most
+        if isinstance(most, float):
+            allowed = most * max(self._ended, SHARE_OF_AT_LEAST)
+        else:
+            allowed = math.inf if most is None else most
+        if failures > allowed:
             raise RuntimeError(
                 f"{failures} of {self._ended} calls failed, and max_failures is {most}"
-            ) from self._last
+            ) from error
 
 
 def outcome_fields() -> list[pa.Field]:
