@@ -212,6 +212,19 @@ def test_error_fails_at_once_with_the_very_exception() -> None:
         rsf.error(ValueError)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("remembers", [False, True])
+def test_an_error_that_many_raise_keeps_none_of_their_frames(remembers: bool) -> None:
+    stream = rsf.error(ValueError("x"))
+    if remembers:
+        stream = stream.replay(count=1)
+    depths = set()
+    for _ in range(4):
+        with pytest.raises(ValueError, match="x") as caught:
+            stream.to_list()
+        depths.add(len(caught.traceback))
+    assert len(depths) == 1
+
+
 def test_error_takes_an_exception_that_cannot_be_shown() -> None:
     class Unshown(Exception):
         def __repr__(self) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from operator import length_hint
+from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from rstreams_fast.core import DemandCounter
@@ -122,6 +123,7 @@ class MulticastBuffer(Generic[R]):
         "readers",
         "size",
         "starving",
+        "traceback",
     )
 
     def __init__(
@@ -149,6 +151,7 @@ class MulticastBuffer(Generic[R]):
         self.ask_at = NOWHERE  # a cursor that arrives there makes asking worth another look
         self.starving = False  # so does each step of any, as the foremost has had all that came
         self.error: BaseException | None = None  # set before ``ended``
+        self.traceback: TracebackType | None = None  # as it came: who raises the error adds to it
         self.ended = False  # nothing is added any more
 
     @property
@@ -235,6 +238,7 @@ class MulticastBuffer(Generic[R]):
         if self.ended:
             return False
         self.error = error
+        self.traceback = None if error is None else error.__traceback__
         self.ended = True
         if at_once and not self.readers and self._retention is None:
             self.clear()

@@ -539,8 +539,9 @@ class MulticastSubscription(Drain):
         handed_out = bool(cursor.in_hand)  # by the thread that brought it, which trims afterwards
         burst = cursor.in_hand if handed_out else publisher.take(cursor)
         if burst is None:
-            if publisher.buffer.error is not None:
-                self.end_with(publisher.buffer.error)
+            buffer = publisher.buffer
+            if buffer.error is not None:
+                self.end_with(buffer.error.with_traceback(buffer.traceback))
                 return self._act_on_end()
             return self._complete()
         if burst:
