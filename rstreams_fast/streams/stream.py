@@ -299,7 +299,7 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         This is subscribed to after them; nothing is asked for twice (§1.1). Reactor: ``startWith``;
         RxPY: ``start_with``.
         """
-        return Stream(concat_source((_given(*elements), self)))
+        return Stream(concat_source((_given("start_with", *elements), self)))
 
     def default_if_empty(self, element: U, /) -> Stream[T_co | U]:
         """The elements of this, or ``element`` if there is none.
@@ -310,7 +310,7 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         It waits for demand (§1.1); an error is passed on. Reactor: ``defaultIfEmpty``; RxPY:
         ``default_if_empty``.
         """
-        return self._boundary(SwitchIfEmpty(_given(element)))
+        return self._boundary(SwitchIfEmpty(_given("default_if_empty", element)))
 
     def switch_if_empty(self, other: Publisher[U], /) -> Stream[T_co | U]:
         """The elements of this, or those of ``other`` if there is none.
@@ -457,7 +457,7 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         It waits for demand (§1.1). Only for errors that are instances of ``on``. Reactor:
         ``onErrorReturn``.
         """
-        given = _given(element)
+        given = _given("on_error_return", element)
         return self._boundary(OnErrorResume(partial(_instead, given), on))
 
     def distinct(
@@ -593,9 +593,9 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         return f"<Stream of {self.source.describe()}, {len(self.parts)} operators>"
 
 
-def _given(*elements: A) -> Stream[A]:
+def _given(operator: str, *elements: A) -> Stream[A]:
     if any(element is None for element in elements):
-        raise TypeError("None is not an element (§2.13)")
+        raise TypeError(f"{operator}: None is not an element (§2.13)")
     return Stream(IterableSource(elements, f"{len(elements)} elements"))
 
 

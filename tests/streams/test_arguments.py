@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,9 @@ async def coroutine(element: Any) -> Any:
 
 
 TYPE_ERRORS: list[tuple[Build, str]] = [
+    (lambda s: s.default_if_empty(None), "default_if_empty: None is not an element"),
+    (lambda s: s.on_error_return(None), "on_error_return: None is not an element"),
+    (lambda s: s.start_with(1, None), "start_with: None is not an element"),
     (lambda s: s.batch(True, seconds=1), "n must be an int, got bool"),
     (lambda s: s.batch(3, seconds="1"), "seconds must be a number of seconds, got str"),
     (lambda s: s.batch(3, max_bytes=1.5, weigher=len), "max_bytes must be an int, got float"),
@@ -143,3 +147,17 @@ def test_of_another_type(build: Build, words: str) -> None:
 def test_out_of_range(build: Build, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         build(rsf.range_(3))
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda s: s.map(lambda n: [n]).distinct(max_keys=1), "distinct.*the element must be hash"),
+        (lambda s: s.distinct(lambda n: [n], max_keys=1), "distinct.*lambda> gives must be hash"),
+        (lambda s: s.group_by(lambda n: [n]), "group_by.*lambda> gives: it must be hashable"),
+    ],
+)
+def test_a_key_that_cannot_be_one(build: Build, words: str) -> None:
+    with pytest.raises(TypeError, match="unhashable") as caught:
+        build(rsf.range_(3)).to_list()
+    assert re.search(words, *caught.value.__notes__)

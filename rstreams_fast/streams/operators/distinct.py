@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from rstreams_fast._checks import describe_callable
+
 __all__ = ["new_filter"]
 
 
@@ -18,7 +20,13 @@ def new_filter(key: Callable[[Any], Hashable] | None, max_keys: int) -> Callable
 
     def is_new(element: Any) -> bool:
         found = element if key is None else key(element)
-        if found in seen:
+        try:
+            known = found in seen
+        except TypeError as raised:
+            what = "the element" if key is None else f"what {describe_callable(key)} gives"
+            raised.add_note(f"distinct() keeps what it has seen: {what} must be hashable")
+            raise
+        if known:
             seen.move_to_end(found)
             return False
         seen[found] = None

@@ -171,7 +171,13 @@ class _GroupBySubscription(SharedPlaces):
                     return
                 came += 1
                 key = key_of(element)
-                part = find(key) or self._opened(key)
+                try:
+                    part = find(key)
+                except TypeError as raised:
+                    giver = describe_callable(key_of)
+                    raised.add_note(f"group_by() looks up what {giver} gives: it must be hashable")
+                    raise
+                part = part or self._opened(key)
                 if part is None:
                     self.took(1)
                 else:
