@@ -262,7 +262,8 @@ class _LoopWork:
             yield_gil()
 
     def __del__(self) -> None:
-        if self._work is not None:
+        # At the exit modules are empty.
+        if self._work is not None and call_from_finalizer is not None:
             call_from_finalizer(
                 self._when_dropped,
                 WorkDroppedError("the event loop was closed before the work was run"),

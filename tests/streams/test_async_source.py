@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import threading
@@ -14,7 +15,15 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.streams.sources.async_iterable import AsyncIterableSource
-from tests.helpers import DEADLINE, Element, run_threads, start_thread, wait_for, wait_gone
+from tests.helpers import (
+    DEADLINE,
+    Element,
+    run_python,
+    run_threads,
+    start_thread,
+    wait_for,
+    wait_gone,
+)
 from tests.rules.probes import Recorder, subscribed
 
 BOOM = RuntimeError("boom")
@@ -408,6 +417,81 @@ async def test_a_generators_finally_runs_at_cancel() -> None:
     recorder.subscription.cancel()
     await turns()
     assert closed == ["closed"]
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+@pytest.mark.parametrize("how", ["take", "for", "iterate", "cancel", "time-out", "left"])
+def test_a_generators_finally_awaits_what_it_wants_though_its_loop_ends(
+    how: str, suspends: bool
+) -> None:
+    """``asyncio.run`` cancels all tasks at its end, but lets a generator of its own end."""
+    closed: list[str] = []
+
+    async def main() -> None:
+        waits, hour = asyncio.Event(), 3600.0
+
+        async def elements() -> AsyncIterator[int]:
+            try:
+                for n in range(5):
+                    yield n
+                    if suspends:
+                        await asyncio.sleep(0)
+                waits.set()
+                await asyncio.sleep(hour)
+            finally:
+                async with asyncio.timeout(DEADLINE):  # which may cancel the task, too
+                    await asyncio.sleep(0.02)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.01):
+                        await asyncio.sleep(hour)
+                closed.append(how)
+
+        stream = rsf.from_async_iterable(elements)
+        if how == "take":
+            assert await stream.take(3).to_list_async() == [0, 1, 2]
+        elif how == "for":
+            async for _ in stream:
+                break
+        elif how == "iterate":
+            async with stream.iterate() as iterator:
+                await anext(iterator)
+        elif how == "time-out":
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(stream.to_list_async(), 0.02)
+        else:
+            reader = asyncio.create_task(stream.to_list_async())
+            await waits.wait()
+            if how == "cancel":
+                reader.cancel()
+                await asyncio.wait([reader])
+
+    asyncio.run(main())
+    assert closed == [how]
+
+
+def test_a_generators_finally_awaits_what_it_wants_though_the_process_ends() -> None:
+    done = run_python(
+        "-c",
+        """
+import asyncio
+import itertools
+import rstreams_fast as rsf
+
+async def elements():
+    try:
+        for n in itertools.count():
+            yield n
+    finally:
+        await asyncio.sleep(0.02)
+        print("closed", flush=True)
+
+print(rsf.from_async_iterable(elements).take(2).to_list(), flush=True)
+left = iter(rsf.from_async_iterable(elements))
+print(next(left), flush=True)
+""",
+    )
+    assert sorted(done.stdout.splitlines()) == ["0", "[0, 1]", "closed", "closed"]
+    assert done.stderr == ""
 
 
 def test_aclose_that_raises_is_the_error_of_a_stream_that_has_none(

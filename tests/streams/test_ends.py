@@ -919,7 +919,27 @@ for _ in range(16):
 """
 
 
-@pytest.mark.parametrize("program", [AT_EXIT, IN_CALLS_AT_EXIT], ids=["at work", "in calls"])
+LEFT_AT_EXIT = """
+import rstreams_fast as rsf
+
+async def numbers():
+    for n in range(10**9):
+        yield n
+
+endless = rsf.from_async_iterable(numbers)
+left = [
+    iter(stream)
+    for stream in (endless, endless.share(), endless.window(3), endless.group_by(lambda n: n % 2))
+]
+elements = [next(iterator) for iterator in left]
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [AT_EXIT, IN_CALLS_AT_EXIT, LEFT_AT_EXIT],
+    ids=["at work", "in calls", "left by their readers"],
+)
 def test_streams_that_live_when_the_interpreter_exits_end_in_silence(program: str) -> None:
     done = run_python("-c", program)
     assert (done.stdout, done.stderr) == ("", "")

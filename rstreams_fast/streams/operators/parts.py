@@ -107,7 +107,8 @@ class _Once(StagesSource):
             refuse(subscriber, _had_its_subscriber())
 
     def __del__(self) -> None:
-        if self._latch.terminate():
+        # At the exit modules are empty.
+        if self._latch.terminate() and call_from_finalizer is not None:
             self._part.abandoned = True
             call_from_finalizer(self._part.divider.forget_abandoned)
 

@@ -212,7 +212,7 @@ class Run(NotPicklable):
         failure = self._failure
         if failure is None or self._seen or not isinstance(failure[0], Exception):
             return
-        if call_from_finalizer is None:  # the interpreter has emptied its modules
+        if call_from_finalizer is None:  # at the exit modules are empty
             return
         what = "a stream failed, and nobody looked at the result of its Run"
         call_from_finalizer(report_dropped, failure[0], what)

@@ -442,7 +442,8 @@ class Iteration(BurstIterator[T]):
 
     def __del__(self) -> None:
         inlet = self._inlet
-        if inlet is not None:
+        # At the exit modules are empty.
+        if inlet is not None and call_from_finalizer is not None:
             call_from_finalizer(inlet.leave)
 
 

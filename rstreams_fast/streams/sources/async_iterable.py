@@ -22,12 +22,15 @@ from rstreams_fast.errors import (
 )
 from rstreams_fast.runtime.executors import Resource, WorkDroppedError
 from rstreams_fast.runtime.gil_yield import yield_gil
-from rstreams_fast.runtime.loops import HeldLoop, check_loop, loop_resource
+from rstreams_fast.runtime.loops import HeldLoop, check_loop, let_finish, loop_resource
 from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.engine.drain import Drain, refuse, silent
 from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
 
 __all__ = ["AsyncIterableSource"]
+
+CANCEL_SECONDS = 0.01
+"""How long who cancelled the task before may take that back until it is looked at again."""
 
 T = TypeVar("T")
 
@@ -107,7 +110,16 @@ class _Pulling(Drain):
     Both are on the loop, and the task never waits inside of a signal: so signals are serial.
     """
 
-    __slots__ = ("_awaiting", "_iterable", "_loop", "_name", "_parked", "_stopped", "_task")
+    __slots__ = (
+        "_awaiting",
+        "_finishing",
+        "_iterable",
+        "_loop",
+        "_name",
+        "_parked",
+        "_stopped",
+        "_task",
+    )
 
     def __init__(self, subscriber: Subscriber[Any], iterable: Any, on_loop: Resource) -> None:
         self._loop = HeldLoop(on_loop)
@@ -117,6 +129,7 @@ class _Pulling(Drain):
         self._task: asyncio.Task[None] | None = None
         self._parked: asyncio.Future[None] | None = None
         self._awaiting = False  # the task awaits the iterator: not demand, not aclose
+        self._finishing = False  # nobody cancels the task but we, and what it awaits
         self._stopped = False
 
     def start(self) -> None:
@@ -149,13 +162,27 @@ class _Pulling(Drain):
                 # A stream may be forgotten while its task waits for demand. That is no failure:
                 # the task is closed, or cancelled by what is collected with it.
                 self._task._log_destroy_pending = False  # type: ignore[attr-defined]
-        elif self._parked is not None:
-            if not self._parked.done():
-                self._parked.set_result(None)
-        elif demand < 0 and self._awaiting:
-            self._awaiting = False  # cancelled once is enough
-            task.cancel()
+        else:
+            if demand < 0 and not self._finishing and not task.done():
+                self._finishing = True
+                let_finish(task)
+            if self._parked is not None:
+                if not self._parked.done():
+                    self._parked.set_result(None)
+            elif demand < 0:
+                self._cancel_await()
         return demand < 0 and self._act_on_end()
+
+    def _cancel_await(self) -> None:
+        """Cancel what the task awaits, once: the iterator then closes what it has, and awaits."""
+        task = self._task
+        if not self._awaiting or task is None:
+            return
+        if task.cancelling():  # by who ends the loop, or by a time-out, which may take it back
+            asyncio.get_running_loop().call_later(CANCEL_SECONDS, self._cancel_await)
+        else:
+            self._awaiting = False
+            task.cancel()
 
     def _stop(self) -> None:
         self._stopped = True

@@ -44,7 +44,8 @@ class _SharedUpstream(Upstream):
     __slots__ = ()
 
     def __del__(self) -> None:
-        if not self.over:
+        # At the exit modules are empty.
+        if not self.over and call_from_finalizer is not None:
             call_from_finalizer(self.cancel)
 
 
