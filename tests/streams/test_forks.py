@@ -99,6 +99,37 @@ def test_a_subscription_refuses_to_work_in_the_child_of_a_fork(kind: str) -> Non
     run_python("-c", SUBSCRIPTION.replace("{stream}", STREAMS[kind]))
 
 
+SHARED = """
+import os, warnings
+import rstreams_fast as rsf
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+
+ticks = rsf.interval(0.001, overflow=rsf.Overflow.DROP_LATEST)
+shared = ticks.{share}
+elements = iter(shared)
+next(elements)
+over = rsf.range_(3).replay(count=2)
+assert over.to_list() == [0, 1, 2]
+if (child := os.fork()) == 0:
+    try:
+        shared.take(1).to_list()
+    except rsf.WorkDroppedError as refused:
+        fresh = rsf.range_(3).share().to_list()
+        right = "forked" in str(refused) and over.to_list() == [1, 2] and fresh == [0, 1, 2]
+        os._exit(0 if right else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert len(shared.take(1).to_list()) == 1  # the parent goes on
+elements.close()
+"""
+
+
+@pytest.mark.parametrize("share", ["share()", "multicast()", "replay(count=1)"])
+def test_who_would_share_a_stream_of_the_parent_is_refused(share: str) -> None:
+    run_python("-c", SHARED.replace("{share}", share))
+
+
 CONSUMERS = {
     "for": "next(elements)",
     "with": "next(entered)",

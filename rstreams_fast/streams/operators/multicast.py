@@ -174,7 +174,7 @@ class Shared:
         """Subscribe to the hub, and, if that makes enough subscribers, the hub to upstream."""
         check_subscriber(subscriber)
         hub = self._hub
-        if hub.defer(self.subscribe, subscriber):
+        if hub.refuses(subscriber) or hub.defer(self.subscribe, subscriber):
             return
         while not hub.admit(subscriber, unless_ended=self._restarts):
             with self._lock:

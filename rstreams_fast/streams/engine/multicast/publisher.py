@@ -23,9 +23,10 @@ from rstreams_fast.errors import (
     report_dropped,
 )
 from rstreams_fast.runtime.awaiting import awaited_nowhere
+from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.boundary import ListSubscriber, burst_slot
-from rstreams_fast.streams.engine.drain import Drain, Nested, leaves, refuse
+from rstreams_fast.streams.engine.drain import Drain, Nested, forked, leaves, refuse
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.multicast.buffer import Cursor, MulticastBuffer, Retention
 from rstreams_fast.streams.engine.multicast.deferred import DeferredWork
@@ -66,6 +67,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         "_gates",
         "_keeps",
         "_name",
+        "_pid",
         "_registry",
         "_retention",
         "_upstream",
@@ -91,6 +93,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         self._delay_error = delay_error
         self._keeps = keeps  # whether it outlives its last subscriber
         self._connected = connected  # whether it is subscribed to upstream, or others see to that
+        self._pid: int | None = None  # the process whose threads upstream runs on
         self._retention = retention
         self._registry: Registry[MulticastSubscription] = registry or Registry()
         self._upstream = _SharedUpstream()
@@ -111,8 +114,15 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
         """Signal ``subscriber`` from the oldest element still available on (§1.9, §1.11)."""
         check_subscriber(subscriber)
-        if not self.defer(self.subscribe, subscriber):
+        if not self.refuses(subscriber) and not self.defer(self.subscribe, subscriber):
             self.admit(subscriber)
+
+    def refuses(self, subscriber: Subscriber[T]) -> bool:
+        """Refuse ``subscriber`` in the child of a fork whose parent it is that upstream runs in."""
+        left_behind = self._pid not in (None, process_id()) and not self.ended
+        if left_behind:
+            refuse(subscriber, forked())
+        return left_behind
 
     def defer(self, call: Callable[..., object], *args: Any) -> bool:
         """Whether this thread is in the middle of an entry; then ``call(*args)`` comes after it."""
@@ -167,6 +177,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
     def connect(self, upstream: Publisher[T], min_subscribers: int, below: object = None) -> None:
         """Subscribe to ``upstream``, once, when there are so many subscribers; ``below`` is one."""
         if self._deferred.enter(self._may_connect, min_subscribers):
+            self._pid = process_id()
             self.stand_on(below)
             self.turns = None  # any of its subscribers may ask
             self.custody = None  # what is shared is nobody's to discard
@@ -194,6 +205,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
     def on_subscribe(self, subscription: Subscription, /) -> None:
         """Take the first subscription, cancel any other (§2.5); ask it for what was asked of us."""
         if self._upstream.attach(subscription):
+            self._pid = process_id()
             self._ask_now()
 
     def on_next(self, element: T, /) -> None:
