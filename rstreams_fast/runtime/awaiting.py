@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.parking import running_loop
@@ -23,20 +23,36 @@ from rstreams_fast.runtime.parking import running_loop
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["HERE", "awaited_here", "awaited_nowhere", "loop_of_program"]
+__all__ = [
+    "HERE",
+    "Awaited",
+    "awaited_here",
+    "awaited_nowhere",
+    "awaited_stream",
+    "loop_of_program",
+]
 
 HERE: Final = threading.local()
 """``private``: a weak reference to the private loop that runs in this thread, if one does."""
 
-_awaiting: Final[ContextVar[tuple[asyncio.AbstractEventLoop, int] | None]] = ContextVar(
-    "awaiting", default=None
-)
+
+class Awaited(NamedTuple):
+    """A stream that is awaited."""
+
+    loop: asyncio.AbstractEventLoop
+    """Where it is awaited."""
+    sources: set[asyncio.Task[Any]]
+    """Those there that are to have ended before it is over: they may have something to close."""
+    pid: int
+
+
+_awaiting: Final[ContextVar[Awaited | None]] = ContextVar("awaiting", default=None)
 _UNCHANGED: Final = contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def _awaited_on(loop: asyncio.AbstractEventLoop | None) -> Iterator[None]:
-    before = _awaiting.set(None if loop is None else (loop, process_id()))
+def _awaited(stream: Awaited | None) -> Iterator[None]:
+    before = _awaiting.set(stream)
     try:
         yield
     finally:
@@ -44,20 +60,27 @@ def _awaited_on(loop: asyncio.AbstractEventLoop | None) -> Iterator[None]:
             _awaiting.reset(before)
 
 
-def awaited_here() -> AbstractContextManager[None]:
+def awaited_here(sources: set[asyncio.Task[Any]]) -> AbstractContextManager[None]:
     """Subscribe, in the block, to a stream that is awaited on the loop that runs here."""
-    return _UNCHANGED if hasattr(HERE, "private") else _awaited_on(running_loop())
+    loop = running_loop()
+    if loop is None or hasattr(HERE, "private"):
+        return _UNCHANGED
+    return _awaited(Awaited(loop, sources, process_id()))
 
 
 def awaited_nowhere() -> AbstractContextManager[None]:
     """Subscribe, in the block, to a stream that a thread waits for, or several subscribers."""
-    return _UNCHANGED if _awaiting.get() is None else _awaited_on(None)
+    return _UNCHANGED if _awaiting.get() is None else _awaited(None)
 
 
 def loop_of_program() -> asyncio.AbstractEventLoop | None:
     """Return the loop that runs here, or the one on which the stream is awaited."""
-    here, awaiting = running_loop(), _awaiting.get()
-    if here is not None or awaiting is None:
+    here, awaited = running_loop(), _awaiting.get()
+    if here is not None or awaited is None:
         return here
-    loop, pid = awaiting
-    return loop if pid == process_id() and loop.is_running() else None
+    return awaited.loop if awaited.pid == process_id() and awaited.loop.is_running() else None
+
+
+def awaited_stream() -> Awaited | None:
+    """Return what is known of the stream that is subscribed to here, if it is awaited."""
+    return _awaiting.get()

@@ -22,10 +22,23 @@ from rstreams_fast.runtime.awaiting import HERE, loop_of_program
 from rstreams_fast.runtime.executors import Resource, WhenDropped, Work, WorkDroppedError, resource
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 
-__all__ = ["HeldLoop", "LoopThread", "check_loop", "describe_loop", "let_finish", "loop_resource"]
+__all__ = [
+    "HeldLoop",
+    "LoopThread",
+    "check_loop",
+    "closing_tasks",
+    "describe_loop",
+    "loop_resource",
+]
 
 #: How often tasks are cancelled that those before them began when they were.
 CANCELLATIONS: Final = 100
+
+#: How long tasks may go on at the end of their private loop that close what they have.
+CLOSE_SECONDS: Final = 5.0
+
+closing_tasks: Final[weakref.WeakSet[asyncio.Task[Any]]] = weakref.WeakSet()
+"""Tasks that close what they have, and are to be let. To be used on their loop's thread."""
 
 _numbers = itertools.count(1)
 _threads: weakref.WeakSet[LoopThread] = weakref.WeakSet()
@@ -64,29 +77,6 @@ def _private_here(loop: asyncio.AbstractEventLoop) -> LoopThread | None:
     reference: weakref.ref[LoopThread] | None = getattr(HERE, "private", None)
     private = None if reference is None else reference()
     return private if private is not None and private._loop is loop else None
-
-
-def let_finish(task: asyncio.Task[Any]) -> None:
-    """Have who cancels all tasks of the running loop, as ``asyncio.run`` does at its end, wait for
-    ``task`` instead. The task itself may still be cancelled, by a time-out within it, say.
-    """
-    asyncio._unregister_task(task)
-    until_done = _until_done(task)
-    until_done.send(None)  # begun: a task that is cancelled before its first turn never is
-    waiting = asyncio.get_running_loop().create_task(until_done)
-    _waiting.add(waiting)
-    waiting.add_done_callback(_waiting.discard)
-
-
-_waiting: set[asyncio.Task[None]] = set()
-"""A loop holds its tasks by weak references only."""
-
-
-async def _until_done(task: asyncio.Task[Any]) -> None:
-    while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)
-            await asyncio.wait([task])
 
 
 class HeldLoop:
@@ -266,6 +256,8 @@ def _finish(
 
 
 async def _cancel_tasks() -> None:
+    if closing := [task for task in asyncio.all_tasks() if task in closing_tasks]:
+        await asyncio.wait(closing, timeout=CLOSE_SECONDS)
     for _ in range(CANCELLATIONS):
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:

@@ -92,6 +92,9 @@ def from_async_iterable(
     """The items of an asynchronous iterable, or of what a function makes for each subscriber.
 
     ``loop=None`` is the loop running where the stream is subscribed to, or else a private one.
+    A generator is closed when the stream ends early, and its ``finally`` may await. Ends that are
+    awaited return after that, and so does leaving ``async with stream.iterate()``; a ``break`` out
+    of ``async for`` alone does not wait for it.
     """
     # Loaded when it is first needed: it brings asyncio.
     from rstreams_fast.streams.sources.async_iterable import AsyncIterableSource

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import gc
+import itertools
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
@@ -439,19 +440,20 @@ def test_a_generators_finally_awaits_what_it_wants_though_its_loop_ends(
                 waits.set()
                 await asyncio.sleep(hour)
             finally:
-                async with asyncio.timeout(DEADLINE):  # which may cancel the task, too
-                    await asyncio.sleep(0.02)
+                async with asyncio.TaskGroup() as group:  # whose tasks nobody cancels, either
+                    group.create_task(asyncio.sleep(0.02)).add_done_callback(finished.append)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(0.01):
                         await asyncio.sleep(hour)
                 closed.append(how)
 
+        finished: list[asyncio.Task[None]] = []
         stream = rsf.from_async_iterable(elements)
         if how == "take":
             assert await stream.take(3).to_list_async() == [0, 1, 2]
         elif how == "for":
-            async for _ in stream:
-                break
+            async for _ in stream.take(3):
+                pass
         elif how == "iterate":
             async with stream.iterate() as iterator:
                 await anext(iterator)
@@ -464,9 +466,99 @@ def test_a_generators_finally_awaits_what_it_wants_though_its_loop_ends(
             if how == "cancel":
                 reader.cancel()
                 await asyncio.wait([reader])
+        if how != "left":
+            assert closed == [how]
+            assert not finished[0].cancelled()
 
     asyncio.run(main())
     assert closed == [how]
+
+
+@pytest.mark.parametrize("how", ["take", "iterate", "first"])
+def test_who_waits_for_a_generator_that_does_not_close_can_be_cancelled(how: str) -> None:
+    interrupted: list[BaseException] = []
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def elements() -> AsyncIterator[int]:
+        try:
+            for n in itertools.count():
+                yield n
+        finally:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError as cancelled:
+                interrupted.append(cancelled)
+                raise
+
+    async def read() -> None:
+        stream = rsf.from_async_iterable(elements)
+        if how == "take":
+            await stream.take(3).to_list_async()
+        elif how == "first":
+            await stream.first_async()
+        else:
+            async with stream.iterate() as iterator:
+                await anext(iterator)
+
+    async def main() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(read(), 0.05)
+
+    asyncio.run(main())
+    assert len(interrupted) == 1
+    interrupted.clear()
+    wait_gone(loops[0])
+
+
+def test_a_reader_that_is_cancelled_with_its_loop_is_no_error(dropped: list[BaseException]) -> None:
+    """Which of the two tasks ``asyncio.run`` cancels first is chance."""
+
+    async def elements() -> AsyncIterator[int]:
+        try:
+            for n in itertools.count():
+                yield n
+        finally:
+            await asyncio.sleep(0)
+
+    async def read(parked: asyncio.Event) -> None:
+        async for _ in rsf.from_async_iterable(elements).iterate(prefetch=1):
+            parked.set()
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        parked = asyncio.Event()
+        reading.append(asyncio.create_task(read(parked)))
+        await parked.wait()
+        await asyncio.sleep(0)
+
+    reading: list[asyncio.Task[None]] = []
+    for _ in range(20):
+        asyncio.run(main())
+    assert all(task.cancelled() for task in reading)
+    assert dropped == []
+
+
+async def test_an_error_beside_the_end_of_a_generator_is_made_known(
+    dropped: list[BaseException],
+) -> None:
+    async def fail() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise BOOM
+
+    async def elements() -> AsyncIterator[int]:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            while True:
+                await asyncio.sleep(0)
+                yield 1
+
+    assert await rsf.from_async_iterable(elements).take(2).to_list_async() == [1, 1]
+    (group,) = dropped
+    assert isinstance(group, ExceptionGroup)
+    assert group.exceptions == (BOOM,)
 
 
 def test_a_generators_finally_awaits_what_it_wants_though_the_process_ends() -> None:

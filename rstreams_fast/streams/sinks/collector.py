@@ -82,5 +82,5 @@ async def collect_async(publisher: Publisher[Any], gatherer: Collector[R_co]) ->
         while burst := await iteration.next_burst():
             gatherer.add_all(burst)
     finally:
-        iteration.close()
+        await iteration.aclose()
     return gatherer.result()

@@ -529,7 +529,7 @@ async def run_async(publisher: Publisher[Any]) -> None:
         while await iteration.next_burst():
             pass
     finally:
-        iteration.close()
+        await iteration.aclose()
 
 
 async def to_list_async(publisher: Publisher[T]) -> list[T]:
@@ -543,7 +543,7 @@ async def to_list_async(publisher: Publisher[T]) -> list[T]:
         while burst := await iteration.next_burst():
             elements += burst
     finally:
-        iteration.close()
+        await iteration.aclose()
     return elements
 
 
@@ -560,5 +560,5 @@ async def first_async(publisher: Publisher[T], default: Any = MISSING) -> Any:
     try:
         burst = await iteration.next_burst()
     finally:
-        iteration.close()
+        await iteration.aclose()
     return _or_default(burst[0] if burst else MISSING, default)

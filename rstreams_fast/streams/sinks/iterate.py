@@ -203,6 +203,7 @@ class Iteration(BurstIterator[T]):
         "_prefetch",
         "_publisher",
         "_replenish",
+        "_sources",
     )
 
     def __init__(self, publisher: Publisher[T], prefetch: int) -> None:
@@ -215,6 +216,7 @@ class Iteration(BurstIterator[T]):
         self._consumed = 0
         self._busy = threading.Lock()
         self._pid = process_id()
+        self._sources: set[asyncio.Task[Any]] = set()  # of the loop, which have not ended
 
     @property
     def prefetch(self) -> int:
@@ -277,15 +279,22 @@ class Iteration(BurstIterator[T]):
         """
         self._enter()
         try:
-            with awaited_here():
+            with awaited_here(self._sources):
                 burst = await self._next_burst()
-        except BaseException:
+            if not burst:
+                failure = self._finish_async()
+                await self.aclose()
+        except GeneratorExit:  # this is thrown away, and must not wait
+            self._sources.clear()
             self.close()
+            raise
+        except BaseException:
+            await self.aclose()
             raise
         finally:
             self._busy.release()
         if not burst:
-            raise_failure(self._finish_async())
+            raise_failure(failure)
         return burst
 
     async def _next_burst(self) -> list[T]:
@@ -413,8 +422,28 @@ class Iteration(BurstIterator[T]):
             inlet.leave()
 
     async def aclose(self) -> None:
-        """The same, for what expects an asynchronous iterator to have it."""
+        """The same, and wait until asynchronous sources have closed what they have.
+
+        A cancellation goes on to them.
+        """
         self.close()
+        if self._sources:
+            await self._until_closed()
+
+    async def _until_closed(self) -> None:
+        import asyncio
+
+        cancelled: asyncio.CancelledError | None = None
+        here = asyncio.get_running_loop()
+        while tasks := [t for t in self._sources if not t.done() and t.get_loop() is here]:
+            try:
+                await asyncio.wait(tasks)
+            except asyncio.CancelledError as once_more:
+                cancelled = once_more
+                for task in tasks:
+                    task.cancel()
+        if cancelled is not None:
+            raise cancelled
 
     def __enter__(self) -> Self:
         with awaited_nowhere():
@@ -434,11 +463,11 @@ class Iteration(BurstIterator[T]):
         self.close()
 
     async def __aenter__(self) -> Self:
-        with awaited_here():
+        with awaited_here(self._sources):
             return self._open(running_loop())
 
     async def __aexit__(self, *_raised: object) -> None:
-        self.close()
+        await self.aclose()
 
     def __del__(self) -> None:
         inlet = self._inlet

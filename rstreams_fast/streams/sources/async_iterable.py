@@ -20,9 +20,10 @@ from rstreams_fast.errors import (
     NoneSignalError,
     report_dropped,
 )
+from rstreams_fast.runtime.awaiting import awaited_stream
 from rstreams_fast.runtime.executors import Resource, WorkDroppedError
 from rstreams_fast.runtime.gil_yield import yield_gil
-from rstreams_fast.runtime.loops import HeldLoop, check_loop, let_finish, loop_resource
+from rstreams_fast.runtime.loops import HeldLoop, check_loop, closing_tasks, loop_resource
 from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.engine.drain import Drain, refuse, silent
 from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
@@ -47,8 +48,9 @@ class AsyncIterableSource(Generic[T]):
     ``cancel`` cancels the ``__anext__`` that is being awaited. When that has ended, and at every
     other end, the iterator's ``aclose`` is awaited, once, if it has one; an error out of it is the
     stream's error if the stream has none, and goes to ``on_dropped_error`` if nobody can take it.
-    ``asyncio.CancelledError`` out of the iterator, while nobody cancelled the stream, is a
-    ``RuntimeError``.
+    Who awaits the stream on the same loop goes on when all that is over; at the interpreter's exit
+    a private loop waits for it, some seconds. ``asyncio.CancelledError`` out of the iterator, while
+    nobody cancelled the stream, is a ``RuntimeError``.
     """
 
     def __init__(
@@ -111,8 +113,8 @@ class _Pulling(Drain):
     """
 
     __slots__ = (
+        "_awaited",
         "_awaiting",
-        "_finishing",
         "_iterable",
         "_loop",
         "_name",
@@ -129,7 +131,7 @@ class _Pulling(Drain):
         self._task: asyncio.Task[None] | None = None
         self._parked: asyncio.Future[None] | None = None
         self._awaiting = False  # the task awaits the iterator: not demand, not aclose
-        self._finishing = False  # nobody cancels the task but we, and what it awaits
+        self._awaited = awaited_stream()
         self._stopped = False
 
     def start(self) -> None:
@@ -157,20 +159,20 @@ class _Pulling(Drain):
                 iterable, self._iterable = self._iterable, None
                 pulling = self._run_task(iterable)
                 pulling.send(None)  # begun: it learns of it if the loop never comes to it
-                self._task = asyncio.get_running_loop().create_task(pulling)
+                loop, awaited = asyncio.get_running_loop(), self._awaited
+                self._task = loop.create_task(pulling)
                 self._task.add_done_callback(retrieve)  # what leaves it was signalled before
+                if awaited is not None and awaited.loop is loop:
+                    awaited.sources.add(self._task)
+                    self._task.add_done_callback(awaited.sources.discard)
                 # A stream may be forgotten while its task waits for demand. That is no failure:
                 # the task is closed, or cancelled by what is collected with it.
                 self._task._log_destroy_pending = False  # type: ignore[attr-defined]
-        else:
-            if demand < 0 and not self._finishing and not task.done():
-                self._finishing = True
-                let_finish(task)
-            if self._parked is not None:
-                if not self._parked.done():
-                    self._parked.set_result(None)
-            elif demand < 0:
-                self._cancel_await()
+        elif self._parked is not None:
+            if not self._parked.done():
+                self._parked.set_result(None)
+        elif demand < 0:
+            self._cancel_await()
         return demand < 0 and self._act_on_end()
 
     def _cancel_await(self) -> None:
@@ -295,9 +297,17 @@ class _Pulling(Drain):
     async def _close(
         self, aclose: Callable[[], Awaitable[object]], error: BaseException | None
     ) -> BaseException | None:
+        task = asyncio.current_task()
+        if task is not None:
+            closing_tasks.add(task)
         try:
             await aclose()
-        except (Exception, asyncio.CancelledError) as raised:
+        except (Exception, asyncio.CancelledError, BaseExceptionGroup) as error_or_group:
+            raised: BaseException | None = error_or_group
+            if isinstance(raised, BaseExceptionGroup):  # a task group around a yield makes one
+                raised = raised.split(GeneratorExit)[1]
+            if raised is None:
+                return error
             raised_here = not_a_cancellation(raised, f"aclose() of {self._name}")
             if error is None:
                 return raised_here
@@ -314,7 +324,10 @@ class _Pulling(Drain):
                     silent(subscriber.on_complete)
                 else:
                     silent(subscriber.on_error, error)
-        elif isinstance(error, Exception):
+        elif isinstance(error, Exception) and not isinstance(
+            error.__cause__, asyncio.CancelledError
+        ):
+            # A cancellation is no error where the stream has been cancelled, too.
             report_dropped(error, "an error after the end of the stream")
 
     @staticmethod
