@@ -41,9 +41,15 @@ class Awaited(NamedTuple):
 
     loop: asyncio.AbstractEventLoop
     """Where it is awaited."""
-    sources: set[asyncio.Task[Any]]
-    """Those there that are to have ended before it is over: they may have something to close."""
+    unclosed: set[asyncio.Future[Any]]
+    """What is to be done there before it is over: sources and calls may have something to close."""
     pid: int
+
+    def add(self, closing: asyncio.Future[Any]) -> None:
+        """Have who awaits the stream wait for ``closing``, too, if that is on the same loop."""
+        if closing.get_loop() is self.loop:
+            self.unclosed.add(closing)
+            closing.add_done_callback(self.unclosed.discard)
 
 
 _awaiting: Final[ContextVar[Awaited | None]] = ContextVar("awaiting", default=None)
@@ -60,12 +66,12 @@ def _awaited(stream: Awaited | None) -> Iterator[None]:
             _awaiting.reset(before)
 
 
-def awaited_here(sources: set[asyncio.Task[Any]]) -> AbstractContextManager[None]:
+def awaited_here(unclosed: set[asyncio.Future[Any]]) -> AbstractContextManager[None]:
     """Subscribe, in the block, to a stream that is awaited on the loop that runs here."""
     loop = running_loop()
     if loop is None or hasattr(HERE, "private"):
         return _UNCHANGED
-    return _awaited(Awaited(loop, sources, process_id()))
+    return _awaited(Awaited(loop, unclosed, process_id()))
 
 
 def awaited_nowhere() -> AbstractContextManager[None]:

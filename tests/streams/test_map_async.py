@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import gc
+import itertools
 import os
 import threading
 import weakref
@@ -956,6 +958,54 @@ def test_many_threads_cancel_once() -> None:
         run_threads([recorder.subscription.cancel] * 4)
         publisher.wait_cancelled()  # by who asks, which may still be about it
         assert publisher.cancels == 1
+
+
+ENDS: dict[str, Callable[[rsf.Stream[int]], Awaitable[object]]] = {
+    "take": lambda stream: stream.take(2).to_list_async(),
+    "first": lambda stream: stream.first_async(),
+    "an error": lambda stream: stream.take(2).map(lambda n: n / (n - 1)).run_async(),
+    "a time-out": lambda stream: asyncio.wait_for(stream.run_async(), 0.05),
+    "in an inner stream": lambda stream: rsf.range_(2).flat_map(lambda _: stream).first_async(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+async def test_who_awaits_the_stream_waits_for_its_cancelled_calls(
+    end: Callable[[rsf.Stream[int]], Awaitable[object]],
+) -> None:
+    running: set[int] = set()
+    numbers = itertools.count()
+
+    async def call(n: int) -> int:
+        mine = next(numbers)
+        running.add(mine)
+        try:
+            await asyncio.sleep(0 if n < 3 else 3600)
+            return n
+        finally:
+            await asyncio.sleep(0.02)
+            running.discard(mine)
+
+    with contextlib.suppress(ZeroDivisionError, TimeoutError):
+        await end(rsf.range_(100).map_async(call, concurrency=8))
+    assert next(numbers) > 3
+    assert not running
+
+
+async def test_who_waits_for_a_cancelled_call_that_does_not_end_can_be_cancelled() -> None:
+    leave = asyncio.Event()
+
+    async def call(n: int) -> int:
+        try:
+            await asyncio.sleep(0 if n < 3 else 3600)
+            return n
+        finally:
+            if n >= 3:
+                await leave.wait()
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(rsf.range_(9).map_async(call).take(2).to_list_async(), 0.05)
+    leave.set()
 
 
 def test_cancelled_calls_end_in_their_own_time_and_keep_no_subscriber(

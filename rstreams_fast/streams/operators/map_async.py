@@ -27,6 +27,7 @@ from rstreams_fast._checks import (
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import StageReturnedNoneError, report_dropped
+from rstreams_fast.runtime.awaiting import awaited_stream
 from rstreams_fast.runtime.executors import Resource, Work, WorkDroppedError
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
 from rstreams_fast.streams.engine.boundary import Boundary, RingSubscriber
@@ -192,6 +193,8 @@ class _MapAsyncSubscription(QueuedSubscriber):
 
     __slots__ = (
         "_asking",
+        "_awaited",
+        "_closing",
         "_ending",
         "_loop",
         "_options",
@@ -216,6 +219,8 @@ class _MapAsyncSubscription(QueuedSubscriber):
         self._asking = 0  # the thread in which upstream is being asked, by the drain
         self._stopped = False
         self._waits = Waits()
+        self._awaited = awaited_stream()
+        self._closing: asyncio.Future[None] | None = None  # done when no call runs any more
 
     # -- signals from upstream -------------------------------------------------------------------
 
@@ -298,6 +303,9 @@ class _MapAsyncSubscription(QueuedSubscriber):
         options = self._options
         if options is not None:
             self._window = options.window(self.custody, self._enter, self._on_ready)
+            if self._awaited is not None:
+                self._closing = asyncio.get_running_loop().create_future()
+                self._awaited.add(self._closing)
         return self._window
 
     def _on_ready(self) -> None:
@@ -375,10 +383,12 @@ class _MapAsyncSubscription(QueuedSubscriber):
             self._end_calls(window)
 
     def _end_calls(self, window: Any) -> None:
-        """Let the loop end when the last of the cancelled calls has."""
+        """Let the loop, and who awaits the stream, go when the last of the cancelled calls has."""
         if window.running:
             window.take(0)  # asks to be told again
             self._ending = window
         else:
             self._ending = None
             self._loop.let_end()
+            if self._closing is not None and not self._closing.done():
+                self._closing.set_result(None)

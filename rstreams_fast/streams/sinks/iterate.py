@@ -203,7 +203,7 @@ class Iteration(BurstIterator[T]):
         "_prefetch",
         "_publisher",
         "_replenish",
-        "_sources",
+        "_unclosed",
     )
 
     def __init__(self, publisher: Publisher[T], prefetch: int) -> None:
@@ -216,7 +216,7 @@ class Iteration(BurstIterator[T]):
         self._consumed = 0
         self._busy = threading.Lock()
         self._pid = process_id()
-        self._sources: set[asyncio.Task[Any]] = set()  # of the loop, which have not ended
+        self._unclosed: set[asyncio.Future[Any]] = set()  # on the loop
 
     @property
     def prefetch(self) -> int:
@@ -279,13 +279,13 @@ class Iteration(BurstIterator[T]):
         """
         self._enter()
         try:
-            with awaited_here(self._sources):
+            with awaited_here(self._unclosed):
                 burst = await self._next_burst()
             if not burst:
                 failure = self._finish_async()
                 await self.aclose()
         except GeneratorExit:  # this is thrown away, and must not wait
-            self._sources.clear()
+            self._unclosed.clear()
             self.close()
             raise
         except BaseException:
@@ -422,12 +422,12 @@ class Iteration(BurstIterator[T]):
             inlet.leave()
 
     async def aclose(self) -> None:
-        """The same, and wait until asynchronous sources have closed what they have.
+        """The same, and wait until asynchronous sources and calls have closed what they have.
 
         A cancellation goes on to them.
         """
         self.close()
-        if self._sources:
+        if self._unclosed:
             await self._until_closed()
 
     async def _until_closed(self) -> None:
@@ -435,13 +435,13 @@ class Iteration(BurstIterator[T]):
 
         cancelled: asyncio.CancelledError | None = None
         here = asyncio.get_running_loop()
-        while tasks := [t for t in self._sources if not t.done() and t.get_loop() is here]:
+        while waiting := [f for f in self._unclosed if not f.done() and f.get_loop() is here]:
             try:
-                await asyncio.wait(tasks)
+                await asyncio.wait(waiting)
             except asyncio.CancelledError as once_more:
                 cancelled = once_more
-                for task in tasks:
-                    task.cancel()
+                for closing in waiting:
+                    closing.cancel()
         if cancelled is not None:
             raise cancelled
 
@@ -463,7 +463,7 @@ class Iteration(BurstIterator[T]):
         self.close()
 
     async def __aenter__(self) -> Self:
-        with awaited_here(self._sources):
+        with awaited_here(self._unclosed):
             return self._open(running_loop())
 
     async def __aexit__(self, *_raised: object) -> None:

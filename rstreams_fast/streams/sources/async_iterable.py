@@ -159,12 +159,10 @@ class _Pulling(Drain):
                 iterable, self._iterable = self._iterable, None
                 pulling = self._run_task(iterable)
                 pulling.send(None)  # begun: it learns of it if the loop never comes to it
-                loop, awaited = asyncio.get_running_loop(), self._awaited
-                self._task = loop.create_task(pulling)
+                self._task = asyncio.get_running_loop().create_task(pulling)
                 self._task.add_done_callback(retrieve)  # what leaves it was signalled before
-                if awaited is not None and awaited.loop is loop:
-                    awaited.sources.add(self._task)
-                    self._task.add_done_callback(awaited.sources.discard)
+                if self._awaited is not None:
+                    self._awaited.add(self._task)
                 # A stream may be forgotten while its task waits for demand. That is no failure:
                 # the task is closed, or cancelled by what is collected with it.
                 self._task._log_destroy_pending = False  # type: ignore[attr-defined]
