@@ -5,18 +5,30 @@ Nothing here imports asyncio: a program that has no loop never loads it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["HAS_GIL", "Doorbell", "acquire", "new_event", "refuse_in_loop", "running_loop"]
+__all__ = [
+    "HAS_GIL",
+    "Doorbell",
+    "Signaller",
+    "acquire",
+    "new_event",
+    "note_signaller",
+    "refuse_in_loop",
+    "refuse_to_wait_for_oneself",
+    "running_loop",
+    "subscribing_to_wait",
+]
 
 #: The main thread looks up after this many seconds, then after twice as many, and so on. A signal
 #: that comes between its last look and its falling asleep does not wake it, for letting signals in
@@ -89,6 +101,41 @@ class Doorbell:
             answer, self._answer = self._answer, None
         if answer is not None:
             answer()
+
+
+_here: Final = threading.local()
+"""``signallers``: those of the stream that this thread subscribes to, to wait for it."""
+
+Signaller = Callable[[], bool]
+"""Whether this thread is the one that signals, at this moment, and so nobody else can."""
+
+
+@contextlib.contextmanager
+def subscribing_to_wait() -> Iterator[list[Signaller]]:
+    """Subscribe, in the block, to what this thread is to wait for; know who will signal it."""
+    before = getattr(_here, "signallers", None)
+    _here.signallers = signallers = list[Signaller]()
+    try:
+        yield signallers
+    finally:
+        _here.signallers = before
+
+
+def note_signaller(signals_here: Signaller) -> None:
+    """Have who waits for what is subscribed to here know who signals it."""
+    signallers: list[Signaller] | None = getattr(_here, "signallers", None)
+    if signallers is not None:
+        signallers.append(signals_here)
+
+
+def refuse_to_wait_for_oneself(signallers: list[Signaller]) -> None:
+    """Raise ``RuntimeError`` where this thread would wait for signals that it is to send itself."""
+    if any(signals_here() for signals_here in signallers):
+        raise RuntimeError(
+            "this would wait for ever for the elements of a window or a group: the thread that is "
+            "to bring them is this one, within a function of the stream that they are a part of; "
+            "use flat_map there, or publish_on() above that function"
+        )
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

@@ -491,3 +491,32 @@ def test_groups_that_nobody_can_read_make_room_after_a_cancel(given: bool) -> No
     send(above, "a", "a")
     assert read.elements == ["a"] * 3
     above.subscriber.on_complete()
+
+
+BLOCKED: dict[str, Callable[[rsf.Stream[int]], object]] = {
+    "window, to_list": lambda s: s.window(10).map(lambda w: w.to_list()).to_list(),
+    "window, for": lambda s: s.window(10).map(sum).run(),
+    "window, in time": lambda s: s.window_time(60.0).map(lambda w: w.count()).to_list(),
+    "groups": lambda s: s.group_by(lambda n: n % 3).map(lambda g: g.stream.count()).run(),
+    "below stages": lambda s: s.window(10).map(lambda w: w.map(str).filter(bool).last()).run(),
+    "for_each": lambda s: s.window(10).for_each(lambda w: w.run()).result(),
+}
+
+
+@pytest.mark.parametrize("on_a_worker", [False, True])
+@pytest.mark.parametrize("blocked", BLOCKED.values(), ids=BLOCKED)
+def test_who_would_wait_for_elements_that_his_own_thread_brings_is_told(
+    blocked: Callable[[rsf.Stream[int]], object], on_a_worker: bool
+) -> None:
+    numbers = rsf.range_(30)
+    with pytest.raises(RuntimeError, match="use flat_map there, or publish_on"):
+        blocked(numbers.subscribe_on() if on_a_worker else numbers)
+
+
+def test_a_function_may_wait_for_a_part_whose_elements_are_there_or_come_from_others() -> None:
+    windows = rsf.range_(30).window(10)
+    expected = [list(range(start, start + 10)) for start in (0, 10, 20)]
+    assert windows.map(lambda window: window.first()).to_list() == [0, 10, 20]
+    assert windows.publish_on().map(lambda window: window.to_list()).to_list() == expected
+    assert windows.map_blocking(lambda window: window.to_list()).to_list() == expected
+    assert [window.to_list() for window in windows] == expected

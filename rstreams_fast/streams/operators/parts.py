@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
+from threading import get_ident
 from typing import Any, ClassVar
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.runtime.parking import note_signaller
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.boundary import ListSubscriber, StagesSource
 from rstreams_fast.streams.engine.defaults import BURST
@@ -101,6 +103,7 @@ class _Once(StagesSource):
 
     def subscribe_below(self, stages: Stages, subscriber: Subscriber[Any]) -> None:
         if self._latch.terminate():
+            note_signaller(self._part.divider.signals_here)
             self._part.reader = reader = _PartSubscription(subscriber, self._part, stages)
             reader._begin()
         else:
@@ -217,6 +220,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         "_made",
         "_name",
         "_open",
+        "_signals",
         "_touched",
         "_waits",
         "burst",
@@ -235,7 +239,12 @@ class Divider(OperatorSubscriber, ListSubscriber):
         self._failed = False
         self._asked = self._came = 0  # elements: by the thread that asks, and by upstream
         self._asking = DemandCounter(1)  # WIP of asking: held until on_subscribe has returned
+        self._signals = 0  # the thread in which upstream signals, at this moment
         self._waits = Waits()
+
+    def signals_here(self) -> bool:
+        """Whether this thread is upstream's, which nothing more comes from before it has left."""
+        return self._signals == get_ident()
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more (§3.8)."""
@@ -270,6 +279,13 @@ class Divider(OperatorSubscriber, ListSubscriber):
         """Do the same with several."""
         burst = self.burst.copy()
         self.burst.clear()
+        signals, self._signals = self._signals, get_ident()
+        try:
+            self._signal(burst)
+        finally:
+            self._signals = signals
+
+    def _signal(self, burst: list[Any]) -> None:
         try:
             if self._upstream.over:
                 self._upstream.unwanted()

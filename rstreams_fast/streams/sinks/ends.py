@@ -22,7 +22,13 @@ from rstreams_fast.errors import NoneSignalError, check_error, report_dropped
 from rstreams_fast.runtime.awaiting import awaited_nowhere
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
-from rstreams_fast.runtime.parking import acquire, new_event, refuse_in_loop
+from rstreams_fast.runtime.parking import (
+    acquire,
+    new_event,
+    refuse_in_loop,
+    refuse_to_wait_for_oneself,
+    subscribing_to_wait,
+)
 from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
 from rstreams_fast.streams.engine.drain import NotPicklable
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
@@ -390,7 +396,10 @@ def drive(publisher: Publisher[T], end: _RunEnd[T]) -> None:
     outcome = end.run
     try:
         with awaited_nowhere():
-            subscribe(publisher, end)
+            with subscribing_to_wait() as signallers:
+                subscribe(publisher, end)
+            if not outcome.done:
+                refuse_to_wait_for_oneself(signallers)
             outcome.result()
     except BaseException:
         outcome.cancel()  # a NOP if this is the stream's own error

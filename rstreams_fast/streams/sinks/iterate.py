@@ -33,10 +33,13 @@ from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.runtime.gil_yield import yield_gil
 from rstreams_fast.runtime.parking import (
     Doorbell,
+    Signaller,
     acquire,
     new_event,
     refuse_in_loop,
+    refuse_to_wait_for_oneself,
     running_loop,
+    subscribing_to_wait,
 )
 from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import RingSubscriber
@@ -203,6 +206,7 @@ class Iteration(BurstIterator[T]):
         "_prefetch",
         "_publisher",
         "_replenish",
+        "_signallers",
         "_unclosed",
     )
 
@@ -216,6 +220,7 @@ class Iteration(BurstIterator[T]):
         self._consumed = 0
         self._busy = threading.Lock()
         self._pid = process_id()
+        self._signallers: list[Signaller] = []
         self._unclosed: set[asyncio.Future[Any]] = set()  # on the loop
 
     @property
@@ -359,7 +364,8 @@ class Iteration(BurstIterator[T]):
             self.close()
             return None
         try:
-            subscribe(publisher, inlet)
+            with subscribing_to_wait() as self._signallers:
+                subscribe(publisher, inlet)
             inlet.subscriber_thread = 0
             inlet.ask_for_a_turn(loop)
         except BaseException:
@@ -379,6 +385,7 @@ class Iteration(BurstIterator[T]):
 
     def _park(self, inlet: _Inlet) -> None:
         refuse_in_loop("next()", "use 'async for' there")
+        refuse_to_wait_for_oneself(self._signallers)
         event = new_event()
         inlet.bell.arm(event.release)
         try:
