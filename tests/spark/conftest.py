@@ -38,6 +38,15 @@ class Frozen(Exception):
     code: int
 
 
+def bring_connect_server() -> None:
+    """Have a local server of Connect found by PySpark 3.5, which comes without."""
+    from rstreams_fast.spark.versions import spark_version
+
+    if spark_version() < (4, 0):
+        server = "org.apache.spark:spark-connect_2.12:3.5.7"
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--packages {server} pyspark-shell"
+
+
 def worker_environment() -> dict[str, str]:
     """The environment in which Spark's workers find the package and the tests."""
     found = os.environ.get("PYTHONPATH")

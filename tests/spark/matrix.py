@@ -1,6 +1,6 @@
 """``make spark-matrix``: the Spark suite on every PySpark that is supported, and the table of it.
 
-Each version has a virtual environment of its own, ``build/spark-X.Y``; the package itself is found
+Each version has a virtual environment of its own, ``build/spark-X.Y``; the package is found there
 by its path. What runs is ``tests/spark`` with the arguments given, and what fails then once more;
 ``docs/spark-versions.md`` is written from what pytest counted, each version's row when it has run:
 of the whole suite, or with ``-m "not slow"`` of what takes at most ten seconds a test.
@@ -101,6 +101,8 @@ def _environment(version: str) -> Path:
             [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted.split()],
             check=True,
         )
+        (packages,) = folder.glob("lib/python*/site-packages")
+        (packages / "rstreams_fast.pth").write_text(f"{ROOT}\n", encoding="utf-8")
         done.write_text(wanted, encoding="utf-8")
     return python
 

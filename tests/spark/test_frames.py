@@ -172,15 +172,13 @@ def test_spark_connect(run_script: Any) -> None:
     """
     output = run_script(
         """
-import asyncio, os
+import asyncio
 from pyspark.sql import SparkSession
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
-from tests.spark.conftest import CONF
+from tests.spark.conftest import CONF, bring_connect_server
 
-if spark_version() < (4, 0):  # which comes without its server
-    server = "org.apache.spark:spark-connect_2.12:3.5.7"
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--packages {server} pyspark-shell"
+bring_connect_server()
 builder = SparkSession.builder.remote("local[2]")
 for name, value in {**CONF, "spark.python.udf.pipelined.enabled": "true"}.items():
     builder = builder.config(name, value)
