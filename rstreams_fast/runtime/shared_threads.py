@@ -11,8 +11,8 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from rstreams_fast.runtime.at_exit import too_late
-from rstreams_fast.runtime.executors import WhenDropped, Work, process_id
+from rstreams_fast.runtime.at_exit import exiting, too_late
+from rstreams_fast.runtime.executors import WhenDropped, Work, WorkDroppedError, process_id
 
 __all__ = ["SharedThreads", "shared_threads"]
 
@@ -34,17 +34,27 @@ class SharedThreads:
         self.pid = process_id()
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
-        """Run ``work`` soon. ``RuntimeError`` if a thread is needed and none is to be had."""
+        """Run ``work`` soon. ``RuntimeError`` if a thread is needed and none is to be had;
+        ``WorkDroppedError`` if that is so because the interpreter exits.
+        """
         with self._lock:
             if self._idle <= 0:
-                name = f"rstreams-fast-shared-{next(_numbers)}"
-                threading.Thread(target=self._work_off, name=name, daemon=too_late()).start()
+                self._start_thread()
             self._idle -= 1
             try:
                 self._works.put(work)
             except BaseException:  # Ctrl-C: a thread must not wait for this for ever
                 self._idle += 1
                 raise
+
+    def _start_thread(self) -> None:
+        name = f"rstreams-fast-shared-{next(_numbers)}"
+        try:
+            threading.Thread(target=self._work_off, name=name, daemon=too_late()).start()
+        except RuntimeError as refused:
+            if exiting():
+                raise WorkDroppedError("the interpreter exits: no thread can start") from refused
+            raise
 
     def close(self) -> None:
         """Nothing: the threads end when there is nothing to do."""

@@ -919,6 +919,22 @@ for _ in range(16):
 """
 
 
+IN_TICKS_AT_EXIT = """
+import threading, time
+import rstreams_fast as rsf
+
+ticked = threading.Semaphore(0)
+
+def slow(n):
+    ticked.release()
+    time.sleep(0.05)  # in which the next tick wants another thread
+
+run = rsf.interval(0.01).for_each(slow)
+for _ in range(3):
+    ticked.acquire()
+"""
+
+
 LEFT_AT_EXIT = """
 import rstreams_fast as rsf
 
@@ -937,8 +953,8 @@ elements = [next(iterator) for iterator in left]
 
 @pytest.mark.parametrize(
     "program",
-    [AT_EXIT, IN_CALLS_AT_EXIT, LEFT_AT_EXIT],
-    ids=["at work", "in calls", "left by their readers"],
+    [AT_EXIT, IN_CALLS_AT_EXIT, LEFT_AT_EXIT, IN_TICKS_AT_EXIT],
+    ids=["at work", "in calls", "left by their readers", "in slow ticks"],
 )
 def test_streams_that_live_when_the_interpreter_exits_end_in_silence(program: str) -> None:
     done = run_python("-c", program)

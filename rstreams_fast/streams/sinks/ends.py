@@ -116,10 +116,11 @@ class Run(NotPicklable):
 
         Raises the stream's error (or what ``on_next`` or ``on_complete`` raised) as itself,
         ``concurrent.futures.CancelledError`` after :meth:`cancel`, ``TimeoutError`` when the stream
-        goes on, and ``RuntimeError`` where waiting would block a running event loop. The stream's
-        own functions must not wait for it: it cannot end before they return. ``on_next``,
-        ``on_error`` and ``on_complete`` get a ``RuntimeError`` if they do, without a ``timeout``;
-        those of stages above would wait for ever.
+        goes on, and ``RuntimeError`` where waiting would block a running event loop. After Ctrl-C,
+        too, the stream goes on: cancel it. The stream's own functions must not wait for it: it
+        cannot end before they return. ``on_next``, ``on_error`` and ``on_complete`` get a
+        ``RuntimeError`` if they do, without a ``timeout``; those of stages above would wait for
+        ever.
         """
         timeout = check_timeout(timeout)
         if not self._done:
