@@ -220,8 +220,6 @@ class SerializedProcessor(NotPicklable, Generic[T, U]):
         "_processor": None,
         "_signals": None,
         "on_next": "Hand an element on, or leave it in the mailbox. Any thread.",
-        "try_next": "``on_next`` that neither waits nor ends the stream. Returns an ``Emission``: "
-        "``OK``, ``FULL`` (of the mailbox), ``TERMINATED`` or ``CANCELLED``. Any thread.",
     }
 
     def __init__(
@@ -245,7 +243,14 @@ class SerializedProcessor(NotPicklable, Generic[T, U]):
             processor, capacity=capacity, on_full=on_full, delay_error=delay_error
         )
         self.on_next: OnNext[T] = self._signals.on_next
-        self.try_next: Callable[[T], Emission] = self._signals.try_next
+
+    def try_next(self, element: T, /) -> Emission:
+        """``on_next`` that neither waits nor ends the stream, and says what became of the element.
+
+        ``FULL`` is the mailbox; after ``TERMINATED`` (or :attr:`ended`) and ``CANCELLED`` nobody
+        gets an element. Any thread.
+        """
+        return Emission.TERMINATED if self.ended else self._signals.try_next(element)
 
     def subscribe(self, subscriber: Subscriber[U], /) -> None:
         """Subscribe to the processor within."""

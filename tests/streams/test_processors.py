@@ -461,3 +461,13 @@ def test_only_a_processor_can_be_serialized() -> None:
         SerializedProcessor(on_full="drop")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="capacity"):
         SerializedProcessor(capacity=0)
+
+
+def test_what_a_processor_that_has_ended_is_sent_is_told_to_be_lost() -> None:
+    full = rf.SerializedProcessor(rf.MulticastProcessor[int](buffer_size=4))
+    told = [full.try_next(n) for n in range(8)]
+    assert told == [rf.Emission.OK] * 5 + [rf.Emission.TERMINATED] * 3  # the fifth ended it
+    left = rf.SerializedProcessor[int, int]()
+    rf.from_publisher(left).for_each(print).cancel()
+    assert left.ended
+    assert left.try_next(1) is rf.Emission.TERMINATED
