@@ -5,13 +5,12 @@ Nothing here imports asyncio: a program that has no loop never loads it.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -23,11 +22,10 @@ __all__ = [
     "Signaller",
     "acquire",
     "new_event",
-    "note_signaller",
     "refuse_in_loop",
     "refuse_to_wait_for_oneself",
     "running_loop",
-    "subscribing_to_wait",
+    "signallers_here",
 ]
 
 #: The main thread looks up after this many seconds, then after twice as many, and so on. A signal
@@ -103,29 +101,22 @@ class Doorbell:
             answer()
 
 
-_here: Final = threading.local()
-"""``signallers``: those of the stream that this thread subscribes to, to wait for it."""
-
 Signaller = Callable[[], bool]
 """Whether this thread is the one that signals, at this moment, and so nobody else can."""
 
+_here: Final = threading.local()
 
-@contextlib.contextmanager
-def subscribing_to_wait() -> Iterator[list[Signaller]]:
-    """Subscribe, in the block, to what this thread is to wait for; know who will signal it."""
-    before = getattr(_here, "signallers", None)
-    _here.signallers = signallers = list[Signaller]()
+
+def signallers_here() -> list[Signaller]:
+    """Return those that signal in this thread, and were subscribed to while they do.
+
+    Who subscribes to wait compares: what is new waits for this very thread.
+    """
     try:
-        yield signallers
-    finally:
-        _here.signallers = before
-
-
-def note_signaller(signals_here: Signaller) -> None:
-    """Have who waits for what is subscribed to here know who signals it."""
-    signallers: list[Signaller] | None = getattr(_here, "signallers", None)
-    if signallers is not None:
-        signallers.append(signals_here)
+        return _here.signallers  # type: ignore[no-any-return]
+    except AttributeError:
+        _here.signallers = signallers = list[Signaller]()
+        return signallers
 
 
 def refuse_to_wait_for_oneself(signallers: list[Signaller]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.runtime.finalizers import call_from_finalizer
-from rstreams_fast.runtime.parking import note_signaller
+from rstreams_fast.runtime.parking import signallers_here
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.boundary import ListSubscriber, StagesSource
 from rstreams_fast.streams.engine.defaults import BURST
@@ -103,7 +103,9 @@ class _Once(StagesSource):
 
     def subscribe_below(self, stages: Stages, subscriber: Subscriber[Any]) -> None:
         if self._latch.terminate():
-            note_signaller(self._part.divider.signals_here)
+            divider = self._part.divider
+            if divider.signals_here():
+                signallers_here().append(divider.signals_here)
             self._part.reader = reader = _PartSubscription(subscriber, self._part, stages)
             reader._begin()
         else:
@@ -280,10 +282,13 @@ class Divider(OperatorSubscriber, ListSubscriber):
         burst = self.burst.copy()
         self.burst.clear()
         signals, self._signals = self._signals, get_ident()
+        here = signallers_here()
+        before = len(here)
         try:
             self._signal(burst)
         finally:
             self._signals = signals
+            del here[before:]
 
     def _signal(self, burst: list[Any]) -> None:
         try:

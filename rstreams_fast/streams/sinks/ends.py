@@ -27,7 +27,7 @@ from rstreams_fast.runtime.parking import (
     new_event,
     refuse_in_loop,
     refuse_to_wait_for_oneself,
-    subscribing_to_wait,
+    signallers_here,
 )
 from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
 from rstreams_fast.streams.engine.drain import NotPicklable
@@ -395,12 +395,13 @@ class _First(_RunEnd[T]):
 def drive(publisher: Publisher[T], end: _RunEnd[T]) -> None:
     """Subscribe and wait for the end, on this thread. For ends that are this call's own."""
     outcome = end.run
+    signallers = signallers_here()
+    before = len(signallers)
     try:
         with awaited_nowhere():
-            with subscribing_to_wait() as signallers:
-                subscribe(publisher, end)
+            subscribe(publisher, end)
             if not outcome.done:
-                refuse_to_wait_for_oneself(signallers)
+                refuse_to_wait_for_oneself(signallers[before:])
             outcome.result()
     except BaseException:
         outcome.cancel()  # a NOP if this is the stream's own error

@@ -39,7 +39,7 @@ from rstreams_fast.runtime.parking import (
     refuse_in_loop,
     refuse_to_wait_for_oneself,
     running_loop,
-    subscribing_to_wait,
+    signallers_here,
 )
 from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import RingSubscriber
@@ -364,8 +364,10 @@ class Iteration(BurstIterator[T]):
             self.close()
             return None
         try:
-            with subscribing_to_wait() as self._signallers:
-                subscribe(publisher, inlet)
+            signallers = signallers_here()
+            before = len(signallers)
+            subscribe(publisher, inlet)
+            self._signallers = signallers[before:]
             inlet.subscriber_thread = 0
             inlet.ask_for_a_turn(loop)
         except BaseException:
@@ -424,6 +426,7 @@ class Iteration(BurstIterator[T]):
         """Cancel upstream, once, and drop what is buffered. Any thread; never blocks."""
         self._publisher = None
         inlet, self._inlet = self._inlet, None
+        self._signallers = []
         self._forget_burst()
         if inlet is not None:
             inlet.leave()
