@@ -520,3 +520,16 @@ def test_a_function_may_wait_for_a_part_whose_elements_are_there_or_come_from_ot
     assert windows.publish_on().map(lambda window: window.to_list()).to_list() == expected
     assert windows.map_blocking(lambda window: window.to_list()).to_list() == expected
     assert [window.to_list() for window in windows] == expected
+
+
+def test_no_window_is_empty_though_each_is_over_before_the_next_element_comes() -> None:
+    timer = HandTimer()
+
+    def late(window: rsf.Stream[int]) -> rsf.Stream[int]:
+        timer.advance(1.0)
+        return window
+
+    windows = rsf.range_(5).window_time(0.5, timer=timer).map(late)
+    found = [window.to_list() for window in windows]
+    assert all(found)
+    assert [n for window in found for n in window] == list(range(5))
