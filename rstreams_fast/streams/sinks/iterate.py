@@ -434,7 +434,7 @@ class Iteration(BurstIterator[T]):
     async def aclose(self) -> None:
         """The same, and wait until asynchronous sources and calls have closed what they have.
 
-        A cancellation goes on to them.
+        Who is cancelled meanwhile waits no longer; they go on in their own time.
         """
         self.close()
         if self._unclosed:
@@ -443,17 +443,12 @@ class Iteration(BurstIterator[T]):
     async def _until_closed(self) -> None:
         import asyncio
 
-        cancelled: asyncio.CancelledError | None = None
         here = asyncio.get_running_loop()
-        while waiting := [f for f in self._unclosed if not f.done() and f.get_loop() is here]:
-            try:
+        try:
+            while waiting := [f for f in self._unclosed if not f.done() and f.get_loop() is here]:
                 await asyncio.wait(waiting)
-            except asyncio.CancelledError as once_more:
-                cancelled = once_more
-                for closing in waiting:
-                    closing.cancel()
-        if cancelled is not None:
-            raise cancelled
+        finally:
+            self._unclosed.clear()  # who was interrupted does not wait once more
 
     def __enter__(self) -> Self:
         with awaited_nowhere():
