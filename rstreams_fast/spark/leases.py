@@ -4,8 +4,8 @@ Connect, and its clock for the rate.
 A worker has a connection for each stage at work, proves that it knows the token, names the limit,
 and then asks for permits (``a``), gives them back (``r``) or holds all of them back (``h`` and the
 seconds). A stage that ends before its threads keeps what those need (``k`` and how many). It is
-told ``g`` for each, and says when that has come (``c``): with a rate only so many may be under way,
-or those that come late would start beside those that come in time. A worker that has not said so
+told ``g`` for each, and says when its call has left (``l``): with a rate only so many may be under
+way, or those that are late would start beside those that are in time. A worker that has not said so
 for ``SILENT_SECONDS`` holds nobody up, and is granted nothing until it has. What a connection has
 comes back when it ends, which the kernel sees to when a process is killed; where a host is gone,
 keep-alive ends it.
@@ -26,7 +26,6 @@ from typing import Any, Final, NamedTuple
 
 __all__ = [
     "ASK",
-    "CAME",
     "CHALLENGE_BYTES",
     "COUNT",
     "DEATH_SECONDS",
@@ -35,6 +34,7 @@ __all__ = [
     "HOLD",
     "KEEP",
     "LATE_SECONDS",
+    "LEFT",
     "SECONDS",
     "UNDER_WAY",
     "Address",
@@ -49,7 +49,7 @@ GIVE_BACK: Final = b"r"
 HOLD: Final = b"h"
 KEEP: Final = b"k"
 GRANT: Final = b"g"
-CAME: Final = b"c"
+LEFT: Final = b"l"
 SECONDS: Final = struct.Struct("!d")
 COUNT: Final = struct.Struct("!I")
 CHALLENGE_BYTES: Final = 32
@@ -138,7 +138,7 @@ class _Permits:
         now = asyncio.get_running_loop().time()
         self._not_before = max(self._not_before, now + seconds)
 
-    def came(self, lease: _Lease, count: int) -> None:
+    def have_left(self, lease: _Lease, count: int) -> None:
         """Count no longer calls that have left a worker, or are lost with it."""
         lease.under_way -= count
         lease.heard_at = asyncio.get_running_loop().time()
@@ -242,8 +242,8 @@ class _Lease(asyncio.Protocol):
                 at += COUNT.size
             elif message == ASK:
                 self._permits.ask(self)
-            elif message == CAME and self.under_way:
-                self._permits.came(self, 1)
+            elif message == LEFT and self.under_way:
+                self._permits.have_left(self, 1)
             elif message == GIVE_BACK and self._has:
                 self._has -= 1
                 self._permits.give_back(1)
@@ -254,7 +254,7 @@ class _Lease(asyncio.Protocol):
         """Have that many permits at most, and ask for none: whoever asked is gone."""
         assert self._permits is not None  # noqa: S101 - for mypy
         self._permits.forget(self)
-        self._permits.came(self, self.under_way)
+        self._permits.have_left(self, self.under_way)
         self._permits.give_back(max(0, self._has - count))
         self._has = min(self._has, count)
 
@@ -265,7 +265,7 @@ class _Lease(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self._permits is not None:
             self._permits.forget(self)
-            self._permits.came(self, self.under_way)
+            self._permits.have_left(self, self.under_way)
             loop = asyncio.get_running_loop()
             loop.call_later(DEATH_SECONDS, self._permits.give_back, self._has)
             self._has = 0

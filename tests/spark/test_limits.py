@@ -25,10 +25,10 @@ from rstreams_fast.core import CallWindow
 from rstreams_fast.spark import leases
 from rstreams_fast.spark.leases import (
     ASK,
-    CAME,
     CHALLENGE_BYTES,
     DEATH_SECONDS,
     GRANT,
+    LEFT,
     UNDER_WAY,
     Address,
     Pace,
@@ -728,16 +728,16 @@ def test_a_worker_that_is_late_is_granted_no_more_of_a_rate(name: str) -> None:
         late.send(ASK * 50)
         most = int(1000 * UNDER_WAY) - 1  # besides the burst
         assert late.receive(most) == GRANT * most
-        late.send(CAME * 3)
+        late.send(LEFT * 3)
         assert late.receive(3) == GRANT * 3
         other.send(ASK)
         assert other.receive(1) == GRANT  # it is not held up for long
-        other.send(CAME + ASK)
+        other.send(LEFT + ASK)
         assert other.receive(1) == GRANT
         with pytest.raises(TimeoutError):
             late.receive(1, timeout=0.05)  # in which fifty more could be granted
-        other.send(CAME)
-        late.send(CAME * most)
+        other.send(LEFT)
+        late.send(LEFT * most)
         assert late.receive(most) == GRANT * most
         late.close()
         other.send(ASK * 2)

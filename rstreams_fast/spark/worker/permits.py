@@ -18,12 +18,12 @@ from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.spark.host_locks import locks_of
 from rstreams_fast.spark.leases import (
     ASK,
-    CAME,
     CHALLENGE_BYTES,
     COUNT,
     GIVE_BACK,
     HOLD,
     KEEP,
+    LEFT,
     SECONDS,
     Address,
     Pace,
@@ -423,14 +423,14 @@ class _JobPermits(asyncio.Protocol):
         for _ in range(len(data)):
             self._gate.grant(None)
         if self._paced and data:
-            self._loop.call_soon(self._say_that_they_came, len(data), TURNS_TO_THE_SERVICE)
+            self._loop.call_soon(self._say_that_they_left, len(data), TURNS_TO_THE_SERVICE)
 
-    def _say_that_they_came(self, count: int, turns: int) -> None:
+    def _say_that_they_left(self, count: int, turns: int) -> None:
         """Say so when the calls have left: until then the driver counts them as under way."""
         if turns:
-            self._loop.call_soon(self._say_that_they_came, count, turns - 1)
+            self._loop.call_soon(self._say_that_they_left, count, turns - 1)
         else:
-            self._send(CAME * count)
+            self._send(LEFT * count)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost(f"the driver no longer serves the limit {self._name!r}", exc)
