@@ -1,8 +1,9 @@
 """``python -m bench.stages calls|costs``: Spark stages beside the best one would write by hand.
 
 ``calls`` sleep 2 ms, one in fifty 50 ms, with so many in flight: `rs.lookup`, with a limit, with a
-journal and with neither, the bare loop (as many workers that pull from one iterator: no task for a
-call), by itself and within `mapInArrow`, and Spark's own setting. ``batch=64`` has a service of
+journal and with neither, on the loop of uvloop that is the default and on asyncio's; the bare loop
+(as many workers that pull from one iterator: no task for a call), on both and on asyncio's within
+`mapInArrow`; and Spark's own setting. ``batch=64`` has a service of
 20 ms and 0.1 ms a key. The loop is one thread, so all of that runs on one core. ``costs`` holds
 what the stages themselves cost against `mapInArrow`, on the cores that there are. Ways take turns;
 a ratio is taken within a round, and the median over the rounds counts. Every result is checked.
@@ -19,9 +20,12 @@ import sys
 import tempfile
 import time
 import uuid
+from asyncio import new_event_loop
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import uvloop
 
 import rstreams_fast.spark as rs
 from examples.flights.rivals import Delay, LookUp, LookUpSync, expected, plain_column
@@ -127,20 +131,26 @@ def _lookups(spark: SparkSession, calls: int) -> tuple[dict[str, Way], list[Rati
         journal = rs.Journal(folder.name, version=uuid.uuid4().hex)  # in which nothing is found
         return by(rs.lookup(look_up, "long", concurrency=calls, journal=journal))(frame)
 
-    def loop(seconds: float) -> float:
-        rows = int(seconds * min(MOST, calls / DELAY.mean))
-        begun = time.perf_counter()
-        asyncio.run(_loop(look_up, rows, calls))
-        return rows / (time.perf_counter() - begun)
+    def loop(make: Callable[[], asyncio.AbstractEventLoop]) -> Way:
+        def run(seconds: float) -> float:
+            rows = int(seconds * min(MOST, calls / DELAY.mean))
+            begun = time.perf_counter()
+            with asyncio.Runner(loop_factory=make) as runner:
+                runner.run(_loop(look_up, rows, calls))
+            return rows / (time.perf_counter() - begun)
+
+        return run
 
     name = f"{calls} in flight"
-    ours, limited, journaled, bare, inside, own, most = (
+    ours, on_asyncio, limited, journaled, bare, on_uvloop, inside, own, most = (
         f"{way}, {name}"
         for way in (
             "lookup",
+            "lookup on asyncio's loop",
             "with limit=",
             "with journal=",
             "bare loop",
+            "bare loop of uvloop",
             "bare loop in Spark",
             "Spark's own",
             "what calls can give",
@@ -148,9 +158,13 @@ def _lookups(spark: SparkSession, calls: int) -> tuple[dict[str, Way], list[Rati
     )
     ways = {
         ours: through(by(rs.lookup(look_up, "long", concurrency=calls)), MOST),
+        on_asyncio: through(
+            by(rs.lookup(look_up, "long", concurrency=calls, loop_factory=new_event_loop)), MOST
+        ),
         limited: through(by(rs.lookup(look_up, "long", concurrency=calls, limit=limit)), MOST),
         journaled: through(with_journal, MOST),
-        bare: loop,
+        bare: loop(new_event_loop),
+        on_uvloop: loop(uvloop.new_event_loop),
         inside: through(by_loop, MOST),
         own: through(by(plain_column(LookUpSync(DELAY))), MOST / 4, calls),
         most: lambda _: calls / DELAY.mean,
@@ -158,7 +172,9 @@ def _lookups(spark: SparkSession, calls: int) -> tuple[dict[str, Way], list[Rati
     to_loop, to_own = LOOKUPS.get(calls, (None, None))
     return ways, [
         (f"{name}, to the bare loop", ours, bare, to_loop),
-        (f"{name}, to that loop in Spark", ours, inside, None),
+        (f"{name}, to that loop of uvloop", ours, on_uvloop, None),
+        (f"{name}, on asyncio's loop, to it", on_asyncio, bare, None),
+        (f"{name}, to the bare loop in Spark", ours, inside, None),
         (f"{name}, to Spark's own", ours, own, to_own),
         (f"{name}, to what calls can give", ours, most, None),
         (f"{name}, with limit= to without", limited, ours, 0.97),

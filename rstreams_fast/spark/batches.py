@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,6 +54,7 @@ def map_batches(
     deadline: float | None = None,
     task_deadline: float | None = None,
     max_failures: float | None = None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> MapBatches:
     """Make a function from frame to frame of ``fn``, which is called for several Arrow batches at
     once.
@@ -79,8 +81,8 @@ def map_batches(
     passes.
     ``metrics``: where live metrics go, a :class:`Metrics`; a batch counts as a call.
     ``limit``: a :class:`Limit` of calls at once and a second, which all tasks share.
-    ``circuit``, ``deadline``, ``task_deadline``: as in :func:`lookup`; a batch is a row, and a
-    ``deadline`` takes an async ``fn``.
+    ``circuit``, ``deadline``, ``task_deadline``, ``loop_factory``: as in :func:`lookup`; a batch is
+    a row, and a ``deadline`` takes an async ``fn``.
 
     With ``retry``, ``limit``, ``circuit``, ``task_deadline`` or another ``on_failure`` the output
     of a call is whole before any of it leaves.
@@ -103,6 +105,7 @@ def map_batches(
         deadline=deadline,
         task_deadline=task_deadline,
         max_failures=max_failures,
+        loop_factory=loop_factory,
     )
     return MapBatches(options, schema)
 

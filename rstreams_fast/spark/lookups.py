@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -71,6 +72,7 @@ def lookup(
     task_deadline: float | None = None,
     key_order: int | None = None,
     journal: Journal | None = None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     deterministic: bool = False,
 ) -> Lookup:
     """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch,
@@ -126,6 +128,8 @@ def lookup(
     ``task_deadline``: seconds for a partition; then the task fails with ``TimeoutError``.
     ``key_order``: the place of a key column, from 0: for the rows of a partition with the same
     value there, one call at a time, in their order; others go on beside them.
+    ``loop_factory``: makes the event loop that the calls run on, one per partition; default:
+    uvloop's, where it is installed, else asyncio's, as ``asyncio.new_event_loop`` gives it.
     ``deterministic``: by default Spark's optimizer neither merges nor moves the calls, and pushes
     no filter below them; what Spark runs twice (a retried task, the sampling of an ``orderBy``, a
     frame used twice and not persisted) calls twice all the same. With true it does, and where it
@@ -161,6 +165,7 @@ def lookup(
         task_deadline,
         key_order=key_order,
         journal=journal,
+        loop_factory=loop_factory,
     )
     return Lookup(options, returns, check_bool("deterministic", deterministic))
 
@@ -191,6 +196,7 @@ def enrich(
     task_deadline: float | None = None,
     key_order: str | None = None,
     journal: Journal | None = None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> Enrich:
     """Add columns to a frame: ``df.transform(enrich(fetch, on=["a", "b"], output="x double, y
     long"))``.
@@ -232,6 +238,7 @@ def enrich(
         task_deadline,
         key_order=None if key_order is None else _place_of(key_order, keys),
         journal=journal,
+        loop_factory=loop_factory,
     )
     return Enrich(options, keys, output)
 

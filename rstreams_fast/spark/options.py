@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import inspect
@@ -309,6 +310,7 @@ class CallOptions:
     key_order: int | None = None
     """Which of the keys it is whose calls take turns."""
     journal: Journal | None = None
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     auto: bool = field(init=False)
     """Whether ``concurrency`` is the most that will be found, not what there is."""
     is_async: bool = field(init=False)
@@ -323,6 +325,11 @@ class CallOptions:
             raise TypeError(
                 "using must be a factory of a context manager, "
                 f"got {type(self.using).__name__}, which cannot be called"
+            )
+        if self.loop_factory is not None and not callable(self.loop_factory):
+            raise TypeError(
+                f"loop_factory must make an event loop, got {type(self.loop_factory).__name__}, "
+                "which cannot be called"
             )
         object.__setattr__(self, "auto", str(self.concurrency) == "auto")
         if self.max_pending_rows is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any, Final
 
 from rstreams_fast.spark.limits import RetryAfter
@@ -126,10 +127,10 @@ class AdaptiveGate:
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         """Return ``fn`` from whose calls this learns."""
-        gradient, time = self._gradient, self._loop.time
+        gradient = self._gradient
 
         async def call(*args: Any) -> Any:
-            begun, begin = gradient.round, time()
+            begun, begin = gradient.round, monotonic()
             try:
                 result = await fn(*args)
             except RetryAfter as error:
@@ -138,9 +139,9 @@ class AdaptiveGate:
                 raise
             except BaseException as error:
                 if isinstance(as_judged(error), TimeoutError):
-                    gradient.answered(begun, time() - begin)
+                    gradient.answered(begun, monotonic() - begin)
                 raise
-            gradient.answered(begun, time() - begin)
+            gradient.answered(begun, monotonic() - begin)
             self._counters.concurrency = int(gradient.limit)
             return result
 

@@ -14,6 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AsyncExitStack
 from contextvars import Context, copy_context
+from time import monotonic
 from typing import Any, Final, cast
 
 from rstreams_fast.spark.limits import RetryAfter
@@ -55,10 +56,10 @@ class Deadlines:
         except StopIteration as stop:
             return stop.value
         task = asyncio.current_task(self._loop)
-        deadline = _Deadline(task, self._loop.time() + self._seconds)
+        deadline = _Deadline(task, monotonic() + self._seconds)
         self._armed[deadline] = None
         if self._timer is None:
-            self._timer = self._loop.call_at(deadline.when, self._expire)
+            self._timer = self._loop.call_later(self._seconds, self._expire)
         try:
             return (yield from _driven(coro, waits_for))
         except asyncio.CancelledError:
@@ -76,11 +77,11 @@ class Deadlines:
 
     def _expire(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now = monotonic()
         while self._armed:
             deadline = next(iter(self._armed))
             if deadline.when > now:
-                self._timer = self._loop.call_at(deadline.when, self._expire)
+                self._timer = self._loop.call_later(deadline.when - now, self._expire)
                 return
             del self._armed[deadline]
             deadline.expire()
@@ -157,7 +158,7 @@ def guarded(
             fn, deadlines = around.around(fn if deadlines is None else deadlines.around(fn)), None
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
-        attempt, begin = 1, loop.time()
+        attempt, begin = 1, monotonic()
         attempts.begin()
         while True:
             permit = None
@@ -170,14 +171,14 @@ def guarded(
                     permit = gate.take() or await gate.acquire()
                 awaitable = fn(*args)
                 result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
-                return Outcome(result, None, attempt, loop.time() - begin) if told else result
+                return Outcome(result, None, attempt, monotonic() - begin) if told else result
             except Exception as error:
                 if gate is not None and isinstance(error, RetryAfter):
                     gate.hold(error.seconds)
                 pause = attempts.pause(attempt, error)
                 if pause is None:
                     if told:
-                        return Outcome(None, error, attempt, loop.time() - begin)
+                        return Outcome(None, error, attempt, monotonic() - begin)
                     if (noting := attempts.told(attempt, error)) is not error:
                         raise noting from error
                     raise
@@ -194,22 +195,21 @@ def guarded(
 
     if options.deadline is None:
         return call
-    return _in_time(call, Deadlines(loop, options.deadline, counters, ROW), loop, told)
+    return _in_time(call, Deadlines(loop, options.deadline, counters, ROW), told)
 
 
 def _in_time(
     call: Callable[..., Awaitable[Any]],
     rows: Deadlines,
-    loop: asyncio.AbstractEventLoop,
     told: bool,
 ) -> Callable[..., Awaitable[Any]]:
     async def in_time(*args: Any) -> Any:
-        progress, begin = _Progress(), loop.time()
+        progress, begin = _Progress(), monotonic()
         try:
             return await rows.wait(call(*args, progress=progress))
         except TimeoutError as error:
             if told:  # no other leaves the call
-                return Outcome(None, error, progress.attempt, loop.time() - begin)
+                return Outcome(None, error, progress.attempt, monotonic() - begin)
             raise
 
     return in_time

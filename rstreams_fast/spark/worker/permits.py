@@ -11,7 +11,8 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any, Final, Protocol
+from time import monotonic
+from typing import Any, Final, Protocol, cast
 
 from rstreams_fast.core import CallWindow
 from rstreams_fast.runtime.finalizers import call_from_finalizer
@@ -187,7 +188,7 @@ class Gate:
             return
         if self._closed:  # it was given back, or will be when its thread has left
             return
-        now = self._loop.time()
+        now = monotonic()
         if not self._keeps or now < self._held_until:
             self._source.give_back(permit[0])
             self._ask_if_needed()
@@ -207,12 +208,12 @@ class Gate:
     def grant(self, permit: Any) -> None:
         """Take a permit from the source."""
         self._asked -= 1
-        if not self._pass((permit, self._loop.time() + TURN_SECONDS)):
+        if not self._pass((permit, monotonic() + TURN_SECONDS)):
             self._source.give_back(permit)
 
     def hold(self, seconds: float) -> None:
         """Let no call pass for so long, nor any other gate of the limit, after its turns."""
-        self._held_until = max(self._held_until, self._loop.time() + seconds)
+        self._held_until = max(self._held_until, monotonic() + seconds)
         self._source.hold(seconds)
         self._return_idle()
 
@@ -294,8 +295,8 @@ class _HostPermits:
     def ask(self) -> None:
         self._asked += 1
         if self._next_look is None:
-            if self._loop.time() < self._offered_until:
-                self._next_look = self._loop.call_at(self._offered_until, self._look)
+            if (rest := self._offered_until - monotonic()) > 0:
+                self._next_look = self._loop.call_later(rest, self._look)
             else:
                 self._look()
 
@@ -317,8 +318,8 @@ class _HostPermits:
     def _grant(self, byte: int | None, dying: float = 0.0) -> None:
         wait = dying or self._locks.reserve(self._pace)
         if wait > 0:
-            number, at = next(self._numbers), self._loop.time() + wait
-            timer = self._loop.call_at(at, self._check, number, 0.0 if dying else at)
+            number, at = next(self._numbers), monotonic() + wait
+            timer = self._loop.call_later(wait, self._check, number, 0.0 if dying else at)
             self._due[number] = timer, byte
             self._last_due = at
         else:
@@ -326,12 +327,12 @@ class _HostPermits:
 
     def _has_enough_due(self) -> bool:
         """Whether to reserve no more: others lose what a stage that fails has reserved."""
-        return bool(self._due) and self._last_due > self._loop.time() + RESERVE_SECONDS
+        return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
 
     def _check(self, number: int, due: float) -> None:
         """Have it granted; one that has missed its time, or is held back, gets another."""
         _, byte = self._due.pop(number)
-        if self._loop.time() > due + self._pace.late or self._locks.held_back():
+        if monotonic() > due + self._pace.late or self._locks.held_back():
             self._grant(byte)
         else:
             self._gate.grant(byte)
@@ -348,7 +349,7 @@ class _HostPermits:
 
     def offer(self, permit: int | None) -> None:
         self.give_back(permit)
-        self._offered_until = self._loop.time() + 1.5 * POLL_SECONDS  # all others have looked then
+        self._offered_until = monotonic() + 1.5 * POLL_SECONDS  # all others have looked then
 
     def hold(self, seconds: float) -> None:
         self._locks.hold(seconds)
@@ -406,11 +407,10 @@ class _JobPermits(asyncio.Protocol):
             )
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # which uvloop's are not by name
         keep_alive(transport)
         if self._closed:
-            transport.abort()
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         missing = CHALLENGE_BYTES - len(self._challenge)

@@ -29,6 +29,7 @@ from rstreams_fast.spark.worker.batching import BatchedCalls
 from rstreams_fast.spark.worker.cache import CachedResults
 from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded
 from rstreams_fast.spark.worker.counters import task_context
+from rstreams_fast.spark.worker.event_loops import new_loop
 from rstreams_fast.spark.worker.hang_up import hang_up
 from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.outcomes import Failures
@@ -167,7 +168,7 @@ class CallPump:
         self._sink = sink
         self._wrap = wrap
         self._window_words = window
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop(options.loop_factory)
         self._executor = ThreadPoolExecutor(
             initializer=partition.threads.adopt, thread_name_prefix="rstreams-executor"
         )
