@@ -38,7 +38,7 @@ NEEDED: Final = (
     "flask-cors>=5",
     "moto[s3]>=5.1",
 )
-"""What the suite needs beside PySpark, Connect included; not uvloop: calls run on asyncio's loop."""
+"""What the suite needs beside PySpark, Connect included; calls run on asyncio's loop."""
 
 #: Old versions warn of what newer Pythons and libraries will refuse; that is not under test.
 PYTEST: Final = (
