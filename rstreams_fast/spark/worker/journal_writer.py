@@ -40,8 +40,8 @@ MOST_UNWRITTEN: Final = 4 * SEGMENT_ROWS
 
 MERGED: Final = 16
 """So many segments of one size become one."""
-_Answer = tuple[bytes, Any]
-"""The digest of a key, and the answer."""
+_Answers = tuple[list[bytes], list[Any]]
+"""The digests of keys, and their answers: no object for both, which the collector would visit."""
 
 _SCALARS: Final[frozenset[type]] = frozenset({type(None), bool, int, float, str, bytes})
 """What every pickler writes alike: the fastest may."""
@@ -92,9 +92,9 @@ class JournalWriter:
         self._pickler = _Pickler(self._text, 5)
         self._lock = threading.Lock()
         """Of the first log, and of what is waiting."""
-        self._taken: deque[_Answer] = deque()
+        self._taken: _Answers = [], []
         self._linger = LINGER_SECONDS if folder.is_local else REMOTE_LINGER_SECONDS
-        self._waiting: deque[_Answer] = deque()
+        self._waiting: _Answers = [], []
         self._most_rows = SEGMENT_ROWS
         self._some = threading.Event()
         self._enough = threading.Event()
@@ -122,14 +122,14 @@ class JournalWriter:
         """Return what is in the logs of living processes; write what dead ones have left."""
         living: dict[bytes, Any] = {}
         for records, dead in records_of(self._name):
-            found = [self._read(record) for record in records]
+            found = dict(map(self._read, records))
             if not dead:
                 living.update(found)
-            elif found and (table := self._table(found)).num_rows:
+            elif found and (table := self._table(list(found), list(found.values()))).num_rows:
                 self._folder.write(table)
         return living
 
-    def _read(self, record: bytes) -> _Answer:
+    def _read(self, record: bytes) -> tuple[bytes, Any]:
         import pyarrow as pa
 
         digest, content = record[:KEY_BYTES], record[KEY_BYTES:]
@@ -164,9 +164,10 @@ class JournalWriter:
         plain = type(answer) in _SCALARS
         record = digest + dumps(answer, 5) if plain else self._record(digest, answer)
         with self._lock:
-            waiting = self._waiting
-            waiting.append((digest, answer))
-            count = len(waiting)
+            keys, answers = self._waiting
+            keys.append(digest)
+            answers.append(answer)
+            count = len(keys)
             if record is not None and self._logs:  # else the writer has failed
                 try:
                     self._logs[0].append(record)
@@ -185,7 +186,7 @@ class JournalWriter:
         """Whether calls must wait for the file system; raises if that has failed."""
         if self._failure is not None:
             raise self._failure
-        unwritten = len(self._waiting) + len(self._taken)
+        unwritten = len(self._waiting[0]) + len(self._taken[0])
         return unwritten >= MOST_UNWRITTEN * self._most_rows // SEGMENT_ROWS
 
     def close(self) -> None:
@@ -205,7 +206,7 @@ class JournalWriter:
                 if not self._closed:
                     self._some.clear()
                     self._enough.clear()
-                while self._waiting:
+                while self._waiting[0]:
                     self._write_waiting()
             rest = [segment for level in reversed(self._levels) for segment in level]
             if len(rest) > 1:
@@ -223,17 +224,17 @@ class JournalWriter:
 
     def _write_waiting(self) -> None:
         with self._lock:
-            self._taken, self._waiting = self._waiting, deque()
+            self._taken, self._waiting = self._waiting, ([], [])
             self._logs.reverse()
-        while self._taken:
+        while self._taken[0]:
             self._write()
         self._logs[1].clear()
 
     def _write(self) -> None:
         """Write a segment; as soon as there are enough of its size, make one of them."""
-        waiting = self._taken
-        taken = [waiting.popleft() for _ in range(min(len(waiting), self._most_rows))]
-        table = self._table(taken)
+        (keys, answers), most = self._taken, self._most_rows
+        self._taken = keys[most:], answers[most:]
+        table = self._table(keys[:most], answers[:most])
         if table.num_rows:  # few are written together when they are large
             fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
             self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
@@ -261,17 +262,19 @@ class JournalWriter:
             self._folder.remove(name)
         return merged, table
 
-    def _table(self, taken: list[_Answer]) -> pa.Table:
+    def _table(self, keys: list[bytes], answers: list[Any]) -> pa.Table:
         import pyarrow as pa
 
         try:
-            answers = self._array([answer for _, answer in taken])
+            column = self._array(answers)
         except Exception:
             # Of an answer that cannot become what is declared the task will say so, with its key.
-            if len(taken) <= 1:
-                return self._table([])
-            return pa.concat_tables([self._table([one]) for one in taken]).combine_chunks()
-        return table_of([digest for digest, _ in taken], answers)
+            if len(keys) <= 1:
+                return self._table([], [])
+            rows = zip(keys, answers, strict=True)
+            tables = [self._table([key], [answer]) for key, answer in rows]
+            return pa.concat_tables(tables).combine_chunks()
+        return table_of(keys, column)
 
     def _array(self, answers: list[Any]) -> pa.Array:
         import pyarrow as pa
