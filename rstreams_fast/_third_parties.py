@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["numpy_for", "pyarrow_for"]
+__all__ = ["importing", "numpy_for", "pyarrow_for"]
+
+
+@contextmanager
+def importing(package: str, name: str, install: str) -> Iterator[None]:
+    """Have an import that fails say that ``name`` needs ``package``, and what to ``install``."""
+    try:
+        yield
+    except ImportError as missing:
+        raise ImportError(
+            f"{name} needs {package}, which is not installed: pip install {install}"
+        ) from missing
 
 
 def numpy_for(name: str) -> Any:
     """Return the module ``numpy`` for the function called ``name``."""
-    try:
+    with importing("numpy", name, "'rstreams_fast[numpy]'"):
         import numpy as np
-    except ImportError as missing:
-        raise ImportError(
-            f"{name} needs numpy, which is not installed: pip install 'rstreams_fast[numpy]'"
-        ) from missing
     return np
 
 
 def pyarrow_for(name: str) -> Any:
     """Return the module ``pyarrow`` for the function called ``name``."""
-    try:
+    with importing("pyarrow", name, "pyarrow"):
         import pyarrow as pa
-    except ImportError as missing:
-        raise ImportError(
-            f"{name} needs pyarrow, which is not installed: pip install pyarrow"
-        ) from missing
     return pa

@@ -10,13 +10,8 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
 
-import reactivex
-from reactivex import operators
-from reactivex.abc import DisposableBase
-from reactivex.disposable import CompositeDisposable, Disposable
-from reactivex.scheduler import CurrentThreadScheduler
-
 from rstreams_fast._checks import check_capacity
+from rstreams_fast._third_parties import importing
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import NoneSignalError
 from rstreams_fast.runtime.parking import running_loop
@@ -26,6 +21,13 @@ from rstreams_fast.streams.factories import create, from_publisher
 from rstreams_fast.streams.sinks.subscribers import SyncSubscriber
 from rstreams_fast.streams.sources.create import Emitter
 from rstreams_fast.streams.stream import Stream
+
+with importing("reactivex", __name__, "'rstreams_fast[reactivex]'"):
+    import reactivex
+    from reactivex import operators
+    from reactivex.abc import DisposableBase
+    from reactivex.disposable import CompositeDisposable, Disposable
+    from reactivex.scheduler import CurrentThreadScheduler
 
 __all__ = ["from_observable", "observe_on", "to_observable"]
 

@@ -11,11 +11,13 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from reactivestreams.publisher import Publisher as RSocketPublisher
-
+from rstreams_fast._third_parties import importing
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.factories import from_publisher
 from rstreams_fast.streams.stream import Stream
+
+with importing("rsocket", __name__, "'rstreams_fast[rsocket]'"):
+    from reactivestreams.publisher import Publisher as RSocketPublisher
 
 __all__ = ["from_rsocket", "to_rsocket"]
 

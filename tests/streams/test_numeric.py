@@ -527,11 +527,14 @@ def test_from_arrow_checks_chunk_and_says_what_it_reads() -> None:
         ("numpy", "rsf.range_(3).publish_records_on('f8')"),
         ("pyarrow", "rsf.empty().to_arrow()"),
         ("pyarrow", "rsf.from_arrow(type('T', (), {'__arrow_c_stream__': 1})())"),
+        ("reactivex", "import rstreams_fast.interop.reactivex"),
+        ("rsocket", "import rstreams_fast.interop.rsocket"),
     ],
 )
 def test_without_its_library_each_says_what_is_missing(missing: str, call: str) -> None:
     program = (
-        f"import sys; sys.modules[{missing!r}] = None\nimport rstreams_fast as rsf\n"
+        f"import sys; sys.modules.update({{{missing!r}: None, 'reactivestreams': None}})\n"
+        "import rstreams_fast as rsf\n"
         f"try:\n    {call}\nexcept ImportError as missing:\n    print(missing)\n"
     )
     done = run_python("-c", program)
