@@ -16,10 +16,10 @@ import struct
 import tempfile
 import time
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 __all__ = ["Log", "folder", "records_of"]
 
@@ -33,7 +33,6 @@ _HEAD: Final = struct.Struct("=II")
 """Before each record: its length, which is not 0, and its checksum."""
 
 _END: Final = bytes(_HEAD.size)
-_pack: Final = _HEAD.pack
 
 
 def folder() -> Path:
@@ -70,7 +69,6 @@ class Log:
         except BaseException:
             self._leave(remove=True)
             raise
-        self._size = FIRST_BYTES
         self._at = 0
 
     def _allocate(self, size: int) -> None:
@@ -83,22 +81,22 @@ class Log:
 
     def append(self, record: bytes) -> None:
         """Write a record, which must not be empty; it is there when this returns."""
-        whole = _pack(len(record), crc32(record)) + record + _END
-        at = self._at
-        end = at + len(whole)
-        if end > self._size:
-            self._grow(end)
-        self._map[at:end] = whole
-        self._at = end - len(_END)
+        at, size = self._at, len(record)
+        end = at + _HEAD.size + size
+        if end + _HEAD.size > len(self._map):
+            self._grow(end + _HEAD.size)
+        whole = _HEAD.pack(size, zlib.crc32(record)) + record + _END
+        self._map[at : at + len(whole)] = whole
+        self._at = end
 
     def _grow(self, least: int) -> None:
-        size = self._size
+        size = len(self._map)
         while size < least:
             size *= 2
         self._allocate(size)
         grown = mmap.mmap(self._file, size)
         self._map.close()
-        self._map, self._size = grown, size
+        self._map = grown
 
     def clear(self) -> None:
         """Forget the records: they are somewhere else now."""
@@ -161,7 +159,7 @@ def _records(file: int) -> Iterator[bytes]:
             size, checksum = _HEAD.unpack_from(content, at)
             at += _HEAD.size
             record = content[at : at + size]
-            if not size or crc32(record) != checksum:
+            if not size or zlib.crc32(record) != checksum:
                 return
             yield record
             at += size
