@@ -378,7 +378,7 @@ class CallPump:
         if self._stopping:
             return
         self._stopping = True
-        self._stopped_at = self._loop.time()
+        self._stopped_at = time.monotonic()
         self._read_ahead.cancel()
         self._close_pool()
         if self._window is not None:
@@ -430,7 +430,7 @@ class CallPump:
         elif self._gate is not None:
             self._gate.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        since = self._stopped_at if self._stopping else self._loop.time()
+        since = self._stopped_at if self._stopping else time.monotonic()
         left = asyncio.all_tasks(self._loop)
         for task in left:
             task.cancel()
@@ -442,7 +442,7 @@ class CallPump:
 
     def _wait_for(self, tasks: set[asyncio.Task[Any]], since: float) -> None:
         if tasks:
-            patience = max(LAST_SECONDS, since + STOP_SECONDS - self._loop.time())
+            patience = max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic())
             self._loop.run_until_complete(asyncio.wait(tasks, timeout=patience))
 
     # -- results out, items in, until neither moves ------------------------------------------------
