@@ -119,11 +119,9 @@ class PartitionJournal:
                 return Outcome(found, None, 0, 0.0) if told else found
             set_call((digest_of, None if lists else key))
             result = await fn(*key)
-            behind = False
-            if not told:
-                behind = put(digest, result)
-            elif result.error is None:
-                behind = put(digest, result.value)
+            if told and result.error is not None:
+                return result
+            behind = put(digest, result.value if told else result)
             while behind:
                 await asyncio.sleep(WAIT_SECONDS)
                 behind = writer.behind

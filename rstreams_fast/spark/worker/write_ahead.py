@@ -16,10 +16,10 @@ import struct
 import tempfile
 import time
 import uuid
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 __all__ = ["Log", "folder", "records_of"]
 
@@ -30,9 +30,7 @@ FORGOTTEN_SECONDS: Final = 86_400.0
 """A file of a dead process that nobody has asked for is removed when it is as old."""
 
 _HEAD: Final = struct.Struct("=II")
-"""Before each record: its length, which is not 0, and its checksum."""
-
-_END: Final = bytes(_HEAD.size)
+"""Before each record: its length, which is not 0, and its checksum. Zeros follow the last."""
 
 
 def folder() -> Path:
@@ -69,7 +67,6 @@ class Log:
         except BaseException:
             self._leave(remove=True)
             raise
-        self._at = 0
 
     def _allocate(self, size: int) -> None:
         # A mapping without blocks would end the process when the disk is full.
@@ -81,13 +78,12 @@ class Log:
 
     def append(self, record: bytes) -> None:
         """Write a record, which must not be empty; it is there when this returns."""
-        at, size = self._at, len(record)
-        end = at + _HEAD.size + size
-        if end + _HEAD.size > len(self._map):
-            self._grow(end + _HEAD.size)
-        whole = _HEAD.pack(size, zlib.crc32(record)) + record + _END
-        self._map[at : at + len(whole)] = whole
-        self._at = end
+        whole = _HEAD.pack(len(record), crc32(record)) + record
+        try:
+            self._map.write(whole)
+        except ValueError:  # it does not fit
+            self._grow(self._map.tell() + len(whole))
+            self._map.write(whole)
 
     def _grow(self, least: int) -> None:
         size = len(self._map)
@@ -95,13 +91,16 @@ class Log:
             size *= 2
         self._allocate(size)
         grown = mmap.mmap(self._file, size)
+        grown.seek(self._map.tell())
         self._map.close()
         self._map = grown
 
     def clear(self) -> None:
         """Forget the records: they are somewhere else now."""
-        self._map[: _HEAD.size] = _END
-        self._at = 0
+        used = self._map.tell()
+        self._map[: _HEAD.size] = bytes(_HEAD.size)  # first, so that they go all at once
+        self._map[:used] = bytes(used)
+        self._map.seek(0)
 
     def close(self, remove: bool) -> None:
         """Leave the file; without ``remove`` it is as that of a dead process."""
@@ -159,7 +158,7 @@ def _records(file: int) -> Iterator[bytes]:
             size, checksum = _HEAD.unpack_from(content, at)
             at += _HEAD.size
             record = content[at : at + size]
-            if not size or zlib.crc32(record) != checksum:
+            if not size or crc32(record) != checksum:
                 return
             yield record
             at += size
