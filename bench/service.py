@@ -61,7 +61,7 @@ def _serve(path: str, delay: Delay, listening: Callable[[], None]) -> None:
 
 def _answer(connection: socket.socket, delay: Delay) -> None:
     due: list[tuple[float, int]] = []
-    rest = b""
+    rest = answers = b""
     while True:
         with suppress(BlockingIOError):
             received = connection.recv(1 << 16)
@@ -74,12 +74,12 @@ def _answer(connection: socket.socket, delay: Delay) -> None:
                 heapq.heappush(due, (now + delay(key), key))
             rest = rest[whole:]
         now = time.perf_counter()
-        answers = b""
         while due and due[0][0] <= now:
             _, key = heapq.heappop(due)
             answers += _ANSWER.pack(key, expected(key))
         if answers:
-            connection.sendall(answers)
+            with suppress(BlockingIOError):  # the caller is behind
+                answers = answers[connection.send(answers) :]
 
 
 class LookUpClient(asyncio.Protocol):
@@ -99,6 +99,11 @@ class LookUpClient(asyncio.Protocol):
         for key, answer in _ANSWER.iter_unpack(received[:whole]):
             self._asked.pop(key).set_result(answer)
         self._rest = received[whole:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for answer in self._asked.values():
+            answer.set_exception(exc or ConnectionResetError("the service hung up"))
+        self._asked.clear()
 
     async def look_up(self, key: int) -> int:
         """Ask the service."""
