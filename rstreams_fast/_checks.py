@@ -142,6 +142,15 @@ def check_plain(what: str, fn: object, hint: str = "") -> None:
             )
 
 
+def refuse_coroutine(what: str, fn: Callable[..., object], returned: object, hint: str) -> None:
+    """Refuse the coroutine that a plain function, such as a lambda, has ``returned``."""
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise TypeError(
+            f"{what}: {describe_callable(fn)} returned a coroutine, which nobody awaits{hint}"
+        )
+
+
 def check_sync(operator: str, name: str, fn: object, hint: str = "") -> None:
     """The same for the argument ``name`` of an operator."""
     check_plain(f"{operator}({name}): {name}", fn, hint)

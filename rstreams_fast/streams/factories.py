@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, TypeVar, overload
 
-from rstreams_fast._checks import check_sync, describe_callable, safe_repr
+from rstreams_fast._checks import check_sync, describe_callable, refuse_coroutine, safe_repr
 from rstreams_fast.api import Publisher
 from rstreams_fast.errors import NoneSignalError
 from rstreams_fast.streams.engine.assembly import Foreign
@@ -204,14 +203,11 @@ def _use(
 
 
 def _close(close: Callable[[A], object], resource: A) -> None:
-    returned = close(resource)
-    if inspect.iscoroutine(returned):
-        returned.close()
-        raise TypeError(
-            f"using: {describe_callable(close)} returned a coroutine, which nobody awaits, so "
-            f"{type(resource).__name__} is not closed; give from_async_iterable an async generator "
-            "that opens it by 'async with'"
-        )
+    hint = (
+        f", so {type(resource).__name__} is not closed; give from_async_iterable an async "
+        "generator that opens it by 'async with'"
+    )
+    refuse_coroutine("using(close)", close, close(resource), hint)
 
 
 def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:

@@ -53,6 +53,7 @@ C = TypeVar("C")
 
 
 _AWAIT = "; use map_async, which awaits such functions"
+_ONE_CALL = "; let it return from_iterable([element]).map_async(call)"
 
 
 class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
@@ -344,7 +345,7 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         ``delay_error`` it comes after everything: see :func:`rstreams_fast.merge`, which also says
         what a publisher does that waits when it is asked.
         """
-        check_sync("flat_map", "fn", fn)
+        check_sync("flat_map", "fn", fn, _AWAIT)
         return self._boundary(FlatMap(fn, concurrency, prefetch, delay_error))
 
     def flat_map_sequential(
@@ -367,7 +368,7 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         beyond that, §1.1). An error does not wait, but with ``delay_error``. Reactor:
         ``flatMapSequential``; RxPY has none.
         """
-        check_sync("flat_map_sequential", "fn", fn)
+        check_sync("flat_map_sequential", "fn", fn, _AWAIT)
         return self._boundary(FlatMapSequential(fn, concurrency, prefetch, delay_error))
 
     def concat_map(
@@ -381,7 +382,7 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         ``TypeError``. For iterables use ``map(fn).unbatch()``. An error, of ``fn`` too, ends the
         stream at once.
         """
-        check_sync("concat_map", "fn", fn)
+        check_sync("concat_map", "fn", fn, _AWAIT)
         return self._boundary(ConcatMap(fn, prefetch))
 
     def switch_map(
@@ -401,7 +402,7 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         this at once. ``fn`` may return what it may in ``concat_map``. Reactor: ``switchMap``;
         RxPY: ``switch_map``.
         """
-        check_sync("switch_map", "fn", fn)
+        check_sync("switch_map", "fn", fn, _ONE_CALL)
         return self._boundary(SwitchMap(fn, prefetch))
 
     def expand(
@@ -421,7 +422,7 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         return what it may in ``concat_map``. An error, of ``fn`` too, ends the stream. Reactor:
         ``expand``, ``expandDeep``; RxPY: ``expand``.
         """
-        check_sync("expand", "fn", fn)
+        check_sync("expand", "fn", fn, _ONE_CALL)
         return self._boundary(Expand(fn, depth_first))
 
     # -- recovery --------------------------------------------------------------------------------

@@ -404,6 +404,14 @@ def test_describe_says_what_is_held() -> None:
     assert "create(DROP_OLDEST): at most 8 elements, by print" in text
 
 
+def test_a_coroutine_that_nobody_awaits_is_the_streams_error() -> None:
+    async def send(emitter: Emitter[int]) -> None:
+        emitter.next(1)
+
+    with pytest.raises(TypeError, match="returned a coroutine, which nobody awaits; let fn start"):
+        rsf.create(lambda emitter: send(emitter)).run()  # noqa: PLW0108
+
+
 def test_arguments_are_checked() -> None:
     async def coroutine(emitter: Emitter[int]) -> None:
         """Never awaited."""

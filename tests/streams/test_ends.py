@@ -117,6 +117,17 @@ def test_on_next_that_raises_cancels_upstream_once_and_is_the_error(
     assert dropped == []
 
 
+def test_a_coroutine_that_nobody_awaits_is_the_error() -> None:
+    async def save(element: int) -> None:
+        """Never awaited."""
+
+    pushed: list[int] = []
+    run = rsf.range_(5).do_on_next(pushed.append).for_each(lambda n: save(n))  # noqa: PLW0108
+    with pytest.raises(TypeError, match="returned a coroutine, which nobody awaits; make the call"):
+        run.result()
+    assert len(pushed) == 1
+
+
 def test_the_streams_error_goes_to_on_error_and_to_result_as_itself() -> None:
     errors: list[BaseException] = []
     publisher = Failing(BOOM)

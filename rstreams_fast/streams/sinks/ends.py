@@ -14,7 +14,13 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar, overload
 
-from rstreams_fast._checks import check_count, check_plain, check_timeout, describe_callable
+from rstreams_fast._checks import (
+    check_count,
+    check_plain,
+    check_timeout,
+    describe_callable,
+    refuse_coroutine,
+)
 from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.core import MISSING, DemandCounter, Missing
 from rstreams_fast.core._awaiting import new_bell
@@ -66,6 +72,8 @@ __all__ = [
 
 T = TypeVar("T")
 D = TypeVar("D")
+
+_HINT: Final = "; make the calls with map_async, and end with run() or run_async()"
 
 
 class Run(NotPicklable):
@@ -302,6 +310,8 @@ class ForEach(_RunEnd[T]):
             return
         try:
             more = on_next(element)
+            if more is not None:
+                refuse_coroutine("on_next", on_next, more, _HINT)
         except Exception as raised:
             del element, on_next  # the traceback keeps this frame (§3.13)
             self.fail(raised)
@@ -425,11 +435,10 @@ def _append_all(publisher: Publisher[T], elements: list[T] | deque[T]) -> None:
 
 def check_functions(**functions: object) -> None:
     """Refuse what cannot be called on signals; all but the first function may be ``None``."""
-    hint = "; make the calls with map_async, and end with run() or run_async()"
     needed = True
     for name, function in functions.items():
         if function is not None or needed:
-            check_plain(name, function, hint)
+            check_plain(name, function, _HINT)
         needed = False
 
 
@@ -446,7 +455,8 @@ def for_each(
     ``prefetch`` elements are asked for ahead, and again when three quarters of them are consumed; 1
     is stop-and-wait. ``on_error`` or ``on_complete`` is called at the end, and then the
     :class:`Run` that is returned is done. What ``on_next`` raises cancels upstream and is the
-    stream's error; so is what ``on_complete`` raises. What ``on_error`` raises goes to
+    stream's error (a coroutine that it returns is one, too: nobody would await it); so is what
+    ``on_complete`` raises. What ``on_error`` raises goes to
     ``on_dropped_error``, and so does an error that neither ``on_error`` nor anybody who asked the
     run's result has seen.
     ``KeyboardInterrupt`` and its like leave through the call they happened in.

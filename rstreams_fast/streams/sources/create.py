@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from rstreams_fast._checks import check_plain, describe_callable
+from rstreams_fast._checks import check_plain, describe_callable, refuse_coroutine
 from rstreams_fast.api import Subscriber
 from rstreams_fast.errors import NoneSignalError, check_error, report_dropped
 from rstreams_fast.streams.engine.assembly import Foreign
@@ -17,6 +17,8 @@ __all__ = ["Emitter", "create_source"]
 
 T = TypeVar("T")
 
+_HINT: Final = "; let fn start a task, or use from_async_iterable"
+
 
 def create_source(
     fn: Callable[[Emitter[Any]], object],
@@ -25,7 +27,7 @@ def create_source(
     on_drop: Callable[[Any], object] | None,
 ) -> Foreign:
     """The source of :func:`rstreams_fast.create`, its arguments checked."""
-    check_plain("create(fn): fn", fn, "; let fn start a task, or use from_async_iterable")
+    check_plain("create(fn): fn", fn, _HINT)
     options = OverflowBoundary(overflow, capacity, on_drop, name="create", argument="overflow=")
     source = _Created(fn, options)
     return Foreign(source, f"{options.describe()}, by {describe_callable(fn)}", trusted=True)
@@ -150,7 +152,7 @@ class _Created:
 def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
     # Alone, so that the traceback of what fn raises keeps no subscriber.
     try:
-        fn(emitter)
+        refuse_coroutine("create(fn)", fn, fn(emitter), _HINT)
     except Exception as raised:
         emitter.error(raised)
     except BaseException as leaving:
