@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from examples.flights.rivals import Delay, expected
 
@@ -91,7 +91,7 @@ class LookUpClient(asyncio.Protocol):
         self._rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)
 
     def data_received(self, data: bytes) -> None:
         received = self._rest + data
@@ -109,7 +109,7 @@ class LookUpClient(asyncio.Protocol):
         """Ask the service."""
         answer: asyncio.Future[int] = self._loop.create_future()
         self._asked[key] = answer
-        self._transport.write(_KEY.pack(key))  # type: ignore[attr-defined]
+        self._transport.write(_KEY.pack(key))
         return await answer
 
 

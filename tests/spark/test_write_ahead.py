@@ -52,6 +52,7 @@ def test_records_of_the_living_are_read_and_those_of_the_dead_once(place: Path) 
     assert found() == [([b"x" * len(RECORDS[0])], False)]
     log.clear()
     log.append(b"x")
+    assert found() == [([b"x"], False)]
     log.close(remove=False)
     assert found() == [([b"x"], True)]
     assert found() == []

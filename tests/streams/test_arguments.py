@@ -32,7 +32,10 @@ TYPE_ERRORS: list[tuple[Build, str]] = [
     (lambda s: rsf.concat(s, None), r"concat\(\*publishers\): publisher 2 .* NoneType$"),
     (lambda s: rsf.concat(s).subscribe(None), r"§1\.9"),
     (lambda s: s.concat_map(3), r"concat_map\(fn\): fn must be callable, got int"),
-    (lambda s: s.concat_map(coroutine), r"concat_map\(fn\): .* coroutine function; use map_async"),
+    (
+        lambda s: s.concat_map(coroutine),
+        r"concat_map\(fn\): .* not a coroutine function; use map_async, which awaits",
+    ),
     (lambda s: s.do_finally(3), r"do_finally\(fn\): fn must be callable"),
     (lambda s: s.expand(coroutine), r"not a coroutine function; let it return from_iterable"),
     (lambda s: s.switch_map(coroutine), r"not a coroutine function; let it return from_iterable"),
@@ -40,7 +43,10 @@ TYPE_ERRORS: list[tuple[Build, str]] = [
     (lambda s: s.expand(rsf.range_, depth_first=1), "depth_first must be a bool, got int"),
     (lambda s: s.expand(rsf.range_).subscribe(None), r"§1\.9"),
     (lambda s: s.flat_map(3), r"flat_map\(fn\): fn must be callable, got int"),
-    (lambda s: s.flat_map(coroutine), r"flat_map\(fn\): .* coroutine function; use map_async"),
+    (
+        lambda s: s.flat_map(coroutine),
+        r"flat_map\(fn\): .* not a coroutine function; use map_async, which awaits",
+    ),
     (lambda s: s.flat_map(rsf.range_, delay_error="yes"), "delay_error must be a bool"),
     (lambda s: s.distinct(3, max_keys=1), r"distinct\(key\): key must be callable"),
     (lambda s: s.flat_map_sequential(3), r"flat_map_sequential\(fn\): fn must be callable"),

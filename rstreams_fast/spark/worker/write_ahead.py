@@ -79,11 +79,10 @@ class Log:
     def append(self, record: bytes) -> None:
         """Write a record, which must not be empty; it is there when this returns."""
         whole = _HEAD.pack(len(record), crc32(record)) + record
-        try:
-            self._map.write(whole)
-        except ValueError:  # it does not fit
-            self._grow(self._map.tell() + len(whole))
-            self._map.write(whole)
+        end = self._map.tell() + len(whole)
+        if end > len(self._map):
+            self._grow(end)
+        self._map.write(whole)
 
     def _grow(self, least: int) -> None:
         size = len(self._map)

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar, overload
 
 from rstreams_fast._checks import (
@@ -310,7 +311,7 @@ class ForEach(_RunEnd[T]):
             return
         try:
             more = on_next(element)
-            if more is not None:
+            if more is not None and type(more) is CoroutineType:
                 refuse_coroutine("on_next", on_next, more, _HINT)
         except Exception as raised:
             del element, on_next  # the traceback keeps this frame (§3.13)
