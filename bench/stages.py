@@ -236,7 +236,7 @@ def _costs(spark: SparkSession) -> tuple[dict[str, Way], list[Ratio]]:
 
     def identity(of: Callable[[DataFrame], DataFrame]) -> Way:
         def run(seconds: float) -> float:
-            rows = int(seconds * 400_000)
+            rows = int(seconds * 1_000_000)
             begun = time.perf_counter()
             of(wide(rows)).write.format("noop").mode("overwrite").save()
             return rows / (time.perf_counter() - begun)

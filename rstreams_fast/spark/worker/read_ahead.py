@@ -17,13 +17,10 @@ READ_AHEAD_BATCHES: Final = 16
 
 
 def size_of(batch: Any) -> int:
-    """Return the bytes an Arrow array, a batch or a tuple of arrays holds, at least 1."""
+    """Return the bytes that an Arrow array, a batch or a tuple of arrays keeps, at least 1."""
     if isinstance(batch, tuple):
         return max(1, sum(size_of(array) for array in batch))
-    try:
-        return max(1, int(batch.nbytes))
-    except (TypeError, ValueError, NotImplementedError):  # a type whose slices Arrow cannot measure
-        return max(1, int(batch.get_total_buffer_size()))
+    return max(1, int(batch.get_total_buffer_size()))
 
 
 class ByteLease:
