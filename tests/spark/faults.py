@@ -159,12 +159,21 @@ def worker_in_a_call(run: Run) -> Iterator[Any]:
     run.service.tell(mode="right")
 
 
-def executors(mark: str) -> list[Any]:
-    return [p for p in marked(mark) if "Executor" in " ".join(p.cmdline())]
+def executors(mark: str) -> list[psutil.Process]:
+    return _running(mark, "Executor")
 
 
-def daemons(mark: str) -> list[Any]:
-    return [p for p in marked(mark) if "pyspark.daemon" in p.cmdline()]
+def daemons(mark: str) -> list[psutil.Process]:
+    return _running(mark, "pyspark.daemon")
+
+
+def _running(mark: str, what: str) -> list[psutil.Process]:
+    found = []
+    for process in marked(mark):
+        with suppress(psutil.Error):  # it has ended since
+            if what in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 Happens = Callable[[Run], str]

@@ -1,12 +1,15 @@
-"""An unsupported PySpark is one clear sentence."""
+"""What differs among the versions of Spark, and what is said of those that are not supported."""
 
 from __future__ import annotations
 
+import pandas as pd
+import pyarrow as pa
 import pyspark
 import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
+from rstreams_fast.spark.worker.pandas_series import run_on_series
 from tests.spark.matrix import VERSIONS
 
 
@@ -25,3 +28,13 @@ def test_an_unsupported_version_is_one_sentence(
 def test_the_matrix_tries_every_version_from_the_oldest_to_the_newest() -> None:
     assert (VERSIONS[0], VERSIONS[-1]) == ("3.5", "4.3")
     assert ".".join(map(str, spark_version())) in VERSIONS
+
+
+def test_keys_are_series_of_lists_where_spark_has_no_arrow_udfs() -> None:
+    """The way of the older versions, on whichever is here."""
+    look = rs.lookup(lambda name, n: f"{name}{n}", pa.string())
+    keys = [pd.Series([["a"], ["b"], []]), pd.Series([[1], [2], [3]])]
+    batch = (*keys, pd.Series(["UTC|string|bigint"] * 3))
+    run, _ = look._column_function()
+    (result,) = run_on_series(run, iter([batch]))
+    assert result.tolist() == [["a1"], ["b2"], []]

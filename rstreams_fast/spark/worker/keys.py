@@ -33,10 +33,13 @@ class PythonColumn:
         self.values = values
         self.type = kind
         self.null_count = values.count(None)
-        self.nbytes = sum(map(sys.getsizeof, values))
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def get_total_buffer_size(self) -> int:
+        """Return the bytes that they take, about."""
+        return sum(map(sys.getsizeof, self.values))
 
     def slice(self, start: int, rows: int) -> PythonColumn:
         """Return some of them."""
