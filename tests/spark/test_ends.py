@@ -191,7 +191,7 @@ def test_a_call_that_never_answers_can_be_cancelled(
     started = str(tmp_path / "started")
 
     def say_pid() -> None:
-        aside = Path(f"{started}.{os.getpid()}")
+        aside = Path(f"{started}.{threading.get_native_id()}")
         aside.write_text(str(os.getpid()))
         aside.replace(started)
 
