@@ -160,18 +160,18 @@ def worker_in_a_call(run: Run) -> Iterator[Any]:
 
 
 def executors(mark: str) -> list[psutil.Process]:
-    return _running(mark, "Executor")
+    return _running(mark, lambda words: "Executor" in " ".join(words))
 
 
 def daemons(mark: str) -> list[psutil.Process]:
-    return _running(mark, "pyspark.daemon")
+    return _running(mark, lambda words: "pyspark.daemon" in words)
 
 
-def _running(mark: str, what: str) -> list[psutil.Process]:
+def _running(mark: str, is_one: Callable[[list[str]], bool]) -> list[psutil.Process]:
     found = []
     for process in marked(mark):
         with suppress(psutil.Error):  # it has ended since
-            if what in " ".join(process.cmdline()):
+            if is_one(process.cmdline()):
                 found.append(process)
     return found
 

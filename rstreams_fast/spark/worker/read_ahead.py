@@ -17,7 +17,10 @@ READ_AHEAD_BATCHES: Final = 16
 
 
 def size_of(batch: Any) -> int:
-    """Return the bytes that an Arrow array, a batch or a tuple of arrays keeps, at least 1."""
+    """Return the bytes that an Arrow array, a batch or a tuple of arrays keeps, at least 1.
+
+    A slice keeps all of its buffers.
+    """
     if isinstance(batch, tuple):
         return max(1, sum(size_of(array) for array in batch))
     return max(1, int(batch.get_total_buffer_size()))
