@@ -983,8 +983,10 @@ async def test_who_awaits_the_stream_waits_for_its_cancelled_calls(
             await asyncio.sleep(0 if n < 3 else 3600)
             return n
         finally:
-            await asyncio.sleep(0.02)
-            running.discard(mine)
+            try:
+                await asyncio.sleep(0.02)
+            finally:  # whom the cancellation finds here has ended, too
+                running.discard(mine)
 
     with contextlib.suppress(ZeroDivisionError, TimeoutError):
         await end(rsf.range_(100).map_async(call, concurrency=8))
