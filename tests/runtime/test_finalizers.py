@@ -11,28 +11,6 @@ import pytest
 from rstreams_fast.runtime.finalizers import _collects_here, call_from_finalizer
 from tests.helpers import run_python, wait_until
 
-#: The collector runs within ``submit``, which holds the executor's lock.
-WHILE_SUBMITTING = """
-import gc
-from concurrent.futures import ThreadPoolExecutor
-
-import rstreams_fast as rsf
-
-class Cycle:
-    def __init__(self, held):
-        self.me, self.held = self, held
-
-pool = ThreadPoolExecutor(2)
-gc.set_threshold(20, 2, 2)
-for _ in range(1000):
-    elements = iter(rsf.range_(1000).publish_on(pool, prefetch=4).{operator})
-    next(elements)
-    Cycle(elements)
-    del elements
-    pool.submit(int)
-pool.shutdown()
-"""
-
 #: The collector runs while the thread that allocates holds the lock that ``on_cancel`` takes.
 WHILE_LOCKED = """
 import gc, threading
@@ -60,11 +38,6 @@ with lock:
     gc.collect()
 assert released.acquire(timeout=60)
 """
-
-
-@pytest.mark.parametrize("operator", ["replay(count=5)", 'multicast(on_last_cancel="keep")'])
-def test_a_collection_within_submit_does_not_wait_for_the_executor(operator: str) -> None:
-    run_python("-c", WHILE_SUBMITTING.format(operator=operator))
 
 
 def test_a_collection_does_not_wait_for_a_lock_of_the_collecting_thread() -> None:
