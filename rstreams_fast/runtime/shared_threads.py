@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from queue import Empty, SimpleQueue
+from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from rstreams_fast.runtime.at_exit import exiting, too_late
 from rstreams_fast.runtime.executors import WhenDropped, Work, WorkDroppedError, process_id
+from rstreams_fast.runtime.parking import new_event
 
 __all__ = ["SharedThreads", "shared_threads"]
 
@@ -25,11 +27,16 @@ _numbers = itertools.count(1)
 class SharedThreads:
     """A resource (see ``executors``) that belongs to the process; ``close`` has no effect."""
 
+    # A SimpleQueue would do, but that its get(timeout) can wait for ever in CPython before 3.13:
+    # who is woken for what another thread has taken, just as its time is over.
+
     def __init__(self) -> None:
-        self._works: SimpleQueue[Work] = SimpleQueue()
+        self._works: deque[Work] = deque()
+        self._waiting: list[threading.Lock] = []  # an event for each thread that sleeps
         self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
-        # Threads that wait, less the works that are left for them. A thread counts itself in when
-        # it begins: whether it does is not known to who is interrupted as it starts one.
+        # Threads that have nothing to do, less the works that are left for them. A thread counts
+        # itself in when it begins: whether it does is not known to who is interrupted as it starts
+        # one.
         self._idle = 0
         self.pid = process_id()
 
@@ -42,8 +49,10 @@ class SharedThreads:
                 self._start_thread()
             self._idle -= 1
             try:
-                self._works.put(work)
-            except BaseException:  # Ctrl-C: a thread must not wait for this for ever
+                self._works.append(work)
+                if self._waiting:
+                    self._waiting.pop().release()
+            except BaseException:  # Ctrl-C: a thread must not be kept for this for ever
                 self._idle += 1
                 raise
 
@@ -62,19 +71,24 @@ class SharedThreads:
     def _work_off(self) -> None:
         with self._lock:
             self._idle += 1
-        while True:
-            try:
-                work = self._works.get(timeout=LINGER)
-            except Empty:
-                with self._lock:
-                    if self._idle <= 0:  # a work is being left for this thread
-                        continue
-                    self._idle -= 1
-                    return
+        while (work := self._next()) is not None:
             work()
             del work
             with self._lock:
                 self._idle += 1
+
+    def _next(self) -> Work | None:
+        """Return the next work; ``None`` if none comes for a while, and the thread is to end."""
+        while True:
+            with self._lock:
+                if self._works:
+                    return self._works.popleft()
+                self._waiting.append(news := new_event())
+            if not news.acquire(timeout=LINGER):
+                with self._lock, suppress(ValueError):  # it has been woken just now
+                    self._waiting.remove(news)
+                    self._idle -= 1
+                    return None
 
 
 _shared = SharedThreads()
