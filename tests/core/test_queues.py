@@ -127,6 +127,27 @@ def test_a_call_that_waits_gives_up_in_time(queues: Any) -> None:
 
 
 @needs_compiled
+@pytest.mark.parametrize("kind", ["Queue", "SimpleQueue"])
+def test_who_is_woken_for_what_another_took_gives_up_in_time(compiled: Any, kind: str) -> None:
+    """The ``SimpleQueue`` of CPython before 3.13 waits for ever if that comes as time is over."""
+    q = getattr(compiled, kind)()
+    over = threading.Event()
+
+    def wait_again_and_again() -> None:
+        while not over.is_set():
+            outcome(partial(q.get, timeout=0.001))
+
+    threads = [start_thread(wait_again_and_again) for _ in range(3)]
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        q.put(1)
+        outcome(q.get_nowait)
+    over.set()
+    for thread in threads:
+        thread.result()
+
+
+@needs_compiled
 def test_no_number_is_no_time_out(compiled: Any) -> None:
     for wait_ in (compiled.Queue().get, compiled.SimpleQueue().get):
         with pytest.raises(ValueError, match="non-negative"):
