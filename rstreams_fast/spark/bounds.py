@@ -10,10 +10,10 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.options import CallOptions, Retry
-from rstreams_fast.spark.worker.attempts import Attempts
 from rstreams_fast.spark.worker.calls import guarded
 from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.permits import Gate
+from rstreams_fast.spark.worker.guards.attempts import Attempts
+from rstreams_fast.spark.worker.guards.permits import Gate
 
 __all__ = ["bounded"]
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.worker.adaptive import AdaptiveGate
-from rstreams_fast.spark.worker.attempts import OUT_OF_TIME, Attempts
-from rstreams_fast.spark.worker.circuits import CircuitState
 from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.guards.adaptive import AdaptiveGate
+from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME, Attempts
+from rstreams_fast.spark.worker.guards.circuits import CircuitState
 from tests.helpers import DEADLINE
 
 KEYS = pa.schema([("k", pa.int64())])

@@ -13,8 +13,8 @@ import pytest
 
 import rstreams_fast.spark as rs
 from bench.auto import Service, start
-from rstreams_fast.spark.worker.adaptive import AdaptiveGate, Gradient
 from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.guards.adaptive import AdaptiveGate, Gradient
 from tests.helpers import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")

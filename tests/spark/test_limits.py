@@ -37,7 +37,7 @@ from rstreams_fast.spark.leases import (
 )
 from rstreams_fast.spark.limits import SCOPES
 from rstreams_fast.spark.versions import spark_version
-from rstreams_fast.spark.worker.permits import Gate, LimitLost
+from rstreams_fast.spark.worker.guards.permits import Gate, LimitLost
 from tests.helpers import DEADLINE, run_python, wait_until
 from tests.spark.conftest import ROOT, worker_environment
 
@@ -551,7 +551,7 @@ def test_a_stage_that_has_all_permits_lets_others_have_one(scope: str, name: str
 
 HOLDER = """
 import asyncio, pickle, sys
-from rstreams_fast.spark.worker.permits import Gate
+from rstreams_fast.spark.worker.guards.permits import Gate
 
 limit = pickle.loads(bytes.fromhex(sys.argv[1]))
 

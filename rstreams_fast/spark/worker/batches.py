@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.options import CallOptions, label_of
-from rstreams_fast.spark.worker.attempts import noted
 from rstreams_fast.spark.worker.conversions import batches_of, conform
+from rstreams_fast.spark.worker.guards.attempts import noted
 from rstreams_fast.spark.worker.outcomes import OUTCOME, Outcome, outcome_with_inputs
 from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump, Output

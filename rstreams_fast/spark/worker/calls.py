@@ -19,12 +19,12 @@ from typing import Any, Final, cast
 
 from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions, label_of
-from rstreams_fast.spark.worker.adaptive import AdaptiveGate
-from rstreams_fast.spark.worker.attempts import OUT_OF_TIME, Attempts
-from rstreams_fast.spark.worker.circuits import circuit_of
 from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.guards.adaptive import AdaptiveGate
+from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME, Attempts
+from rstreams_fast.spark.worker.guards.circuits import circuit_of
+from rstreams_fast.spark.worker.guards.permits import Gate
 from rstreams_fast.spark.worker.outcomes import Outcome
-from rstreams_fast.spark.worker.permits import Gate
 from rstreams_fast.spark.worker.threads import ThreadGroup
 
 __all__ = ["Client", "Deadlines", "ThreadedCalls", "guarded"]

@@ -24,17 +24,17 @@ from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.worker.attempts import noted
 from rstreams_fast.spark.worker.batching import BatchedCalls
 from rstreams_fast.spark.worker.cache import CachedResults
 from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.event_loops import new_loop
+from rstreams_fast.spark.worker.guards.attempts import noted
+from rstreams_fast.spark.worker.guards.permits import Gate
 from rstreams_fast.spark.worker.hang_up import hang_up
 from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.outcomes import Failures
 from rstreams_fast.spark.worker.partition import Partition
-from rstreams_fast.spark.worker.permits import Gate
 from rstreams_fast.spark.worker.read_ahead import ByteLease
 from rstreams_fast.spark.worker.threads import CLOSE_SECONDS
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CircuitOpenError, Retry
-from rstreams_fast.spark.worker.permits import LimitLost
+from rstreams_fast.spark.worker.guards.permits import LimitLost
 
 __all__ = ["OUT_OF_TIME", "Attempts", "as_judged", "noted"]
 

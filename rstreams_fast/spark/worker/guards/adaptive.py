@@ -9,8 +9,8 @@ from time import monotonic
 from typing import Any, Final
 
 from rstreams_fast.spark.limits import RetryAfter
-from rstreams_fast.spark.worker.attempts import as_judged
 from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.guards.attempts import as_judged
 
 __all__ = ["AdaptiveGate", "Gradient"]
 

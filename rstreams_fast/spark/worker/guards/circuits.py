@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from rstreams_fast.spark.options import Circuit, CircuitOpenError
-from rstreams_fast.spark.worker.attempts import as_judged
+from rstreams_fast.spark.worker.guards.attempts import as_judged
 
 __all__ = ["CircuitState", "circuit_of"]
 

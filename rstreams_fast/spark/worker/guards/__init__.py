@@ -1,0 +1,1 @@
+"""What stands between a call and the service: permits, circuits, time-outs and further attempts."""
