@@ -34,10 +34,9 @@ class SharedThreads:
         self._works: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []  # an event for each thread that sleeps
         self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
-        # Threads that have nothing to do, less the works that are left for them. A thread counts
-        # itself in when it begins: whether it does is not known to who is interrupted as it starts
-        # one.
-        self._idle = 0
+        # Threads that have nothing to do. One counts itself in when it begins: whether it does is
+        # not known to who is interrupted as it starts one.
+        self._free = 0
         self.pid = process_id()
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:  # noqa: ARG002
@@ -45,16 +44,11 @@ class SharedThreads:
         ``WorkDroppedError`` if that is so because the interpreter exits.
         """
         with self._lock:
-            if self._idle <= 0:
+            if self._free <= len(self._works):
                 self._start_thread()
-            self._idle -= 1
-            try:
-                self._works.append(work)
-                if self._waiting:
-                    self._waiting.pop().release()
-            except BaseException:  # Ctrl-C: a thread must not be kept for this for ever
-                self._idle += 1
-                raise
+            self._works.append(work)
+            if self._waiting:
+                self._waiting.pop().release()
 
     def _start_thread(self) -> None:
         name = f"rstreams-fast-shared-{next(_numbers)}"
@@ -69,25 +63,24 @@ class SharedThreads:
         """Nothing: the threads end when there is nothing to do."""
 
     def _work_off(self) -> None:
-        with self._lock:
-            self._idle += 1
         while (work := self._next()) is not None:
             work()
             del work
-            with self._lock:
-                self._idle += 1
 
     def _next(self) -> Work | None:
         """Return the next work; ``None`` if none comes for a while, and the thread is to end."""
+        with self._lock:
+            self._free += 1
         while True:
             with self._lock:
                 if self._works:
+                    self._free -= 1
                     return self._works.popleft()
                 self._waiting.append(news := new_event())
             if not news.acquire(timeout=LINGER):
                 with self._lock, suppress(ValueError):  # it has been woken just now
                     self._waiting.remove(news)
-                    self._idle -= 1
+                    self._free -= 1
                     return None
 
 
