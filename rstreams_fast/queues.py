@@ -16,6 +16,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rstreams_fast._checks import check_capacity
 from rstreams_fast.core import backend
+from rstreams_fast.core._common import check_threads
+
+try:
+    check_threads("a queue of rstreams_fast.queues")
+except RuntimeError as refused:
+    raise ImportError(str(refused)) from None
 
 if TYPE_CHECKING or backend != "c":
     from rstreams_fast.core._spec.queues import (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import enum
 import math
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType
 from typing import Any, Final, NoReturn
 
 from rstreams_fast.errors import (
@@ -26,6 +28,7 @@ __all__ = [
     "RunStatus",
     "cancel_quietly",
     "check_same_process",
+    "check_threads",
     "check_waker",
     "end_error",
     "let_others_run",
@@ -121,6 +124,19 @@ def check_same_process(owner: object, creator: int) -> None:
         raise RuntimeError(
             f"this {type(owner).__name__} was made by process {creator} and cannot be waited for "
             "in a fork of it"
+        )
+
+
+def check_threads(what: str) -> None:
+    """Refuse to wait where gevent or eventlet has made greenlets of the threads.
+
+    A wait in C stops the thread of the system, and with it the loop that runs all greenlets.
+    """
+    if not isinstance(_thread.start_new_thread, BuiltinFunctionType):
+        raise RuntimeError(  # noqa: TRY004 - no argument has a wrong type
+            f"{what} would block every greenlet: gevent's or eventlet's monkey patch has replaced "
+            "threads; take the queues of gevent or eventlet, or RSTREAMS_FAST_BACKEND=python, "
+            "whose locks they replace"
         )
 
 

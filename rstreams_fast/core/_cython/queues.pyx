@@ -54,6 +54,7 @@ cdef extern from *:
     void rsfpy_renew(rsfpy_mutex *)
     void *PyMem_RawCalloc(size_t, size_t)
     void PyMem_RawFree(void *)
+    int PyObject_GenericSetAttr(object, object, object) except -1
 
 
 cdef enum:
@@ -76,7 +77,8 @@ cdef enum:  # calls that may wait
     JOIN
 
 
-cdef struct Waiter:  # lives on the stack of the thread that waits
+# On the heap: at its exit the interpreter ends daemon threads where they wait, and their stacks go.
+cdef struct Waiter:
     PyThread_type_lock event
     Waiter *next
     bint called
@@ -111,6 +113,17 @@ def after_fork():
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=after_fork)
+
+
+cdef Waiter *new_waiter() noexcept:
+    cdef Waiter *waiter = <Waiter *> PyMem_RawCalloc(1, sizeof(Waiter))
+    if waiter != NULL:
+        waiter.event = PyThread_allocate_lock()
+        if waiter.event == NULL:
+            PyMem_RawFree(waiter)
+            return NULL
+        PyThread_acquire_lock(waiter.event, 1)
+    return waiter
 
 
 cdef inline void call(Line *line) noexcept:
@@ -320,17 +333,14 @@ cdef class ThreadQueue:
         return count
 
     cdef Answer wait(self, int what, PyObject **element, object deadline) except *:
-        cdef Waiter me
         cdef Answer answer
         cdef bint slept = False
-        me.called, me.in_vain = False, 0
-        me.event = PyThread_allocate_lock()
-        if me.event == NULL:
+        cdef Waiter *me = new_waiter()
+        if me == NULL:
             raise MemoryError("no memory to wait")
-        PyThread_acquire_lock(me.event, 1)
         try:
             while True:
-                answer = self.attempt(what, element, True, &me)
+                answer = self.attempt(what, element, True, me)
                 if answer != WAIT:
                     return answer
                 slept = False
@@ -338,13 +348,14 @@ cdef class ThreadQueue:
                     slept = sleep_on(me.event, deadline)
                 finally:
                     if not slept:
-                        self.leave_line(what, &me)
+                        self.leave_line(what, me)
                 if not slept:
                     return self.attempt(what, element, False, NULL)
         finally:
             PyThread_acquire_lock(me.event, 0)
             PyThread_release_lock(me.event)
             PyThread_free_lock(me.event)
+            PyMem_RawFree(me)
 
     cdef inline Answer attempt(
         self, int what, PyObject **element, bint block, Waiter *me
@@ -580,6 +591,20 @@ cdef class FullThreadQueue(ThreadQueue):
     @is_shutdown.setter
     def is_shutdown(self, bint stopped):
         self.stopped = stopped
+
+    def __setattr__(self, name, value):
+        if name in HOOKS:  # of the instance alone: the standard library's queue calls it, too
+            self._take_the_mutex()
+        PyObject_GenericSetAttr(self, name, value)
+
+    def __copy__(self):
+        """Return a queue over the same container and mutex, as the standard library's does."""
+        cdef FullThreadQueue other = type(self).__new__(type(self))
+        self._take_the_mutex()
+        other.has_mutex = other.takes_the_mutex = True
+        other.maxsize, other.unfinished, other.stopped = self.maxsize, self.unfinished, self.stopped
+        other.__dict__.update(self.__dict__)
+        return other
 
     def _take_the_mutex(self):
         """Become the standard library's queue, with all that is in this one and all who wait."""
