@@ -8,33 +8,40 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["new_bell"]
+__all__ = ["Bell"]
 
 
-def new_bell(
-    lost: Callable[[], object] | None = None,
-) -> tuple[asyncio.Future[None], Callable[[], None]]:
-    """Return a future, and a function for any thread that has it done soon.
+class Bell:
+    """Wakes the coroutine that awaits ``future``. Any thread may call it, once or more.
 
-    ``lost`` is called instead where the loop was closed: nobody waits there any more.
+    Made inside the coroutine. ``lost`` is called instead where the loop was closed.
     """
-    import asyncio  # only who awaits needs it
 
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
+    __slots__ = ("_loop", "_lost", "future")
 
-    def answer() -> None:
-        if not future.done():
-            future.set_result(None)
+    def __init__(self, lost: Callable[[], object] | None = None) -> None:
+        import asyncio  # only coroutines need it
 
-    def ring() -> None:
-        if asyncio._get_running_loop() is loop:
-            answer()
+        self._loop = asyncio.get_running_loop()
+        self._lost = lost
+        self.future: asyncio.Future[None] = self._loop.create_future()
+
+    def __call__(self) -> None:
+        import asyncio
+
+        if asyncio._get_running_loop() is self._loop:
+            self._answer()
             return
         try:
-            loop.call_soon_threadsafe(answer)
+            self._loop.call_soon_threadsafe(self._answer)
         except RuntimeError:
-            if lost is not None:
-                lost()
+            if self._lost is not None:
+                self._lost()
 
-    return future, ring
+    def is_lost(self) -> bool:
+        """Whether the loop was closed, so that the coroutine does not go on."""
+        return self._loop.is_closed()
+
+    def _answer(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)

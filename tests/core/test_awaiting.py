@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
 import threading
@@ -463,3 +464,96 @@ def test_no_wake_is_lost_between_an_armed_producer_and_a_consumer(make: Any) -> 
         return seen
 
     assert run_threads([produce, consume], timeout=100)[1] == list(range(total))
+
+
+# -- a loop that was closed under a coroutine that waits -------------------------------------------
+
+
+def abandon(call: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
+    """Let a task wait in ``call`` on a loop, and close the loop; return the task."""
+
+    async def wait() -> asyncio.Task[Any]:
+        return await parked(call())
+
+    loop = asyncio.new_event_loop()
+    try:
+        task = loop.run_until_complete(wait())
+    finally:
+        loop.close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    return task
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "garbage"])
+@pytest.mark.parametrize("brought", [True, False], ids=["brought", "nothing"])
+def test_the_next_consumer_is_served_after_a_closed_loop(
+    make: Any, kept: bool, brought: bool
+) -> None:
+    both = make(2)
+    task = abandon(both.get)
+    if not kept:
+        del task
+        gc.collect()
+    if brought:
+        assert both.offer(1)
+    else:
+        assert both.poll() is None
+        assert both.offer(1)
+    assert run(both.get()) == 1
+    if kept:
+        task.get_coro().close()  # type: ignore[union-attr]
+        del task
+    waiting = start_thread(lambda: run(both.get()))
+    assert both.offer(2)
+    waiting.join()
+    assert both.offer(3)
+    assert both.poll() == 3
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "garbage"])
+def test_the_next_producer_is_served_after_a_closed_loop(make: Any, kept: bool) -> None:
+    both = make(1)
+    assert both.offer(1)
+    task = abandon(lambda: both.put(2))
+    if not kept:
+        del task
+        gc.collect()
+    assert both.poll() == 1
+    run(both.put(3))
+    if kept:
+        task.get_coro().close()  # type: ignore[union-attr]
+    assert both.poll() == 3
+    assert both.poll() is None
+
+
+def test_a_coroutine_that_lost_its_side_does_not_leave_that_of_another(make: Any) -> None:
+    both = make(2)
+    lost = abandon(both.get)
+
+    async def main() -> None:
+        waiting = await parked(both.get())
+        lost.get_coro().close()  # type: ignore[union-attr]
+        with pytest.raises(OverlappingCallsError):
+            both.poll()
+        both.offer(1)
+        assert await waiting == 1
+
+    run(main())
+
+
+def test_one_of_several_takes_the_place_after_a_closed_loop(make: Any) -> None:
+    for _ in range(50):
+        both = make(1)
+        both.offer(0)
+        task = abandon(lambda both=both: both.put(1))  # type: ignore[misc]
+        assert both.poll() == 0
+        put = list[bool]()
+
+        def offer(both: Any = both, put: list[bool] = put) -> None:
+            with contextlib.suppress(OverlappingCallsError):
+                put.append(both.offer(2))
+
+        run_threads([offer] * 4)
+        assert put.count(True) == 1
+        assert (both.poll(), both.poll()) == (2, None)
+        task.get_coro().close()  # type: ignore[union-attr]

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rstreams_fast._checks import check_count
-from rstreams_fast.core._awaiting import new_bell
+from rstreams_fast.core._awaiting import Bell
 from rstreams_fast.core._cffi._raw import ffi, lib
 from rstreams_fast.core._common import (
     check_same_process,
@@ -87,10 +87,17 @@ class Putting(spec.Putting):
             ring._ring, ring._producer, id(self), self._count, self._call is None
         )
         if room == _OVERLAP:
-            refuse_overlap(ring, "producer")
+            return self._enter_occupied()
         if room == _CLOSED:
             raise RingClosed(f"{self._call} on a closed ring")
         return room
+
+    def _enter_occupied(self) -> int:
+        """Enter a side that a coroutine cannot leave, as its loop is closed; else refuse."""
+        ring, side = self._ring, self.side
+        if not ring._leave_for_lost(side):
+            refuse_overlap(ring, side)
+        return self._enter()
 
     def _leave(self) -> bool:
         """Leave, if this call is inside; say whether to wake the other side."""
@@ -103,11 +110,13 @@ class Taking(Putting):
 
     __slots__ = ()
 
+    side = "consumer"
+
     def _enter(self) -> int:
         ring = self._ring
         ready: int = lib.rsf_glue_begin_take(ring._ring, ring._consumer, id(self), self._count)
         if ready == _OVERLAP:
-            refuse_overlap(ring, "consumer")
+            return self._enter_occupied()
         return ready
 
     def _leave(self) -> bool:
@@ -153,19 +162,19 @@ class BoundedRing(spec.BoundedRing):
         check_same_process(self, self._creator)
         inside = side(self)
         with inside, inside:
-            keep(waker, False)  # before the flag that it is there for
+            keep(waker)  # before the flag that it is there for
             armed: bool = prepare(self._ring)
             if not armed:
-                keep(None, False)
+                keep(None)
         return armed
 
-    def _set_waker(self, waker: Callable[[], object] | None, awaited: bool) -> None:
+    def _set_waker(self, waker: Callable[[], object] | None) -> None:
         with self._lock:
-            self._waker, self._data_awaited = waker, awaited
+            self._waker = waker
 
-    def _set_producer_waker(self, waker: Callable[[], object] | None, awaited: bool) -> None:
+    def _set_producer_waker(self, waker: Callable[[], object] | None) -> None:
         with self._lock:
-            self._producer_waker, self._room_awaited = waker, awaited
+            self._producer_waker = waker
 
     def _wake_consumer(self) -> None:
         with self._lock:  # or a waker that came between the look and the clearing would be lost
@@ -198,7 +207,7 @@ class BoundedRing(spec.BoundedRing):
             raise end_error(self._error)
 
     def _wait_for_data(self, timeout: float | None) -> None:
-        self._set_waker(None, False)
+        self._set_waker(None)
         if not self._wait(
             lambda: self._has_data() or lib.rsf_ring_is_drained(self._ring),
             lib.rsf_ring_prepare_wait_consumer,
@@ -210,42 +219,46 @@ class BoundedRing(spec.BoundedRing):
             self._check_end()
 
     def _wait_for_room(self, call: str, timeout: float | None) -> None:
-        self._set_producer_waker(None, False)
+        self._set_producer_waker(None)
         if not self._wait(
             lambda: self._room_for(call), lib.rsf_ring_prepare_wait_producer, self._room, timeout
         ):
             raise TimeoutError(f"the ring stayed full for {timeout} seconds")
 
-    async def _await_data(self) -> None:
+    async def _await_data(self, inside: spec.Putting) -> None:
         from asyncio import sleep
 
-        self._set_waker(None, False)
+        self._set_waker(None)
         while not self._has_data():
             self._check_end()
-            check_same_process(self, self._creator)
-            future, bell = new_bell()
-            self._set_waker(bell, True)
+            bell = self._begin_awaiting(inside, self._set_waker)
             try:
                 if lib.rsf_ring_prepare_wait_consumer(self._ring):
-                    await future
+                    await bell.future
                 elif lib.rsf_ring_is_closed(self._ring):
                     await sleep(0)  # a producer that came before the close is about to leave
             finally:
-                self._set_waker(None, False)
-                lib.rsf_ring_take_waiting_consumer(self._ring)
+                if self._end_awaiting(inside):
+                    lib.rsf_ring_take_waiting_consumer(self._ring)
 
-    async def _await_room(self, call: str) -> None:
-        self._set_producer_waker(None, False)
+    async def _await_room(self, inside: spec.Putting, call: str) -> None:
+        self._set_producer_waker(None)
         while not self._room_for(call):
-            check_same_process(self, self._creator)
-            future, bell = new_bell()
-            self._set_producer_waker(bell, True)
+            bell = self._begin_awaiting(inside, self._set_producer_waker)
             try:
                 if lib.rsf_ring_prepare_wait_producer(self._ring):
-                    await future
+                    await bell.future
             finally:
-                self._set_producer_waker(None, False)
-                lib.rsf_ring_take_waiting_producer(self._ring)
+                if self._end_awaiting(inside):
+                    lib.rsf_ring_take_waiting_producer(self._ring)
+
+    def _begin_awaiting(self, inside: spec.Putting, keep: Callable[[Bell], None]) -> Bell:
+        check_same_process(self, self._creator)
+        bell = Bell()
+        with self._lock:
+            self._awaiting[inside.side] = inside, bell
+            keep(bell)
+        return bell
 
     def _wait(
         self,

@@ -176,9 +176,9 @@ cdef class RecordRing(BoundedRing):
         cdef Py_ssize_t count
         plain = self._source(array)
         self._enter_producer("aput")
+        if len(plain):
+            await await_room(self, "aput")
         try:
-            if len(plain):
-                await await_room(self, "aput")
             count = self._put(plain)
         finally:
             rsf_ring_leave_producer(&self.ring)
@@ -285,8 +285,8 @@ cdef class RecordRing(BoundedRing):
     async def aget(self, max=None):
         wanted = check_wanted(max)
         self._enter_consumer("aget")
+        await await_data(self)
         try:
-            await await_data(self)
             taken = self._room_for(wanted)
             count = self._take(taken)
         finally:

@@ -12,8 +12,8 @@ cdef class BoundedRing:
     cdef object error
     cdef object waker  # called, once, in place of the consumer's event
     cdef object producer_waker  # likewise
-    cdef bint data_awaited  # by a coroutine, whose waker is nobody else's to forget
-    cdef bint room_awaited
+    cdef object data_bell  # of the coroutine that awaits elements: its waker, which stays its own
+    cdef object room_bell
     cdef long creator
     cdef object __weakref__
 
@@ -21,6 +21,7 @@ cdef class BoundedRing:
     cdef bint has_data(self) noexcept
     cdef void set_waker(self, object waker, bint awaited) noexcept
     cdef void set_producer_waker(self, object waker, bint awaited) noexcept
+    cdef bint take_bell(self, object bell, bint consumer) noexcept
     cdef int wake_consumer(self) except -1
     cdef int wake_producer(self) except -1
     cdef int wait_for_data(self, object timeout) except -1
@@ -38,7 +39,7 @@ cdef class SpscRing(BoundedRing):
     cdef object _take_one(self)
 
 
-cdef int refuse_overlap(BoundedRing ring, str side) except -1
+cdef int enter_occupied(BoundedRing ring, bint consumer) except -1
 cdef int refuse_closed(str call) except -1
 cdef int refuse_none() except -1
 cdef bint sleep_on(PyThread_type_lock event, object deadline) except -1
@@ -46,13 +47,13 @@ cdef bint sleep_on(PyThread_type_lock event, object deadline) except -1
 
 cdef inline int enter_producer(BoundedRing self) except -1:
     if not rsfpy_enter_producer(&self.ring):
-        refuse_overlap(self, "producer")
+        enter_occupied(self, False)
     return 0
 
 
 cdef inline int enter_consumer(BoundedRing self) except -1:
     if not rsfpy_enter_consumer(&self.ring):
-        refuse_overlap(self, "consumer")
+        enter_occupied(self, True)
     return 0
 
 

@@ -24,11 +24,12 @@ from time import monotonic
 from types import GenericAlias
 
 from rstreams_fast._checks import check_capacity, check_count, check_timeout
-from rstreams_fast.core._awaiting import new_bell
+from rstreams_fast.core._awaiting import Bell
 from rstreams_fast.core._common import (
     FIRST_SLEEP as _FIRST_SLEEP,
     SLEEP_GROWTH as _SLEEP_GROWTH,
     check_same_process,
+    check_threads,
     check_waker,
     end_error,
     refuse_overlap as _refuse_overlap,
@@ -72,8 +73,11 @@ cdef double SLEEP_GROWTH = _SLEEP_GROWTH
 cdef double LONGEST_SLEEP = 1000.0  # seconds asked of the system at once
 
 
-cdef int refuse_overlap(BoundedRing ring, str side) except -1:
-    _refuse_overlap(ring, side)
+cdef int enter_occupied(BoundedRing ring, bint consumer) except -1:
+    """Take over the side from a coroutine that cannot go on, as its loop is closed; else refuse."""
+    bell = ring.data_bell if consumer else ring.room_bell
+    if bell is None or not bell.is_lost() or not ring.take_bell(bell, consumer):
+        _refuse_overlap(ring, "consumer" if consumer else "producer")
     return 0
 
 
@@ -93,6 +97,7 @@ cdef bint sleep_on(PyThread_type_lock event, object deadline) except -1:
     cdef double left = LONGEST_SLEEP
     cdef double sleep = FIRST_SLEEP
     cdef bint expired = False
+    check_threads("to wait here")
     while True:
         if deadline is not None:
             left = deadline - monotonic()
@@ -163,7 +168,7 @@ cdef class BoundedRing:
     def disarm(self):
         previous = None
         with cython.critical_section(self):
-            if not self.data_awaited:
+            if self.data_bell is None:
                 previous = self.waker  # dropped after the attribute has its new value
                 self.waker = None
 
@@ -181,7 +186,7 @@ cdef class BoundedRing:
     def disarm_producer(self):
         previous = None
         with cython.critical_section(self):
-            if not self.room_awaited:
+            if self.room_bell is None:
                 previous = self.producer_waker
                 self.producer_waker = None
 
@@ -214,20 +219,40 @@ cdef class BoundedRing:
         with cython.critical_section(self):
             previous = self.waker  # dropped after the attribute has its new value
             self.waker = waker
-            self.data_awaited = awaited
+            self.data_bell = waker if awaited else None
 
     cdef void set_producer_waker(self, object waker, bint awaited) noexcept:
         previous = None
         with cython.critical_section(self):
             previous = self.producer_waker
             self.producer_waker = waker
-            self.room_awaited = awaited
+            self.room_bell = waker if awaited else None
+
+    cdef bint take_bell(self, object bell, bint consumer) noexcept:
+        """Forget the bell of the coroutine inside; ``False`` if that lost its side meanwhile.
+
+        The bell is what a side belongs to while a coroutine waits there.
+        """
+        cdef bint found
+        previous = None
+        with cython.critical_section(self):
+            found = (self.data_bell if consumer else self.room_bell) is bell
+            if found and consumer:
+                previous = self.waker
+                self.waker = self.data_bell = None
+            elif found:
+                previous = self.producer_waker
+                self.producer_waker = self.room_bell = None
+        if found and consumer:
+            rsf_ring_take_waiting_consumer(&self.ring)
+        elif found:
+            rsf_ring_take_waiting_producer(&self.ring)
+        return found
 
     cdef int wake_consumer(self) except -1:
         with cython.critical_section(self):
             waker = self.waker
             self.waker = None
-            self.data_awaited = False
         if waker is None:
             PyThread_release_lock(self.consumer_event)
         else:
@@ -238,7 +263,6 @@ cdef class BoundedRing:
         with cython.critical_section(self):
             waker = self.producer_waker
             self.producer_waker = None
-            self.room_awaited = False
         if waker is None:
             PyThread_release_lock(self.producer_event)
         else:
@@ -313,50 +337,64 @@ cdef class BoundedRing:
 
 
 async def await_data(BoundedRing ring):
-    """Wait as ``wait_for_data`` does, in a coroutine, without a thread."""
+    """Wait as ``wait_for_data`` does, in a coroutine, without a thread.
+
+    The caller is inside the consumer's side, and no longer where this raises.
+    """
     from asyncio import sleep
 
-    ring.disarm()
-    while not ring.has_data():
-        if rsf_ring_is_drained(&ring.ring):
-            raise end_error(ring.error)
-        check_same_process(ring, ring.creator)
-        future, bell = new_bell()
-        ring.set_waker(bell, True)
-        if not rsf_ring_prepare_wait_consumer(&ring.ring):
-            ring.set_waker(None, False)
-            if rsf_ring_is_closed(&ring.ring):
+    bell = None
+    try:
+        ring.disarm()
+        while not ring.has_data():
+            if rsf_ring_is_drained(&ring.ring):
+                raise end_error(ring.error)
+            check_same_process(ring, ring.creator)
+            bell = Bell()
+            ring.set_waker(bell, True)
+            if rsf_ring_prepare_wait_consumer(&ring.ring):
+                await bell.future
+            elif rsf_ring_is_closed(&ring.ring):
                 await sleep(0)  # a producer that came before the close is about to leave: let it
-            continue
-        try:
-            await future
-        except BaseException:
-            ring.set_waker(None, False)
-            rsf_ring_take_waiting_consumer(&ring.ring)
-            raise
+        if bell is not None:
+            refuse_to_go_on(ring.take_bell(bell, True))
+    except BaseException:
+        if ring.take_bell(bell, True):
+            rsf_ring_leave_consumer(&ring.ring)
+        raise
 
 
 async def await_room(BoundedRing ring, str call):
-    """Wait as ``wait_for_room`` does, in a coroutine, without a thread."""
+    """Wait as ``wait_for_room`` does, in a coroutine, without a thread.
+
+    The caller is inside the producer's side, and no longer where this raises.
+    """
     cdef uint64_t index
-    ring.disarm_producer()
-    while True:
-        if rsf_ring_is_closed(&ring.ring):
-            refuse_closed(call)
-        if rsf_ring_reserve(&ring.ring, 1, &index) != 0:
-            return
-        check_same_process(ring, ring.creator)
-        future, bell = new_bell()
-        ring.set_producer_waker(bell, True)
-        if not rsf_ring_prepare_wait_producer(&ring.ring):
-            ring.set_producer_waker(None, False)
-            continue
-        try:
-            await future
-        except BaseException:
-            ring.set_producer_waker(None, False)
-            rsf_ring_take_waiting_producer(&ring.ring)
-            raise
+    bell = None
+    try:
+        ring.disarm_producer()
+        while True:
+            if rsf_ring_is_closed(&ring.ring):
+                refuse_closed(call)
+            if rsf_ring_reserve(&ring.ring, 1, &index) != 0:
+                break
+            check_same_process(ring, ring.creator)
+            bell = Bell()
+            ring.set_producer_waker(bell, True)
+            if rsf_ring_prepare_wait_producer(&ring.ring):
+                await bell.future
+        if bell is not None:
+            refuse_to_go_on(ring.take_bell(bell, False))
+    except BaseException:
+        if ring.take_bell(bell, False):
+            rsf_ring_leave_producer(&ring.ring)
+        raise
+
+
+cdef int refuse_to_go_on(bint inside) except -1:
+    if not inside:
+        raise RuntimeError("the loop of this coroutine was closed, and another call took its place")
+    return 0
 
 
 cdef class SpscRing(BoundedRing):
@@ -432,8 +470,8 @@ cdef class SpscRing(BoundedRing):
     async def aput(self, element):
         check_element(element)
         enter_producer(self)
+        await await_room(self, "aput")
         try:
-            await await_room(self, "aput")
             self._put_one(element)
         finally:
             rsf_ring_leave_producer(&self.ring)
@@ -495,8 +533,8 @@ cdef class SpscRing(BoundedRing):
 
     async def aget(self):
         enter_consumer(self)
+        await await_data(self)
         try:
-            await await_data(self)
             element = self._take_one()
         finally:
             rsf_ring_leave_consumer(&self.ring)

@@ -146,7 +146,7 @@ class RecordRing(BoundedRing):
         with inside, inside:
             self._check_reserved_views("aput")
             if len(plain):
-                await self._await_room("aput")
+                await self._await_room(inside, "aput")
             return self._put(inside, plain)
 
     def _put(self, inside: Any, plain: np.ndarray[Any, Any]) -> int:
@@ -247,7 +247,7 @@ class RecordRing(BoundedRing):
         inside = self._taking(self)
         with inside, inside:
             self._check_peeked_views("aget")
-            await self._await_data()
+            await self._await_data(inside)
             return self._take(inside, wanted)
 
     def _take(self, inside: Any, wanted: int | None) -> np.ndarray[Any, Any]:

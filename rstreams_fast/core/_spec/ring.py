@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from rstreams_fast._checks import check_capacity, check_count, check_timeout
-from rstreams_fast.core._awaiting import new_bell
+from rstreams_fast.core._awaiting import Bell
 from rstreams_fast.core._common import (
     check_same_process,
     check_waker,
@@ -53,8 +53,11 @@ class Putting:
         self.done = 0
 
     def __enter__(self) -> None:
-        if self._surrounded and self._ring._inside.setdefault(self.side, self) is not self:
-            refuse_overlap(self._ring, self.side)
+        ring = self._ring
+        if self._surrounded and ring._inside.setdefault(self.side, self) is not self:
+            ring._leave_for_lost(self.side)
+            if ring._inside.setdefault(self.side, self) is not self:
+                refuse_overlap(ring, self.side)
         if self._surrounded and self._call is not None:
             self._ring._check_open(self._call)
         self._surrounded = True
@@ -102,8 +105,8 @@ class BoundedRing:
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
         self._producer_waker: Callable[[], object] | None = None
-        self._data_awaited = False  # by a coroutine, whose waker is nobody else's to forget
-        self._room_awaited = False
+        # By side, the coroutine's call: nobody else may forget its waker.
+        self._awaiting: dict[str, tuple[Putting, Bell]] = {}
         self._creator = os.getpid()
 
     @property
@@ -146,7 +149,7 @@ class BoundedRing:
         all the same.
         """
         with self._lock:
-            if not self._data_awaited:
+            if "consumer" not in self._awaiting:
                 self._waker = None
 
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
@@ -166,7 +169,7 @@ class BoundedRing:
     def disarm_producer(self) -> None:
         """Forget the producer's waker. See ``disarm``."""
         with self._lock:
-            if not self._room_awaited:
+            if "producer" not in self._awaiting:
                 self._producer_waker = None
 
     def _has_data(self) -> bool:
@@ -195,36 +198,56 @@ class BoundedRing:
         if len(self) == 0:
             raise end_error(self._error)
 
-    async def _await_data(self) -> None:
+    async def _await_data(self, inside: Putting) -> None:
         """The same as ``_wait_for_data``, in a coroutine."""
         self._waker = None
         while True:
-            future, bell = new_bell()
+            bell = Bell()
             with self._lock:
                 if self._has_data():
                     self._check_data()
                     return
                 check_same_process(self, self._creator)
-                self._waker, self._data_awaited = bell, True
+                self._waker, self._awaiting[inside.side] = bell, (inside, bell)
             try:
-                await future
+                await bell.future
             finally:
-                self._waker, self._data_awaited = None, False
+                self._end_awaiting(inside)
 
-    async def _await_room(self, call: str) -> None:
+    async def _await_room(self, inside: Putting, call: str) -> None:
         self._producer_waker = None
         while True:
-            future, bell = new_bell()
+            bell = Bell()
             with self._lock:
                 if self._has_room():
                     self._check_open(call)
                     return
                 check_same_process(self, self._creator)
-                self._producer_waker, self._room_awaited = bell, True
+                self._producer_waker, self._awaiting[inside.side] = bell, (inside, bell)
             try:
-                await future
+                await bell.future
             finally:
-                self._producer_waker, self._room_awaited = None, False
+                self._end_awaiting(inside)
+
+    def _end_awaiting(self, inside: Putting) -> bool:
+        """Forget the waker of a call; ``False`` if the call has lost its side meanwhile."""
+        with self._lock:
+            if self._awaiting.get(inside.side, (None,))[0] is not inside:
+                return False
+            del self._awaiting[inside.side]
+            if inside.side == "consumer":
+                self._waker = None
+            else:
+                self._producer_waker = None
+            return True
+
+    def _leave_for_lost(self, side: str) -> bool:
+        """Leave ``side`` for a coroutine whose loop was closed; return whether one was inside."""
+        inside, bell = self._awaiting.get(side, (None, None))
+        if inside is None or bell is None or not bell.is_lost() or not self._end_awaiting(inside):
+            return False
+        inside.__exit__()
+        return True
 
     def _wait_for(self, condition: Callable[[], bool], timeout: float | None) -> bool:
         if condition():
@@ -339,7 +362,7 @@ class SpscRing(BoundedRing, Generic[T]):
         check_element(element)
         inside = self._putting(self, "aput")
         with inside, inside:
-            await self._await_room("aput")
+            await self._await_room(inside, "aput")
             self._put_one(inside, element)
 
     def _put_one(self, inside: Any, element: T) -> None:
@@ -385,7 +408,7 @@ class SpscRing(BoundedRing, Generic[T]):
         """
         inside = self._taking(self)
         with inside, inside:
-            await self._await_data()
+            await self._await_data(inside)
             return self._take_one(inside)
 
     def _take_one(self, inside: Any) -> T:

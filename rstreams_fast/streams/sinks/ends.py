@@ -24,7 +24,7 @@ from rstreams_fast._checks import (
 )
 from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.core import MISSING, DemandCounter, Missing
-from rstreams_fast.core._awaiting import new_bell
+from rstreams_fast.core._awaiting import Bell
 from rstreams_fast.errors import NoneSignalError, check_error, report_dropped
 from rstreams_fast.runtime.awaiting import awaited_nowhere
 from rstreams_fast.runtime.executors import process_id
@@ -177,15 +177,15 @@ class Run(NotPicklable):
 
         if not self._done:
             check_process(self._pid)
-            future, wake = new_bell()
-            if self._when_done(wake):
+            bell = Bell()
+            if self._when_done(bell):
                 try:
-                    await future
+                    await bell.future
                 except asyncio.CancelledError:
                     self.cancel()
                     raise
                 finally:
-                    self._forget(wake)
+                    self._forget(bell)
         self._seen = True
         failure = self._failure
         if failure is not None and is_async_cancellation(failure[0]):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from rstreams_fast._checks import check_capacity
 from rstreams_fast.api import Publisher, Subscription
 from rstreams_fast.core import MISSING, BurstIterator, Missing, SpscRing
-from rstreams_fast.core._awaiting import new_bell
+from rstreams_fast.core._awaiting import Bell
 from rstreams_fast.errors import (
     DemandExceededError,
     NoneSignalError,
@@ -397,11 +397,11 @@ class Iteration(BurstIterator[T]):
             inlet.bell.disarm()
 
     async def _wait(self, inlet: _Inlet) -> None:
-        future, ring = new_bell(inlet.leave)  # of a closed loop the consumer never comes back
-        inlet.bell.arm(ring)
+        bell = Bell(inlet.leave)  # of a closed loop the consumer never comes back
+        inlet.bell.arm(bell)
         try:
             if inlet.arm():
-                await future
+                await bell.future
         finally:
             inlet.bell.disarm()
 
