@@ -105,9 +105,13 @@ class HostLocks:
                     fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
                 except (BlockingIOError, PermissionError):
                     continue
+                try:
+                    dead = os.pread(self._file, 1, self.USED + byte) == b"u"
+                    os.pwrite(self._file, b"u", self.USED + byte)
+                except OSError:  # the disk is full, for one
+                    fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+                    raise
                 self._held.add(byte)
-                dead = os.pread(self._file, 1, self.USED + byte) == b"u"
-                os.pwrite(self._file, b"u", self.USED + byte)
                 return byte, DEATH_SECONDS if dead else 0.0
             os.pwrite(self._file, self.WANTED_AT.pack(time.monotonic()), self.WANTED)
         return None
@@ -123,9 +127,11 @@ class HostLocks:
         import fcntl
 
         with self._lock:
-            os.pwrite(self._file, b"\0", self.USED + byte)
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
-            self._held.discard(byte)
+            try:
+                os.pwrite(self._file, b"\0", self.USED + byte)
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+                self._held.discard(byte)
 
     def reserve(self, pace: Pace) -> float:
         """Return the seconds until a call may start, which it does then."""

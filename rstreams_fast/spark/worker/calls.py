@@ -24,7 +24,7 @@ from rstreams_fast.spark.worker.guards.adaptive import AdaptiveGate
 from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME, Attempts
 from rstreams_fast.spark.worker.guards.circuits import circuit_of
 from rstreams_fast.spark.worker.guards.permits import Gate
-from rstreams_fast.spark.worker.outcomes import Outcome
+from rstreams_fast.spark.worker.outcomes import Outcome, StageError
 from rstreams_fast.spark.worker.threads import ThreadGroup
 
 __all__ = ["Client", "Deadlines", "ThreadedCalls", "guarded"]
@@ -172,6 +172,8 @@ def guarded(
                 awaitable = fn(*args)
                 result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
                 return Outcome(result, None, attempt, monotonic() - begin) if told else result
+            except StageError:
+                raise
             except Exception as error:
                 if gate is not None and isinstance(error, RetryAfter):
                     gate.hold(error.seconds)
@@ -267,9 +269,9 @@ class ThreadedCalls:
     def _add_thread(self) -> None:
         try:
             self._group.start(self._run, f"call-{self._threads + 1}")
-        except RuntimeError:  # no more threads to be had: those that run will do
+        except RuntimeError as refused:  # no more threads to be had: those that run will do
             if not self._threads:
-                raise
+                raise StageError(f"no thread can be started for {self._label}") from refused
             self._size = self._threads
         else:
             self._threads += 1

@@ -121,10 +121,13 @@ class PartitionJournal:
             result = await fn(*key)
             if told and result.error is not None:
                 return result
-            behind = put(digest, result.value if told else result)
-            while behind:
-                await asyncio.sleep(WAIT_SECONDS)
-                behind = writer.behind
+            try:
+                behind = put(digest, result.value if told else result)
+                while behind:
+                    await asyncio.sleep(WAIT_SECONDS)
+                    behind = writer.behind
+            except Exception as raised:
+                raise StageError(f"the journal cannot keep an answer: {raised}") from raised
             return result
 
         return call

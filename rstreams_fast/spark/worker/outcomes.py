@@ -35,7 +35,10 @@ SHARE_OF_AT_LEAST: Final = 100
 
 
 class StageError(RuntimeError):
-    """Something failed that is no call: it fails the task, whatever ``on_failure`` says."""
+    """The stage itself failed, not a call: the task fails, whatever ``on_failure`` says.
+
+    A call is neither retried after it nor counted as a failure of its row.
+    """
 
 
 class Outcome(NamedTuple):

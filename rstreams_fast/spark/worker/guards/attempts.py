@@ -8,7 +8,7 @@ from typing import Final
 
 from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CircuitOpenError, Retry
-from rstreams_fast.spark.worker.guards.permits import LimitLost
+from rstreams_fast.spark.worker.outcomes import StageError
 
 __all__ = ["OUT_OF_TIME", "Attempts", "as_judged", "noted"]
 
@@ -104,6 +104,6 @@ class Attempts:
 
 
 def _is_worth_it(error: Exception, retry: Retry) -> bool:
-    if isinstance(error, CircuitOpenError | LimitLost):
+    if isinstance(error, CircuitOpenError | StageError):
         return False
     return isinstance(error, (RetryAfter, *retry.on))

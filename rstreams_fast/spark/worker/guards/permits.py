@@ -32,6 +32,7 @@ from rstreams_fast.spark.leases import (
     keep_alive,
 )
 from rstreams_fast.spark.limits import Limit
+from rstreams_fast.spark.worker.outcomes import StageError
 
 __all__ = ["Gate", "LimitLost"]
 
@@ -57,7 +58,7 @@ CONNECT_SECONDS: Final = 10.0
 """How long it may take to reach who serves a job's permits."""
 
 
-class LimitLost(RuntimeError):
+class LimitLost(StageError):
     """Nobody grants permits any more."""
 
 
@@ -219,7 +220,7 @@ class Gate:
 
     def fail(self, failure: Exception) -> None:
         """Let no more calls pass."""
-        self._failure = failure
+        self._failure = self._failure or failure
         self._return_idle()
         while self._waiting:
             if not (future := self._waiting.popleft()).done():
@@ -276,6 +277,7 @@ class _HostPermits:
 
     def __init__(self, gate: Gate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._gate = gate
+        self._name = limit.name
         self._loop = loop
         self._locks = locks_of(limit.name)
         self._locks.join(limit)
@@ -301,6 +303,18 @@ class _HostPermits:
                 self._look()
 
     def _look(self) -> None:
+        try:
+            self._take_permits()
+        except OSError as raised:
+            self._fail(raised)
+
+    def _fail(self, raised: OSError) -> None:
+        # The file's trouble, a full disk for one, is no failure of the row that waits.
+        failure = LimitLost(f"the file of the limit {self._name!r} cannot be used: {raised}")
+        failure.__cause__ = raised
+        self._gate.fail(failure)
+
+    def _take_permits(self) -> None:
         self._next_look = None
         while self._asked and not self._has_enough_due():
             byte, dying = None, 0.0
@@ -332,27 +346,40 @@ class _HostPermits:
     def _check(self, number: int, due: float) -> None:
         """Have it granted; one that has missed its time, or is held back, gets another."""
         _, byte = self._due.pop(number)
-        if monotonic() > due + self._pace.late or self._locks.held_back():
-            self._grant(byte)
-        else:
-            self._gate.grant(byte)
+        try:
+            if monotonic() > due + self._pace.late or self._locks.held_back():
+                self._grant(byte)
+            else:
+                self._gate.grant(byte)
+        except OSError as raised:
+            self._fail(raised)
         if self._asked and self._next_look is None:
             self._look()
 
     def give_back(self, permit: int | None) -> None:
         if permit is not None:
             self._taken.discard(permit)
-            self._locks.give_back(permit)
+            try:
+                self._locks.give_back(permit)
+            except OSError as raised:
+                self._fail(raised)
 
     def wanted(self) -> bool:
-        return self._locks.wanted()
+        try:
+            return self._locks.wanted()
+        except OSError as raised:
+            self._fail(raised)
+            return True
 
     def offer(self, permit: int | None) -> None:
         self.give_back(permit)
         self._offered_until = monotonic() + 1.5 * POLL_SECONDS  # all others have looked then
 
     def hold(self, seconds: float) -> None:
-        self._locks.hold(seconds)
+        try:
+            self._locks.hold(seconds)
+        except OSError as raised:
+            self._fail(raised)
 
     def end(self, inside: int) -> Callable[[], object]:
         self._asked = 0
@@ -369,7 +396,7 @@ class _HostPermits:
         return self._give_one_back
 
     def _give_one_back(self) -> None:
-        with contextlib.suppress(KeyError):
+        with contextlib.suppress(KeyError, OSError):
             self._locks.give_back(self._taken.pop())
         if self._ended and not self._taken:
             self._leave()
