@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from rstreams_fast._checks import check_count
 from rstreams_fast.spark.segments import KEY_BYTES, bound, folders_of
+from rstreams_fast.spark.uris import SCHEME, check_no_keys, shown_uri
 
 __all__ = ["Journal", "KeyDigest", "call_id", "current_call"]
 
@@ -25,7 +26,9 @@ class Journal:
 
     ``uri``: a directory that the executors share: an absolute path, or what
     ``pyarrow.fs.FileSystem.from_uri`` takes, such as ``s3://bucket/path``; Spark's names for that,
-    ``s3a`` and ``s3n``, do as well. Access and endpoint are pyarrow's matter, not Spark's.
+    ``s3a`` and ``s3n``, do as well. Access and endpoint are pyarrow's matter, not Spark's. A URI
+    with a key or a password in it is a ``ValueError``, which does not show it: the environment of
+    the executors gives them, such as ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``.
     ``version``: of the function and of all that its answers depend on. An answer is found by the
     function's name, its version, the declared types and the key: with another version all calls
     are made anew.
@@ -52,9 +55,11 @@ class Journal:
                 raise TypeError(f"Journal({name}) must be a str, got {type(value).__name__}")
             if not value:
                 raise ValueError(f"Journal({name}) is empty")
-        object.__setattr__(self, "uri", re.sub("^s3[an]://", "s3://", str(uri)))
-        if ":/" not in self.uri and not Path(self.uri).is_absolute():
-            raise ValueError(f"Journal(uri) must be an absolute path or a URI, got {self.uri!r}")
+        object.__setattr__(self, "uri", re.sub("^s3[an]:/", "s3:/", str(uri)))
+        check_no_keys("Journal(uri)", self.uri)
+        if not SCHEME.match(self.uri) and not Path(self.uri).is_absolute():
+            shown = shown_uri(self.uri)
+            raise ValueError(f"Journal(uri) must be an absolute path or a URI, got {shown!r}")
         if self.max_bytes is not None:
             check_count("Journal(max_bytes)", self.max_bytes, 1)
 
@@ -69,8 +74,7 @@ class Journal:
         return removed
 
     def __repr__(self) -> str:
-        # A URI may hold who has access, and by which password.
-        shown = re.sub(r"//[^/@]*@", "//", self.uri).split("?", 1)[0]
+        shown = shown_uri(self.uri)
         return f"Journal({shown!r}, version={self.version!r}, max_bytes={self.max_bytes})"
 
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Self
 
+from rstreams_fast.spark.uris import SCHEME
+
 __all__ = ["ENDED_SUFFIX", "FILE_SUFFIX", "HOST", "Metrics", "StageMetrics"]
 
 FILE_SUFFIX: Final = ".metrics.json"
@@ -142,6 +144,8 @@ class Metrics:
             raise TypeError(f"path must be a directory's path, got {type(path).__name__}")
         elif not os.fspath(path):
             raise ValueError("path is empty; it must be a directory's path")
+        elif SCHEME.match(os.fspath(path)):
+            raise ValueError("path must be a directory's path, and not a URI")  # it may hold a key
         else:
             try:
                 Path(path).mkdir(parents=True)

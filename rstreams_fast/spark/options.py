@@ -281,7 +281,7 @@ class Cache:
         return f"a cache of at most {self.entries} results and {self.bytes} bytes{until}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CallOptions:
     """A checked set of the words of ``lookup`` and ``enrich``; see there for their meaning."""
 
@@ -392,6 +392,9 @@ class CallOptions:
                     f"{word} needs an async fn: {self.label} runs on a thread, "
                     "and a thread cannot be stopped; set the time-out of the client it uses"
                 )
+
+    def __repr__(self) -> str:
+        return f"CallOptions({self.label})"  # a partial would show its arguments
 
     def _check_linger(self, linger: float) -> None:
         if linger != 0:

@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+from rstreams_fast.spark.options import label_of
 from rstreams_fast.spark.worker.opened import opened
 
 __all__ = ["PerWorker"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PerWorker:
     """What ``using`` opens once per Python worker, not per partition: a model on a card, a pool.
 
@@ -31,7 +32,7 @@ class PerWorker:
     """
 
     factory: Callable[[], Any]
-    id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False)
 
     def __post_init__(self) -> None:
         if not callable(self.factory):
@@ -39,6 +40,9 @@ class PerWorker:
                 "PerWorker(factory) must be a factory of a context manager, "
                 f"got {type(self.factory).__name__}, which cannot be called"
             )
+
+    def __repr__(self) -> str:
+        return f"PerWorker({label_of(self.factory)})"  # a partial would show its arguments
 
     def __call__(self) -> AbstractContextManager[Any]:
         """Return a context manager for a partition, which gives what the worker has open."""

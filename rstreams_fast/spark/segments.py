@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from rstreams_fast.spark.uris import masked, shown_uri
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -56,10 +58,13 @@ class Folder:
         import pyarrow as pa
         from pyarrow import fs
 
+        why = None
         try:
             self.files, root = fs.FileSystem.from_uri(uri)
         except (pa.ArrowException, OSError) as refused:  # such as a library that is not there
-            raise ValueError(f"Journal(uri): {refused}") from None
+            why = masked(str(refused), uri)
+        if why is not None:  # raised here, it has no context: pyarrow's error shows the URI
+            raise ValueError(f"Journal(uri): {shown_uri(uri)!r} cannot be used: {why}")
         self.path = f"{root.rstrip('/')}/{place}".rstrip("/")
         self.is_local = isinstance(self.files, fs.LocalFileSystem)
 

@@ -30,6 +30,9 @@ CONF = {
     "spark.task.maxFailures": "1",
 }
 
+S3_KEYS = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI"}
+"""What the tests' server of S3 takes, as any other; workers have it from the environment."""
+
 
 @dataclass(frozen=True)
 class Frozen(Exception):
@@ -58,7 +61,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     before = dict(os.environ)
-    os.environ.update(worker_environment())
+    os.environ.update(worker_environment() | S3_KEYS)
     builder = SparkSession.builder.master("local[2]").appName("rstreams_fast tests")
     for name, value in CONF.items():
         builder = builder.config(name, value)

@@ -590,15 +590,15 @@ def test_sparks_names_of_s3_are_pyarrows(scheme: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["foo", "x-foo"])
 def test_a_scheme_that_nobody_knows_is_the_journals(scheme: str) -> None:
-    with pytest.raises(ValueError, match=r"Journal\(uri\): Unrecognized filesystem"):
+    with pytest.raises(ValueError, match=r"Journal\(uri\): .*: Unrecognized filesystem"):
         values(rs.enrich(Doubling(), on="k", output=V, journal=J(f"{scheme}://x/y")), [1])
 
 
-def test_no_secret_is_shown() -> None:
-    journal = J("s3://user:secret@bucket/path?access=secret")
+def test_a_uri_is_shown_without_its_user_and_query() -> None:
+    journal = J("hdfs://somebody@host:8020/path?replication=3")
     text = rs.lookup(Doubling(), pa.int64(), journal=journal).describe()
-    assert "secret" not in repr(journal) + text
-    assert "Journal('s3://bucket/path', version='1', max_bytes=None)" in text
+    assert "somebody" not in repr(journal) + text
+    assert "Journal('hdfs://host:8020/path', version='1', max_bytes=None)" in text
     assert "are made again, at most 64 in each partition" in text
 
 

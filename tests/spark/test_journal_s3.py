@@ -16,9 +16,9 @@ from pyarrow import fs
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.segments import BATCH_ROWS, Folder, folders_of
 from rstreams_fast.spark.worker import journal as worker
+from tests.spark.conftest import S3_KEYS
 
 V = pa.schema([("v", pa.int64())])
-SECRET = "wJalrXUtnFEMI"
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +34,11 @@ def server() -> Iterator[str]:
 def uri(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A place in a bucket of its own, which a process has not read yet."""
     monkeypatch.setattr(worker, "_known", {})
+    for name, value in S3_KEYS.items():
+        monkeypatch.setenv(name, value)
     bucket = tmp_path.name.replace("_", "-")
     where = f"endpoint_override={server}&scheme=http&region=eu-central-1"
-    uri = f"s3://someone:{SECRET}@{bucket}/answers/of%20all?{where}"
+    uri = f"s3://{bucket}/answers/of%20all?{where}"
     files, _ = fs.FileSystem.from_uri(f"{uri}&allow_bucket_creation=true")
     files.create_dir(bucket)
     return uri
@@ -140,17 +142,24 @@ def test_a_segment_that_is_merged_while_it_is_read_is_read_where_it_is_now(
     assert sorted(calls) == list(keys)
 
 
-def test_a_store_that_refuses_fails_the_task_and_shows_no_secret(server: str) -> None:
+def test_a_store_that_refuses_fails_the_task_and_shows_no_secret(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in S3_KEYS.items():
+        monkeypatch.setenv(name, value)
+
     async def fetch(k: int) -> int:
         return k
 
     where = f"endpoint_override={server}&scheme=http&region=eu-central-1"
-    stage = stage_of(fetch, f"s3://someone:{SECRET}@no-such-bucket/answers?{where}")
+    stage = stage_of(fetch, f"s3://no-such-bucket/answers?{where}")
     begin = time.monotonic()
     with pytest.raises(OSError, match="no-such-bucket") as refused:
         values(stage, range(3))
     assert time.monotonic() - begin < 60
-    assert SECRET not in "".join([str(refused.value), *refused.value.__notes__])
+    assert S3_KEYS["AWS_SECRET_ACCESS_KEY"] not in "".join(
+        [str(refused.value), *refused.value.__notes__]
+    )
 
 
 @pytest.mark.spark

@@ -1,0 +1,61 @@
+"""What may be said of a URI: never what stands before the ``@``, nor its query."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["SCHEME", "check_no_keys", "masked", "shown_uri"]
+
+SCHEME: Final = re.compile("[a-z][a-z0-9+.-]+:/{1,2}", re.IGNORECASE)
+"""How a URI begins."""
+
+_SECRETS: Final = re.compile(
+    "secret|passw|pwd|token|credentials|(^|_|-)(key|sig|sas)$", re.IGNORECASE
+)
+"""Names of a query that stand for keys and passwords."""
+
+
+def check_no_keys(name: str, uri: str) -> None:
+    """Refuse a URI with a key, a password or a token in it; the error does not show the URI.
+
+    A secret may have a slash, as those of AWS, or a line's end: so a colon in the host's place and
+    an ``@`` behind it are enough, though no parser would find the two in one place.
+    """
+    scheme = SCHEME.match(uri)
+    if scheme is None:
+        return
+    after, query = uri[scheme.end() :], uri.partition("?")[2]
+    authority = re.split("[/?#]", after)[0]
+    refused = (
+        ("@" in authority and uri.startswith("s3:"))  # its user is a key
+        or (":" in authority and "@" in after.partition(":")[2])
+        or ":@" in uri
+        or "@" in query
+        or any(_SECRETS.search(pair.partition("=")[0]) for pair in query.split("&"))
+    )
+    if refused:
+        raise ValueError(
+            f"{name} holds a key or a password, and logs and plans show URIs: "
+            "give it by the environment of the executors (for S3 AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY), by a file of credentials there, or by a role"
+        )
+
+
+def shown_uri(uri: str) -> str:
+    """Return what may be shown of a URI: without user and query. A path is shown as it is."""
+    if uri.startswith("/"):
+        return uri
+    scheme = SCHEME.match(uri)
+    begin = scheme[0] if scheme else ""
+    return begin + re.split("[?#]", uri[len(begin) :].rpartition("@")[2])[0]
+
+
+def masked(text: str, uri: str) -> str:
+    """Return ``text``, an error's, without what is not shown of ``uri``."""
+    text = text.replace(uri, shown_uri(uri))
+    user = uri.rpartition("@")[0].partition(":/")[2]
+    values = [pair.rpartition("=")[2] for pair in uri.partition("?")[2].split("&")]
+    hidden = filter(None, [*re.split(r"[/:]+", user), *values])
+    shows = any(re.search(rf"\b{re.escape(part)}\b", text) for part in hidden)
+    return "its address is not one that pyarrow takes" if shows else text
