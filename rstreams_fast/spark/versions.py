@@ -77,6 +77,9 @@ def _schema_of(session: Any, ddl: str) -> Any:
     return session.createDataFrame([], ddl).schema
 
 
+_MOMENT: Final = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS"}
+"""How JSON has timestamps that are keys."""
+
 ColumnFunction = Callable[[Iterator[Any]], Iterator[Any]]
 """Of Arrow arrays, or tuples of them, to Arrow arrays."""
 
@@ -132,8 +135,9 @@ def _pandas_column(
     """The same where Spark has no Arrow UDFs, through pandas.
 
     pandas turns integers beside a null into floats, and a null struct into one of nulls. So every
-    key, and every result, travels in an array of one element, or of none for null. A last column
-    says what the keys are, and in which time zone: pandas drops that.
+    key, and every result, travels in an array of one element, or of none for null. A column more
+    says what the keys are, and in which time zone: pandas drops that. A last one has those that are
+    timestamps as texts in UTC: pandas refuses zones that only Java knows.
     """
     import pandas as pd
     import pyspark.sql.functions
@@ -159,6 +163,11 @@ def _pandas_column(
     function = f.pandas_udf(call, ArrayType(declared))
     if not deterministic:
         function = function.asNondeterministic()
-    found = function(*(f.array_compact(f.array(c)) for c in columns), kinds)
+    arrays, texts = [], []
+    for c in columns:
+        array, is_moment = f.array_compact(f.array(c)), f.typeof(c) == "timestamp"
+        arrays.append(f.when(~is_moment, array))
+        texts.append(f.when(is_moment, f.get_json_object(f.to_json(array, _MOMENT), "$[0]")))
+    found = function(*arrays, kinds, f.array(*texts))
     column: Column = f.get(found, f.lit(0))
     return column

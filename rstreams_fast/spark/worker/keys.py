@@ -11,6 +11,8 @@ import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rstreams_fast.spark.worker.zones import zone_of
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -188,9 +190,9 @@ def loaded_pandas() -> Any:
     return pandas if hasattr(pandas, "DataFrame") else None  # the last of its types
 
 
-def plain(value: Any, zone: dt.tzinfo | None = None) -> Any:
+def plain(value: Any) -> Any:
     """Return what Arrow would have given for a value of numpy, pandas or Spark, also within lists,
-    tuples and dicts; ``zone``: of timestamps that have none.
+    tuples and dicts.
     """
     if (udt := getattr(value, "__UDT__", None)) is not None:  # how Spark finds a user's type
         return plain(udt.serialize(value))
@@ -217,10 +219,22 @@ def plain(value: Any, zone: dt.tzinfo | None = None) -> Any:
         return {plain(key): plain(one) for key, one in value.items()}
     elif type(value).__name__ == "VariantVal":  # Spark's, from 4.0 on
         return {"value": bytes(value.value), "metadata": bytes(value.metadata)}
-    return value.replace(tzinfo=zone) if zone is not None and value is not None else value
+    return value
 
 
 def _listed(array: pa.Array, kind: pa.DataType) -> list[Any]:
+    try:
+        return _read(array, kind)
+    except (KeyError, ValueError):
+        name = _zone_within(kind)
+        if name is None:
+            raise
+        zone = zone_of(name)  # Java, and so Spark, has more names of zones than Arrow
+        in_utc = _in_utc(kind)
+        return [_in_zone(value, zone) for value in _read(array.cast(in_utc), in_utc)]
+
+
+def _read(array: pa.Array, kind: pa.DataType) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -233,3 +247,41 @@ def _listed(array: pa.Array, kind: pa.DataType) -> list[Any]:
     if pa.types.is_nested(kind):
         return list(array.to_pylist(maps_as_pydicts="strict"))
     return list(array.to_pylist())
+
+
+def _zone_within(kind: pa.DataType) -> str | None:
+    """Return the zone of the first timestamps of ``kind`` that have one: it is the session's."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        zone: str | None = kind.tz
+        return zone
+    parts = (kind.field(place).type for place in range(kind.num_fields))
+    return next(filter(None, map(_zone_within, parts)), None)
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """Return ``kind``, of a key of Spark's, with its timestamps in UTC."""
+    import pyarrow as pa
+
+    def part(place: int) -> pa.Field:
+        field = kind.field(place)
+        return field.with_type(_in_utc(field.type))
+
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct(list(map(part, range(kind.num_fields))))
+    if pa.types.is_map(kind):
+        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return (pa.list_ if pa.types.is_list(kind) else pa.large_list)(part(0))
+    return kind
+
+
+def _in_zone(value: Any, zone: dt.tzinfo) -> Any:
+    if isinstance(value, dt.datetime):
+        return value if value.tzinfo is None else value.astimezone(zone)
+    if isinstance(value, dict):
+        return {_in_zone(key, zone): _in_zone(one, zone) for key, one in value.items()}
+    return [_in_zone(one, zone) for one in value] if isinstance(value, list) else value

@@ -1,16 +1,17 @@
 """Keys and results as pandas Series, where Spark has no Arrow UDFs (before 4.1).
 
-A key is an array of one element, or of none for null; so is a result.
+A key is an array of one element, or of none for null; so is a result. A timestamp comes as text, in
+UTC: pandas does not know every zone that Spark has, and not which hour it is when clocks go back.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import zoneinfo
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.spark.worker.keys import PythonColumn, plain
+from rstreams_fast.spark.worker.zones import zone_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +22,8 @@ __all__ = ["run_on_series"]
 def run_on_series(
     run: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[tuple[pd.Series, ...]]
 ) -> Iterator[pd.Series]:
-    """Yield a Series for each array of ``run``; the last of the inputs says what the keys are."""
+    """Yield a Series for each array of ``run``; the last two of the inputs are
+    the zone and the types of the keys, and their timestamps."""
     import pandas as pd
 
     outputs = run(map(_keys_of, batches))
@@ -34,20 +36,20 @@ def run_on_series(
 
 
 def _keys_of(series: tuple[pd.Series, ...]) -> Any:
-    *keys, kinds = series
+    *keys, kinds, moments = series
     zone, *types = kinds.iloc[0].split("|") if len(kinds) else ("UTC", *("" for _ in keys))
     columns = []
-    for key, kind in zip(keys, types, strict=True):
-        own_zone = _zone(zone) if kind == "timestamp" else None
-        values = [plain(one[0], own_zone) if len(one) else None for one in key]
+    for place, (key, kind) in enumerate(zip(keys, types, strict=True)):
+        if kind == "timestamp":
+            own_zone = zone_of(zone)
+            values = [_moment(texts[place], own_zone) for texts in moments]
+        else:
+            values = [plain(one[0]) if len(one) else None for one in key]
         columns.append(PythonColumn(values, kind))
     return columns[0] if len(columns) == 1 else tuple(columns)
 
 
-def _zone(name: str) -> dt.tzinfo:
-    try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):  # "+01:00"
-        sign, hours, minutes = name[-6], int(name[-5:-3]), int(name[-2:])
-        offset = dt.timedelta(hours=hours, minutes=minutes)
-        return dt.timezone(-offset if sign == "-" else offset)
+def _moment(text: str | None, zone: dt.tzinfo) -> dt.datetime | None:
+    if text is None:
+        return None
+    return dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).astimezone(zone)
