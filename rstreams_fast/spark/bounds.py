@@ -12,7 +12,7 @@ from rstreams_fast.spark.limits import Limit
 from rstreams_fast.spark.options import CallOptions, Retry
 from rstreams_fast.spark.worker.calls import guarded
 from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.guards.attempts import Attempts
+from rstreams_fast.spark.worker.guards.attempts import Attempts, Tries
 from rstreams_fast.spark.worker.guards.permits import Gate
 
 __all__ = ["bounded"]
@@ -35,7 +35,8 @@ def bounded(
     ``timeout``: seconds for one attempt, then ``TimeoutError``.
     ``retry``: a :class:`Retry`; default: one attempt.
     ``limit``: a :class:`Limit` that the calls share with all of its name; default: none.
-    A plain function may have ``retry`` alone; its thread waits then.
+    A plain function may have ``retry`` alone; its thread waits then. After :class:`RetryAfter` a
+    function is called again, as there.
 
     What comes back is called as the function is, anywhere: under the drop-in daemon, with which an
     ``async def`` may be a UDF, and in a task of any asyncio loop. A ``TypeError`` or ``ValueError``
@@ -102,17 +103,16 @@ class _Awaited(_Bounded):
 
 class _Called(_Bounded):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        attempt, attempts = 1, Attempts(self._options.retry)
+        attempts = Attempts(self._options.retry, self._options.label, Counters.of_udfs)
+        tries = Tries(attempts)
         attempts.begin()
         while True:
             try:
                 return self._options.fn(*args, **kwargs)
             except Exception as error:
-                if (pause := attempts.pause(attempt, error)) is None:
-                    if (noting := attempts.told(attempt, error)) is not error:
-                        raise noting from error
+                pause = tries.pause_after(error)
+                if pause is None:
+                    if (wrapper := tries.wrapper_of(error)) is not None:
+                        raise wrapper from error
                     raise
-            if (counters := Counters.of_udfs) is not None:
-                counters.count_retry()
             time.sleep(pause)
-            attempt += 1

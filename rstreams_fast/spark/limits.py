@@ -3,37 +3,90 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import email.utils
 import math
-import sys
+import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, SupportsFloat
 
 from rstreams_fast._checks import check_choice
 from rstreams_fast.spark.leases import Address, serve
 
-__all__ = ["Limit", "RetryAfter"]
+__all__ = ["PATIENCE_SECONDS", "Limit", "RetryAfter"]
 
 SCOPES: Final = ("executor", "job")
+
+PATIENCE_SECONDS: Final = 300.0
+"""How long a call obeys ``RetryAfter`` in all by default, and a limit obeys one at most."""
 
 
 class RetryAfter(Exception):
     """Raised by a user's function: the service asks for no more calls for so many ``seconds``.
 
-    With ``retry``, whatever its ``on`` says, the call is made again, not before then; else it is a
-    failure like any other. With a ``limit`` all calls under it wait, not just this one.
+    The call waits, and is made again. It needs no ``retry`` for that, and uses up none of its
+    attempts and nothing of its budget; a ``circuit`` does not count it as a failure. With a
+    ``limit`` all calls under it wait, not just this one.
+
+    A call waits for 300 seconds in all, or for ``Retry(patience=...)``; then this exception is its
+    failure. A ``deadline`` bounds the waits, too. One wait never holds a limit back for more than
+    300 seconds: a moment that is taken for a delay, such as 1.9e9, stops no later job.
+
+    ``seconds``: a number, a ``timedelta``, or the text of a ``Retry-After`` header: a number or an
+    HTTP date. A negative number or a date that has passed is 0. ``None``: the service did not say.
+    After 0 and ``None`` the call waits for 10 ms, then twice as long each time, up to a second.
+    ``TypeError``, ``ValueError``: it is nothing of that, or not finite.
     """
 
-    def __init__(self, seconds: float, *args: object) -> None:
-        super().__init__(seconds, *args)
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise TypeError(f"seconds must be a number, got {type(seconds).__name__}")
-        if not 0 <= seconds <= sys.float_info.max:
-            raise ValueError(f"seconds must be finite and >= 0, got {seconds}")
-        self.seconds = float(seconds)
+    def __init__(
+        self, seconds: SupportsFloat | dt.timedelta | str | bytes | None = None, *args: object
+    ) -> None:
+        self.seconds = _seconds_of(seconds)
+        super().__init__(self.seconds, *args)
 
     def __str__(self) -> str:
         said = ": ".join(map(str, self.args[1:]))
         return f"the service asks for no call for {self.seconds:g} s" + (said and f": {said}")
+
+
+def _seconds_of(value: Any) -> float:
+    """Return the delay that ``value`` means, in seconds."""
+    seconds = value
+    if value is None:
+        return 0.0
+    if isinstance(value, dt.timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, str | bytes):
+        text = value if isinstance(value, str) else value.decode("latin-1")
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = _seconds_until(text)
+    elif type(value).__name__ in ("bool", "bool_") or not hasattr(type(value), "__float__"):
+        raise TypeError(
+            "RetryAfter(seconds) must be a number, a timedelta or the text of a header, "
+            f"got {type(value).__name__}"
+        )
+    try:
+        seconds = float(seconds)
+    except (OverflowError, TypeError, ValueError):  # of an array, a huge int, a signalling NaN
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise ValueError(f"RetryAfter(seconds) must be finite, got {value!r}")
+    return max(0.0, seconds)
+
+
+def _seconds_until(text: str) -> float:
+    """Return the seconds until an HTTP date."""
+    try:
+        moment = email.utils.parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"RetryAfter(seconds) must be a number or an HTTP date, got {text!r}"
+        ) from None
+    if moment.tzinfo is None:  # "-0000"
+        moment = moment.replace(tzinfo=dt.UTC)
+    return moment.timestamp() - time.time()
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,9 @@ class StageMetrics:
     nulls: int = 0
     """Rows whose call gave ``None``."""
     retries: int = 0
+    """Further attempts of calls that had failed, as ``Retry`` says."""
+    throttled: int = 0
+    """Attempts that raised ``RetryAfter``, and were made again when they had waited."""
     timeouts: int = 0
     failures: int = 0
     """Calls whose failure ``on_failure`` turned into null, or into no rows."""

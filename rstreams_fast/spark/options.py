@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from rstreams_fast._checks import check_bool, check_choice, check_count
 from rstreams_fast.spark.journals import Journal
-from rstreams_fast.spark.limits import Limit
+from rstreams_fast.spark.limits import PATIENCE_SECONDS, Limit
 from rstreams_fast.spark.metrics import Metrics
 
 __all__ = [
@@ -172,6 +172,10 @@ class Retry:
     ``budget``: at most so large a share of the calls may be retries, such as 0.1, in each worker
     process, for all stages that have the same object; ten are free. So a service that is down is
     not called several times as often. Default: no bound.
+
+    ``patience``: seconds that a call waits in all when its function raises :class:`RetryAfter`,
+    which uses up no retries and no budget. Default: 300, also without a ``Retry``. With 0 a
+    ``RetryAfter`` is a failure at once.
     """
 
     times: int
@@ -181,11 +185,12 @@ class Retry:
     jitter: float = 1.0
     on: tuple[type[Exception], ...] = (Exception,)
     budget: float | None = None
+    patience: float = PATIENCE_SECONDS
     id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_positive_int("Retry(times)", self.times)
-        numbers = {"backoff": 0, "factor": 1, "max_backoff": 0, "jitter": 0}
+        numbers = {"backoff": 0, "factor": 1, "max_backoff": 0, "jitter": 0, "patience": 0}
         if self.budget is not None:
             numbers["budget"] = 0
         for name, least in numbers.items():
@@ -223,6 +228,7 @@ class Circuit:
     ``reset``: seconds until one call is let through. If that succeeds, the circuit closes; if it
     fails, it is open for as long again.
     ``on``: the exceptions that count as failures of the service; any other shows that it answers.
+    :class:`RetryAfter` is never a failure here.
 
     Each worker process has a state of its own, for all stages that have the same object, also
     those of later tasks.

@@ -17,7 +17,7 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.guards.adaptive import AdaptiveGate
-from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME, Attempts
+from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME
 from rstreams_fast.spark.worker.guards.circuits import CircuitState
 from tests.helpers import DEADLINE
 
@@ -115,16 +115,6 @@ def test_the_delay_is_any_up_to_the_backoff() -> None:
     delays = [rs.Retry(1, backoff=1).delay(1) for _ in range(1000)]
     assert min(delays) < 0.1
     assert 0.9 < max(delays) <= 1
-
-
-def test_what_the_service_asks_for_is_retried_whatever_else_is() -> None:
-    attempts = Attempts(rs.Retry(2, on=OSError, backoff=0))
-    assert attempts.pause(1, rs.RetryAfter(0.5)) == 0.5
-    assert attempts.pause(1, ValueError()) is None
-    assert str(rs.RetryAfter(0.5, "too many")) == "the service asks for no call for 0.5 s: too many"
-    assert (
-        str(pickle.loads(pickle.dumps(rs.RetryAfter(2)))) == "the service asks for no call for 2 s"
-    )
 
 
 async def failing(k: int) -> int:

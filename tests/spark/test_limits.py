@@ -264,7 +264,7 @@ def test_the_word_that_fails_one_stage_holds_the_next_back(scope: str, name: str
         return k
 
     with pytest.raises(rs.RetryAfter):
-        run(rs.lookup(refuses, pa.int64(), limit=limit), 1, [])
+        run(rs.lookup(refuses, pa.int64(), limit=limit, retry=rs.Retry(1, patience=0)), 1, [])
     run(rs.lookup(answers, pa.int64(), limit=limit), 1, [])
     assert times[1] >= times[0] + 0.29
 
@@ -694,9 +694,6 @@ def test_bad_words_are_named(words: Any, error: type[Exception], message: str) -
 def test_a_limit_is_a_limit() -> None:
     with pytest.raises(TypeError, match="limit must be a Limit, got int"):
         rs.lookup(Service(), "long", limit=5)  # type: ignore[arg-type]
-    for seconds, error in (("1", TypeError), (-1, ValueError), (float("nan"), ValueError)):
-        with pytest.raises(error, match="seconds must be"):
-            rs.RetryAfter(seconds)  # type: ignore[arg-type]
 
 
 class Lease:

@@ -24,9 +24,9 @@ class _Shared(Counters):
         super().__init__("", "udf")
         self.lock = threading.Lock()
 
-    def count_retry(self) -> None:
+    def count_again(self, error: Exception) -> None:
         with self.lock:
-            super().count_retry()
+            super().count_again(error)
 
     def count_timeout(self) -> None:
         with self.lock:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
+from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions, label_of
 from rstreams_fast.spark.worker.conversions import batches_of, conform
-from rstreams_fast.spark.worker.guards.attempts import noted
+from rstreams_fast.spark.worker.guards.attempts import Attempts, Tries, noted
 from rstreams_fast.spark.worker.outcomes import OUTCOME, Outcome, outcome_with_inputs
 from rstreams_fast.spark.worker.partition import Partition
 from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump, Output
@@ -141,8 +142,10 @@ class _BatchesOnThreads:
         self._lock = threading.Lock()
         self._in_work: set[_Job] = set()
         self._closed = False
+        self._on_close = threading.Event()
         self._failure: BaseException | None = None
         self._client = _PlainClient(options.using)
+        self._attempts = Attempts(None, options.label, None)
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Run the stage; ``first`` holds the first batch. For the main thread."""
@@ -193,6 +196,7 @@ class _BatchesOnThreads:
         with self._lock:
             self._closed = True
             jobs = list(self._in_work)
+        self._on_close.set()
         for job in jobs:
             job.out.close()
 
@@ -241,15 +245,10 @@ class _BatchesOnThreads:
             return job
 
     def _do(self, job: _Job) -> None:
-        options, batch = self._options, job.batch
-        job.batch = None
-        rows = batch.num_rows
+        options, rows = self._options, job.batch.num_rows
         failure: BaseException | None = None
         try:
-            result = options.fn(*self._client.opened, batch)
-            del batch
-            for piece in _pieces(result, self._schema, options.label):
-                job.out.put(piece)
+            self._make(job)
         except RingClosed as closed:
             if not self._closed:
                 failure = closed
@@ -265,6 +264,29 @@ class _BatchesOnThreads:
             self._counters.running -= 1
             self._in_work.discard(job)
         job.out.close()
+
+    def _make(self, job: _Job) -> None:
+        """Make the call; again after ``RetryAfter``, while nothing that it gave has left."""
+        options, tries = self._options, Tries(self._attempts)
+        batch, job.batch = job.batch, None
+        while True:
+            try:
+                result = options.fn(*self._client.opened, batch)
+                for piece in _pieces(result, self._schema, options.label):
+                    job.out.put(piece)
+                    batch = None
+            except RetryAfter as error:
+                pause = None if batch is None else tries.pause_after(error)
+                if pause is None:
+                    if (wrapper := tries.wrapper_of(error)) is not None:
+                        raise wrapper from error
+                    raise
+                with self._lock:  # the threads share the count
+                    self._counters.count_again(error)
+            else:
+                return
+            if self._on_close.wait(pause):
+                raise RingClosed
 
 
 class _PlainClient:

@@ -21,13 +21,13 @@ from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions, label_of
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.guards.adaptive import AdaptiveGate
-from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME, Attempts
+from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME, Attempts, Tries
 from rstreams_fast.spark.worker.guards.circuits import circuit_of
 from rstreams_fast.spark.worker.guards.permits import Gate
 from rstreams_fast.spark.worker.outcomes import Outcome, StageError
 from rstreams_fast.spark.worker.threads import ThreadGroup
 
-__all__ = ["Client", "Deadlines", "ThreadedCalls", "guarded"]
+__all__ = ["Client", "Deadlines", "ThreadedCalls", "guarded", "patient"]
 
 
 class Deadlines:
@@ -133,6 +133,32 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 ROW: Final = ", all attempts and waits together"
 
 
+def patient(
+    fn: Callable[..., Awaitable[Any]],
+    options: CallOptions,
+    counters: Counters,
+    gate: Gate | None = None,
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` that is called again after ``RetryAfter``; ``gate`` admits its calls."""
+    attempts = Attempts(options.retry, options.label, counters)
+
+    async def call(*args: Any) -> Any:
+        tries = None
+        while True:
+            try:
+                return await fn(*args)
+            except RetryAfter as error:
+                tries = tries or Tries(attempts)
+                asked, pause = error.seconds, tries.pause_after(error)
+                if pause is None:
+                    if (wrapper := tries.wrapper_of(error)) is not None:
+                        raise wrapper from error
+                    raise
+            await (asyncio.sleep(pause) if gate is None else gate.hold_and_wait(asked, pause))
+
+    return call
+
+
 def guarded(
     fn: Callable[..., Awaitable[Any]],
     options: CallOptions,
@@ -145,20 +171,21 @@ def guarded(
     With ``on_failure="column"`` its result is an ``Outcome``, also of a call that failed.
     """
     if gate is None and not options.is_guarded:
-        return fn
+        return patient(fn, options, counters)
     deadlines = None
     if options.timeout is not None:
         deadlines = Deadlines(loop, options.timeout, counters)
     told = options.on_failure == "column"
     circuit = None if options.circuit is None else circuit_of(options.circuit)
     auto = AdaptiveGate(options.concurrency, loop, counters) if options.auto else None
-    attempts = Attempts(options.retry)
+    attempts = Attempts(options.retry, options.label, counters)
     for around in (auto, circuit):
         if around is not None:
             fn, deadlines = around.around(fn if deadlines is None else deadlines.around(fn)), None
 
     async def call(*args: Any, progress: _Progress | None = None) -> Any:
-        attempt, begin = 1, monotonic()
+        tries: Tries | None = None
+        begin = monotonic()
         attempts.begin()
         while True:
             permit = None
@@ -171,29 +198,29 @@ def guarded(
                     permit = gate.take() or await gate.acquire()
                 awaitable = fn(*args)
                 result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
-                return Outcome(result, None, attempt, monotonic() - begin) if told else result
-            except StageError:
-                raise
+                if told:
+                    made = 1 if tries is None else tries.made
+                    result = Outcome(result, None, made, monotonic() - begin)
+                return result  # noqa: TRY300
             except Exception as error:
                 if gate is not None and isinstance(error, RetryAfter):
                     gate.hold(error.seconds)
-                pause = attempts.pause(attempt, error)
+                tries = tries or Tries(attempts)
+                pause = tries.pause_after(error)
                 if pause is None:
-                    if told:
-                        return Outcome(None, error, attempt, monotonic() - begin)
-                    if (noting := attempts.told(attempt, error)) is not error:
-                        raise noting from error
+                    if told and not isinstance(error, StageError):
+                        return Outcome(None, error, tries.made, monotonic() - begin)
+                    if (wrapper := tries.wrapper_of(error)) is not None:
+                        raise wrapper from error
                     raise
             finally:
                 if gate is not None and permit is not None:
                     gate.release(permit)
                 if auto is not None:
                     auto.leave()
-            counters.count_retry()
             await asyncio.sleep(pause)
-            attempt += 1
             if progress is not None:
-                progress.attempt = attempt
+                progress.attempt = tries.made
 
     if options.deadline is None:
         return call

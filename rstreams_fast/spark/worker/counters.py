@@ -12,6 +12,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.metrics import ENDED_SUFFIX, FILE_SUFFIX, HOST, Metrics, StageMetrics
 
 __all__ = ["Counters", "MetricsWriter", "task_context"]
@@ -43,9 +44,12 @@ class Counters(StageMetrics):
             self.attempt = context.attemptNumber()
             self.task = context.taskAttemptId()
 
-    def count_retry(self) -> None:
-        """Count an attempt that follows a failed one."""
-        self.retries += 1
+    def count_again(self, error: Exception) -> None:
+        """Count an attempt that follows one that raised ``error``."""
+        if isinstance(error, RetryAfter):
+            self.throttled += 1
+        else:
+            self.retries += 1
 
     def count_timeout(self) -> None:
         """Count an attempt that took too long."""

@@ -26,7 +26,7 @@ from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.batching import BatchedCalls
 from rstreams_fast.spark.worker.cache import CachedResults
-from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded
+from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded, patient
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.event_loops import new_loop
 from rstreams_fast.spark.worker.guards.attempts import noted
@@ -330,7 +330,10 @@ class CallPump:
             threads = self._partition.threads
             fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
         self._gate = gate = None if options.limit is None else Gate(options.limit, self._loop)
-        fn = guarded(fn, options, self._loop, self._counters, None if options.is_plain else gate)
+        if options.is_plain:
+            fn = patient(fn, options, self._counters, gate)
+        else:
+            fn = guarded(fn, options, self._loop, self._counters, gate)
         if opened:
             fn = partial(fn, *opened)
         if (given := self._given) is not None:

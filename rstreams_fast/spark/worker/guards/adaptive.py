@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, Final
 
-from rstreams_fast.spark.limits import RetryAfter
+from rstreams_fast.spark.limits import PATIENCE_SECONDS, RetryAfter
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.guards.attempts import as_judged
 
@@ -153,7 +153,7 @@ class AdaptiveGate:
         self._admit()
 
     def _hold(self, seconds: float) -> None:
-        until = self._loop.time() + seconds
+        until = self._loop.time() + min(seconds, PATIENCE_SECONDS)
         if seconds and (self._held is None or self._held.when() < until):
             if self._held is not None:
                 self._held.cancel()

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import Circuit, CircuitOpenError
 from rstreams_fast.spark.worker.guards.attempts import as_judged
 
@@ -58,8 +59,13 @@ class CircuitState:
             return self._era
 
     def leave(self, era: int, error: BaseException | None) -> None:
-        """Count how a call ended. One that was cancelled says nothing of the service."""
-        failed = isinstance(error, self._circuit.on)
+        """Count how a call ended. One that was cancelled says nothing of the service.
+
+        ``RetryAfter`` says that it is up and has no room: it closes the circuit as an answer does,
+        and opens none.
+        """
+        throttled = isinstance(error, RetryAfter)
+        failed = not throttled and isinstance(error, self._circuit.on)
         with self._lock:
             if era != self._era:
                 return
@@ -71,7 +77,7 @@ class CircuitState:
                     self._open_until = None
                     self._era += 1
                 return
-            if error is not None and not isinstance(error, Exception):
+            if throttled or (error is not None and not isinstance(error, Exception)):
                 return
             self._ended.append(failed)
             full = len(self._ended) == self._ended.maxlen

@@ -31,7 +31,7 @@ from rstreams_fast.spark.leases import (
     answer_to,
     keep_alive,
 )
-from rstreams_fast.spark.limits import Limit
+from rstreams_fast.spark.limits import PATIENCE_SECONDS, Limit
 from rstreams_fast.spark.worker.outcomes import StageError
 
 __all__ = ["Gate", "LimitLost"]
@@ -213,10 +213,42 @@ class Gate:
             self._source.give_back(permit)
 
     def hold(self, seconds: float) -> None:
-        """Let no call pass for so long, nor any other gate of the limit, after its turns."""
+        """Let no call pass for so long, nor any other gate of the limit, after its turns.
+
+        At most for ``PATIENCE_SECONDS``: the limit outlives the job, and the next one must start.
+        """
+        seconds = min(seconds, PATIENCE_SECONDS)
         self._held_until = max(self._held_until, monotonic() + seconds)
         self._source.hold(seconds)
         self._return_idle()
+
+    async def hold_and_wait(self, asked: float, pause: float) -> None:
+        """Hold the limit for ``asked`` seconds, and an admitted call, which has no permit while it
+        waits, for ``pause`` seconds.
+        """
+        if not self._counts:
+            await asyncio.sleep(0)  # a call in its first step is not among those that run
+        self.hold(asked)
+        used = self._used
+        if used and (permit := used.pop()) is not None:
+            self.release(permit)
+            used.insert(0, None)  # calls that end take theirs from the other side
+        try:
+            await asyncio.sleep(pause)
+            if self._failure is not None:
+                raise self._failure
+            if None in used:  # else the gate has been at rest: all that run have permits
+                permit = await self.acquire()
+                if None in used:
+                    used.remove(None)
+                    used.append(permit)
+                else:
+                    self.release(permit)
+        except BaseException:
+            if None in used:  # this call ends without one
+                used.remove(None)
+                used.append(None)
+            raise
 
     def fail(self, failure: Exception) -> None:
         """Let no more calls pass."""

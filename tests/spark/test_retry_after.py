@@ -1,0 +1,375 @@
+"""``RetryAfter``: what a function says for a service that has no room, outside of Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import decimal
+import email.utils
+import itertools
+import logging
+import math
+import pickle
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.limits import SCOPES
+from tests.helpers import DEADLINE, wait_until
+from tests.spark.conftest import worker_environment
+
+KEYS = pa.schema([("k", pa.int64())])
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid.uuid4().hex
+
+
+def batches(rows: int, size: int = 1 << 20) -> Iterator[pa.RecordBatch]:
+    for first in range(0, rows, size):
+        keys = pa.array(range(first, min(rows, first + size)), pa.int64())
+        yield pa.RecordBatch.from_pydict({"k": keys})
+
+
+def values(stage: Any, rows: int) -> list[Any]:
+    found = pa.Table.from_batches(stage.as_map_fn()(batches(rows)))
+    return list(found.column(found.num_columns - 1).to_pylist())
+
+
+class Service:
+    """Has no room for the first ``refused`` calls of each key; it says so with ``seconds``."""
+
+    def __init__(self, refused: int, seconds: Any = 0.001) -> None:
+        self.refused = refused
+        self.seconds = seconds
+        self.calls: dict[Any, int] = {}
+
+    def answer(self, k: Any) -> Any:
+        self.calls[k] = self.calls.get(k, 0) + 1
+        if self.calls[k] <= self.refused:
+            raise rs.RetryAfter(self.seconds)
+        return k
+
+    async def look(self, k: Any) -> Any:
+        return self.answer(k)
+
+    async def look_later(self, k: Any) -> Any:
+        await asyncio.sleep(0.001)
+        return self.answer(k)
+
+    async def list_of(self, keys: list[Any]) -> list[Any]:
+        self.answer(keys[0])
+        return keys
+
+    async def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.answer(batch["k"][0].as_py())
+        return batch
+
+    def batch_sync(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.answer(batch["k"][0].as_py())
+        return batch
+
+    def batches_sync(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self.answer(batch["k"][0].as_py())
+        yield batch
+
+
+def lookup(method: str, **words: Any) -> Callable[[Service, dict[str, Any], int], Any]:
+    return lambda service, more, rows: values(
+        rs.lookup(getattr(service, method), pa.int64(), **words, **more), rows
+    )
+
+
+def map_batches(method: str) -> Callable[[Service, dict[str, Any], int], Any]:
+    def run(service: Service, more: dict[str, Any], rows: int) -> list[Any]:
+        stage = rs.map_batches(getattr(service, method), KEYS, **more)
+        found = pa.Table.from_batches(stage.as_map_fn()(batches(rows, size=1)))
+        return list(found["k"].to_pylist())
+
+    return run
+
+
+KINDS: dict[str, Callable[[Service, dict[str, Any], int], Any]] = {
+    "lookup at once": lookup("look"),
+    "lookup": lookup("look_later"),
+    "lookup on threads": lookup("answer", concurrency=8),
+    "lookup with dedupe": lookup("look_later", dedupe=True),
+    "lookup with a cache": lookup("look_later", cache=rs.Cache()),
+    "lookup in order of keys": lookup("look_later", key_order=0),
+    "lookup of lists": lookup("list_of", batch=5),
+    "map_batches": map_batches("batch"),
+    "map_batches on threads": map_batches("batch_sync"),
+    "map_batches of generators": map_batches("batches_sync"),
+}
+
+WORDS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "no words": lambda _: {},
+    "a limit": lambda name: {"limit": rs.Limit(name, concurrency=4)},
+    "a rate": lambda name: {"limit": rs.Limit(name, rate=5000, burst=20)},
+    "one retry": lambda _: {"retry": rs.Retry(1, backoff=0, budget=0)},
+    "a circuit": lambda _: {"circuit": rs.Circuit(1, reset=3600)},
+    "a share": lambda _: {"circuit": rs.Circuit(0.01, reset=3600, on=rs.RetryAfter)},
+    "all": lambda name: {
+        "limit": rs.Limit(name, concurrency=4, scope="job"),
+        "retry": rs.Retry(1, on=OSError, backoff=0),
+        "circuit": rs.Circuit(1, reset=3600),
+    },
+}
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_that_is_told_to_wait_is_made_again(kind: str, words: str, name: str) -> None:
+    """Three times each: more often than a retry, a budget or a circuit would allow."""
+    service = Service(refused=3)
+    assert KINDS[kind](service, WORDS[words](name), 10) == list(range(10))
+    assert set(service.calls.values()) == {4}
+
+
+@pytest.mark.parametrize("on_failure", ["null", "column"])
+def test_it_is_no_failure_of_a_row(on_failure: str) -> None:
+    service, metrics = Service(refused=3), rs.Metrics()
+    words: Any = {"on_failure": on_failure, "max_failures": 0, "deadline": DEADLINE}
+    with metrics:
+        found = values(rs.lookup(service.look, pa.int64(), metrics=metrics, **words), 10)
+        total = metrics.totals()
+    if on_failure == "column":
+        assert [row["attempts"] for row in found] == [4] * 10
+        found = [row["value"] for row in found]
+    assert found == list(range(10))
+    assert (total.throttled, total.retries, total.failures) == (30, 0, 0)
+
+
+def test_retries_are_for_what_else_fails() -> None:
+    answers = itertools.chain([429, 500, 429, 429, 500, 429, 429, 200])
+
+    async def look(k: int) -> int:
+        answer = next(answers)
+        if answer == 429:
+            raise rs.RetryAfter(0)
+        if answer == 500:
+            raise OSError("down")
+        return answer
+
+    stage = rs.lookup(look, pa.int64(), retry=rs.Retry(2, backoff=0), on_failure="column")
+    (row,) = values(stage, 1)
+    assert (row["value"], row["attempts"]) == (200, 8)
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+@pytest.mark.parametrize("retry", [None, rs.Retry(1)])
+def test_a_function_of_a_udf_is_called_again(kind: str, retry: rs.Retry | None) -> None:
+    service = Service(refused=3)
+    if kind == "plain":
+        call: Any = rs.bounded(retry=retry or rs.Retry(1, on=()))(service.answer)
+        assert call(7) == 7
+    else:
+        assert asyncio.run(rs.bounded(retry=retry, timeout=DEADLINE)(service.look)(7)) == 7
+    assert service.calls == {7: 4}
+
+
+def test_an_answer_is_journaled_after_it(tmp_path: Any) -> None:
+    service = Service(refused=3)
+    stage = rs.lookup(service.look, pa.int64(), journal=rs.Journal(str(tmp_path), version="1"))
+    for _ in range(2):
+        assert values(stage, 10) == list(range(10))
+    assert set(service.calls.values()) == {4}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_patience_ends(kind: str) -> None:
+    """In time and not in attempts: the fourth attempt comes when the time has passed."""
+    service = Service(refused=10**9, seconds=0.02)
+    with pytest.raises(rs.RetryAfter) as raised:
+        KINDS[kind](service, {"retry": rs.Retry(9, backoff=0, patience=0.05)}, 1)
+    assert service.calls == {0: 4}
+    notes = raised.value.__notes__
+    assert "rstreams_fast: the call has waited for 0.05 s, which is all of its patience" in notes
+
+
+def test_zero_seconds_do_not_make_a_storm() -> None:
+    service = Service(refused=10**9, seconds=0)
+    with pytest.raises(rs.RetryAfter):
+        values(rs.lookup(service.look, pa.int64(), retry=rs.Retry(1, patience=0.3)), 1)
+    assert service.calls == {0: 6}  # after 10, 20, 40, 80 and 150 ms
+
+
+def test_a_deadline_bounds_the_waits() -> None:
+    service = Service(refused=10**9, seconds=100)
+    stage = rs.lookup(service.look, pa.int64(), deadline=0.1, on_failure="column")
+    assert {row["error"]["type"] for row in values(stage, 5)} == {"TimeoutError"}
+
+
+@pytest.mark.usefixtures("no_leaked_threads")
+@pytest.mark.parametrize("method", ["batch", "batch_sync", "batches_sync"])
+@pytest.mark.parametrize("ends", ["closed", "late"])
+def test_a_stage_that_ends_does_not_wait_for_calls_that_wait(method: str, ends: str) -> None:
+    service = Service(refused=10**9, seconds=100)
+    service.calls[0] = service.refused  # the first batch has room
+    words: Any = {"task_deadline": 0.1} if ends == "late" else {}
+    outputs = rs.map_batches(getattr(service, method), KEYS, **words).as_map_fn()(batches(2, 1))
+    begun = time.monotonic()
+    if ends == "closed":
+        next(outputs)
+        wait_until(lambda: 1 in service.calls, "the call that is told to wait")
+        outputs.close()
+    else:
+        with pytest.raises(TimeoutError):
+            list(outputs)
+    assert time.monotonic() - begun < DEADLINE
+
+
+def test_a_circuit_that_probes_closes_on_it() -> None:
+    """It is an answer: the service is up."""
+    answers: list[Any] = [OSError("down"), rs.RetryAfter(0.001), 1, 1]
+
+    async def look(k: int) -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return int(answer)
+
+    words: Any = {"circuit": rs.Circuit(1, reset=0.05), "on_failure": "null"}
+    stage = rs.lookup(look, pa.int64(), concurrency=1, **words)
+    assert values(stage, 1) == [None]
+    time.sleep(0.06)
+    assert values(stage, 2) == [1, 1]
+
+
+def in_a_minute() -> str:
+    return email.utils.format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1), True)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        (2, 2.0),
+        (0.25, 0.25),
+        ("2", 2.0),
+        (" 120 ", 120.0),
+        (b"3", 3.0),
+        (decimal.Decimal("1.5"), 1.5),
+        (np.float32(0.5), 0.5),
+        (np.int64(7), 7.0),
+        (dt.timedelta(milliseconds=20), 0.02),
+        (-1, 0.0),
+        ("-1", 0.0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
+        (None, 0.0),
+    ],
+    ids=str,
+)
+def test_seconds_are_taken_for_what_they_mean(given: Any, seconds: float) -> None:
+    error = rs.RetryAfter(given, "too many")
+    assert error.seconds == seconds
+    assert str(error) == f"the service asks for no call for {seconds:g} s: too many"
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.seconds, str(again)) == (seconds, str(error))
+
+
+def test_a_date_is_the_time_until_then() -> None:
+    assert 50 < rs.RetryAfter(in_a_minute()).seconds <= 60
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (math.nan, ValueError),
+        (math.inf, ValueError),
+        ("nan", ValueError),
+        ("soon", ValueError),
+        ("", ValueError),
+        (10**400, ValueError),
+        (decimal.Decimal("sNaN"), ValueError),
+        (np.array([1.0, 2.0]), ValueError),
+        (True, TypeError),
+        (np.bool_(True), TypeError),
+        ([2], TypeError),
+        (dt.datetime.now(dt.UTC), TypeError),
+    ],
+    ids=str,
+)
+def test_seconds_that_mean_nothing_are_refused_by_name(given: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"RetryAfter\(seconds\) must be"):
+        rs.RetryAfter(given)
+
+
+@pytest.mark.parametrize(
+    ("patience", "error"), [(-1, ValueError), (math.nan, ValueError), ("5", TypeError)]
+)
+def test_a_patience_is_a_time(patience: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"Retry\(patience\) must be"):
+        rs.Retry(1, patience=patience)
+
+
+def test_a_moment_that_is_taken_for_a_delay_is_pointed_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def asks_for_years(k: int) -> int:
+        if not waited:
+            waited.append(k)
+            raise rs.RetryAfter(1.9e9)
+        return k
+
+    for _ in range(2):  # the second one says it no more
+        waited: list[int] = []
+        retry = rs.Retry(1, patience=0.02)
+        with caplog.at_level(logging.WARNING, "rstreams_fast"):
+            assert values(rs.lookup(asks_for_years, pa.int64(), retry=retry), 1) == [0]
+    (record,) = caplog.records
+    assert "asks_for_years: RetryAfter(1.9e+09) asks for more than the patience" in record.message
+
+
+ASKS_FOR_YEARS = """
+import pickle, sys
+import pyarrow as pa
+import rstreams_fast.spark as rs
+
+async def look(k):
+    raise rs.RetryAfter(1.9e9)
+
+limit = pickle.loads(bytes.fromhex(sys.argv[1]))
+stage = rs.lookup(look, pa.int64(), limit=limit, retry=rs.Retry(1, patience=0))
+try:
+    list(stage.as_map_fn()(iter([pa.record_batch({"k": [1]})])))
+except rs.RetryAfter:
+    print("refused")
+"""
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_moment_that_is_taken_for_a_delay_does_not_stop_later_jobs(scope: str, name: str) -> None:
+    """The next call of another process may be made within minutes, and no earlier."""
+    limit = rs.Limit(name, concurrency=2, scope=scope)
+    ended = subprocess.run(
+        [sys.executable, "-c", ASKS_FOR_YEARS, pickle.dumps(limit).hex()],
+        env=worker_environment(),
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=DEADLINE,
+    )
+    assert ended.stdout == b"refused\n"
+    assert 250 < seconds_held(limit) <= 300
+
+
+def seconds_held(limit: rs.Limit) -> float:
+    """Return how long calls of ``limit`` have to wait from now on."""
+    if limit.scope == "executor":
+        from rstreams_fast.spark.host_locks import locks_of
+
+        return locks_of(limit.name).held_back()
+    from rstreams_fast.spark import leases
+
+    server = leases._server
+    assert server is not None
+    permits = server.limits[limit.served_at.number]
+    return permits._not_before - time.monotonic()
