@@ -226,7 +226,7 @@ class Circuit:
     (a ``float``), before the circuit opens. While it is open, calls fail at once with
     :class:`CircuitOpenError`, and are not tried again.
     ``reset``: seconds until one call is let through. If that succeeds, the circuit closes; if it
-    fails, it is open for as long again.
+    fails, or has not returned after as many seconds again, it is open for as long again.
     ``on``: the exceptions that count as failures of the service; any other shows that it answers.
     :class:`RetryAfter` is never a failure here.
 

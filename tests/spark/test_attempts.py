@@ -19,7 +19,7 @@ from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.guards.adaptive import AdaptiveGate
 from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME
 from rstreams_fast.spark.worker.guards.circuits import CircuitState
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, wait_until
 
 KEYS = pa.schema([("k", pa.int64())])
 
@@ -218,6 +218,42 @@ def test_one_call_probes_and_closes_the_circuit_or_keeps_it_open() -> None:
     state.leave(state.enter(), None)
     state.leave(state.enter(), OSError())
     state.enter()  # two, but not in a row
+
+
+def test_a_probe_that_does_not_return_lets_another_one_probe() -> None:
+    """It has no time-out, and hangs in another task, say: the service may be up again."""
+    circuit = rs.Circuit(1, reset=0.2)
+    hangs, asked = threading.Event(), list[str]()
+
+    def answer(k: int) -> int:
+        if not asked:
+            asked.append("down")
+            raise OSError("down")
+        if len(asked) == 1:
+            asked.append("hangs")
+            assert hangs.wait(DEADLINE)
+            raise OSError("late, and so no failure of now")
+        return k
+
+    def look() -> list[Any]:
+        stage = rs.lookup(answer, pa.int64(), circuit=circuit, on_failure="null")
+        return outcomes(stage, 1)
+
+    assert look() == [None]
+
+    def probe() -> None:
+        while len(asked) < 2:
+            look()
+
+    probing = threading.Thread(target=probe)
+    probing.start()
+    try:
+        wait_until(lambda: len(asked) == 2, "the probe that hangs")
+        wait_until(lambda: look() == [0], "another probe")
+    finally:
+        hangs.set()
+        probing.join(DEADLINE)
+    assert look() == [0]
 
 
 def test_a_share_is_of_a_hundred_calls() -> None:

@@ -36,7 +36,8 @@ class CircuitState:
         self._ended: deque[bool] = deque(maxlen=SHARE_OF if share else int(circuit.failures))
         self._most = circuit.failures * SHARE_OF if share else circuit.failures
         self._open_until: float | None = None
-        self._probes = False
+        self._probes_until: float | None = None
+        """While a call probes: when another one may, as that has not returned."""
         self._era = 0
         """Counts the changes: what a call of another era shows is out of date."""
 
@@ -45,17 +46,20 @@ class CircuitState:
         until = self._open_until
         if until is None:
             return
-        left = until - self._clock()
-        if left > 0 or self._probes:
+        left = (self._probes_until or until) - self._clock()
+        if left > 0:
             raise CircuitOpenError(
-                f"the service failed too often: no calls for {max(left, 0):.3g} s, then one"
+                f"the service failed too often: no calls for {left:.3g} s, then one"
             )
 
     def enter(self) -> int:
         """Begin a call, or raise ``CircuitOpenError``; give the result to :meth:`leave`."""
         with self._lock:
             self.check()
-            self._probes = self._open_until is not None
+            if self._open_until is not None:  # this call probes
+                if self._probes_until is not None:
+                    self._era += 1  # the one before did not return in time
+                self._probes_until = self._clock() + self._circuit.reset
             return self._era
 
     def leave(self, era: int, error: BaseException | None) -> None:
@@ -70,7 +74,7 @@ class CircuitState:
             if era != self._era:
                 return
             if self._open_until is not None:  # it was the probe
-                self._probes = False
+                self._probes_until = None
                 if failed:
                     self._open()
                 elif error is None or isinstance(error, Exception):
