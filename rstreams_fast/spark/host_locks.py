@@ -72,7 +72,7 @@ class HostLocks:
             if not self._users:
                 with contextlib.suppress(BlockingIOError, PermissionError):
                     fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self.NUMBERS_LOCK)
-                    os.pwrite(self._file, self.NUMBERS_OF.pack(*own), self.NUMBERS)
+                    self._renumber(own)
                 fcntl.lockf(self._file, fcntl.LOCK_SH, 1, self.NUMBERS_LOCK)
             found = os.pread(self._file, self.NUMBERS_OF.size, self.NUMBERS)
             numbers = self.NUMBERS_OF.unpack(found)
@@ -81,6 +81,16 @@ class HostLocks:
             elif not self._users:
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self.NUMBERS_LOCK)
             return numbers
+
+    def _renumber(self, own: tuple[float, ...]) -> None:
+        """Write new numbers. What was reserved at another rate holds back one call at most."""
+        numbers = self.NUMBERS_OF.pack(*own)
+        _, rate, _ = own
+        if os.pread(self._file, len(numbers), self.NUMBERS) != numbers:
+            reserved, not_before = self._read()
+            soon = time.monotonic() + (1 / rate if rate else 0.0)
+            os.pwrite(self._file, self.STATE.pack(min(reserved, soon), not_before), 0)
+            os.pwrite(self._file, numbers, self.NUMBERS)
 
     def leave(self) -> None:
         """Use it no more."""

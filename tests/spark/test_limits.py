@@ -659,6 +659,46 @@ def test_a_limit_in_use_on_a_host_has_one_set_of_numbers(name: str, tmp_path: Pa
     asyncio.run(main())
 
 
+CHANGED: list[str] = ["executor"]
+"""The scopes that obey other numbers when the stages with the former ones have ended."""
+
+
+@pytest.mark.parametrize("scope", CHANGED)
+def test_a_rate_that_was_changed_is_obeyed_at_once(scope: str, name: str) -> None:
+    begun: list[float] = []
+
+    async def fn(k: int) -> int:
+        begun.append(time.monotonic())
+        return k
+
+    def work(rows: int, **numbers: Any) -> None:
+        begun.clear()
+        limit = rs.Limit(name, scope=scope, **numbers)
+        run(rs.lookup(fn, pa.int64(), limit=limit), rows, [])
+
+    start = time.monotonic()
+    work(1, rate=0.01)
+    work(10, rate=1000)
+    work(1, rate=0.01)
+    work(50, rate=0.5, burst=50)
+    work(1, rate=1000)
+    assert time.monotonic() - start < DEADLINE  # a hundred seconds, by the former rate
+    work(20, rate=100)
+    start = time.monotonic()
+    work(5, rate=20)
+    assert begun[-1] - start >= 4 / 20 - 0.001
+
+
+@pytest.mark.parametrize("scope", CHANGED)
+def test_a_concurrency_that_was_changed_is_obeyed_at_once(scope: str, name: str) -> None:
+    for concurrency in (2, 5, 1, None, 3):
+        service = Service()
+        words: Any = {"rate": 1e5} if concurrency is None else {"concurrency": concurrency}
+        limit = rs.Limit(name, scope=scope, **words)
+        run(rs.lookup(service, pa.int64(), limit=limit, concurrency=8), 100, [])
+        assert service.most == concurrency or concurrency is None
+
+
 def test_a_pace_is_even_after_its_burst() -> None:
     pace, state, starts = Pace(10, 3), (0.0, 0.0), list[float]()
     for _ in range(6):
