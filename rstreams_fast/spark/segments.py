@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import re
 import time
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +22,16 @@ from rstreams_fast.spark.uris import masked, shown_uri
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BATCH_ROWS", "KEY_BYTES", "LARGE_BYTES", "Folder", "bound", "folders_of", "table_of"]
+__all__ = [
+    "BATCH_ROWS",
+    "KEY_BYTES",
+    "LARGE_BYTES",
+    "Folder",
+    "bound",
+    "folders_of",
+    "newest",
+    "table_of",
+]
 
 KEY_BYTES: Final = 16
 """What is stored of a key."""
@@ -34,10 +45,17 @@ LARGE_BYTES: Final = 16 << 20
 STALE_SECONDS: Final = 3600.0
 """An unfinished file as old was left by a process that is gone."""
 
+TRIES: Final = 20
+"""How often a segment is written when another process removes it before it has its name."""
+
+COLUMNS: Final = ("key", "answer", "time")
+
 _SUFFIX: Final = ".arrow"
 _ASIDE: Final = ".tmp"
 _WHOLE_AT_CLOSE: Final = ("s3", "gcs", "abfs")
 """The object stores, in which nothing is renamed and an upload is there when it is whole."""
+
+_TIMED: Final = re.compile("[0-9]{20}-").match
 
 _refused: Final[set[str]] = set()
 
@@ -48,7 +66,7 @@ def table_of(keys: list[bytes], answers: pa.Array) -> pa.Table:
 
     now = pa.scalar(datetime.now(UTC), pa.timestamp("ms", "UTC"))
     columns = [pa.array(keys, pa.binary(KEY_BYTES)), answers, pa.repeat(now, len(keys))]
-    return pa.table(columns, names=["key", "answer", "time"])
+    return pa.table(columns, names=COLUMNS)
 
 
 class Folder:
@@ -67,13 +85,37 @@ class Folder:
             raise ValueError(f"Journal(uri): {shown_uri(uri)!r} cannot be used: {why}")
         self.path = f"{root.rstrip('/')}/{place}".rstrip("/")
         self.is_local = isinstance(self.files, fs.LocalFileSystem)
+        self.newest = 0
+        """The latest time in a segment's name, in nanoseconds. None is written with an earlier one,
+        else those written after a clock was put back would be removed as the oldest."""
+        self._is_proved = False
+
+    def prove(self) -> None:
+        """Raise ``OSError`` if nothing can be written, so that nobody pays for calls before.
+
+        Once a process; later calls return at once.
+        """
+        if self._is_proved:
+            return
+        self.make()
+        name = f"{uuid.uuid4().hex}{_SUFFIX}{_ASIDE}"
+        try:
+            self._put(f"{self.path}/{name}", b"?")
+        except OSError as refused:
+            refused.add_note(f"rstreams_fast: Journal(uri): {self.path} cannot be written")
+            raise
+        finally:
+            self.remove(name)
+        self._is_proved = True
 
     def make(self) -> None:
         """Make the directory, if it is not there."""
         try:
             self.files.create_dir(self.path, recursive=True)
         except OSError as refused:
-            refused.add_note("rstreams_fast: Journal(uri): the directory cannot be made")
+            refused.add_note(
+                f"rstreams_fast: Journal(uri): the directory cannot be made: {self.path}"
+            )
             raise
 
     def sizes(self) -> dict[str, int]:
@@ -93,7 +135,9 @@ class Folder:
 
         selector = fs.FileSelector(self.path, allow_not_found=True)
         infos = self.files.get_file_info(selector)
-        return {info.base_name: info.size for info in infos if info.base_name.endswith(_SUFFIX)}
+        found = {info.base_name: info.size for info in infos if info.base_name.endswith(_SUFFIX)}
+        self.newest = max(self.newest, _latest(found))
+        return found
 
     def write(self, table: pa.Table, since: str | None = None) -> str:
         """Write a segment; return its name. It counts as old as the one named ``since``."""
@@ -103,22 +147,30 @@ class Folder:
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table.combine_chunks(), max_chunksize=BATCH_ROWS)
         content = sink.getvalue()
-        when = f"{time.time_ns():020d}" if since is None else since.split("-", 1)[0]
+        if since is None:
+            self.newest = max(time.time_ns(), self.newest + 1)
+        when = f"{self.newest:020d}" if since is None else since.split("-", 1)[0]
         name = f"{when}-{zlib.crc32(content):08x}-{uuid.uuid4().hex[:12]}{_SUFFIX}"
         path = f"{self.path}/{name}"
-        self.make()
         if self.files.type_name in _WHOLE_AT_CLOSE:
             self._put(path, content)
             return name
-        try:
-            self._put(path + _ASIDE, content)
-            self.files.move(path + _ASIDE, path)
-        except OSError:
-            self.remove(name + _ASIDE)
-            raise
+        for left in reversed(range(TRIES)):
+            self.make()
+            try:
+                with _locked(path + _ASIDE) if self.is_local else contextlib.nullcontext():
+                    self._put(path + _ASIDE, content)
+                    self.files.move(path + _ASIDE, path)
+                break
+            except FileNotFoundError:  # taken for one that a dead process left: clocks differ
+                if not left:
+                    raise
+            except OSError:
+                self.remove(name + _ASIDE)
+                raise
         return name
 
-    def _put(self, path: str, content: pa.Buffer) -> None:
+    def _put(self, path: str, content: pa.Buffer | bytes) -> None:
         with self.files.open_output_stream(path) as file:
             file.write(content)
 
@@ -143,10 +195,12 @@ class Folder:
                 if f"{zlib.crc32(file.read_buffer()):08x}" != name.split("-")[1]:
                     raise pa.ArrowInvalid("the checksum is another")
                 file.seek(0)
-            return pa.ipc.open_file(file)
+            reader = pa.ipc.open_file(file)
+            _check_columns(reader.schema)
         except (pa.ArrowException, IndexError) as damaged:
             self.refuse(name, damaged)
             return None
+        return reader
 
     @contextlib.contextmanager
     def reading(self, name: str) -> Iterator[None]:
@@ -195,12 +249,14 @@ class Folder:
     def _merge(self, names: list[str]) -> int:
         import pyarrow as pa
 
-        tables, whole = [], []
+        tables: list[pa.Table] = []
+        whole: list[str] = []
         for name in names:
             try:
                 with self.reading(name):
                     reader = self.open(name)
-                    if reader is not None:
+                    # One of other answers is no segment of this function, and stays as it is.
+                    if reader is not None and (not tables or reader.schema == tables[0].schema):
                         tables.append(reader.read_all())
                         whole.append(name)
             except FileNotFoundError:
@@ -217,6 +273,48 @@ class Folder:
         return len(whole) - 1
 
 
+def _check_columns(schema: pa.Schema) -> None:
+    import pyarrow as pa
+
+    if tuple(schema.names) != COLUMNS or schema.field("key").type != pa.binary(KEY_BYTES):
+        columns = ", ".join(f"{field.name} {field.type}" for field in schema)
+        raise pa.ArrowInvalid(f"its columns are {columns}, and not those of a segment")
+
+
+def _latest(names: Iterable[str]) -> int:
+    """Return the latest time in the names of segments, 0 if there are none."""
+    return int(max((name[:20] for name in names if _TIMED(name)), default="0"))
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Hold a lock on a file, made here: it says that its process lives, whatever clocks say."""
+    import fcntl
+
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _is_being_written(path: str) -> bool:
+    """Whether a living process has the file of that path locked."""
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(file)
+    return False
+
+
 def folders_of(uri: str) -> list[Folder]:
     """Return the folders of a journal, of all functions and versions."""
     from pyarrow import fs
@@ -226,25 +324,33 @@ def folders_of(uri: str) -> list[Folder]:
     return [Folder(uri, info.base_name) for info in infos if info.type == fs.FileType.Directory]
 
 
+def newest(uri: str) -> int:
+    """Return the latest time in the name of a segment of any function, 0 if there are none."""
+    return _latest(info.base_name for info in _files_of(Folder(uri)))
+
+
+def _files_of(root: Folder) -> list[Any]:
+    from pyarrow import fs
+
+    selector = fs.FileSelector(root.path, allow_not_found=True, recursive=True)
+    return list(root.files.get_file_info(selector))
+
+
 def bound(uri: str, most: int | None) -> None:
     """Remove the oldest segments beyond ``most`` bytes, and what killed processes left unfinished.
 
     Any number of processes may do so at once.
     """
-    from pyarrow import fs
-
-    root = Folder(uri)
-    infos = root.files.get_file_info(
-        fs.FileSelector(root.path, allow_not_found=True, recursive=True)
-    )
-    total = 0
-    for info in sorted(infos, key=lambda info: str(info.base_name), reverse=True):
+    root, total = Folder(uri), 0
+    for info in sorted(_files_of(root), key=lambda info: str(info.base_name), reverse=True):
         if info.base_name.endswith(_SUFFIX):
             total += info.size
             gone = most is not None and total > most
         else:
             left = info.base_name.endswith(_SUFFIX + _ASIDE)
             gone = left and info.mtime_ns < time.time_ns() - STALE_SECONDS * 1e9
+            if gone and root.is_local and _is_being_written(info.path):
+                continue
         if gone:
             with contextlib.suppress(OSError):
                 root.files.delete_file(info.path)

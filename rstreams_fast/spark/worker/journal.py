@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rstreams_fast.core import MISSING
 from rstreams_fast.spark.journals import KeyDigest, current_call
 from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.segments import BATCH_ROWS, Folder, bound
+from rstreams_fast.spark.segments import BATCH_ROWS, Folder, bound, newest
 from rstreams_fast.spark.worker.conversions import Columns
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.journal_writer import JournalWriter
@@ -68,7 +68,7 @@ class PartitionJournal:
         text = ascii((options.label, journal.version, declared))
         place = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         logs = hashlib.blake2b(ascii((journal.uri, place)).encode(), digest_size=16).hexdigest()
-        self._answers = _answers_of(journal.uri, place)
+        self._answers = _answers_of(journal.uri, place, _answer_type(names, kinds))
         self._told = options.on_failure == "column"
         self._lists = options.batch is not None
         self._counters = counters
@@ -76,7 +76,10 @@ class PartitionJournal:
 
     def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
         """Find what was written so far, and ``start`` a thread that writes."""
-        self._answers.folder.make()  # who cannot write shall not pay first
+        folder = self._answers.folder
+        folder.prove()  # before the first call is paid for
+        if self._journal.max_bytes is not None and not folder.newest:  # the bound is of all folders
+            folder.newest = newest(self._journal.uri)
         # In this order: what leaves a log meanwhile is in a segment that is there by then.
         self._answers.unwritten = self._writer.left()
         self._answers.refresh()
@@ -136,6 +139,14 @@ class PartitionJournal:
 # -- what was answered before ----------------------------------------------------------------------
 
 
+def _answer_type(names: Sequence[str], kinds: Sequence[pa.DataType]) -> pa.DataType:
+    import pyarrow as pa
+
+    if len(kinds) == 1:
+        return kinds[0]
+    return pa.struct([pa.field(*field) for field in zip(names, kinds, strict=True)])
+
+
 _first_of: Final = struct.Struct("=Q").unpack_from
 
 
@@ -175,8 +186,9 @@ class _Answers:
     many of them are kept.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, kind: pa.DataType) -> None:
         self.folder = folder
+        self._kind = kind
         self.any = False
         """Whether there are answers."""
         self.unwritten: dict[bytes, Any] = {}
@@ -237,7 +249,11 @@ class _Answers:
     def _run(self, reader: Any) -> _Run:
         import pyarrow as pa
 
+        if (kind := reader.schema.field("answer").type) != self._kind:
+            raise pa.ArrowInvalid(f"its answers are {kind}, and not {self._kind}")
         batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+        if any(batch.num_rows != BATCH_ROWS for batch in batches[:-1]):
+            raise pa.ArrowInvalid(f"its batches are not of {BATCH_ROWS} rows")
         keys = pa.concat_arrays([batch.column("key") for batch in batches])
         rows = len(keys)
         words = pa.Array.from_buffers(
@@ -331,7 +347,8 @@ class _Answers:
 
         try:
             with self.folder.reading(name):
-                return self._reader(name).get_batch(index)
+                reader = self._reader(name)
+                return None if reader is None else reader.get_batch(index)
         except pa.ArrowInvalid as damaged:
             self.folder.refuse(name, damaged)
             return None
@@ -344,9 +361,9 @@ _known: Final[dict[tuple[str, str], _Answers]] = {}
 _known_lock: Final = threading.Lock()
 
 
-def _answers_of(uri: str, place: str) -> _Answers:
+def _answers_of(uri: str, place: str, kind: pa.DataType) -> _Answers:
     with _known_lock:
         found = _known.get((uri, place))
         if found is None:
-            found = _known[uri, place] = _Answers(Folder(uri, place))
+            found = _known[uri, place] = _Answers(Folder(uri, place), kind)
         return found

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import io
 import itertools
+import logging
 import pickle
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pickle import dumps
 from typing import TYPE_CHECKING, Any, Final
@@ -122,12 +123,27 @@ class JournalWriter:
         """Return what is in the logs of living processes; write what dead ones have left."""
         living: dict[bytes, Any] = {}
         for records, dead in records_of(self._name):
-            found = dict(map(self._read, records))
+            found = dict(self._read_all(records))
             if not dead:
                 living.update(found)
             elif found and (table := self._table(list(found), list(found.values()))).num_rows:
                 self._folder.write(table)
         return living
+
+    def _read_all(self, records: list[bytes]) -> Iterator[tuple[bytes, Any]]:
+        unknown = 0
+        for record in records:
+            try:
+                yield self._read(record)
+            except Exception:  # as another version of this package wrote it
+                unknown += 1
+        if unknown:
+            logging.getLogger("rstreams_fast").warning(
+                "journal: %d answers for %s that another process has logged cannot be read, and "
+                "are called for again",
+                unknown,
+                self._folder.path,
+            )
 
     def _read(self, record: bytes) -> tuple[bytes, Any]:
         import pyarrow as pa
@@ -168,12 +184,14 @@ class JournalWriter:
             keys.append(digest)
             answers.append(answer)
             count = len(keys)
-            if record is not None and self._logs:  # else the writer has failed
+            if record is not None and self._logs:  # also of a writer that has failed
                 try:
                     self._logs[0].append(record)
                 except OSError as raised:
                     self._failure = noted(raised, f"raised by the log of {self._folder.path}")
                     raise
+        if self._failure is not None:  # after the log has it: nobody writes it as a segment
+            raise self._failure
         if count == 1:
             self._some.set()
         if count < self._most_rows:
@@ -195,6 +213,7 @@ class JournalWriter:
         self._enough.set()
         self._some.set()
         self._ended.wait()
+        self._close_logs()
         if self._failure is not None:
             raise self._failure
 
@@ -214,7 +233,6 @@ class JournalWriter:
         except Exception as raised:
             self._failure = noted(raised, f"raised by the journal in {self._folder.path}")
         finally:
-            self._close_logs()
             self._ended.set()
 
     def _close_logs(self) -> None:
