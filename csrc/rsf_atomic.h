@@ -15,8 +15,9 @@
  *     rsf_exchange_{rlx,acq,rel,acq_rel,sc}_T(p, v)      the value before
  *     rsf_fetch_add_..., rsf_fetch_sub_..., rsf_fetch_or_...   the value before
  *     rsf_cas_..._T(p, &expected, desired)               weak: may fail though *p == expected;
- *                                                        a failure loads *p into expected, with
- *                                                        the acquire half of the order
+ *                                                        a failure loads *p into expected, relaxed
+ *                                                        in every order: who has to see more takes
+ *                                                        a look of its own
  *
  * The order stands in the name at the call, and nowhere else: tests/mutants.py finds each call by
  * its name, weakens it by one step, and expects that a check fails.
@@ -52,7 +53,7 @@
         __atomic_store_n(p, v, builtin_order);                                                     \
     }
 
-#define RSF__DEFINE_RMW(suffix, type, order, builtin_order, failure_order)                         \
+#define RSF__DEFINE_RMW(suffix, type, order, builtin_order)                                        \
     static inline type rsf_exchange_##order##_##suffix(type *p, type v)                            \
     {                                                                                              \
         return __atomic_exchange_n(p, v, builtin_order);                                           \
@@ -72,7 +73,7 @@
     static inline bool rsf_cas_##order##_##suffix(type *p, type *expected, type desired)           \
     {                                                                                              \
         return __atomic_compare_exchange_n(p, expected, desired, true, builtin_order,              \
-                                           failure_order);                                         \
+                                           __ATOMIC_RELAXED);                                      \
     }
 
 #define RSF__DEFINE_ATOMICS(suffix, type)                                                          \
@@ -82,11 +83,11 @@
     RSF__DEFINE_STORE(suffix, type, rlx, __ATOMIC_RELAXED)                                         \
     RSF__DEFINE_STORE(suffix, type, rel, __ATOMIC_RELEASE)                                         \
     RSF__DEFINE_STORE(suffix, type, sc, __ATOMIC_SEQ_CST)                                          \
-    RSF__DEFINE_RMW(suffix, type, rlx, __ATOMIC_RELAXED, __ATOMIC_RELAXED)                         \
-    RSF__DEFINE_RMW(suffix, type, acq, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)                         \
-    RSF__DEFINE_RMW(suffix, type, rel, __ATOMIC_RELEASE, __ATOMIC_RELAXED)                         \
-    RSF__DEFINE_RMW(suffix, type, acq_rel, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)                     \
-    RSF__DEFINE_RMW(suffix, type, sc, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+    RSF__DEFINE_RMW(suffix, type, rlx, __ATOMIC_RELAXED)                                           \
+    RSF__DEFINE_RMW(suffix, type, acq, __ATOMIC_ACQUIRE)                                           \
+    RSF__DEFINE_RMW(suffix, type, rel, __ATOMIC_RELEASE)                                           \
+    RSF__DEFINE_RMW(suffix, type, acq_rel, __ATOMIC_ACQ_REL)                                       \
+    RSF__DEFINE_RMW(suffix, type, sc, __ATOMIC_SEQ_CST)
 
 #elif defined(RSF_COMPILER_MSVC)
 

@@ -15,7 +15,8 @@
  * change is seen by each thread that reads this change or a later one. So request() can hand work
  * over: the requester that finds 0 and takes over the drain sees what the fulfilling thread left
  * behind, and the fulfilling thread sees what the requester prepared. A call that changes nothing
- * acquires, too: the thread that is told `cancelled` sees why.
+ * acquires, too: the thread that is told `cancelled` sees why. An exchange that fails does not;
+ * therefore each attempt begins with a look.
  */
 #ifndef RSF_DEMAND_H
 #define RSF_DEMAND_H
@@ -55,8 +56,9 @@ rsf_demand_load(const rsf_demand *demand)
 static inline int64_t
 rsf_demand_request(rsf_demand *demand, int64_t n)
 {
-    int64_t before = rsf_load_acq_i64(&demand->value); /* A1, for the answers without a change */
     for (;;) {
+        int64_t before =
+            rsf_load_acq_i64(&demand->value); /* A1, for the answers without a change */
         if (before < 0 || before == RSF_UNBOUNDED) {
             return before;
         }
@@ -75,8 +77,9 @@ rsf_demand_request(rsf_demand *demand, int64_t n)
 static inline int64_t
 rsf_demand_fulfil(rsf_demand *demand, int64_t n)
 {
-    int64_t before = rsf_load_acq_i64(&demand->value); /* A1, for the answers without a change */
     for (;;) {
+        int64_t before =
+            rsf_load_acq_i64(&demand->value); /* A1, for the answers without a change */
         if (before < 0 || before == RSF_UNBOUNDED) {
             return before;
         }
@@ -94,13 +97,13 @@ rsf_demand_fulfil(rsf_demand *demand, int64_t n)
 static inline int64_t
 rsf__demand_end(rsf_demand *demand, int64_t sentinel)
 {
-    int64_t before = rsf_load_acq_i64(&demand->value); /* A1, for the answers without a change */
-    while (before >= 0) {
-        if (rsf_cas_acq_rel_i64(&demand->value, &before, sentinel)) { /* R1 A1 */
-            break;
+    for (;;) {
+        int64_t before =
+            rsf_load_acq_i64(&demand->value); /* A1, for the answers without a change */
+        if (before < 0 || rsf_cas_acq_rel_i64(&demand->value, &before, sentinel)) { /* R1 A1 */
+            return before;
         }
     }
-    return before;
 }
 
 /*

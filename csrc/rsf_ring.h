@@ -274,8 +274,8 @@ rsf_ring_is_closed(const rsf_ring *ring)
 
 /*
  * Consumer only; wait-free. True: the ring is closed and empty, and stays so. False on a closed
- * and empty ring means that a producer which entered before the close is still inside and may
- * commit; look again shortly.
+ * and empty ring means that a producer is inside. One that entered before the close may commit;
+ * one that entered later only looks, finds the ring closed, and leaves. Look again shortly.
  *
  * Why closed and empty is not enough: a third thread may close between the producer's look at
  * `closed` and its commit. S8: the producer marks itself inside and then looks at `closed`; this

@@ -48,16 +48,6 @@ rsf_serial_publish_terminal(rsf_serial *serial, int kind)
 }
 
 bool
-rsf_serial_terminate(rsf_serial *serial, int kind)
-{
-    if (!rsf_serial_latch_terminal(serial)) {
-        return false;
-    }
-    rsf_serial_publish_terminal(serial, kind);
-    return true;
-}
-
-bool
 rsf_serial_cancel(rsf_serial *serial)
 {
     return rsf_exchange_rel_u32(&serial->cancelled, 1) == 0; /* R6 */

@@ -216,7 +216,7 @@ rsf_serial_publish(rsf_serial *serial, uint64_t index)
 }
 
 /*
- * Any thread, after publish, publish_terminal, terminate or cancel; wait-free.
+ * Any thread, after publish, publish_terminal or cancel; wait-free.
  * True: the caller now holds the drain. False: another thread does, and will drain again.
  */
 static inline bool
@@ -312,9 +312,6 @@ bool rsf_serial_latch_terminal(rsf_serial *serial);
 /* Only after rsf_serial_latch_terminal returned true, once; wait-free. kind: COMPLETE or ERROR. */
 void rsf_serial_publish_terminal(rsf_serial *serial, int kind);
 
-/* Both in one, for a signal with nothing to store. True for the first terminal signal only. */
-bool rsf_serial_terminate(rsf_serial *serial, int kind);
-
 /*
  * Whether a terminal signal is latched, published or not: reserve would answer TERMINATED. Any
  * thread; wait-free.
@@ -377,7 +374,7 @@ rsf_serial_is_cancelled(const rsf_serial *serial)
 bool rsf_serial_prepare_wait(rsf_serial *serial);
 
 /*
- * The holder after a release, any thread after a terminate or cancel; wait-free. True: wake *all*
+ * The holder after a release, any thread after a publish_terminal or cancel; wait-free. True: wake *all*
  * that wait. May be put off to the end of a burst, but not beyond the leave.
  */
 static inline bool

@@ -154,7 +154,7 @@ MUTANTS = [
         "(int64_t)((uint64_t)before + (uint64_t)n)",
     ),
     replaced("validate_demand", "rsf_demand.h", "RSF_UNLIKELY(before < n)", "false"),
-    replaced("validate_demand", "rsf_demand.h", "while (before >= 0) {", "for (;;) {"),
+    replaced("validate_demand", "rsf_demand.h", "if (before < 0 || rsf_cas", "if (rsf_cas"),
     replaced(
         "model_demand",
         "rsf_demand.h",
@@ -262,6 +262,11 @@ MUTANTS = [
         "rsf_serial.h",
         "RSF_UNLIKELY(rsf__serial_pending(tail, head) >= serial->capacity)",
         "RSF_UNLIKELY(false && head)",
+    ),
+    replaced("model_serial", "rsf_serial.h", "if (again == tail) {", "if (true || again) {"),
+    *(
+        replaced("model_serial", "rsf_serial.c", f"if ({look}) {{", f"if (false && {look}) {{")
+        for look in ("rsf_serial_is_cancelled(serial)", "rsf__serial_latched(tail)")
     ),
     replaced(
         "model_serial",

@@ -193,7 +193,10 @@ int64_t
 rsf_race_serial_terminate(rsf_race_subscriber *subscriber, int kind)
 {
     rsf_serial *serial = &subscriber->serial;
-    bool first = rsf_serial_terminate(serial, kind);
+    bool first = rsf_serial_latch_terminal(serial);
+    if (first) {
+        rsf_serial_publish_terminal(serial, kind);
+    }
     if (rsf_serial_enter(serial)) {
         drain_and_leave(subscriber);
     }

@@ -212,7 +212,7 @@ end_all(exchange *x, uint64_t yields)
         x->error = "boom";
         rsf_serial_publish_terminal(&x->serial, RSF_SERIAL_ERROR);
         sched_yield(); /* published: a holder may find it before the enter below */
-        CHECK(!rsf_serial_terminate(&x->serial, RSF_SERIAL_COMPLETE), "a second terminal signal");
+        CHECK(!rsf_serial_latch_terminal(&x->serial), "a second terminal signal");
     }
     if (rsf_serial_take_waiting(&x->serial)) {
         event_set(&x->room);

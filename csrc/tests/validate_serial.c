@@ -118,8 +118,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         default:
             if (!latched && next_byte(&in) % 16 == 0) {
                 kind = RSF_SERIAL_COMPLETE;
-                EXPECT(rsf_serial_terminate(&serial, kind));
-                EXPECT(!rsf_serial_terminate(&serial, RSF_SERIAL_ERROR));
+                EXPECT(rsf_serial_latch_terminal(&serial));
+                rsf_serial_publish_terminal(&serial, kind);
+                EXPECT(!rsf_serial_latch_terminal(&serial));
                 latched = true;
             }
         }

@@ -280,11 +280,11 @@ machine_compare(void *p, size_t size, uint64_t *expected, uint64_t desired, int 
     if (!spurious && locations[number].values[index].value == *expected) {
         index = last; /* it may succeed only on the newest */
     }
-    uint64_t found = observe(number, index, order & ~(MACHINE_rel));
-    if (spurious || index != last || found != *expected) {
-        *expected = found;
+    if (spurious || index != last || locations[number].values[index].value != *expected) {
+        *expected = observe(number, index, MACHINE_rlx); /* a failure orders nothing */
         return false;
     }
+    (void)observe(number, index, order & ~MACHINE_rel);
     replace(number, p, size, desired, order);
     return true;
 }

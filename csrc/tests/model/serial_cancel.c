@@ -22,7 +22,7 @@ body(int me)
     }
     WRITE(&reason, 1);
     EXPECT(rsf_serial_cancel(&serial), "the first cancel");
-    enter_and_drain(me);
+    enter_and_drain();
 }
 
 static void

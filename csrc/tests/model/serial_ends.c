@@ -29,7 +29,7 @@ body(int me)
     if (won[me]) {
         WRITE(&error, 1);
         rsf_serial_publish_terminal(&serial, RSF_SERIAL_ERROR);
-        enter_and_drain(me);
+        enter_and_drain();
     }
     EXPECT(rsf_serial_is_latched(&serial), "a terminal signal, and no latch");
     if (rsf_serial_terminal(&serial) != RSF_SERIAL_NONE) {

@@ -30,7 +30,9 @@ static uint64_t terminals;
 static uint64_t error;  /* stored before the terminal signal is published */
 static uint64_t reason; /* stored before the cancel */
 static uint64_t accepted[THREADS];
-static bool parked[THREADS], woken[THREADS];
+static bool parked[THREADS];
+static uint32_t wakes;           /* how often all that wait were woken */
+static uint32_t ticket[THREADS]; /* wakes, before the thread parked */
 
 static inline void
 prepare_serial(void)
@@ -39,12 +41,30 @@ prepare_serial(void)
     EXPECT(rsf_serial_init(&serial, cells, CAPACITY), "the capacity is allowed");
     for (int i = 0; i < THREADS; i++) {
         received[i] = accepted[i] = 0;
-        parked[i] = woken[i] = false;
+        parked[i] = false;
     }
     for (int i = 0; i < SLOTS; i++) {
         slots[i] = 0;
     }
     dropped = terminals = error = reason = 0;
+    wakes = 0;
+}
+
+/* Relaxed, both: an event may bring more order, and is not needed for any. */
+static inline void
+wake_if_waiting(void)
+{
+    if (rsf_serial_take_waiting(&serial)) {
+        (void)rsf_fetch_add_rlx_u32(&wakes, 1);
+    }
+}
+
+/* Parks, once and for good: expect_all_woken says whether somebody woke it. */
+static inline void
+wait_for_room(int me)
+{
+    ticket[me] = rsf_load_rlx_u32(&wakes);
+    parked[me] = rsf_serial_prepare_wait(&serial);
 }
 
 static inline void
@@ -57,13 +77,13 @@ receive(uint64_t element)
 }
 
 static inline void
-deliver(int me)
+deliver(void)
 {
     uint64_t index;
     while (rsf_serial_peek(&serial, &index)) {
         uint64_t element = READ(&slots[rsf_serial_slot(&serial, index)]);
         rsf_serial_release(&serial);
-        woken[me] = rsf_serial_take_waiting(&serial) || woken[me];
+        wake_if_waiting();
         if (rsf_serial_is_cancelled(&serial)) {
             EXPECT(READ(&reason) == 1, "cancelled, and the reason is not there");
             WRITE(&dropped, READ(&dropped) + 1);
@@ -78,10 +98,10 @@ deliver(int me)
 }
 
 static inline void
-drain_and_leave(int me)
+drain_and_leave(void)
 {
     do {
-        deliver(me);
+        deliver();
     } while (!rsf_serial_leave(&serial));
 }
 
@@ -103,7 +123,7 @@ signal_next(int me, uint64_t element)
     /* One of the threads tries to deliver past the mailbox. */
     if (me == 1 && rsf_serial_try_acquire(&serial)) {
         int answer = RSF_SERIAL_OK;
-        deliver(me);
+        deliver();
         if (rsf_serial_is_cancelled(&serial)) {
             answer = RSF_SERIAL_CANCELLED;
         } else if (rsf_serial_is_idle(&serial)) {
@@ -111,12 +131,12 @@ signal_next(int me, uint64_t element)
         } else {
             answer = queue(element);
         }
-        drain_and_leave(me);
+        drain_and_leave();
         return answer;
     }
     int answer = queue(element);
     if (answer == RSF_SERIAL_OK && rsf_serial_enter(&serial)) {
-        drain_and_leave(me);
+        drain_and_leave();
     }
     return answer;
 }
@@ -137,11 +157,11 @@ signal_all(int me)
 
 /* What follows a terminal signal or a cancel. */
 static inline void
-enter_and_drain(int me)
+enter_and_drain(void)
 {
-    woken[me] = rsf_serial_take_waiting(&serial) || woken[me];
+    wake_if_waiting();
     if (rsf_serial_enter(&serial)) {
-        drain_and_leave(me);
+        drain_and_leave();
     }
 }
 
@@ -154,6 +174,14 @@ expect_all_delivered(void)
     }
     EXPECT(missing == READ(&dropped), "what was accepted was neither delivered nor dropped");
     EXPECT(rsf_serial_size(&serial) == 0, "something is left in the mailbox");
+}
+
+static inline void
+expect_all_woken(void)
+{
+    for (int i = 0; i < THREADS; i++) {
+        EXPECT(!parked[i] || rsf_load_rlx_u32(&wakes) != ticket[i], "a thread sleeps for ever");
+    }
 }
 
 #endif /* RSF_TESTS_SERIAL_SIDES_H */

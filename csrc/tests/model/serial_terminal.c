@@ -23,7 +23,7 @@ body(int me)
     EXPECT(rsf_serial_latch_terminal(&serial), "the first terminal signal");
     WRITE(&error, 1);
     rsf_serial_publish_terminal(&serial, RSF_SERIAL_ERROR);
-    enter_and_drain(me);
+    enter_and_drain();
 }
 
 static void
