@@ -59,7 +59,7 @@ class StreamEnds(Pipeline[T_co]):
 
     def first(self, default: Any = MISSING) -> Any:
         """Wait for the first element. See :func:`~rstreams_fast.streams.sinks.ends.first`."""
-        return ends.first(self, default)
+        return ends.first(self._through("take", 1), default)
 
     @overload
     async def first_async(self) -> T_co: ...
@@ -69,7 +69,7 @@ class StreamEnds(Pipeline[T_co]):
 
     async def first_async(self, default: Any = MISSING) -> Any:
         """Await the first element. See :func:`~rstreams_fast.streams.sinks.ends.first_async`."""
-        return await ends.first_async(self, default)
+        return await ends.first_async(self._through("take", 1), default)
 
     @overload
     def last(self) -> T_co: ...

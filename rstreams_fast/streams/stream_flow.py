@@ -244,8 +244,10 @@ class StreamFlow(Pipeline[T_co]):
         while fewer than ``max_bytes`` are held: the bound is ``max_bytes`` plus one element. A
         single element larger than ``max_bytes`` passes.
 
-        An error overtakes the elements in the buffer, unless ``delay_error``. An executor that
-        refuses the work cancels upstream and is signalled by ``on_error``.
+        An error overtakes the elements in the buffer, unless ``delay_error``, or unless ``take``
+        below needs no more elements than have come. Such a ``take(n)`` also narrows the buffer:
+        at most ``n`` elements are asked for. An executor that refuses the work cancels upstream
+        and is signalled by ``on_error``.
         """
         return self.with_part(AsyncBoundary(executor, prefetch, max_bytes, weigher, delay_error))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rstreams_fast.api import Publisher
+from rstreams_fast.api import UNBOUNDED, Publisher
 from rstreams_fast.core import MISSING
 from rstreams_fast.streams.engine.boundary import Boundary, StagesBoundary, StagesSource
 from rstreams_fast.streams.engine.pull import PullSegment
@@ -113,7 +113,15 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
     """Return the publisher for ``parts`` above ``source``, and the runs it is made of."""
     runs: list[Run] = []
     joint = _Joint(source)
+    fails_unasked = isinstance(source, Foreign) and getattr(
+        source.publisher, "fails_unasked", False
+    )
     for part, need in zip(parts, needs(parts) if parts else (), strict=True):
+        if isinstance(part, Boundary):
+            if fails_unasked and need.total == UNBOUNDED:
+                # How many are needed is not known: to ask for few would make the source fail.
+                need = EVERYTHING
+            fails_unasked = part.fails_unasked or (fails_unasked and part.one_to_one)
         if isinstance(part, Stage):
             op = part.op
             if op[0] == "scan" and op[2] is not MISSING:
@@ -133,5 +141,7 @@ def assemble(source: Source, parts: tuple[Part, ...]) -> tuple[Publisher[Any], l
                 joint.boundary = part
                 joint.need = need
             else:
-                joint = _Joint(Foreign(part.attach(upstream), part.describe(), trusted=True))
+                joint = _Joint(
+                    Foreign(part.attach_within(upstream, need), part.describe(), trusted=True)
+                )
     return joint.close(runs), runs

@@ -137,7 +137,12 @@ class AsyncBoundarySubscription(QueuedSubscriber):
     def __init__(
         self, subscriber: Subscriber[Any], options: AsyncBoundary, program: Stages, need: Need
     ) -> None:
-        super().__init__(subscriber, resource(options.executor), delay_error=options.delay_error)
+        super().__init__(
+            subscriber,
+            resource(options.executor),
+            delay_error=options.delay_error,
+            total=need.total,
+        )
         self._prefetch = min(options.prefetch, max(need.at_once, 1))
         self._replenish_at = replenish_at(self._prefetch)
         self._budget = need.total
@@ -199,6 +204,8 @@ class AsyncBoundarySubscription(QueuedSubscriber):
             return False
         if self._ended:
             return self._finish(run)
+        if self._late_error is not None and self._overtakes(run.pulled + len(self._queue)):
+            return self._act_on_end()
         if not self._started:
             self._started = True
             if self._takes_nothing:

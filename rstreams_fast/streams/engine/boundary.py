@@ -31,12 +31,18 @@ class Boundary:
 
     #: Whether each element that leaves is one that has come: then what is below bounds the demand.
     one_to_one: ClassVar[bool] = False
+    #: Whether the stream fails if fewer elements are asked for than come.
+    fails_unasked: bool = False
     #: Whether it bears a publisher that breaks the rules.
     guards: ClassVar[bool] = False
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher that subscribes to ``upstream`` anew for each of its subscribers."""
         raise NotImplementedError
+
+    def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:  # noqa: ARG002
+        """Do the same, where what is below can make use of ``need`` only."""
+        return self.attach(upstream)
 
     def resource_above(self) -> Any:
         """The executor on which a source directly above is pulled; ``...`` if that stays as it

@@ -92,6 +92,7 @@ class OverflowBoundary(Boundary):
         self.capacity = check_capacity("capacity", capacity)
         self.on_drop = on_drop
         self.name = f"{name}({strategy.name})"
+        self.fails_unasked = strategy in _ENDING
         self._argument = argument
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rstreams_fast.api import Subscriber
+from rstreams_fast.api import UNBOUNDED, Subscriber
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import DemandExceededError, OverlappingCallsError, report_dropped
 from rstreams_fast.runtime.executors import Resource
@@ -38,13 +38,19 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
     above may offer to it directly; upstream is asked for no more than it has places.
 
     ``delay_error``: an error is left in ``_late_error`` until the ring is empty, instead of
-    overtaking what is in it.
+    overtaking what is in it. ``total``: how many elements the subscriber can use in all. Where that
+    is known, an error is left there, too; the drain decides whether the error overtakes the ring.
     """
 
-    __slots__ = ("_delay_error", "_late_error", "_queue", "ring")
+    __slots__ = ("_delay_error", "_late_error", "_queue", "_total", "ring")
 
     def __init__(
-        self, subscriber: Subscriber[Any], resource: Resource | None, *, delay_error: bool
+        self,
+        subscriber: Subscriber[Any],
+        resource: Resource | None,
+        *,
+        delay_error: bool,
+        total: int = UNBOUNDED,
     ) -> None:
         super().__init__(subscriber, resource)
         if resource is not None:
@@ -52,6 +58,7 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
             self.turns.begin(running_loop())  # of who subscribes
         self._delay_error = delay_error
         self._late_error: BaseException | None = None
+        self._total = total
         self._queue: Any = None
         self.ring: SpscRing | None = None
 
@@ -78,8 +85,8 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
         self._enter()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Overtake the elements in the ring, unless ``delay_error``."""
-        if not self._delay_error:
+        """Overtake the elements in the ring, unless ``delay_error`` or those are all it needs."""
+        if not self._delay_error and self._total == UNBOUNDED:
             super().on_error(error)
             return
         self._check_error(error)
@@ -94,6 +101,17 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
             self._fail(error)
         else:  # it was cancelled, because it had sent enough
             report_dropped(error, "an error after the end of the stream")
+
+    def _overtakes(self, came: int) -> bool:
+        """Whether a late error is to be signalled now, as more than the ``came`` elements were
+        needed. For the drain, which counts after the error was left: then ``came`` is final.
+        """
+        late = self._late_error
+        if late is None or self._delay_error or came >= self._total:
+            return False
+        self._late_error = None
+        self._fail(late)
+        return True
 
     def _work_for_a_turn(self) -> bool:
         if self.turns is not None:

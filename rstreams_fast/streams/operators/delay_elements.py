@@ -12,12 +12,15 @@ from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.deadline import Deadline
 from rstreams_fast.streams.engine.fan_in import Combined, QueueingFanIn
 from rstreams_fast.streams.engine.inner_subscriber import new_inner
+from rstreams_fast.streams.engine.stages import Need
 
 __all__ = ["DelayElements"]
 
 
 class DelayElements(Boundary):
     """The boundary of ``Stream.delay_elements``, its arguments checked."""
+
+    one_to_one = True
 
     def __init__(self, seconds: float, timer: Timer | None) -> None:
         self.seconds = check_seconds("delay_elements(seconds): seconds", seconds, positive=True)
@@ -26,7 +29,11 @@ class DelayElements(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         """Return a publisher of the elements of ``upstream``, later."""
-        return Combined(upstream, _DelaySubscription, self)
+        return self.attach_within(upstream, Need())
+
+    def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:
+        """Return the same, where no more elements are used than ``need`` says."""
+        return Combined(upstream, _DelaySubscription, (self, need.total))
 
     def describe(self) -> str:
         """Say how long an element is held."""
@@ -40,16 +47,22 @@ class _DelaySubscription(QueueingFanIn):
         "_deadline",
         "_done",
         "_inner",
+        "_late_error",
         "_moment",
         "_rang",
         "_seconds",
         "_timer",
+        "_total",
         "_waiting",
     )
 
     def __init__(
-        self, subscriber: Subscriber[Any], upstream: Publisher[Any], options: DelayElements
+        self,
+        subscriber: Subscriber[Any],
+        upstream: Publisher[Any],
+        options_and_total: tuple[DelayElements, int],
     ) -> None:
+        options, self._total = options_and_total
         super().__init__(subscriber, 1, options.describe(), 2)
         self._seconds = options.seconds
         self._timer = default_timer() if options.timer is None else options.timer
@@ -57,9 +70,13 @@ class _DelaySubscription(QueueingFanIn):
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
         self._done = False
+        self._late_error: BaseException | None = None  # to be signalled after those that wait
         self._deadline: Deadline | None = None  # of the first that waits
         self._moment: list[float] = []  # of the first that waits; empty when it has come
         self._rang = False
+
+    def _delays(self, error: BaseException) -> bool:
+        return isinstance(error, Exception) and self._inner.came >= self._total
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -96,7 +113,7 @@ class _DelaySubscription(QueueingFanIn):
             if isinstance(what, list):
                 waiting += what
             else:
-                self._done = True
+                self._done, self._late_error = True, what.error
         if self._rang:
             self._rang = False
             self._deliver([waiting.popleft()])
@@ -104,12 +121,17 @@ class _DelaySubscription(QueueingFanIn):
         if waiting:
             # In this order: who says that its time is up takes away the moment after that.
             if self._demand.value > 0 and not self._moment and not self._rang:
-                self._asks.append((self._inner, 1))
+                if self._inner.asked < self._total:
+                    self._asks.append((self._inner, 1))
                 self._begin_to_wait()
             return False
+        if self._late_error is not None:
+            self._fail(self._late_error)
+            return self._act_on_end()
         return self._complete() if self._done else False
 
     def _drop_references(self) -> None:
         super()._drop_references()
         self._waiting = deque()
+        self._late_error = None
         self._close_deadline()

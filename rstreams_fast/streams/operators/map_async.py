@@ -24,7 +24,7 @@ from rstreams_fast._checks import (
     check_count,
     describe_callable,
 )
-from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import StageReturnedNoneError, report_dropped
 from rstreams_fast.runtime.awaiting import awaited_stream
@@ -37,6 +37,7 @@ from rstreams_fast.streams.engine.drain import refuse
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.queued_subscriber import QueuedSubscriber
 from rstreams_fast.streams.engine.sink_subscriber import is_coroutine_function, not_a_cancellation
+from rstreams_fast.streams.engine.stages import Need
 from rstreams_fast.streams.engine.subscribing import subscribe_to
 
 __all__ = ["MapAsync"]
@@ -73,10 +74,12 @@ class MapAsync(Boundary):
     which ends with the subscription. All calls run in copies of the context of ``subscribe``.
 
     An error of upstream is signalled at once, that of a call after the results that are ready and
-    asked for; either cancels the other calls, and upstream. A function that returns ``None`` is a
-    ``TypeError``, and so is one whose result cannot be awaited. ``asyncio.CancelledError`` out of a
-    function, while nobody cancelled the stream, is a ``RuntimeError``. ``cancel`` waits for
-    nothing: it cancels the running calls, which end in their own time, and no other one starts.
+    asked for; either cancels the other calls, and upstream. Where ``take`` below needs no more
+    elements than have come, an error of upstream is signalled after their results. A function that
+    returns ``None`` is a ``TypeError``, and so is one whose result cannot be awaited.
+    ``asyncio.CancelledError`` out of a function, while nobody cancelled the stream, is a
+    ``RuntimeError``. ``cancel`` waits for nothing: it cancels the running calls, which end in their
+    own time, and no other one starts.
     """
 
     operator = "map_async"
@@ -120,6 +123,9 @@ class MapAsync(Boundary):
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         return _MapAsyncSegment(upstream, self)
+
+    def attach_within(self, upstream: Publisher[Any], need: Need, /) -> Publisher[Any]:
+        return _MapAsyncSegment(upstream, self, need.total)
 
     def describe(self) -> str:
         order = "ordered" if self.ordered else "as they come"
@@ -168,9 +174,10 @@ class _Awaited:
 
 
 class _MapAsyncSegment:
-    def __init__(self, upstream: Publisher[Any], options: MapAsync) -> None:
+    def __init__(self, upstream: Publisher[Any], options: MapAsync, total: int = UNBOUNDED) -> None:
         self._upstream = upstream
         self._options = options
+        self._total = total
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         """Subscribe to upstream on behalf of ``subscriber``; ask for nothing on this thread."""
@@ -180,7 +187,7 @@ class _MapAsyncSegment:
             refuse(subscriber, closed)
             return
         try:
-            subscription = _MapAsyncSubscription(subscriber, self._options, on_loop)
+            subscription = _MapAsyncSubscription(subscriber, self._options, on_loop, self._total)
         except MemoryError as error:  # of the buffer, which may be as large as one likes
             on_loop.close()
             refuse(subscriber, error)
@@ -195,6 +202,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
         "_asking",
         "_awaited",
         "_closing",
+        "_delivered",
         "_ending",
         "_loop",
         "_options",
@@ -205,9 +213,12 @@ class _MapAsyncSubscription(QueuedSubscriber):
         "_window",
     )
 
-    def __init__(self, subscriber: Subscriber[Any], options: MapAsync, on_loop: Resource) -> None:
+    def __init__(
+        self, subscriber: Subscriber[Any], options: MapAsync, on_loop: Resource, total: int
+    ) -> None:
         self._loop = HeldLoop(on_loop)
-        super().__init__(subscriber, self._loop, delay_error=False)
+        super().__init__(subscriber, self._loop, delay_error=False, total=total)
+        self._delivered = 0
         self._options: MapAsync | None = options
         self._queue = self.ring = SpscRing(options.prefetch)
         self._window: Any = None  # a CallWindow, or what does the same
@@ -265,9 +276,11 @@ class _MapAsyncSubscription(QueuedSubscriber):
         if demand < 0:
             return self._act_on_end()
         window = self._window
+        if self._late_error is not None and self._overtakes(self._came(window)):
+            return self._act_on_end()
         if window is None:
             if self._empty():
-                return self._complete()
+                return self._end()
             if demand == 0:
                 return False  # nobody has asked for anything yet
             window = self._open()
@@ -282,6 +295,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
         if window.failure is not None and (delivered < most or most == 0):
             return self._call_failed(window)
         # Before the calls: what a synchronous upstream sends now, they take at once.
+        self._delivered += delivered
         self._owed += delivered
         owed = self._owed if self._owed >= self._replenish else 0
         self._owed -= owed
@@ -292,12 +306,25 @@ class _MapAsyncSubscription(QueuedSubscriber):
         if self._stopped:
             return self._act_on_end()
         if completed and not window.pending and not self._queue:
-            return self._complete()
+            return self._end()
         if delivered or called or asked:
             return True
         # A source that waits in mid-burst keeps nothing back: its next element wakes us.
         self._waits.begin(for_demand=demand == 0)
         return len(self._queue) == 0 and not self._queue.arm(self.on_burst)
+
+    def _came(self, window: Any) -> int:
+        """How many elements have come."""
+        pending = 0 if window is None else window.pending
+        return int(self._delivered + pending + len(self._queue))
+
+    def _end(self) -> bool:
+        """Signal how upstream ended, as nothing that it sent is left."""
+        late, self._late_error = self._late_error, None
+        if late is None:
+            return self._complete()
+        self._fail(late)
+        return self._act_on_end()
 
     def _open(self) -> Any:
         options = self._options

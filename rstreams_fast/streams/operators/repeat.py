@@ -16,6 +16,8 @@ __all__ = ["Repeat"]
 class Repeat(Boundary):
     """The boundary of ``Stream.repeat``, its argument checked."""
 
+    one_to_one = True
+
     def __init__(self, times: int) -> None:
         self.times = check_count("repeat(times): times", times)
 

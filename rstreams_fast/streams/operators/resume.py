@@ -19,6 +19,8 @@ ErrorTypes = type[BaseException] | tuple[type[BaseException], ...]
 class OnErrorResume(Boundary):
     """The boundary of ``Stream.on_error_resume``, its arguments checked."""
 
+    one_to_one = True
+
     def __init__(self, fn: Callable[[Any], Publisher[Any]], on: ErrorTypes) -> None:
         self.fn = fn
         self.on = (on,) if isinstance(on, type) else on

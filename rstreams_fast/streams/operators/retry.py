@@ -21,6 +21,8 @@ __all__ = ["Retry"]
 class Retry(Boundary):
     """The boundary of ``Stream.retry``, its arguments checked."""
 
+    one_to_one = True
+
     def __init__(
         self,
         times: int,

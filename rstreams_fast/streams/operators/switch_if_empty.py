@@ -17,6 +17,8 @@ __all__ = ["SwitchIfEmpty"]
 class SwitchIfEmpty(Boundary):
     """The boundary of ``Stream.switch_if_empty``, its argument checked."""
 
+    one_to_one = True
+
     def __init__(self, other: Publisher[Any]) -> None:
         check_publisher(other, "switch_if_empty(publisher): publisher")
         self.other = other

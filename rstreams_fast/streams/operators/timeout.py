@@ -20,6 +20,8 @@ __all__ = ["Timeout"]
 class Timeout(Boundary):
     """The boundary of ``Stream.timeout``, its arguments checked."""
 
+    one_to_one = True
+
     def __init__(self, seconds: float, timer: Timer | None) -> None:
         self.seconds = check_seconds("timeout(seconds): seconds", seconds, positive=True)
         check_timer(timer)

@@ -140,6 +140,7 @@ class _Created:
     def __init__(self, fn: Callable[[Emitter[Any]], object], options: OverflowBoundary) -> None:
         self._fn = fn
         self._options = options
+        self.fails_unasked = options.fails_unasked
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
         target = OverflowSubscription(subscriber, self._options)

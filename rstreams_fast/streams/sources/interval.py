@@ -76,6 +76,7 @@ class _Interval:
         self._period = period
         self._delay = delay
         self._options = options
+        self.fails_unasked = options.fails_unasked
         self._executor = executor
         self._timer = timer
 

@@ -1,0 +1,154 @@
+"""An error that comes after all elements that the subscriber needs does not overtake them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.runtime.timers import ManualTimer
+from tests.helpers import DEADLINE, wait_until
+
+Slow = Callable[[int], int]
+Make = Callable[[rsf.Stream[int], Slow], rsf.Stream[Any]]
+
+
+def _awaits(slow: Slow) -> Callable[[int], Any]:
+    async def call(element: int) -> int:
+        return await asyncio.to_thread(slow, element)
+
+    return call
+
+
+#: What holds three elements when the error comes, and gives 0, 1 and 2.
+HOLDS: dict[str, Make] = {
+    "publish_on": lambda s, slow: s.publish_on().map(slow).take(3),
+    "publish_on by bytes": lambda s, slow: s.publish_on(max_bytes=9, weigher=abs).map(slow).take(3),
+    "publish_on twice": lambda s, slow: s.publish_on().map(slow).publish_on().map(slow).take(3),
+    "batch": lambda s, slow: s.publish_on().map(slow).batch(3).take(1).unbatch(),
+    "inner": lambda s, slow: rsf.range_(1).flat_map(lambda _: s.publish_on().map(slow).take(3)),
+    "map_blocking": lambda s, slow: s.map_blocking(slow, concurrency=1, prefetch=3).take(3),
+    "map_blocking, any order": lambda s, slow: (
+        s.map_blocking(slow, concurrency=3, ordered=False, prefetch=3).take(3).batch(3)
+        .map(sorted).unbatch()
+    ),
+    "map_async": lambda s, slow: s.map_async(_awaits(slow), prefetch=3).take(3),
+    "timeout": lambda s, slow: s.publish_on().timeout(DEADLINE).map(slow).take(3),
+    "retry": lambda s, slow: s.publish_on().retry(1).map(slow).take(3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOLDS)
+def test_the_next_tick_is_no_error_of_a_subscriber_that_is_served(name: str) -> None:
+    emitters: list[rsf.Emitter[int]] = []
+    go_on = threading.Event()
+
+    def slow(element: int) -> int:
+        assert go_on.wait(DEADLINE)
+        return element
+
+    source = rsf.create(emitters.append, overflow=rsf.Overflow.ERROR)
+    seen: list[Any] = []
+    run = HOLDS[name](source, slow).for_each(seen.append)
+    (emitter,) = emitters
+    for element in range(3):
+        wait_until(lambda: emitter.demand > 0, "a request")
+        assert emitter.next(element)
+    while emitter.demand and emitter.next(3):
+        pass  # map_async asks ahead for what nobody needs below
+    emitter.next(4)
+    go_on.set()
+    run.result(DEADLINE)
+    assert seen == [0, 1, 2]
+
+
+#: The same, for a source that fails by itself.
+FAILING = rsf.concat(rsf.range_(3), rsf.error(OSError("the disk")))
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        FAILING.take(3),
+        FAILING.publish_on().take(3),
+        FAILING.publish_on().map(abs).publish_on().take(3),
+        FAILING.publish_on().on_error_resume(lambda _: rsf.range_(9)).take(3),
+        FAILING.map_blocking(abs).take(3),
+        FAILING.delay_elements(0.001).take(3),
+        FAILING.delay_elements(0.001).publish_on().take(3),
+    ],
+    ids=lambda stream: str(stream.describe().count("\n")),
+)
+def test_a_boundary_changes_nothing_about_an_error_behind_all_that_is_needed(
+    stream: rsf.Stream[int],
+) -> None:
+    assert stream.to_list() == [0, 1, 2]
+    with pytest.raises(OSError, match="the disk"):
+        FAILING.publish_on().take(4).to_list()
+
+
+@pytest.mark.parametrize("take", ["publish_on", "map_blocking", "delay_elements"])
+def test_an_error_before_all_that_is_needed_is_signalled(take: str) -> None:
+    stream = {
+        "publish_on": FAILING.publish_on(),
+        "map_blocking": FAILING.map_blocking(abs),
+        "delay_elements": FAILING.delay_elements(0.001),
+    }[take]
+    with pytest.raises(OSError, match="the disk"):
+        stream.take(4).to_list()
+
+
+@pytest.mark.parametrize("end", ["take", "first", "batch"])
+def test_delay_elements_asks_for_no_more_than_is_needed(end: str) -> None:
+    timer = ManualTimer()
+    emitters: list[rsf.Emitter[int]] = []
+    source = rsf.create(emitters.append, overflow=rsf.Overflow.ERROR)
+    delayed = source.delay_elements(1, timer=timer)
+    seen: list[Any] = []
+    if end == "first":
+        found = threading.Thread(target=lambda: seen.append(delayed.first()))
+        found.start()
+    else:
+        (delayed.take(1) if end == "take" else delayed.batch(1).take(1).unbatch()).for_each(
+            seen.append
+        )
+    wait_until(lambda: emitters and emitters[0].demand > 0, "a request")
+    (emitter,) = emitters
+    emitter.next(0)
+    assert emitter.demand == 0
+    emitter.next(1)
+    timer.advance(1)
+    wait_until(lambda: seen == [0], "the element")
+    if end == "first":
+        found.join(DEADLINE)
+
+
+@pytest.mark.parametrize("strategy", [rsf.Overflow.ERROR, rsf.Overflow.BUFFER])
+def test_a_source_that_cannot_wait_is_asked_for_the_prefetch_where_the_need_is_not_known(
+    strategy: rsf.Overflow,
+) -> None:
+    emitters: list[rsf.Emitter[int]] = []
+    go_on = threading.Event()
+
+    def slow(element: int) -> int:
+        assert go_on.wait(DEADLINE)
+        return element
+
+    source = rsf.create(emitters.append, overflow=strategy, capacity=1)
+    seen: list[Any] = []
+    even = source.publish_on(prefetch=4).map(slow).filter(lambda n: n == 3).take(1)
+    assert "at most 4 elements" in even.describe()
+    run = even.for_each(seen.append)
+    (emitter,) = emitters
+    for element in range(4):
+        wait_until(lambda: emitter.demand > 0, "a request")
+        assert emitter.next(element)
+    go_on.set()
+    run.result(DEADLINE)
+    assert seen == [3]
+    waits = rsf.range_(9).publish_on(prefetch=4).filter(lambda n: n == 3).take(1)
+    assert "at most 1 elements" in waits.describe()
