@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from rstreams_fast._checks import check_capacity
 from rstreams_fast.core import backend
 from rstreams_fast.core._common import check_threads
+from rstreams_fast.runtime.parking import running_loop
 
 try:
     check_threads("a queue of rstreams_fast.queues")
@@ -56,14 +57,20 @@ T = TypeVar("T")
 
 
 class _Waiting(SimpleQueue[Any]):
-    """The calls that wait for a thread; each that is taken out frees its place."""
+    """The calls that wait for a thread; each that has a place frees it when it is taken out."""
 
     def __init__(self, places: Queue[None]) -> None:
         self._places = places
+        self.beyond = threading.local()  # set while this thread puts in a call without a place
+
+    def put(self, call: Any, block: bool = True, timeout: float | None = None) -> None:
+        # None only wakes a thread.
+        has_place = call is not None and not self.beyond.__dict__
+        super().put((call, has_place), block, timeout)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        call = super().get(block, timeout)
-        if call is not None:  # which only wakes a thread
+        call, has_place = super().get(block, timeout)
+        if has_place:
             _free(self._places)
         return call
 
@@ -81,8 +88,11 @@ class BoundedExecutor(ThreadPoolExecutor):
 
     Calls that run do not count. Ctrl-C in a ``submit`` that waits leaves it, and nothing is
     submitted. ``shutdown`` wakes those that wait: they raise ``RuntimeError``, as every later
-    ``submit``. A thread of the pool itself never waits in ``submit``, for it could wait for
-    itself: it gets a ``RuntimeError`` while the queue is full.
+    ``submit``. While the queue is full, ``submit`` raises ``RuntimeError`` at once where waiting
+    could last for ever: in a thread of the pool itself, and in a thread that runs an event loop,
+    so in ``loop.run_in_executor``, too. There an ``asyncio.Semaphore(max_queue_size)`` around
+    each call bounds them.
+    The streams of the package never wait for a place: see ``submit_at_once``.
     """
 
     def __init__(
@@ -96,12 +106,11 @@ class BoundedExecutor(ThreadPoolExecutor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Have ``fn`` called by a thread of the pool; wait until there is room to wait."""
         try:
-            self._places.put(None, block=threading.current_thread() not in self._threads)
-        except Full:
-            raise RuntimeError(
-                f"{self._places.maxsize} calls wait already, and a thread of the pool itself "
-                "cannot wait until there are fewer"
-            ) from None
+            try:
+                self._places.put_nowait(None)
+            except Full:
+                self._refuse_to_wait_here()
+                self._places.put(None)
         except ShutDown:
             raise RuntimeError("cannot schedule new futures after shutdown") from None
         try:
@@ -109,6 +118,33 @@ class BoundedExecutor(ThreadPoolExecutor):
         except BaseException:
             _free(self._places)
             raise
+
+    def _refuse_to_wait_here(self) -> None:
+        full = f"{self._places.maxsize} calls wait already, and "
+        if threading.current_thread() in self._threads:
+            raise RuntimeError(
+                full + "a thread of the pool itself cannot wait until there are fewer"
+            ) from None
+        if running_loop() is not None:
+            raise RuntimeError(
+                full + "to wait here would block the event loop, which they may need; bound the "
+                f"calls with an asyncio.Semaphore({self._places.maxsize}), or submit in another "
+                "thread: future = await asyncio.to_thread(pool.submit, fn)"
+            ) from None
+
+    def submit_at_once(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have ``fn`` called by a thread of the pool; never wait, and take no place.
+
+        For callers with a bound of their own: each ``publish_on``, ``subscribe_on``, ``interval``
+        or ``AsyncSubscriber`` on this pool has one such call at a time, or two, and
+        ``map_blocking`` has ``concurrency`` of them.
+        """
+        beyond = self._work_queue.beyond
+        beyond.now = True
+        try:
+            return super().submit(fn, *args, **kwargs)
+        finally:
+            beyond.__dict__.pop("now", None)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As the standard library's; a ``submit`` that waits for room raises ``RuntimeError``."""

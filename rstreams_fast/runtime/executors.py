@@ -32,10 +32,12 @@ __all__ = [
     "Trampoline",
     "Work",
     "WorkDroppedError",
+    "cancelled_by_executor",
     "check_executor",
     "describe_executor",
     "process_id",
     "resource",
+    "submit_of",
     "taken",
 ]
 
@@ -204,21 +206,34 @@ def taken(held: list[T]) -> T | None:
         return None
 
 
+def cancelled_by_executor() -> WorkDroppedError:
+    """Return the error of work that a pool dropped: ``shutdown(cancel_futures=True)``, say."""
+    return WorkDroppedError("the executor cancelled work that it had accepted")
+
+
 def _run_held(held: list[Work]) -> None:
     work = taken(held)
     if work is not None:
         _trampoline.run(work)
 
 
+def submit_of(executor: Executor) -> Callable[..., Future[Any]]:
+    """Return what submits to ``executor`` and never waits: ``submit``, unless that may wait for
+    room and the executor has a ``submit_at_once``, as a ``BoundedExecutor`` has.
+    """
+    submit: Callable[..., Future[Any]] = getattr(executor, "submit_at_once", executor.submit)
+    return submit
+
+
 class _OnExecutor:
     def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+        self._submit = submit_of(executor)
 
     def execute(self, work: Work, when_dropped: WhenDropped, /) -> None:
         held = [work]
         del work
         try:
-            future = self._executor.submit(_run_held, held)
+            future = self._submit(_run_held, held)
         except Exception:
             # A pool that fails to start one more thread keeps the work, for a thread that it has.
             if taken(held) is None:
@@ -227,7 +242,7 @@ class _OnExecutor:
 
         def look(future: Future[Any]) -> None:
             if future.cancelled():
-                when_dropped(WorkDroppedError("the executor cancelled work that it had accepted"))
+                when_dropped(cancelled_by_executor())
 
         future.add_done_callback(look)
 

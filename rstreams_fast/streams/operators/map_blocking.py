@@ -12,7 +12,6 @@ call that runs then.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import traceback
 from collections import deque
@@ -26,7 +25,14 @@ from typing import Any, Final
 
 from rstreams_fast._checks import check_sync, describe_callable
 from rstreams_fast.core import DemandCounter, SpscRing
-from rstreams_fast.runtime.executors import Resource, Work, resource, taken
+from rstreams_fast.runtime.executors import (
+    Resource,
+    Work,
+    cancelled_by_executor,
+    resource,
+    submit_of,
+    taken,
+)
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.streams.engine.custody import Custody
@@ -178,14 +184,14 @@ class _Calls:
         executor = options.executor
         future: Future[Any]
         if executor is not None and not options.is_here:
-            future = executor.submit(_call, options.fn, None, held[0].elements.copy())
+            future = submit_of(executor)(_call, options.fn, None, held[0].elements.copy())
         else:
             # As ``subscribe`` was called in; a context is entered by one thread at a time.
             make = partial(copy_context().run, self._make, held)
             if executor is None:
                 shared_threads().execute(make, partial(self._not_made, held))
                 return None
-            future = executor.submit(make)
+            future = submit_of(executor)(make)
         future.add_done_callback(partial(self._done, held))
         return future
 
@@ -197,7 +203,7 @@ class _Calls:
 
     def _done(self, held: list[_Burst], future: Future[Any]) -> None:
         if future.cancelled():
-            self._not_made(held, asyncio.CancelledError())
+            self._not_made(held, cancelled_by_executor())
         elif (raised := future.exception()) is not None:
             self._not_made(held, raised)
         elif (burst := taken(held)) is not None:  # else it was made here

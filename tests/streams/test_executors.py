@@ -1,0 +1,204 @@
+"""Streams on executors that have a bound, and on those that are shut down in mid-run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from rstreams_fast.queues import BoundedExecutor
+from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber
+from tests.helpers import DEADLINE, wait_for, wait_until
+
+Call = Callable[[int], int]
+#: Makes a stream of some of the numbers from 0, which calls ``fn`` on the pool with each.
+Make = Callable[[Executor, Call], rsf.Stream[int]]
+
+
+def _records(pool: Executor, fn: Call) -> rsf.Stream[int]:
+    numpy = pytest.importorskip("numpy")
+    numbers = rsf.from_numpy(numpy.arange(3000), chunk=1)
+    arrays = numbers.publish_records_on("i8", pool, capacity=4, chunk=1)
+    return arrays.map(lambda array: fn(int(array[0])))
+
+
+ON_POOL: dict[str, Make] = {
+    "publish_on": lambda pool, fn: rsf.range_(3000).publish_on(pool, prefetch=4).map(fn),
+    "subscribe_on": lambda pool, fn: rsf.range_(3000).map(fn).subscribe_on(pool),
+    "subscribe_on, with a layer": lambda pool, fn: (
+        rsf.range_(3000).publish_on("caller").map(fn).subscribe_on(pool)
+    ),
+    "map_blocking": lambda pool, fn: rsf.range_(3000).map_blocking(fn, pool, concurrency=4),
+    "map_blocking, any order": lambda pool, fn: rsf.range_(3000).map_blocking(
+        fn, pool, concurrency=4, ordered=False
+    ),
+    "interval": lambda pool, fn: rsf.interval(
+        1e-4, executor=pool, overflow=rsf.Overflow.LATEST
+    ).map(fn),
+    "publish_records_on": _records,
+}
+
+
+@pytest.mark.parametrize("name", ON_POOL)
+def test_streams_work_on_a_pool_whose_queue_is_full(name: str) -> None:
+    """Several at once, which submit from threads of the pool and from others."""
+    with BoundedExecutor(1, max_queue_size=1) as pool:
+        streams = [ON_POOL[name](pool, lambda n: n).take(300) for _ in range(6)]
+        seen: list[list[int]] = [[] for _ in streams]
+        runs = [one.for_each(mine.append) for one, mine in zip(streams, seen, strict=True)]
+        for run in runs:
+            run.result(DEADLINE)
+        assert [len(mine) for mine in seen] == [300] * 6
+
+
+def test_subscribers_work_on_a_pool_whose_queue_is_full() -> None:
+    with BoundedExecutor(1, max_queue_size=1) as pool:
+        seen: list[list[int]] = [[] for _ in range(6)]
+        ends = [AsyncSubscriber(mine.append, pool, prefetch=2) for mine in seen]
+        for end in ends:
+            rsf.range_(300).subscribe(end)
+        for end in ends:
+            end.run.result(DEADLINE)
+        assert seen == [list(range(300))] * 6
+
+
+def test_the_places_of_others_are_left_alone_by_streams() -> None:
+    go_on, running = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        running.set()
+        assert go_on.wait(DEADLINE)
+
+    with BoundedExecutor(1, max_queue_size=2) as pool:
+        pool.submit(wait)
+        wait_for(running)
+        runs = [rsf.range_(9).publish_on(pool).for_each(abs) for _ in range(5)]
+        pool.submit(int)
+        pool.submit(int)
+
+        async def one_more() -> None:
+            pool.submit(int)
+
+        with pytest.raises(RuntimeError, match="2 calls wait already"):
+            asyncio.run(one_more())
+        go_on.set()
+        for run in runs:
+            run.result(DEADLINE)
+        pool.submit(int).result(DEADLINE)
+
+
+def test_calls_on_a_full_pool_may_need_the_loop_that_waits_for_them() -> None:
+    async def main(pool: Executor) -> list[int]:
+        loop = asyncio.get_running_loop()
+
+        async def answer(n: int) -> int:
+            await asyncio.sleep(0)
+            return n
+
+        def ask(n: int) -> int:
+            return asyncio.run_coroutine_threadsafe(answer(n), loop).result(DEADLINE)
+
+        calls = rsf.range_(50).map_blocking(ask, pool, concurrency=8)
+        return await calls.publish_on(loop).to_list_async()
+
+    with BoundedExecutor(2, max_queue_size=1) as pool:
+        assert asyncio.run(main(pool)) == list(range(50))
+
+
+def test_a_loop_is_told_that_the_pool_is_full_and_does_not_stand() -> None:
+    async def main(pool: Executor) -> tuple[list[Any], list[int]]:
+        loop = asyncio.get_running_loop()
+
+        async def answer() -> int:
+            return 1
+
+        def ask() -> int:
+            return asyncio.run_coroutine_threadsafe(answer(), loop).result(DEADLINE)
+
+        calls = [loop.run_in_executor(pool, ask)]
+        error = ""
+        while not error:
+            try:
+                calls.append(loop.run_in_executor(pool, ask))
+            except RuntimeError as refused:
+                error = str(refused)
+        assert "the event loop" in error
+        assert "asyncio.Semaphore(1)" in error
+        bound = asyncio.Semaphore(1)
+
+        async def bounded() -> int:
+            async with bound:
+                return await loop.run_in_executor(pool, ask)
+
+        async def in_a_thread() -> int:
+            return await asyncio.wrap_future(await asyncio.to_thread(pool.submit, ask))
+
+        first = await asyncio.gather(*calls)
+        await asyncio.gather(*(in_a_thread() for _ in range(20)))
+        return first, await asyncio.gather(*(bounded() for _ in range(20)))
+
+    with BoundedExecutor(1, max_queue_size=1) as pool:
+        first, bounded = asyncio.run(main(pool))
+    assert set(first) == {1}
+    assert bounded == [1] * 20
+
+
+@pytest.mark.parametrize("kind", [ThreadPoolExecutor, partial(BoundedExecutor, max_queue_size=9)])
+@pytest.mark.parametrize("cancel", [True, False])
+@pytest.mark.parametrize("name", ON_POOL)
+def test_a_stream_ends_when_its_pool_is_shut_down_in_mid_run(
+    name: str, cancel: bool, kind: Callable[[int], Executor]
+) -> None:
+    """With the error of the refusal, or, where work was accepted and dropped, with its own."""
+    pool = kind(1)
+    seen: list[int] = []
+    errors: list[BaseException] = []
+    ended, begun, go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def fn(n: int) -> int:
+        if not begun.is_set():
+            begun.set()
+            assert go_on.wait(DEADLINE)
+        return n
+
+    def end(error: BaseException) -> None:
+        errors.append(error)
+        ended.set()
+
+    run = ON_POOL[name](pool, fn).for_each(seen.append, end, ended.set)
+    wait_for(begun)
+    pool.shutdown(wait=False, cancel_futures=cancel)
+    go_on.set()
+    wait_for(ended)
+    run.cancel()
+    if errors:  # else all that was asked for was there already
+        (error,) = errors
+        assert isinstance(error, rsf.WorkDroppedError) or "after shutdown" in str(error)
+    else:
+        assert name.startswith(("subscribe_on", "map_blocking"))
+        wait_until(lambda: len(seen) == 3000, "all")
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_calls_that_a_pool_drops_are_no_cancellation_of_the_function(ordered: bool) -> None:
+    pool = ThreadPoolExecutor(1)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def fn(n: int) -> int:
+        begun.set()
+        assert go_on.wait(DEADLINE)
+        return n
+
+    calls = rsf.range_(9).map_blocking(fn, pool, concurrency=4, ordered=ordered)
+    run = calls.for_each(lambda _: None, lambda _: None)
+    wait_for(begun)
+    pool.shutdown(wait=False, cancel_futures=True)
+    go_on.set()
+    with pytest.raises(rsf.WorkDroppedError, match="the executor cancelled work"):
+        run.result(DEADLINE)
