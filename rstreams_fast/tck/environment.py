@@ -9,16 +9,18 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from rstreams_fast.tck.history import History
 from rstreams_fast.tck.loop import LoopThread
-from rstreams_fast.tck.outcome import RuleBroken
+from rstreams_fast.tck.outcome import CheckLeft, RuleBroken
 
-__all__ = ["Environment"]
+__all__ = ["Environment", "frequent_switches"]
 
 #: While threads race, the interpreter is made to switch between them often (seconds).
 _SWITCH_INTERVAL = 1e-5
+#: How long a thread is held that signals to a check that was left (seconds).
+_PAUSE_OF_THE_LEFT = 0.05
 
 
 class Environment:
@@ -29,11 +31,14 @@ class Environment:
     takes time, ``silence`` seconds of it.
     """
 
-    def __init__(self, *, timeout: float, silence: float, on_loop: bool) -> None:
+    def __init__(self, *, timeout: float, silence: float, on_loop: bool, rule: str = "") -> None:
+        self.rule = rule  #: the rule of the check
         self.timeout = timeout
         self.silence = silence
         self.history = History()
         self.changed = threading.Condition()
+        self.over = threading.Event()  #: the check has ended, or was left
+        self.left = False  #: the check was left: signals may still come, and nobody waits for them
         self._loop = LoopThread() if on_loop else None
         self._flagged: list[RuleBroken] = []
         self._subscribers: list[weakref.ref[Any]] = []
@@ -47,6 +52,18 @@ class Environment:
             self._flagged.append(RuleBroken(rule, expected, came))
             self.changed.notify_all()
 
+    def leave(self, rule: str, expected: str, came: str) -> None:
+        """Note that a rule is broken, and give the check up: its thread may never return."""
+        with self.changed:
+            self.flag(rule, expected, came)
+            self.left = True
+            self.over.set()
+
+    def stop_the_caller(self) -> NoReturn:
+        """End a thread that signals to a check that was left; slow it down if it goes on."""
+        time.sleep(_PAUSE_OF_THE_LEFT)
+        raise CheckLeft
+
     def notify(self) -> None:
         """Let every waiting expectation look again. Any thread."""
         with self.changed:
@@ -54,9 +71,13 @@ class Environment:
 
     def verify(self) -> None:
         """Raise the first violation that was flagged."""
+        flagged = self.first_flagged()
+        if flagged is not None:
+            raise flagged
+
+    def first_flagged(self) -> RuleBroken | None:
         with self.changed:
-            if self._flagged:
-                raise self._flagged[0]
+            return self._flagged[0] if self._flagged else None
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -146,7 +167,7 @@ class Environment:
 
             return run
 
-        with _frequent_switches():
+        with frequent_switches():
             ended = [self.start(together(call), rule) for call in calls]
             self.wait(
                 lambda: all(event.is_set() for event in ended),
@@ -171,7 +192,7 @@ class Environment:
 
 
 @contextmanager
-def _frequent_switches() -> Iterator[None]:
+def frequent_switches() -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL)
     try:

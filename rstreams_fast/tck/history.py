@@ -51,6 +51,10 @@ class History:
         self._entries: list[tuple[float, str, str]] = []
         self._done: list[str] = []
 
+    def seconds(self) -> float:
+        """How long ago the check began."""
+        return time.monotonic() - self._start
+
     def add(self, text: str) -> None:
         """Something happened: a signal, or a call of the implementation."""
         # Not current_thread(): it would make a Thread object for every free-running thread.

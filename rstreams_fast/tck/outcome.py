@@ -8,7 +8,15 @@ from pathlib import Path
 
 from rstreams_fast.tck.rules import RULES
 
-__all__ = ["HookFailed", "NotApplicable", "NotJudged", "RuleBroken", "place_of", "raised_by"]
+__all__ = [
+    "CheckLeft",
+    "HookFailed",
+    "NotApplicable",
+    "NotJudged",
+    "RuleBroken",
+    "place_of",
+    "raised_by",
+]
 
 _KIT = str(Path(__file__).parent)
 _IMPORTS = ("<frozen importlib", str(Path(importlib.__file__)))
@@ -55,6 +63,13 @@ class RuleBroken(AssertionError):
         }
         lines = [f"  {what + ':':<10}{text}" for what, text in told.items() if text]
         return "\n".join([f"§{self.rule} is broken: {RULES[self.rule]}", *lines])
+
+
+class CheckLeft(BaseException):
+    """Raised by the kit's subscriber, once its check was left, to end the thread that signals.
+
+    Not an ``Exception``, so that it also ends a loop which forgives what ``on_next`` raises.
+    """
 
 
 class NotJudged(Exception):

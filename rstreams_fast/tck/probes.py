@@ -18,6 +18,8 @@ Reaction = Callable[[Any], object]
 
 #: A message shows so many signals; the history has them all.
 _SHOWN = 8
+#: Several times what any check asks for, or waits for after a cancel: who sends more never ends.
+_MOST_ELEMENTS = 10_000
 _SUBSCRIPTION = ("request", "cancel")
 
 
@@ -75,9 +77,11 @@ class ProbeSubscriber:
         self.requested = 0
         self.received = 0
         self.deepest = 0
+        self.cancelled_after = -1  # so many elements; -1 while it has not cancelled
         self.terminal: Signal | None = None
         self._depth = 0
         self._read = 0
+        self._calling: list[str] = []  # calls of the subscription that have not returned
         self._inside: tuple[int, Signal] | None = None
         self._react_subscribe = on_subscribe
         self._react_next = on_next
@@ -122,6 +126,8 @@ class ProbeSubscriber:
         """Record a signal, judge it, and know that it is going on."""
         me = threading.get_ident()
         deeper = signal[0] == "on_next"
+        if self._environment.left:
+            self._environment.stop_the_caller()
         with self._environment.changed:
             self._environment.history.add(f"{self.name}.{show_call(*signal)}")
             self._judge(signal, me)
@@ -159,8 +165,23 @@ class ProbeSubscriber:
                 flag("1.1", expected, f"{text} is element {self.received}")
             if signal[1] is None:
                 flag("2.13", "no element is None", f"element {self.received} is None")
+            if self.received == _MOST_ELEMENTS:
+                self._leave_the_check()
         elif signal[0] != "on_subscribe":
             self.terminal = self.terminal or signal
+
+    def _leave_the_check(self) -> None:
+        """Elements come on and on: whoever waits for their end, or for a call, waits for ever."""
+        came = f"{self.received} elements, and they go on"
+        if self._calling:
+            came += f"; {self._calling[0]} has not returned"
+        if self.cancelled_after >= 0:
+            after = self.received - self.cancelled_after
+            expected = "the elements stop some time after cancel()"
+            self._environment.leave("1.8", expected, f"{after} elements after it; {came}")
+        else:
+            expected = "an end of the elements, or a return of the call that asked for them"
+            self._environment.leave(self._environment.rule, expected, came)
 
     # -- the check's side --------------------------------------------------------------------------
 
@@ -174,17 +195,22 @@ class ProbeSubscriber:
 
     def cancel(self) -> None:
         """Call ``subscription.cancel()``; that it raises breaks §3.15."""
+        if self.cancelled_after < 0:
+            self.cancelled_after = self.received
         self._use_subscription("3.15", "cancel")
 
     def _use_subscription(self, rule: str, method: str, *arguments: Any) -> None:
         environment = self._environment
         environment.history.do(self._subscription_name, method, *arguments)
+        call = show_call(method, *arguments)
+        self._calling.append(call)
         try:
             environment.call(getattr(self.subscription, method), *arguments)
         except Exception as raised:
             rule = "2.13" if isinstance(raised, ProbeFailed) else rule
-            call = show_call(method, *arguments)
             environment.flag(rule, f"{call} returns normally", f"it raised {raised!r}")
+        finally:
+            self._calling.remove(call)
 
     def leave(self) -> None:
         """Cancel, if there is anything to cancel, without judging: the check is over."""
@@ -241,6 +267,11 @@ class ProbeSubscriber:
         if not isinstance(error, kind):
             raise RuleBroken(rule, expected, show_call("on_error", error))
         return error
+
+    def wait_for_any_signal(self, rule: str) -> str:
+        """Wait for the first signal after on_subscribe; its name."""
+        self._environment.wait(lambda: self.signals, rule, "a signal", self.came)
+        return str(self.signals[0][0])
 
     def expect_end(self) -> None:
         """Expect ``on_complete``; ask once more before, as some publishers need it."""

@@ -265,6 +265,15 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         subscriber.cancel()
         stage.expect_cancel("4.1", "cancel() upstream after the last cancel downstream")
 
+    # Weaker than for a publisher: what upstream was asked for it still owes, and no rule says that
+    # the processor must ask it again for a subscriber that came later.
+    @check("1.11", STRICT, needs="elements on request")
+    def beyond_spec111_aLaterSubscriberMustBeServed(self) -> None:
+        """After one subscriber has cancelled with demand left, the next gets what it asks for.
+        Look at what was asked of upstream for subscribers that have cancelled: elements that come
+        for them, and are dropped, should be asked for again."""
+        self._expect_later_subscriber_served()
+
     @check("4.1", STRICT, needs="elements passed on")
     def beyond_spec401_demandUpstreamShouldStayWithinTheBuffer(self) -> None:
         """What is asked of upstream is at most what downstream asked for plus ``buffer_size``.

@@ -15,6 +15,8 @@ __all__ = ["CorrectSource", "TestError", "Upstream"]
 
 #: A message shows so many calls; the history has them all.
 _SHOWN = 8
+#: Several times as many calls as any check gives cause for: who makes more never ends.
+_MOST_CALLS = 10_000
 
 
 class TestError(Exception):
@@ -40,6 +42,7 @@ class Upstream:
         self._terminal: tuple[int, str] | None = None  # the thread and name of a terminal signal
         self._inside: list[tuple[int, str]] = []
         self._read = 0
+        self._calls = 0
 
     # -- Subscription ------------------------------------------------------------------------------
 
@@ -60,9 +63,15 @@ class Upstream:
     def _record(self, call: str, note: Callable[[], None]) -> None:
         me = (threading.get_ident(), call)
         environment = self.environment
+        if environment.left:
+            environment.stop_the_caller()
         environment.history.add(f"{self._name}.{call}")
         with environment.changed:
             self._judge(*me)
+            self._calls += 1
+            if self._calls == _MOST_CALLS:
+                came = f"{self._calls} calls on the subscription, and they go on"
+                environment.leave(environment.rule, "an end of the calls", came)
             self._inside.append(me)
             lingers, self._linger = self._linger > 0, self._linger - 1
             environment.changed.notify_all()

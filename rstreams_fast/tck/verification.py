@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import inspect
 import sys
@@ -15,7 +16,13 @@ from typing import Any, ClassVar, Final
 
 from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show, show_call
-from rstreams_fast.tck.outcome import HookFailed, NotApplicable, RuleBroken, raised_by
+from rstreams_fast.tck.outcome import (
+    CheckLeft,
+    HookFailed,
+    NotApplicable,
+    RuleBroken,
+    raised_by,
+)
 
 __all__ = ["GRADES", "PYTHON", "SPEC", "STRICT", "Check", "Verification", "check", "list_checks"]
 
@@ -138,6 +145,16 @@ def list_checks(verification: type[Verification]) -> list[Check]:
     return sorted(found.values(), key=place)
 
 
+def _stop(thread: threading.Thread) -> None:
+    """End a thread that was left, at its next step in Python: it may loop, and slow down the rest.
+
+    A thread that is blocked lives on, as a daemon.
+    """
+    if thread.ident is not None and thread.is_alive():
+        ident = ctypes.c_ulong(thread.ident)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(CheckLeft))
+
+
 class Verification:
     """The settings of every verification. One instance serves one check at a time."""
 
@@ -217,39 +234,48 @@ class Verification:
             raise raised
 
     def _run_in_a_thread(self, row: Check, method: _Method) -> BaseException | None:
-        """Give up a check in which nothing has happened for longer than any wait of the kit."""
-        self._make_environment()
+        """Leave a check in which nothing has happened for longer than any wait of the kit, or in
+        which elements come without end: what it has called may never return.
+        """
+        self._make_environment(row)
+        environment = self.environment
         raised: list[BaseException] = []
 
         def main() -> None:
             try:
                 try:
                     method(self)
-                    self.environment.verify()
+                    environment.verify()
                 finally:
-                    self.environment.release()
+                    environment.release()
             except BaseException as error:  # handed to the caller below
                 raised.append(error)
+            finally:
+                environment.over.set()
 
         thread = threading.Thread(target=main, name="tck", daemon=True)
         thread.start()
         longest = 3 * self.timeout + 1
-        while thread.is_alive():
-            idle = time.monotonic() - self.environment.history.last
+        idle = 0.0
+        while not environment.over.wait(longest - idle + 0.01):
+            idle = time.monotonic() - environment.history.last
             if idle > longest:
                 frame = sys._current_frames().get(thread.ident or 0)
                 stack = "".join(traceback.format_stack(frame)[-3:]) if frame else "?"
-                return RuleBroken(
+                environment.leave(
                     row.rule,
                     f"every call returns within {longest:g} s (raise timeout if yours is slow)",
                     f"this call has not returned:\n{stack.rstrip()}",
                 )
-            thread.join(longest - idle + 0.01)
+        if environment.left:
+            _stop(thread)
+            return environment.first_flagged()
+        thread.join()
         return raised[0] if raised else None
 
-    def _make_environment(self) -> None:
+    def _make_environment(self, row: Check) -> None:
         self.environment = Environment(
-            timeout=self.timeout, silence=self.silence, on_loop=self.asyncio_bound
+            rule=row.rule, timeout=self.timeout, silence=self.silence, on_loop=self.asyncio_bound
         )
 
     # -- for the checks ----------------------------------------------------------------------------

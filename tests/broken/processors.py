@@ -10,6 +10,7 @@ from typing import Any
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck import IdentityProcessorVerification
+from tests.broken.publishers import CorrectFailed
 from tests.broken.registry import Group
 
 processors = Group(IdentityProcessorVerification)
@@ -295,6 +296,32 @@ class ForgetsOldDemand(CorrectProcessor):
 class NeverCancelsUpstream(CorrectProcessor):
     def give_up(self) -> Call | None:
         return None
+
+
+@breaks("1.11 strict", "spec111_aLaterSubscriberMustBe", "an element or the end for a later")
+class CountsOnWhatIsOwed(NeverCancelsUpstream):
+    """What upstream was asked for by subscribers that have cancelled, it still owes: nothing new is
+    asked for meanwhile.
+    """
+
+    def portion(self) -> int:
+        return min(self.size, max(each.demand for each in self.downstreams))
+
+    def on_next(self, element: Any, /) -> None:
+        if element is None:
+            raise TypeError("§2.13: element is None")
+        if self.downstreams:
+            super().on_next(element)
+
+
+class CountsOnWhatIsOwedToOne(CountsOnWhatIsOwed):
+    """The same, for one subscriber at a time."""
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        if self.downstreams:
+            CorrectFailed().subscribe(subscriber)
+        else:
+            super().subscribe(subscriber)
 
 
 @breaks("4.1 spec", "spec401_cancelOfOne", "a request upstream for element 1")

@@ -4,10 +4,12 @@ declares.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck import (
     IdentityProcessorVerification,
     PublisherVerification,
@@ -15,15 +17,20 @@ from rstreams_fast.tck import (
     SubscriberWhiteboxVerification,
     WhiteboxProbe,
 )
+from rstreams_fast.tck.runner import ERROR, Result, run
+from tests.broken.endless import ENDLESS, Endless, SlowCalls, SlowPublisher
 from tests.broken.processors import CorrectProcessor, processors
 from tests.broken.publishers import (
     CorrectFailed,
     CorrectFailing,
     CorrectPublisher,
     CorrectRegistry,
+    CorrectSubscription,
     publishers,
+    with_subscription,
 )
-from tests.broken.registry import Case, expect_rejected
+from tests.broken.races import OnThreads, Queueing, QueueingWhitebox, States, Waiting
+from tests.broken.registry import IMPATIENT, Case, expect_rejected
 from tests.broken.subscribers import (
     CorrectFailing as FailingSubscriber,
 )
@@ -33,6 +40,7 @@ from tests.broken.subscribers import (
     blackbox,
     whitebox,
 )
+from tests.helpers import DEADLINE
 
 # The correct ones, from which each broken one differs in one point, are collected: they must pass.
 
@@ -58,6 +66,28 @@ class OfCorrectRegistry(OfCorrectPublisher):
         return CorrectRegistry(elements)
 
 
+class OfOnThreads(OfCorrectPublisher):
+    subscription: type[CorrectSubscription] = OnThreads
+
+    def create_publisher(self, elements: int) -> Any:
+        return with_subscription(self.subscription)(elements)
+
+
+class OfWaiting(OfOnThreads):
+    subscription = Waiting
+
+
+class OfStates(OfOnThreads):
+    subscription = States
+
+
+class OfEndless(OfCorrectPublisher):
+    max_elements = UNBOUNDED
+
+    def create_publisher(self, elements: int) -> Any:
+        return Endless(elements)
+
+
 class OfCorrectSubscriber(SubscriberBlackboxVerification):
     fail_on = "strict"
 
@@ -79,6 +109,16 @@ class OfCorrectWhitebox(SubscriberWhiteboxVerification):
 
     def create_failing_subscriber(self) -> Any:
         return FailingSubscriber()
+
+
+class OfQueueing(OfCorrectSubscriber):
+    def create_subscriber(self) -> Any:
+        return Queueing()
+
+
+class OfQueueingWhitebox(OfCorrectWhitebox):
+    def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
+        return QueueingWhitebox(probe)
 
 
 class OfCorrectProcessor(IdentityProcessorVerification):
@@ -116,3 +156,48 @@ def test_a_broken_whitebox_subscriber_is_rejected(case: Case) -> None:
 def test_a_broken_processor_is_rejected(case: Case) -> None:
     made = {"create_identity_processor": lambda _self, buffer_size: case.broken(buffer_size)}
     expect_rejected(OfCorrectProcessor, case, **made)
+
+
+# -- what does not end, or takes its time ----------------------------------------------------------
+
+
+def judge(broken: type[CorrectPublisher]) -> list[Result]:
+    made = {"create_publisher": lambda _self, elements: broken(elements)}
+    return list(run(type("Judged", (PublisherVerification,), {**IMPATIENT, **made})))
+
+
+@pytest.fixture(scope="module")
+def judged() -> dict[type[CorrectPublisher], list[Result]]:
+    """What the whole kit finds in each, side by side: they wait more than they work."""
+    with ThreadPoolExecutor(len(ENDLESS)) as pool:
+        return dict(zip(ENDLESS, pool.map(judge, ENDLESS), strict=True))
+
+
+@pytest.mark.parametrize("broken", ENDLESS, ids=lambda broken: broken.__name__)
+def test_what_does_not_end_is_told_so(
+    broken: type[CorrectPublisher], judged: dict[type[CorrectPublisher], list[Result]]
+) -> None:
+    results = judged[broken]
+    rules = {result.broken.rule for result in results if result.broken is not None}
+    assert rules >= ENDLESS[broken]
+    assert not [result for result in results if result.outcome == ERROR]
+    assert sum(result.seconds for result in results) < DEADLINE
+
+
+@pytest.mark.slow
+def test_what_takes_its_time_is_told_so_after_a_few_hundred_calls() -> None:
+    before = next(SlowCalls.calls)
+    results = list(
+        run(
+            type(
+                "Judged",
+                (OfCorrectPublisher,),
+                {
+                    "timeout": 3.0,
+                    "create_publisher": lambda _self, elements: SlowPublisher(elements),
+                },
+            )
+        )
+    )
+    assert {result.broken.rule for result in results if result.broken} == {"3.4", "3.5"}
+    assert next(SlowCalls.calls) - before < 750  # 30 s

@@ -16,9 +16,12 @@ from tests.helpers import start_thread
 #: it. ``make tck`` gives them more.
 SILENCE: Final = 0.01
 #: Cold streams keep no list of their subscribers: each subscription is a run of its own.
-NO_REGISTRY: Final = ("beyond_spec110_*",)
+NO_REGISTRY: Final[tuple[str, ...]] = ("beyond_spec110_*",)
 #: What runs side by side comes in any order, another one for each subscriber.
-NO_ORDER: Final = (*NO_REGISTRY, "optional_spec111_multicast_*")
+NO_ORDER: Final[tuple[str, ...]] = (*NO_REGISTRY, "optional_spec111_multicast_*")
+
+#: Looks at its source when it is asked for an element, and only then learns that it is at its end.
+NO_LOOK_AHEAD: Final[tuple[str, ...]] = ("beyond_spec105_onComplete*",)
 
 
 def add_cases(module: dict[str, Any], base: type, member: str, **values: Any) -> None:

@@ -242,6 +242,21 @@ def test_a_correct_subscriber_passes_at_spec_and_is_told_what_is_plain(what: str
     assert told(results) >= expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [(processors.CountsOnWhatIsOwed, UNBOUNDED), (processors.CountsOnWhatIsOwedToOne, 1)],
+)
+def test_a_processor_may_count_on_what_upstream_owes(kind: Any, most: int) -> None:
+    """What was asked for by subscribers that have cancelled need not be asked for again."""
+    results = judge(
+        IdentityProcessorVerification,
+        max_supported_subscribers=most,
+        timeout=2.0,
+        create_identity_processor=lambda _self, size: kind(size),
+    )
+    assert "strict beyond_spec111_aLaterSubscriberMustBeServed" in told(results)
+
+
 def test_a_processor_need_not_cancel_upstream() -> None:
     results = judge(
         IdentityProcessorVerification,

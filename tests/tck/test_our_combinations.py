@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import rstreams_fast as rf
-from tests.tck import NO_ORDER, add_cases
+from tests.tck import NO_LOOK_AHEAD, NO_ORDER, NO_REGISTRY, add_cases
 from tests.tck.test_our_publishers import FAIL_AT, NoStream, StreamVerification, failing
 from tests.tck.test_our_subscribers import StageVerification
 
@@ -142,6 +142,7 @@ class FlatMapOnThreads(StreamVerification):
 
 class FlatMapToOneLongStream(StreamVerification):
     __test__ = True
+    not_claimed = (*NO_REGISTRY, *NO_LOOK_AHEAD)
 
     def create_publisher(self, elements: int) -> rf.Stream[Any]:
         return rf.range_(1).flat_map(lambda _n: rf.range_(elements))
@@ -152,6 +153,7 @@ class FlatMapToOneLongStream(StreamVerification):
 
 class ConcatMapToOneLongStream(StreamVerification):
     __test__ = True
+    not_claimed = (*NO_REGISTRY, *NO_LOOK_AHEAD)
 
     def create_publisher(self, elements: int) -> rf.Stream[Any]:
         return rf.range_(2).concat_map(lambda n: NoStream(rf.range_(n * elements)))
@@ -177,6 +179,8 @@ class SwitchMap(StreamVerification):
 
 class SwitchMapBetweenThreads(SwitchMap):
     """From one that is silent to one on a thread."""
+
+    not_claimed = (*NO_REGISTRY, *NO_LOOK_AHEAD)
 
     def create_publisher(self, elements: int) -> rf.Stream[Any]:
         last = NoStream(rf.range_(elements).subscribe_on())

@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 import rstreams_fast as rf
-from tests.tck import add_cases
+from tests.tck import NO_LOOK_AHEAD, NO_REGISTRY, add_cases
 from tests.tck.test_our_publishers import FAIL_AT, StreamVerification
 from tests.tck.test_our_subscribers import StageVerification
 
 
 class FromArrow(StreamVerification):
     __test__ = True
+    not_claimed = (*NO_REGISTRY, *NO_LOOK_AHEAD)
 
     def create_publisher(self, elements: int) -> rf.Stream[Any]:
         return rf.from_arrow(pa.table({"n": range(elements)}), chunk=1)

@@ -13,7 +13,7 @@ import pytest
 import rstreams_fast as rf
 from rstreams_fast.tck import PublisherVerification
 from tests.helpers import start_thread
-from tests.tck import NO_ORDER, NO_REGISTRY, SILENCE, add_cases
+from tests.tck import NO_LOOK_AHEAD, NO_ORDER, NO_REGISTRY, SILENCE, add_cases
 
 #: Streams of numbers; each class below builds its stage on these.
 FAIL_AT = "the source failed, as it should"
@@ -56,6 +56,7 @@ class Generator(StreamVerification):
     """One-shot: a second subscriber is rejected."""
 
     __test__ = True
+    not_claimed = (*NO_REGISTRY, *NO_LOOK_AHEAD)
     max_supported_subscribers = 1
 
     def create_publisher(self, elements: int) -> rf.Stream[int]:
@@ -143,6 +144,7 @@ async def _numbers(elements: int, *, fails: bool = False) -> AsyncIterator[int]:
 
 class AsyncIterable(StreamVerification):
     __test__ = True
+    not_claimed = (*NO_REGISTRY, *NO_LOOK_AHEAD)
 
     def create_publisher(self, elements: int) -> rf.Stream[int]:
         return rf.from_async_iterable(lambda: _numbers(elements))
@@ -153,6 +155,12 @@ class AsyncIterable(StreamVerification):
 
 class AsyncIterableOnTheRunningLoop(AsyncIterable):
     asyncio_bound = True
+
+
+class LooksOnDemand(StreamVerification):
+    """Whether another element passes is known when it has been pulled."""
+
+    not_claimed = (*NO_REGISTRY, *NO_LOOK_AHEAD)
 
 
 class NoStream:
@@ -172,12 +180,17 @@ add_cases(
     List=lambda _, elements: rf.from_iterable(list(range(elements))),
     # No Python function runs, so a loop in C does.
     CCallables=lambda _, elements: rf.from_iterable([str(n) for n in range(elements)]).map(int),
-    FilterThatDrops=lambda _, elements: rf.range_(3 * elements).filter(lambda n: n % 3 == 0),
     Take=lambda _, elements: rf.range_(10**9).take(elements),
+    Batch=lambda _, elements: rf.range_(3 * elements).batch(3),
+)
+add_cases(
+    globals(),
+    LooksOnDemand,
+    "create_publisher",
+    FilterThatDrops=lambda _, elements: rf.range_(3 * elements).filter(lambda n: n % 3 == 0),
     SkipAndTakeWhile=lambda _, elements: (
         rf.range_(10**9).skip(2).take_while(lambda n: n < elements + 2)
     ),
-    Batch=lambda _, elements: rf.range_(3 * elements).batch(3),
 )
 add_cases(
     globals(),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import rstreams_fast as rf
-from tests.tck import add_cases
+from tests.tck import NO_LOOK_AHEAD, NO_REGISTRY, add_cases
 from tests.tck.test_our_processors import ProcessorVerification
 from tests.tck.test_our_publishers import FAIL_AT, NoStream, StreamVerification, failing
 
@@ -54,6 +54,7 @@ class OnErrorResume(StreamVerification):
     """The second half comes from another stream."""
 
     __test__ = True
+    not_claimed = (*NO_REGISTRY, *NO_LOOK_AHEAD)
 
     def create_publisher(self, elements: int) -> rf.Stream[Any]:
         half = elements // 2
@@ -104,6 +105,7 @@ class BatchByWeight(StreamVerification):
 
 class DistinctUntilChanged(StreamVerification):
     __test__ = True
+    not_claimed = (*NO_REGISTRY, *NO_LOOK_AHEAD)
 
     def create_publisher(self, elements: int) -> rf.Stream[Any]:
         return rf.range_(3 * elements).map(lambda n: n // 3).distinct_until_changed()

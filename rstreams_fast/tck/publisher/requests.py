@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import time
 
@@ -36,9 +35,12 @@ class RequestChecks(PublisherSetup):
     def required_spec302_mustAllowSynchronousRequestCallsFromOnNextAndOnSubscribe(self) -> None:
         """request works from within on_subscribe and on_next.
         Look at locks held while signalling, and at demand set before on_subscribe returns."""
-        subscriber = self._subscribed(
-            6, on_subscribe=lambda me: me.request(1, 1, 1), on_next=lambda me: me.request(1)
-        )
+
+        def react(me: ProbeSubscriber) -> None:
+            if me.requested < 6:  # noqa: PLR2004
+                me.request(1)
+
+        subscriber = self._subscribed(6, on_subscribe=lambda me: me.request(1, 1, 1), on_next=react)
         subscriber.wait_for_elements(6, "3.2", "6 elements, all asked for from within signals")
 
     @check("3.3", needs="elements on request")
@@ -59,12 +61,12 @@ class RequestChecks(PublisherSetup):
         def react(me: ProbeSubscriber) -> None:
             if me.deepest > most:
                 me.cancel()
-            elif me.received < elements:
+            elif me.received < elements and not (me.received > most and self._is_late()):
                 me.request(1)
 
         subscriber = self._subscribed(elements, on_next=react, request=1)
         subscriber.wait_until(
-            lambda: subscriber.received >= elements or subscriber.deepest > most,
+            lambda: subscriber.received >= subscriber.requested or subscriber.deepest > most,
             "3.3",
             f"{elements} elements, each requested by the one before it",
         )
@@ -74,7 +76,7 @@ class RequestChecks(PublisherSetup):
 
     @check("3.4", STRICT, needs="elements on request")
     def beyond_spec304_requestShouldReturnSoon(self) -> None:
-        """The best of five ``request(1)`` returns within ``responsivity``.
+        """The best of ten ``request(1)`` returns within ``responsivity``.
         Look at what request waits for: it should add demand and return, or send one element."""
 
         def attempt() -> float:
@@ -112,7 +114,13 @@ class RequestChecks(PublisherSetup):
         call request in two threads at once.)"""
         self._needs_threads()
         subscriber = self._subscribed(THREADS * _REQUESTS_PER_THREAD + 10)
-        ask = functools.partial(subscriber.request, *[1] * _REQUESTS_PER_THREAD)
+
+        def ask() -> None:
+            for _ in range(_REQUESTS_PER_THREAD):
+                if self._is_late():
+                    break
+                subscriber.request(1)
+
         self.environment.run_together(*[ask] * THREADS, rule="3.4")
         self._expect_all_requested(subscriber)
         subscriber.expect_nothing_more("1.1", "no more elements than requested")
@@ -186,6 +194,8 @@ class RequestChecks(PublisherSetup):
         def react(me: ProbeSubscriber) -> None:
             if me.received == 1:
                 me.request(UNBOUNDED, 1, UNBOUNDED, 1)
+            elif me.received == 3:  # noqa: PLR2004 - the stream may be endless
+                me.cancel()
 
         subscriber = self._subscribed(3, on_next=react, request=1)
         subscriber.expect_elements(3, "3.17")
@@ -195,8 +205,10 @@ class RequestChecks(PublisherSetup):
         """1200 requests of one, one after the other, bring 1200 elements.
         Look at what happens for each request: a queue that fills, a counter that wraps."""
         subscriber = self._subscribed(LONG)
-        subscriber.request(*[1] * LONG)
-        subscriber.wait_for_elements(LONG, "3.17", f"{LONG} elements for {LONG} requests")
+        while subscriber.requested < LONG and not self._is_late():
+            subscriber.request(1)
+        count = subscriber.requested
+        subscriber.wait_for_elements(count, "3.17", f"{count} elements for {count} requests")
 
     # -- invalid numbers ---------------------------------------------------------------------------
 

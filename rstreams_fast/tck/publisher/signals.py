@@ -70,6 +70,8 @@ class SignalChecks(PublisherSetup):
         for _ in range(ROUNDS):
             subscriber = self._subscribed(10, completes=True, on_subscribe=ask, on_next=ask)
             subscriber.wait_for_terminal("1.3", "10 elements and on_complete, one at a time")
+            if self._is_late():
+                break
 
     @check("1.3", STRICT, needs="elements on request")
     def beyond_spec103_signalsMustNotOverlapWhenAnotherThreadRequests(self) -> None:
@@ -199,6 +201,30 @@ class SignalChecks(PublisherSetup):
             raise NotApplicable("create_publisher(0) gives an element: no stream of it is empty")
         subscriber.expect_completion("1.5", "on_complete of an empty stream")
         subscriber.expect_silence("1.7", "nothing after on_complete")
+
+    @check("1.5", STRICT, needs="on_complete")
+    def beyond_spec105_onCompleteShouldNeedNoFurtherRequest(self) -> None:
+        """Three elements of which three were requested: on_complete follows the last one by itself.
+        Look at the end of the source: it should be looked for when the demand is used up, too. A
+        subscriber that wants no more asks for no more, and would never learn of the end."""
+        subscriber = self._subscribed(3, completes=True)
+        subscriber.request(1, 2)
+        subscriber.expect_elements(3, "1.5")
+        self._wait_for_end(subscriber, "on_complete without a fourth request")
+
+    @check("1.5", STRICT, needs="on_complete")
+    def beyond_spec105_onCompleteOfAnEmptyStreamShouldNeedNoRequest(self) -> None:
+        """A stream of no elements completes without a request.
+        Look at what happens when the source is empty from the start: there is nothing to ask for.
+        """
+        if self._subscribed(0, completes=True, request=1).wait_for_any_signal("1.5") == "on_next":
+            raise NotApplicable("create_publisher(0) gives an element: no stream of it is empty")
+        self._wait_for_end(self._subscribed(0, completes=True), "on_complete without a request")
+
+    def _wait_for_end(self, subscriber: ProbeSubscriber, expected: str) -> None:
+        self.environment.wait(
+            lambda: subscriber.terminal, "1.5", expected, subscriber.came, timeout=self.timeout / 6
+        )
 
     @check("1.6", needs="on_complete")
     def beyond_spec106_afterTheEndRequestAndCancelMustBeNops(self) -> None:

@@ -180,14 +180,28 @@ class SubscribersChecks(PublisherSetup):
     def beyond_spec111_aLaterSubscriberMustStartAfresh(self) -> None:
         """Demand that is left when a subscriber cancels does not pass to the next one.
         Look at what the publisher keeps for itself that belongs to a subscription."""
+        self._later_subscriber()
+
+    @check("1.11", needs="elements on request")
+    def beyond_spec111_aLaterSubscriberMustBeServed(self) -> None:
+        """After one subscriber has cancelled with demand left, the next gets what it asks for.
+        Look at what is left over from a subscriber that cancels: it must not hide new demand."""
+        self._expect_later_subscriber_served()
+
+    def _expect_later_subscriber_served(self) -> None:
+        second = self._later_subscriber()
+        second.request(1)
+        self._expect_served(second, 1, "an element or the end for a later subscriber, on request")
+
+    def _later_subscriber(self) -> ProbeSubscriber:
+        """A subscriber that comes after another one has cancelled with demand left."""
         publisher = self._publisher(10)
         first = self._subscriber(publisher, on_next=ProbeSubscriber.cancel)
         first.request(5)
         self._expect_served(first, 1, "an element, as requested")
         second = self._subscriber(publisher)
         self._expect_no_element(second, "no element before its request")
-        second.request(1)
-        self._expect_served(second, 1, "an element or the end for a later subscriber, on request")
+        return second
 
     def _expect_no_element(self, subscriber: ProbeSubscriber, expected: str) -> None:
         self.environment.expect_quiet(lambda: subscriber.received, "1.1", expected, subscriber.came)

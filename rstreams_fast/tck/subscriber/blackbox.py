@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from rstreams_fast.tck.outcome import NotApplicable
-from rstreams_fast.tck.subscriber.checks import SubscriberChecks
+from rstreams_fast.tck.subscriber.races import SubscriberRaceChecks
 from rstreams_fast.tck.subscriber.stage import Stage
 
 __all__ = ["SubscriberBlackboxVerification"]
 
 
-class SubscriberBlackboxVerification(SubscriberChecks):
+class SubscriberBlackboxVerification(SubscriberRaceChecks):
     """Verifies a subscriber: define ``create_subscriber()`` in a subclass.
 
     The whitebox verification sees more, and is the one to prefer where it is possible.
@@ -19,7 +19,7 @@ class SubscriberBlackboxVerification(SubscriberChecks):
 
     essential_hook = "create_subscriber"
     hooks: ClassVar[tuple[str, ...]] = (
-        *SubscriberChecks.hooks,
+        *SubscriberRaceChecks.hooks,
         "create_subscriber",
         "trigger_request",
         "trigger_cancel",

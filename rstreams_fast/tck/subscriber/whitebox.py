@@ -11,7 +11,7 @@ from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.history import show, show_call
 from rstreams_fast.tck.outcome import HookFailed, RuleBroken
 from rstreams_fast.tck.probes import same
-from rstreams_fast.tck.subscriber.checks import SubscriberChecks
+from rstreams_fast.tck.subscriber.races import SubscriberRaceChecks
 from rstreams_fast.tck.subscriber.stage import Stage
 from rstreams_fast.tck.verification import check
 
@@ -141,11 +141,11 @@ class _WhiteboxStage(Stage):
         self.probe.expect_terminal(rule, *signal)
 
 
-class SubscriberWhiteboxVerification(SubscriberChecks):
+class SubscriberWhiteboxVerification(SubscriberRaceChecks):
     """Verifies a subscriber: define ``create_whitebox_subscriber(probe)`` in a subclass."""
 
     essential_hook = "create_whitebox_subscriber"
-    hooks: ClassVar[tuple[str, ...]] = (*SubscriberChecks.hooks, "create_whitebox_subscriber")
+    hooks: ClassVar[tuple[str, ...]] = (*SubscriberRaceChecks.hooks, "create_whitebox_subscriber")
 
     def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
         """A new subscriber that asks only through its puppet and tells ``probe`` what it does."""

@@ -1,0 +1,217 @@
+"""Checks of what meets a publisher while it goes idle: requests and cancels at swept moments."""
+
+# ruff: noqa: N802
+
+from __future__ import annotations
+
+import functools
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rstreams_fast.tck.probes import ProbeSubscriber
+from rstreams_fast.tck.publisher.setup import ROUNDS, PublisherSetup
+from rstreams_fast.tck.sweep import SecondThread, pause, stay_busy, sweep, wait_closely
+from rstreams_fast.tck.verification import STRICT, check
+
+__all__ = ["RaceChecks"]
+
+#: Requests by which the window is measured, in which a synchronous publisher goes idle.
+_TRIALS = 8
+#: How long after an element a publisher with a thread of its own may take to go idle; and the
+#: longest such time that is measured of another one (seconds).
+_WINDOW, _LONGEST_WINDOW = 0.001, 0.005
+#: The window is swept a little beyond its end.
+_BEYOND = 1.25
+#: The second thread comes up to so long before the end of on_next (seconds). It has to wait for the
+#: interpreter then, and gets it soon after: the first one may be stopped at any step.
+_BEFORE = 0.0001
+#: The part of the rounds in which it does.
+_PART_BEFORE = 1 / 3
+#: The part of the rounds in which the second thread asks before on_subscribe has returned.
+_PART_WITHIN = 1 / 2
+#: Elements within each of which one more is asked for.
+_ASKED_WITHIN = 3
+#: Elements for one sweep, and how few would be none.
+_ELEMENTS, _TOO_FEW = 600, 48
+#: Subscribers of a sweep in which each is used once.
+_SUBSCRIBERS = 40
+
+
+class RaceChecks(PublisherSetup):
+    """§1.7, §3.8, §3.12: at the moment when the publisher has nothing left to do."""
+
+    @check("3.8", needs="elements on request")
+    def beyond_spec308_aRequestMustWakeAnIdlePublisher(self) -> None:
+        """Of hundreds of elements each is asked for at another moment after the last: all come.
+        Look at how the thread that sends stops: its last look at the demand, and its mark that it
+        has stopped, must be one step."""
+        self._needs_threads()
+        senders: set[int] = set()
+        subscriber = self._subscribed(
+            self._elements(), on_next=lambda _me: senders.add(threading.get_ident())
+        )
+        for number, part in enumerate(sweep(self.environment), 1):
+            if number > self._elements():
+                break
+            if number > _TRIALS and senders == {threading.get_ident()}:
+                break  # it is idle when request returns: there is no other moment
+            subscriber.request(1)
+            self._expect_elements_so_far(subscriber, number)
+            pause(_WINDOW * part**3)
+
+    @check("3.8", STRICT, needs="elements on request")
+    def beyond_spec308_twoThreadsThatAskShouldBothBeServed(self) -> None:
+        """Hundreds of times one thread asks while the publisher goes idle after another's element.
+        Look at how the thread that sends stops: its last look at the demand, and its mark that it
+        has stopped, must be one step. (By §2.7 a subscriber should not call request in two threads
+        at once.)"""
+        with self._idle_window() as idle:
+            subscriber = self._subscribed(self._elements(), on_next=idle.on_next)
+            for number, part in enumerate(sweep(self.environment), 1):
+                if 2 * number > self._elements():
+                    break
+                idle.arm(lambda: subscriber.request(1), part)
+                subscriber.request(1)
+                self._expect_elements_so_far(subscriber, 2 * number - 1)
+                idle.join("request(1) returns")
+                self._expect_elements_so_far(subscriber, 2 * number)
+
+    @check("1.7", STRICT, needs="on_complete")
+    def beyond_spec107_theEndShouldComeOnceWhileTwoThreadsAsk(self) -> None:
+        """A thread asks while another one's request brings the last element, and the end.
+        Look at the end of the source: one thread finds it, and sends the terminal signal. (By §2.7
+        a subscriber should not call request in two threads at once.)"""
+        subscribers = []
+        with self._idle_window() as idle:
+            for part in sweep(self.environment, most=_SUBSCRIBERS):
+                subscriber = self._subscribed(1, completes=True, on_next=idle.on_next)
+                subscribers.append(subscriber)
+                idle.arm(functools.partial(subscriber.request, 1), part)
+                subscriber.request(1)
+                self._expect_elements_so_far(subscriber, 1)
+                idle.join("request(1) returns")
+                subscriber.wait_for_terminal("1.5", "on_complete after the only element")
+        self._expect_no_more(subscribers, "1.7", "one terminal signal")
+
+    @check("3.12", needs="elements on request")
+    def beyond_spec312_aCancelWhileThePublisherGoesIdleMustHold(self) -> None:
+        """A thread cancels while the publisher goes idle: later requests bring nothing.
+        Look at the mark that the publisher is idle: it must not overwrite the cancelled state, nor
+        use what cancel clears."""
+        subscribers = []
+        with self._idle_window() as idle:
+            for part in sweep(self.environment, most=_SUBSCRIBERS):
+                subscriber = self._subscribed(3, on_next=idle.on_next)
+                subscribers.append(subscriber)
+                idle.arm(subscriber.cancel, part)
+                subscriber.request(1)
+                self._expect_elements_so_far(subscriber, 1)
+                idle.join("cancel() returns")
+        self._expect_settled(*subscribers)
+        for subscriber in subscribers:
+            subscriber.read_all()
+            subscriber.request(1)
+        self._expect_no_more(subscribers, "3.6", "nothing for a request after cancel")
+
+    @check("3.8", STRICT, needs="elements on request")
+    def beyond_spec308_demandFromSignalsAndAThreadShouldAddUp(self) -> None:
+        """on_subscribe, on_next and another thread ask at once: each request counts.
+        Look at how demand is added, and at what is asked for before on_subscribe has returned. (By
+        §2.7 a subscriber should not call request in two threads at once.)"""
+        with self._idle_window() as idle:
+            for part in sweep(self.environment, most=ROUNDS):
+
+                def on_subscribe(me: ProbeSubscriber, part: float = part) -> None:
+                    idle.arm(lambda: me.request(1, 1, 1), part)
+                    me.request(1)
+                    idle.on_next(me)
+                    if part < _PART_WITHIN:
+                        idle.let_it_return()
+                    me.request(1)
+
+                def on_next(me: ProbeSubscriber) -> None:
+                    if me.received <= _ASKED_WITHIN:
+                        me.request(1)
+
+                subscriber = self._subscribed(20, on_subscribe=on_subscribe, on_next=on_next)
+                idle.join("request(1) returns")
+                self._expect_elements_so_far(subscriber, 2 + 3 + _ASKED_WITHIN)
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    def _elements(self) -> int:
+        return min(_ELEMENTS, max(_TOO_FEW, self.max_elements))
+
+    @contextmanager
+    def _idle_window(self) -> Iterator[_IdleWindow]:
+        """A second thread that calls while the publisher goes idle, and when that is."""
+        self._needs_threads()
+        with SecondThread.beside(self.environment, "3.16") as second:
+            idle = _IdleWindow(second)
+            subscriber = self._subscriber(self._some(_TRIALS), on_next=idle.on_next)
+            for number in range(1, min(_TRIALS, self.max_elements) + 1):
+                subscriber.request(1)
+                idle.measure()
+                self._expect_elements_so_far(subscriber, number)
+            subscriber.cancel()
+            yield idle
+
+    @staticmethod
+    def _expect_elements_so_far(subscriber: ProbeSubscriber, count: int) -> None:
+        """Wait for so many elements, and notice the last one within microseconds."""
+        if not wait_closely(lambda: subscriber.received >= count):
+            subscriber.wait_for_elements(count, "3.8", f"{count} elements for as many requests")
+
+    def _expect_no_more(self, subscribers: list[ProbeSubscriber], rule: str, expected: str) -> None:
+        """Expect that none of these has an unread signal but one end, or gets one."""
+
+        def noise() -> list[ProbeSubscriber]:
+            return [each for each in subscribers if each.unread and each.terminal is None]
+
+        self.environment.expect_quiet(
+            noise, rule, expected, lambda: next((each.came() for each in noise()), "nothing")
+        )
+
+
+class _IdleWindow:
+    """The time in which the publisher goes idle, after the end of an on_next."""
+
+    def __init__(self, second: SecondThread) -> None:
+        self._second = second
+        self._last: tuple[int, float] = (0, 0.0)  # the thread and the time of the last on_next
+        self._measured: list[float] = []
+        self._stay = 0.0
+
+    def on_next(self, _subscriber: ProbeSubscriber) -> None:
+        """What every on_next does: the round begins with the first one."""
+        self._last = threading.get_ident(), time.perf_counter()
+        if self._second.is_armed:
+            self._second.fire()
+            stay_busy(self._stay)
+
+    def measure(self) -> None:
+        """Take the time since the last on_next, if that ran in this thread: request returned."""
+        thread, came = self._last
+        if thread == threading.get_ident():
+            self._measured.append(min(time.perf_counter() - came, _LONGEST_WINDOW))
+
+    def arm(self, call: Callable[[], object], part: float) -> None:
+        """Have the second thread call at that part of the window, in this round."""
+        before = part < _PART_BEFORE
+        self._stay = _BEFORE * (1 - part / _PART_BEFORE) if before else 0.0
+        part = 0.0 if before else (part - _PART_BEFORE) / (1 - _PART_BEFORE)
+        if self._measured:
+            after = statistics.median(self._measured) * _BEYOND * part
+        else:
+            after = _WINDOW * part**3  # when it goes idle cannot be seen: soon, most likely
+        self._second.arm(call, after)
+
+    def let_it_return(self) -> None:
+        """Stay until the second thread's call has returned, but not long: it may be waiting."""
+        wait_closely(lambda: self._second.has_returned)
+
+    def join(self, expected: str) -> None:
+        self._second.join(expected)

@@ -1,0 +1,133 @@
+"""Races on purpose: a second thread that calls at a chosen moment, swept over a window of time."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rstreams_fast.tck.environment import Environment, frequent_switches
+
+__all__ = ["SecondThread", "pause", "stay_busy", "sweep", "wait_closely"]
+
+#: Rounds of one sweep; and how many there are, if they fit into a sixth of the timeout, even where
+#: they take longer than one silence window.
+_MOST_ROUNDS, _LEAST_ROUNDS = 300, 24
+#: Multiples of this, modulo 1, fill the range from 0 to 1 evenly, however many there are.
+_GOLDEN: Final = 0.6180339887498949
+#: A shorter pause is spent spinning: the operating system wakes no thread so exactly (seconds).
+_SHORTEST_SLEEP = 0.0003
+#: How long a thread looks out for an event before it waits for it (seconds).
+_LOOKOUT = 0.002
+
+
+def sweep(environment: Environment, *, most: int = _MOST_ROUNDS) -> Iterator[float]:
+    """Numbers from 0 to 1, evenly spread: one for each round. Slow rounds make fewer of them."""
+    start = time.perf_counter()
+    for number in range(most):
+        seconds = time.perf_counter() - start
+        if seconds > (environment.silence if number >= _LEAST_ROUNDS else environment.timeout / 6):
+            return
+        yield number * _GOLDEN % 1
+
+
+def pause(seconds: float) -> None:
+    """Wait so long, to some microseconds, and let other threads run meanwhile."""
+    end = time.perf_counter() + seconds
+    if seconds > _SHORTEST_SLEEP:
+        time.sleep(seconds - _SHORTEST_SLEEP)
+    while time.perf_counter() < end:
+        time.sleep(0)
+
+
+def stay_busy(seconds: float) -> None:
+    """Spend so long without giving way to another thread."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def wait_closely(condition: Callable[[], object], seconds: float = _LOOKOUT) -> bool:
+    """Notice ``condition`` within microseconds; False if it has not come after so long."""
+    end = time.perf_counter() + seconds
+    while not condition():
+        if time.perf_counter() > end:
+            return False
+        time.sleep(0)
+    return True
+
+
+class SecondThread:
+    """Makes one call in each round: so long after ``fire``, in a thread of its own.
+
+    That thread is awake and on the lookout before the round begins, so the moment is exact.
+    """
+
+    def __init__(self, environment: Environment, rule: str) -> None:
+        self._environment = environment
+        self._rule = rule
+        self._rounds: queue.SimpleQueue[tuple[Callable[[], object], float] | None] = (
+            queue.SimpleQueue()
+        )
+        self._ready = self._returned = False
+        self._fired = True
+        self._ended = environment.start(self._main, rule)
+
+    @classmethod
+    @contextmanager
+    def beside(cls, environment: Environment, rule: str) -> Iterator[SecondThread]:
+        """A second thread for as long as the context; what its calls raise breaks ``rule``."""
+        second = cls(environment, rule)
+        try:
+            with frequent_switches():
+                yield second
+        finally:
+            second._rounds.put(None)
+        environment.wait(second._ended.is_set, rule, "the calls return", lambda: "one has not")
+
+    def arm(self, call: Callable[[], object], after: float) -> None:
+        """Have ``call`` made ``after`` so many seconds from ``fire``."""
+        self._ready = self._fired = self._returned = False
+        self._rounds.put((call, after))
+        self._wait(lambda: self._ready, "the second thread of the kit runs")
+
+    def fire(self) -> None:
+        """The moment from which the seconds count; only the first one in a round does."""
+        self._fired = True
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether a round has begun, and was not fired yet."""
+        return not self._fired
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether the call of this round has returned."""
+        return self._returned
+
+    def join(self, expected: str) -> None:
+        """Wait until the call of this round has returned; it may not have been fired."""
+        self._fired = True
+        self._wait(lambda: self._returned, expected)
+
+    def _wait(self, condition: Callable[[], bool], expected: str) -> None:
+        if not wait_closely(condition):
+            self._environment.wait(condition, self._rule, expected, lambda: "it has not")
+
+    def _is_fired(self) -> bool:
+        return self._fired or self._environment.over.is_set()
+
+    def _main(self) -> None:
+        while (turn := self._rounds.get()) is not None:
+            call, after = turn
+            self._ready = True
+            self._environment.notify()
+            wait_closely(self._is_fired, 4 * self._environment.timeout)
+            pause(after)
+            try:
+                call()
+            finally:
+                self._returned = True
+                self._environment.notify()
