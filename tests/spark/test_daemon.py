@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rstreams_fast.spark.daemon import calls as calls_module
+from rstreams_fast.spark.daemon.admission import Admission
 from rstreams_fast.spark.daemon.calls import (
     Call,
     LoopCalls,
@@ -28,26 +29,35 @@ from tests.spark.backends import BACKENDS, use_backend
 
 
 @pytest.fixture
-def threads() -> Iterator[ThreadCalls]:
-    made = ThreadCalls(4, "test")
+def admission() -> Admission:
+    return Admission()
+
+
+@pytest.fixture
+def threads(admission: Admission) -> Iterator[ThreadCalls]:
+    made = ThreadCalls(4, "test", admission)
     yield made
     made.close()
     made.join()
 
 
 @pytest.fixture(params=sorted(BACKENDS))
-def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopCalls]:
+def loop(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, admission: Admission
+) -> Iterator[LoopCalls]:
     use_backend(request.param, monkeypatch)
     from rstreams_fast.spark.worker import pump
 
     monkeypatch.setattr(calls_module, "CallWindow", pump.CallWindow)
-    made = LoopCalls(4, 16)
+    made = LoopCalls(4, 16, admission)
     yield made
     made.close()
     made.join()
 
 
-def test_threads_overlap_and_rows_keep_their_order(threads: ThreadCalls) -> None:
+def test_threads_overlap_and_rows_keep_their_order(
+    threads: ThreadCalls, admission: Admission
+) -> None:
     barrier = threading.Barrier(4)
 
     def call(x: int) -> int:
@@ -55,10 +65,10 @@ def test_threads_overlap_and_rows_keep_their_order(threads: ThreadCalls) -> None
         return x
 
     rows = (threads.submit(call, (x,)) for x in range(400))
-    assert list(rows_in_order(rows, 16)) == list(range(400))
+    assert list(rows_in_order(rows, 16, admission)) == list(range(400))
 
 
-def test_rows_are_taken_ahead_up_to_the_bound(threads: ThreadCalls) -> None:
+def test_rows_are_taken_ahead_up_to_the_bound(threads: ThreadCalls, admission: Admission) -> None:
     taken = []
 
     def rows() -> Iterator[Call]:
@@ -66,24 +76,28 @@ def test_rows_are_taken_ahead_up_to_the_bound(threads: ThreadCalls) -> None:
             taken.append(x)
             yield threads.submit(int, (x,))
 
-    outcomes = rows_in_order(rows(), 8)
+    outcomes = rows_in_order(rows(), 8, admission)
     assert next(outcomes) == 0
     assert len(taken) == 8
 
 
-def test_a_row_may_have_several_calls_and_values(threads: ThreadCalls) -> None:
+def test_a_row_may_have_several_calls_and_values(
+    threads: ThreadCalls, admission: Admission
+) -> None:
     rows = [(threads.submit(int, ("1",)), "as it is", threads.submit(str, (2,)))]
-    assert list(rows_in_order(rows, 2)) == [(1, "as it is", "2")]
+    assert list(rows_in_order(rows, 2, admission)) == [(1, "as it is", "2")]
 
 
-def test_a_failure_is_raised_in_its_row(threads: ThreadCalls) -> None:
-    rows = rows_in_order((threads.submit(int, (text,)) for text in ("1", "x", "3")), 8)
+def test_a_failure_is_raised_in_its_row(threads: ThreadCalls, admission: Admission) -> None:
+    rows = rows_in_order((threads.submit(int, (text,)) for text in ("1", "x", "3")), 8, admission)
     assert next(rows) == 1
     with pytest.raises(ValueError, match="'x'"):
         next(rows)
 
 
-def test_two_batches_are_under_way_and_no_more_than_the_bound(threads: ThreadCalls) -> None:
+def test_two_batches_are_under_way_and_no_more_than_the_bound(
+    threads: ThreadCalls, admission: Admission
+) -> None:
     taken = []
 
     def batches() -> Iterator[tuple[Call, int]]:
@@ -91,14 +105,14 @@ def test_two_batches_are_under_way_and_no_more_than_the_bound(threads: ThreadCal
             taken.append(x)
             yield threads.submit(lambda x: [x], (x,)), 100
 
-    outcomes = batches_in_order(batches(), 1)
+    outcomes = batches_in_order(batches(), 1, admission)
     assert next(outcomes) == 0
     assert taken == [0, 1]
     assert list(outcomes) == [1, 2, 3, 4, 5]
 
 
-def test_closing_abandons_what_has_not_begun() -> None:
-    threads = ThreadCalls(1, "test")
+def test_closing_abandons_what_has_not_begun(admission: Admission) -> None:
+    threads = ThreadCalls(1, "test", admission)
     begun, go = threading.Event(), threading.Event()
 
     def call() -> bool:
@@ -118,12 +132,13 @@ def test_closing_abandons_what_has_not_begun() -> None:
 
 
 DEEP = """
+from rstreams_fast.spark.daemon.admission import Admission
 from rstreams_fast.spark.daemon.calls import ThreadCalls
 
 def deep(_):
     return sorted([0], key=deep)
 
-threads = ThreadCalls(1, "test")
+threads = ThreadCalls(1, "test", Admission())
 try:
     threads.submit(deep, (0,)).outcome()
 except RecursionError:
@@ -138,10 +153,11 @@ def test_a_call_may_be_as_deep_in_itself_as_on_the_main_thread() -> None:
 LIMITED = """
 import resource, threading
 from pathlib import Path
+from rstreams_fast.spark.daemon.admission import Admission
 from rstreams_fast.spark.daemon.calls import ThreadCalls
 
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-threads, barrier = ThreadCalls(32, "test"), threading.Barrier(32)
+threads, barrier = ThreadCalls(32, "test", Admission()), threading.Barrier(32)
 
 def reserved():
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() >> 20
@@ -161,7 +177,9 @@ def test_threads_reserve_little_where_a_worker_s_memory_is_limited() -> None:
     assert int(run_python("-c", LIMITED).stdout) < 100
 
 
-def test_coroutines_overlap_on_the_loop_and_none_of_a_chain_runs_twice(loop: LoopCalls) -> None:
+def test_coroutines_overlap_on_the_loop_and_none_of_a_chain_runs_twice(
+    loop: LoopCalls, admission: Admission
+) -> None:
     running, most, before = set(), [0], []
 
     async def suspends(x: int) -> int:
@@ -183,7 +201,7 @@ def test_coroutines_overlap_on_the_loop_and_none_of_a_chain_runs_twice(loop: Loo
         return x
 
     rows = (loop.submit(chained, (x,)) for x in range(50))
-    assert list(rows_in_order(rows, 16)) == [2 * x + 2 for x in range(50)]
+    assert list(rows_in_order(rows, 16, admission)) == [2 * x + 2 for x in range(50)]
     assert before == list(range(50))
     assert most == [4]
 
@@ -204,21 +222,21 @@ def test_a_step_alone_runs_the_code_above_it_once(loop: LoopCalls) -> None:
         calls.append(x)
         return step(x)
 
-    first, *rest = (loop.submit(passes, (x,)) for x in (3, 4, 5))
+    *before, last = (loop.submit(passes, (x,)) for x in (4, 5, 3))
+    assert [call.outcome() for call in before] == [8, 10]
     with pytest.raises(ValueError, match="three"):
-        first.outcome()
-    assert [call.outcome() for call in rest] == [8, 10]
-    assert calls == [3, 4, 5]
+        last.outcome()
+    assert calls == [4, 5, 3]
 
 
-def test_what_a_coroutine_raises_is_the_outcome(loop: LoopCalls) -> None:
-    async def fails(error: BaseException) -> None:
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt()])
+def test_what_a_coroutine_raises_is_the_outcome(loop: LoopCalls, error: BaseException) -> None:
+    async def fails() -> None:
         await asyncio.sleep(0)
         raise error
 
-    for error in (ValueError("x"), SystemExit(3), KeyboardInterrupt()):
-        with pytest.raises(type(error)):
-            loop.submit(Step(fails), (error,)).outcome()
+    with pytest.raises(type(error)):
+        loop.submit(Step(fails), ()).outcome()
 
 
 def test_closing_cancels_coroutines_and_wakes_who_waits_for_them(loop: LoopCalls) -> None:
@@ -509,7 +527,10 @@ assert figures.pop("second")[:4] == figures.pop("slow_at_first")[:4] == ("done",
 assert (found["second"].retries, found["second"].timeouts) == (96, 0), found["second"]
 of = found["slow_at_first"]
 assert of.retries >= 96 and of.timeouts == of.retries, of
-assert figures.pop("fails")[:3] == ("failed", 16 * len(kinds), 0), found
+state, rows_in, rows_out = figures.pop("fails")[:3]
+assert (state, rows_out) == ("failed", 0) and 0 < rows_in <= 16 * len(kinds), found
+# Each of 96 calls, eight at once, waits for 0.01 seconds.
+assert found["slow_at_first"].waiting_function > 0.06, found["slow_at_first"]
 assert not figures, figures
 assert found["eight_calls"].max_buffered_rows == 96 and not found["eight_calls"].buffered_rows
 

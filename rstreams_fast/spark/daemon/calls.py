@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import queue
 import threading
-from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from rstreams_fast.core import CallWindow
+from rstreams_fast.spark.daemon.admission import LARGE_RESULT, NEVER_LARGE, Abandoned, Admission
 from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.steps import drive
 from rstreams_fast.spark.worker.threads import CLOSE_SECONDS, ThreadGroup
@@ -22,16 +23,27 @@ CALLS_PER_TURN = 1024
 """Calls started before the loop looks after its sockets and timers again."""
 
 
+BATCH_GRACE_SECONDS = 0.5
+"""The threads of batches end this much before the main thread gives them up."""
+
+
 class Call:
     """A call and its outcome, for which one other thread may wait."""
 
-    __slots__ = ("args", "done", "failure", "fn", "result", "waiter")
+    __slots__ = ("admission", "args", "done", "failure", "fn", "number", "result", "size", "waiter")
 
-    def __init__(self, fn: Callable[..., Any], args: Any) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], args: Any, admission: Admission, number: int
+    ) -> None:
         self.fn = fn
         self.args = args
+        self.admission = admission
+        #: Calls on the same threads have ascending numbers from 1 on; a loop's have 0.
+        self.number = number
         self.done = False
         self.result: Any = None
+        #: Bytes of the result, where they count.
+        self.size = 0
         self.failure: BaseException | None = None
         self.waiter: Any = None
 
@@ -45,31 +57,36 @@ class Call:
 
     def end(self) -> None:
         """Say that the outcome is there."""
+        if self.failure is not None:
+            self.admission.stop(self)
+        elif (kind := type(self.result)) not in NEVER_LARGE and (
+            kind is not str or len(self.result) > LARGE_RESULT // 4  # at four bytes for each
+        ):
+            self.admission.count(self)
         self.done = True  # before it looks for a waiter, who looks the other way round
         waiter = self.waiter
         if waiter is not None:
-            waiter.release()
+            with contextlib.suppress(RuntimeError):  # something else has woken the thread
+                waiter.release()
 
     def abandon(self) -> None:
         """End it unmade: its task is over."""
-        self.failure = RuntimeError("the task ended before this call was made")
+        self.failure = Abandoned()
         self.end()
 
-    def wait(self) -> None:
-        """Wait for the outcome."""
-        if not self.done:
-            waiter = allocate_lock()
-            waiter.acquire()
-            self.waiter = waiter
-            if not self.done:
-                waiter.acquire()
-
     def outcome(self) -> Any:
-        """Wait for the result and return it, or raise what the call raised."""
+        """Wait for the result and return it, or raise what the call raised.
+
+        ``Abandoned``: no further call starts, and this one has not ended by the deadline.
+        """
         if not self.done:
-            self.wait()
+            self.admission.wait_for_end(self)
         if self.failure is not None:
             raise self.failure
+        if not self.done:
+            raise Abandoned
+        if self.size:
+            self.admission.given(self)
         return self.result
 
 
@@ -89,9 +106,13 @@ class Submits(Protocol):
 class ThreadCalls:
     """Makes calls on up to ``size`` threads, started as needed, in the order of submission."""
 
-    def __init__(self, size: int, name: str, figures: Figures | None = None) -> None:
+    def __init__(
+        self, size: int, name: str, admission: Admission, figures: Figures | None = None
+    ) -> None:
         self._size = size
         self._name = name
+        self._admission = admission
+        self._numbers = itertools.count(1)
         self._make = Call.run if figures is None else figures.run
         self._group = ThreadGroup()
         self._lock = threading.Lock()
@@ -101,7 +122,7 @@ class ThreadCalls:
 
     def submit(self, fn: Callable[..., Any], args: Any) -> Call:
         """Have a call made; the callers bound how many."""
-        call = Call(fn, args)
+        call = Call(fn, args, self._admission, next(self._numbers))
         if self._threads < self._size:
             self._add_thread()
         self._work.put(call)
@@ -123,9 +144,12 @@ class ThreadCalls:
                 self._threads += 1
 
     def _run(self) -> None:
-        get, make = self._work.get, self._make
+        get, make, admission = self._work.get, self._make, self._admission
         while (call := get()) is not None:
-            make(call)
+            if admission.attention and not admission.may_start(call):
+                call.abandon()
+            else:
+                make(call)
             del call
 
     def _abandon_queued(self) -> None:
@@ -134,6 +158,8 @@ class ThreadCalls:
                 call = self._work.get_nowait()
                 if call is not None:
                     call.abandon()
+        for _ in range(self._threads):
+            self._work.put(None)
 
     def close(self) -> None:
         """Make no more calls; those under way end in their own time."""
@@ -141,8 +167,6 @@ class ThreadCalls:
             self._size = 0
             self._closed = True
         self._abandon_queued()
-        for _ in range(self._threads):
-            self._work.put(None)
 
     def join(self) -> None:
         """Wait for the threads to end, at most ``CLOSE_SECONDS``."""
@@ -152,8 +176,15 @@ class ThreadCalls:
 class LoopCalls:
     """Makes calls of what has ``async def`` in it, on a loop of its own, in the window of calls."""
 
-    def __init__(self, concurrency: int, capacity: int, figures: Figures | None = None) -> None:
+    def __init__(
+        self,
+        concurrency: int,
+        capacity: int,
+        admission: Admission,
+        figures: Figures | None = None,
+    ) -> None:
         self._make = drive if figures is None else figures.drive
+        self._admission = admission
         self._group = ThreadGroup()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -172,7 +203,7 @@ class LoopCalls:
 
     def submit(self, fn: Callable[..., Any], args: Any) -> Call:
         """Have a call made; the callers bound how many."""
-        call = Call(fn, args)
+        call = Call(fn, args, self._admission, 0)
         if self._loop is None:
             self._start()
         self._waiting.append(call)
@@ -277,48 +308,82 @@ class LoopCalls:
             self._loop.stop()
 
 
-def rows_in_order(rows: Iterable[Any], most: int) -> Iterator[Any]:
+def rows_in_order(rows: Iterable[Any], most: int, admission: Admission) -> Iterator[Any]:
     """Yield the outcomes of ``rows``, which are calls, or tuples with calls in them, in order.
 
-    Up to ``most`` rows are taken ahead.
+    Up to ``most`` rows are taken ahead, fewer while ``admission`` is full. After a failure no
+    further row is taken.
     """
     pending: deque[Any] = deque()
     half = max(1, most // 2)
     for row in rows:
         pending.append(row)
-        if len(pending) >= most:
-            _wait(pending[half - 1])  # one awakening for many rows
-            for _ in range(half):
-                yield _outcome(pending.popleft())
+        while (len(pending) >= most or (admission.full and pending)) and not admission.stopped:
+            if admission.full:
+                yield _outcome(pending, admission)
+                continue
+            for call in _calls_of(pending[half - 1]):
+                admission.wait(call)  # one awakening for many rows
+            if not admission.attention:
+                for _ in range(half):
+                    yield _outcome(pending, admission)
+        if admission.stopped:
+            break
     while pending:
-        yield _outcome(pending.popleft())
+        yield _outcome(pending, admission)
+    if admission.stopped:
+        raise admission.failure_among(())
 
 
-def _wait(row: Any) -> None:
-    for call in row if type(row) is tuple else (row,):
-        if type(call) is Call:
-            call.wait()
+def _calls_of(row: Any) -> list[Call]:
+    return [call for call in (row if type(row) is tuple else (row,)) if type(call) is Call]
 
 
-def _outcome(row: Any) -> Any:
-    if type(row) is Call:
-        return row.outcome()
-    return tuple([call.outcome() if type(call) is Call else call for call in row])
+def _outcome(pending: deque[Any], admission: Admission) -> Any:
+    row = pending.popleft()
+    try:
+        if type(row) is Call:
+            return row.outcome()
+        return tuple([call.outcome() if type(call) is Call else call for call in row])
+    except Abandoned:
+        pass
+    # Not in the clause above, which would become the context of the user's exception.
+    raise admission.failure_among(call for each in (row, *pending) for call in _calls_of(each))
 
 
-def batches_in_order(calls: Iterable[tuple[Call, int]], most: int) -> Iterator[Any]:
+def batches_in_order(
+    calls: Iterable[tuple[Call, int]], most: int, admission: Admission
+) -> Iterator[Any]:
     """Yield what is in the lists that ``calls`` give, in order; each comes with its rows.
 
-    Two are under way at any time, more as long as they have less than ``most`` rows.
+    Two are under way at any time, more as long as they have less than ``most`` rows. After a
+    failure no further batch is taken.
     """
     pending: deque[tuple[Call, int]] = deque()
     held = 0
     for call, rows in calls:
         pending.append((call, rows))
         held += rows
-        while len(pending) > 1 and held >= most:
-            first, of_first = pending.popleft()
+        while len(pending) > 1 and held >= most and not admission.stopped:
+            first, of_first = pending[0]
+            admission.wait(first)
+            if not first.done:
+                continue
+            pending.popleft()
             held -= of_first
             yield from first.outcome()
-    for call, _ in pending:
-        yield from call.outcome()
+        if admission.stopped:
+            break
+    while pending:
+        first, _ = pending.popleft()
+        admission.wait_for_end(first, BATCH_GRACE_SECONDS)
+        try:
+            results = first.outcome()
+        except Abandoned:
+            failed = admission.failure_among(call for call, _ in ((first, 0), *pending))
+        else:
+            yield from results
+            continue
+        raise failed
+    if admission.stopped:
+        raise admission.failure_among(())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,9 @@ class Figures:
 
     async def drive(self, call: Call) -> None:
         """Make ``call``, on this loop."""
+        if call.admission.attention and not await call.admission.may_start_on_loop(call):
+            call.abandon()
+            return
         self._call_begins()
         try:
             await drive(call)
@@ -67,13 +71,17 @@ class Figures:
     def taking(self, items: Iterable[Any], rows_of: Callable[[Any], int]) -> Iterator[Any]:
         """Yield ``items``, the rows or batches that the task takes."""
         counters = self._counters
+        begin = time.monotonic()
         for item in items:
+            if counters.running < counters.concurrency:
+                counters.waiting_upstream += time.monotonic() - begin
             rows = rows_of(item)
             self._taken.append(rows)
             counters.rows_in += rows
             counters.buffered_rows += rows
             counters.max_buffered_rows = max(counters.max_buffered_rows, counters.buffered_rows)
             yield item
+            begin = time.monotonic()
 
     def giving(self, results: Iterable[Any]) -> Iterator[Any]:
         """Yield ``results``, one for each that was taken."""
@@ -83,7 +91,14 @@ class Figures:
             counters.buffered_rows -= rows
             counters.rows_out += rows
             self._writer.write_if_due()
+            begin = time.monotonic()
             yield result
+            counters.waiting_downstream += time.monotonic() - begin
+
+    def waited(self, seconds: float) -> None:
+        """Count what the main thread waited for calls."""
+        self._counters.waiting_function += seconds
+        self._writer.write_if_due()
 
     def end(self, state: str) -> None:
         """Write for the last time how the task ended."""

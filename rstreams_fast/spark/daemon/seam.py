@@ -20,6 +20,7 @@ from pathlib import Path
 from types import CellType, TracebackType
 from typing import Any, Final
 
+from rstreams_fast.spark.daemon.admission import Abandoned, Admission
 from rstreams_fast.spark.daemon.calls import (
     LoopCalls,
     Submits,
@@ -48,6 +49,11 @@ BATCHES: Final = "RSTREAMS_FAST_UDF_BATCHES"
 
 FIGURES: Final = "RSTREAMS_FAST_UDF_METRICS"
 """Likewise: the directory in which tasks whose calls overlap leave their figures."""
+
+RESULT_BYTES: Final = "RSTREAMS_FAST_UDF_RESULT_BYTES"
+"""Likewise: bytes of results that a task of plain UDFs holds; 0: no bound."""
+
+DEFAULT_RESULT_BYTES: Final = 64 << 20
 
 SPARKS_OWN: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
@@ -158,6 +164,10 @@ class _Task:
         self._overlaps = False
         self._profiled = False
         self._windows: dict[str, Submits] = {}
+        self._admission = Admission(
+            0 if arrow else _asked(RESULT_BYTES, DEFAULT_RESULT_BYTES),
+            None if self._figures is None else self._figures.waited,
+        )
 
     def adopt(self, made: Any, runner_conf: Any) -> Any:
         """Return what ``read_single_udf`` made, with a call that is submitted, if it may be."""
@@ -205,6 +215,7 @@ class _Task:
                 state = "stopped"
                 raise
             finally:
+                self._admission.stop()
                 for window in self._windows.values():
                     window.close()
                 for window in self._windows.values():
@@ -217,7 +228,7 @@ class _Task:
         return overlapped
 
     def _rows(self, func: Function, split_index: int, data: Iterator[Any]) -> Iterator[Any]:
-        return rows_in_order(func(split_index, data), self._most)
+        return rows_in_order(func(split_index, data), self._most, self._admission)
 
     def _batches(self, func: Function, split_index: int, data: Iterator[Any]) -> Iterator[Any]:
         def run(batch: Any) -> list[Any]:
@@ -230,11 +241,11 @@ class _Task:
                     self._windows["batch"] = self._batch_threads(rows)
                 yield self._windows["batch"].submit(run, (batch,)), self._weight(rows)
 
-        return batches_in_order(calls(), self._most)
+        return batches_in_order(calls(), self._most, self._admission)
 
     def _batch_threads(self, rows: int) -> ThreadCalls:
         size = min(2 + self._most // max(1, rows), MOST_BATCH_THREADS)
-        return ThreadCalls(size, "batch")
+        return ThreadCalls(size, "batch", self._admission)
 
     def _weight(self, rows: int) -> int:
         return rows
@@ -255,9 +266,14 @@ class _Task:
             step.alone = True
         if name not in self._windows:
             self._windows[name] = (
-                LoopCalls(self._calls, self._most, self._figures)
+                LoopCalls(self._calls, self._most, self._admission, self._figures)
                 if name == "loop"
-                else ThreadCalls(1 if self._profiled else max(1, self._asked), name, self._figures)
+                else ThreadCalls(
+                    1 if self._profiled else max(1, self._asked),
+                    name,
+                    self._admission,
+                    self._figures,
+                )
             )
         return self._windows[name]
 
@@ -278,9 +294,14 @@ class _Task:
         results: list[Any] = []
         for start in range(0, len(calls), ROWS_PER_AWAKENING):
             some = calls[start : start + ROWS_PER_AWAKENING]
-            some[-1].wait()
-            results += [call.outcome() for call in some]
-        return results
+            self._admission.wait(some[-1])
+            try:
+                results += [call.outcome() for call in some]
+            except Abandoned:
+                break
+        else:
+            return results
+        raise self._admission.failure_among(calls)
 
     def _evaluate_per_udf(self, stock: Function) -> Function:
         # Of 3.5 to 4.1, where each UDF makes its calls of a batch: a function within the one that
@@ -316,7 +337,7 @@ class _BatchTask(_Task):
 
     def _batch_threads(self, rows: int) -> ThreadCalls:
         del rows
-        return ThreadCalls(self._asked, "batch", self._figures)
+        return ThreadCalls(self._asked, "batch", self._admission, self._figures)
 
     def _weight(self, rows: int) -> int:
         del rows
@@ -358,14 +379,14 @@ def _lock_what_threads_share() -> None:
     broadcast.value = property(loaded)
 
 
-def _asked(variable: str) -> int:
+def _asked(variable: str, default: int = 0) -> int:
     """Return what the executor's environment asks for; 0: nothing."""
-    told = os.environ.get(variable, "0")
+    told = os.environ.get(variable, str(default))
     try:
         return int(told)
     except ValueError:
         print(f"rstreams_fast: {variable}={told!r} is no number", file=sys.stderr)
-        return 0
+        return default
 
 
 def _named_cells(fn: Any) -> list[tuple[str, CellType]]:

@@ -66,6 +66,9 @@ class Step:
 
 async def drive(call: Call) -> None:
     """Make ``call``, in whose function there are steps."""
+    if call.admission.attention and not await call.admission.may_start_on_loop(call):
+        call.abandon()
+        return
     known: list[Outcome] = []
     while True:
         _driven.known = known

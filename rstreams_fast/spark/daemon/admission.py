@@ -1,0 +1,263 @@
+"""Whether further calls of a task may start, and how threads wait for calls that have started."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import decimal
+import sys
+import threading
+import time
+from _thread import allocate_lock
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast.spark.worker.counters import task_context
+from rstreams_fast.spark.worker.hang_up import hang_up
+from rstreams_fast.spark.worker.threads import CLOSE_SECONDS
+
+if TYPE_CHECKING:
+    from rstreams_fast.spark.daemon.calls import Call
+
+__all__ = ["LARGE_RESULT", "NEVER_LARGE", "Abandoned", "Admission"]
+
+LOOK_SECONDS: Final = 0.1
+"""How often a waiting main thread looks whether Spark has hung up."""
+
+LARGE_RESULT: Final = 4096
+"""Smaller results are not counted: the bound in rows holds them to a few MiB."""
+
+SAMPLE: Final = 8
+"""Elements of a container that are measured; the others are taken to be as large."""
+
+DEPTH: Final = 4
+"""Containers within containers that are measured."""
+
+#: Types of results that need no measuring.
+NEVER_LARGE: Final = frozenset(
+    (int, float, bool, type(None), dt.date, dt.datetime, decimal.Decimal)
+)
+
+
+class Abandoned(RuntimeError):
+    """The outcome of a call that was not made."""
+
+    def __init__(self) -> None:
+        super().__init__("the task ended before this call was made")
+
+
+def _bytes_of(result: Any, depth: int = DEPTH) -> int:
+    """Return about how many bytes ``result`` takes; a long container is sampled."""
+    size = sys.getsizeof(result, 0)
+    if depth and isinstance(result, list | tuple | set | frozenset | dict) and result:
+        elements: Any = result.items() if isinstance(result, dict) else result
+        some = [element for element, _ in zip(elements, range(SAMPLE), strict=False)]
+        taken = sum(_bytes_of(element, depth - 1) for element in some)
+        size += taken * len(result) // len(some)
+    elif depth and hasattr(result, "__dict__"):
+        size += _bytes_of(result.__dict__, depth - 1)
+    return size
+
+
+class Admission:
+    """Lets the calls of one task start until one fails, within a bound on the results held.
+
+    A result counts from the end of its call until the main thread gives it on. Calls that have
+    started when the bound is reached still end. ``most_bytes``: 0 counts nothing. ``on_wait`` is
+    called by the main thread with the seconds that it has waited for calls.
+    """
+
+    def __init__(
+        self, most_bytes: int = 0, on_wait: Callable[[float], object] | None = None
+    ) -> None:
+        #: Something is to be looked at before a call starts or another row is taken: a failure, or
+        #: results that reach the bound.
+        self.attention = False
+        self.stopped = False
+        self.full = False
+        self._most_bytes = most_bytes
+        self._on_wait = on_wait
+        self._held = 0
+        self._failure: BaseException | None = None
+        self._failed_number = 0
+        self._deadline = 0.0
+        self._needed: Call | None = None
+        self._changed = threading.Condition()
+        self._waiters: set[Any] = set()
+        self._on_loop: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._main = threading.get_ident()
+        self._hung_up: Callable[[], bool] | None = None
+
+    def stop(self, failed: Call | None = None) -> None:
+        """Let no further call start. Any thread may call; the first call counts."""
+        with self._changed:
+            if self.stopped:
+                return
+            if failed is not None:
+                self._failure, self._failed_number = failed.failure, failed.number
+            self._deadline = time.monotonic() + CLOSE_SECONDS
+            self.stopped = self.attention = True
+            self._tell()
+
+    # -- what makes the calls ----------------------------------------------------------------------
+
+    def may_start(self, call: Call) -> bool:
+        """Wait until ``call`` may start; ``False``: it may not. Not for a loop's thread."""
+        if not self.attention:
+            return True
+        with self._changed:
+            self._changed.wait_for(lambda: not self._delays(call))
+            return not self._refuses(call)
+
+    async def may_start_on_loop(self, call: Call) -> bool:
+        """Say the same to a loop's call, which waits there."""
+        if not self.attention:
+            return True
+        entry = asyncio.get_running_loop(), asyncio.Event()
+        with self._changed:
+            self._on_loop.add(entry)
+        try:
+            while self._delays(call):
+                await entry[1].wait()
+                entry[1].clear()
+        except asyncio.CancelledError:  # by the end of the task
+            return False
+        finally:
+            with self._changed:
+                self._on_loop.discard(entry)
+        return not self._refuses(call)
+
+    def _delays(self, call: Call) -> bool:
+        return self.full and not self.stopped and self._needed is not call
+
+    def _refuses(self, call: Call) -> bool:
+        # A thread may have taken a call, and not started it, before a later one failed.
+        return self.stopped and not 0 < call.number < self._failed_number
+
+    def count(self, call: Call) -> None:
+        """Count the result of ``call``, if it is large, before the main thread sees it."""
+        if not self._most_bytes:
+            return
+        try:
+            size = _bytes_of(call.result)
+        except Exception:  # the user's own __sizeof__ or __len__
+            return
+        if size >= LARGE_RESULT:
+            call.size = size
+            with self._changed:
+                self._held += size
+                if self._held >= self._most_bytes and not self.full:
+                    self.full = self.attention = True
+                    self._tell()
+
+    # -- what waits for them -----------------------------------------------------------------------
+
+    def wait(self, call: Call) -> None:
+        """Wait for ``call`` to end, or until something asks for attention."""
+        if not (call.done or self.attention):
+            self._wait(call, lambda: not self.attention, None)
+
+    def wait_for_end(self, call: Call, grace: float = 0.0) -> None:
+        """Wait for ``call`` to end; at most until the deadline once no further call starts.
+
+        ``grace``: seconds beyond the deadline.
+        """
+        while not call.done:
+            state = (self.stopped, self.full)
+            left = self._deadline + grace - time.monotonic() if state[0] else None
+            if left is not None and left <= 0:
+                break
+            with self._needing(call):
+                self._wait(call, partial(self._is, state), left)
+
+    def given(self, call: Call) -> None:
+        """Count the result of ``call`` as given on."""
+        if call.size:
+            with self._changed:
+                self._held -= call.size
+                if self.full and self._held < self._most_bytes:
+                    self.full = False
+                    self.attention = self.stopped
+                    self._tell()
+
+    def failure_among(self, calls: Iterable[Call]) -> BaseException:
+        """Return the first failure in the order of ``calls``, or the one that came first."""
+        for call in calls:
+            failed = call.failure if call.done else None
+            if failed is not None and not isinstance(failed, Abandoned):
+                return failed
+        return self._failure or Abandoned()
+
+    def _is(self, state: tuple[bool, bool]) -> bool:
+        return state == (self.stopped, self.full)
+
+    @contextmanager
+    def _needing(self, call: Call) -> Iterator[None]:
+        # The results that count can leave only after this call's: it starts in any case.
+        if not self.full:
+            yield
+            return
+        with self._changed:
+            self._needed = call
+            self._let_calls_look()
+        try:
+            yield
+        finally:
+            self._needed = None
+
+    def _wait(self, call: Call, asleep: Callable[[], bool], seconds: float | None) -> None:
+        waiter = allocate_lock()
+        waiter.acquire()
+        with self._changed:
+            self._waiters.add(waiter)
+        call.waiter = waiter
+        main = threading.get_ident() == self._main
+        begun = time.monotonic()
+        ends = None if seconds is None else begun + seconds
+        try:
+            # Both are read after the waiter can be released: neither change is missed.
+            while not call.done and asleep():
+                left = -1.0
+                if ends is not None:
+                    left = max(0.0, ends - time.monotonic())
+                if main:
+                    left = LOOK_SECONDS if ends is None else min(LOOK_SECONDS, left)
+                if not waiter.acquire(timeout=left):
+                    now = time.monotonic()
+                    if main:
+                        begun = self._count_wait(begun, now)
+                        self._look()
+                    if ends is not None and now >= ends:
+                        break
+        finally:
+            with self._changed:
+                self._waiters.discard(waiter)
+            if main:
+                self._count_wait(begun, time.monotonic())
+
+    def _count_wait(self, begun: float, now: float) -> float:
+        if self._on_wait is not None:
+            self._on_wait(now - begun)
+        return now
+
+    def _look(self) -> None:
+        if self._hung_up is None:
+            found = hang_up() if task_context() is not None else None
+            self._hung_up = found or (lambda: False)
+        if self._hung_up():
+            self.stop()
+            raise GeneratorExit("Spark has hung up")
+
+    def _tell(self) -> None:
+        self._let_calls_look()
+        for waiter in self._waiters:
+            with suppress(RuntimeError):  # its call has ended as well
+                waiter.release()
+
+    def _let_calls_look(self) -> None:
+        self._changed.notify_all()
+        for loop, event in self._on_loop:
+            with suppress(RuntimeError):  # closed
+                loop.call_soon_threadsafe(event.set)
