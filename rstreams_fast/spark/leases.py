@@ -1,14 +1,24 @@
 """Permits of a whole job: a small server in the process of the driver, or of the client of Spark
 Connect, and its clock for the rate.
 
-A worker has a connection for each stage at work, proves that it knows the token, names the limit,
-and then asks for permits (``a``), gives them back (``r``) or holds all of them back (``h`` and the
-seconds). A stage that ends before its threads keeps what those need (``k`` and how many). It is
-told ``g`` for each, and says when its call has left (``l``): with a rate only so many may be under
-way, or those that are late would start beside those that are in time. A worker that has not said so
-for ``SILENT_SECONDS`` holds nobody up, and is granted nothing until it has. What a connection has
-comes back when it ends, which the kernel sees to when a process is killed; where a host is gone,
-keep-alive ends it.
+A worker has a connection for each stage at work. It proves that it knows the token and names the
+limit. It declares (``d``) an identity and how many permits its calls have, which is answered by
+``w``; another connection of that identity is over then. The worker asks for permits (``a``), gives
+them back (``r``) or holds all of them back (``h`` and the seconds). A stage that ends before its
+threads keeps what those need (``k`` and how many). The server grants a permit by ``g``.
+
+**Rate.** The worker says when a call has left (``l``): only so many grants may be under way, or
+late calls would start beside those that are in time. A worker that has not said so for
+``SILENT_SECONDS`` holds nobody up, and is granted nothing until it has.
+
+**Concurrency.** A worker is granted a share of the limit (``UNHEARD``), and more only when it has
+sent anything since. The server asks a worker that waits for permits, or keeps others waiting, for a
+sign (``p``), which the worker gives (``s``). One that gives none for ``LOST_SECONDS`` is
+disconnected.
+
+**Ends.** What a connection has comes back when it ends. The kernel ends it when a process is
+killed; ``TCP_USER_TIMEOUT`` ends it when the other host is silent. A worker that lives connects
+again and declares what its calls have.
 """
 
 from __future__ import annotations
@@ -22,21 +32,29 @@ import struct
 import sys
 import threading
 from collections import deque
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from rstreams_fast.spark.addresses import listening_at, own_addresses
 
 __all__ = [
     "ASK",
     "CHALLENGE_BYTES",
     "COUNT",
     "DEATH_SECONDS",
+    "DECLARE",
+    "DECLARED",
     "GIVE_BACK",
     "GRANT",
     "HOLD",
     "KEEP",
     "LATE_SECONDS",
     "LEFT",
+    "PROBE",
+    "REFUSED",
     "SECONDS",
+    "SIGN",
     "UNDER_WAY",
+    "WELCOME",
     "Address",
     "Pace",
     "answer_to",
@@ -50,11 +68,38 @@ HOLD: Final = b"h"
 KEEP: Final = b"k"
 GRANT: Final = b"g"
 LEFT: Final = b"l"
+DECLARE: Final = b"d"
+WELCOME: Final = b"w"
+REFUSED: Final = b"n"
+PROBE: Final = b"p"
+SIGN: Final = b"s"
 SECONDS: Final = struct.Struct("!d")
 COUNT: Final = struct.Struct("!I")
+DECLARED: Final = struct.Struct("!16sI")  # the identity, and the permits that its calls have
 CHALLENGE_BYTES: Final = 32
 DEATH_SECONDS: Final = 0.05
 """How long the permits of a worker that was killed wait for the kernel to end its calls, too."""
+BREAK_SECONDS: Final = 1.0
+"""How long the permits of a connection that broke wait for its worker to connect again."""
+LOST_SECONDS: Final = 10.0
+"""How long a worker may give no sign, while others wait for what it has."""
+WATCH_SECONDS: Final = 1.0
+"""How often the server looks for such workers."""
+UNHEARD: Final = 1 / 8
+"""The share of a limit's permits that a worker may be granted without a sign of it."""
+SIGN_SECONDS: Final = 0.005
+"""How long the others wait for the sign of a worker whose turn it is."""
+SILENT_HOST_SECONDS: Final = 5.0
+"""How long the other host may be silent."""
+PROOF_SECONDS: Final = 5.0
+"""How long a connection may take to prove that it knows the token."""
+MOST_STRANGERS: Final = 1024
+"""Connections without that proof at once: one more ends the oldest. Also at most a quarter of the
+descriptors that the process may have."""
+BACKLOG: Final = 1 << 15
+"""Connections that may wait to be accepted; the kernel has a bound of its own."""
+ACCEPTED_AT_ONCE: Final = 16
+"""Connections that are accepted before the server looks at those that it has."""
 LATE_SECONDS: Final = 0.002
 """How much later than its time a call may start and not change the times of those behind it."""
 UNDER_WAY: Final = 0.01
@@ -62,6 +107,8 @@ UNDER_WAY: Final = 0.01
 late."""
 SILENT_SECONDS: Final = 1.0
 """How long the grants under way to one worker may hold up the others."""
+_SIZES: Final = {HOLD: SECONDS.size, KEEP: COUNT.size, DECLARE: DECLARED.size}
+"""How long what follows a message is."""
 _ANSWER: Final = struct.Struct("!32sI")  # the digest, and which limit
 
 
@@ -104,9 +151,26 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
     found: socket.socket = transport.get_extra_info("socket")
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for option, value in (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2)):
+    # Keep-alive alone does not end a connection on which something was sent and not confirmed.
+    milliseconds = int(SILENT_HOST_SECONDS * 1000)
+    for option, value in (
+        ("TCP_KEEPIDLE", 1),
+        ("TCP_KEEPINTVL", 1),
+        ("TCP_KEEPCNT", int(SILENT_HOST_SECONDS) - 1),
+        ("TCP_USER_TIMEOUT", milliseconds),
+    ):
         if hasattr(socket, option):
             found.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+class _Asks:
+    """Permits that a worker has asked for, with no other worker between."""
+
+    __slots__ = ("count", "lease")
+
+    def __init__(self, lease: _Lease, count: int) -> None:
+        self.lease = lease
+        self.count = count
 
 
 class _Permits:
@@ -115,6 +179,7 @@ class _Permits:
     def __init__(self, concurrency: int | None, rate: float | None, burst: int) -> None:
         self.numbers = (concurrency, rate, burst)
         self._free = sys.maxsize if concurrency is None else concurrency
+        self._most_unheard = max(1, int(self._free * UNHEARD))
         self._pace = Pace(rate, burst)
         # Those that come late start beside the rate's and the burst's.
         late = sys.maxsize if rate is None else max(burst, int(rate * UNDER_WAY) - burst)
@@ -123,12 +188,32 @@ class _Permits:
         self._told = set[_Lease]()  # and have not said that all calls have left
         self._look: asyncio.TimerHandle | None = None
         self._reserved = self._not_before = 0.0
-        self._waiting: deque[_Lease] = deque()
+        self._leases = set[_Lease]()
+        self._line: deque[_Asks] = deque()
+        self._waiting_for_sign: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
 
+    def join(self, lease: _Lease) -> None:
+        self._leases.add(lease)
+
     def ask(self, lease: _Lease) -> None:
-        self._waiting.append(lease)
+        self._line_up(lease, 1)
         self._grant()
+
+    def _line_up(self, lease: _Lease, count: int) -> None:
+        if count and self._line and self._line[-1].lease is lease:
+            self._line[-1].count += count
+        elif count:
+            self._line.append(_Asks(lease, count))
+
+    def _line_up_again(self, lease: _Lease) -> None:
+        passed_over, lease.passed_over = lease.passed_over, 0
+        self._line_up(lease, passed_over)
+
+    def take(self, count: int) -> None:
+        """Count permits that calls have already, even if there are none."""
+        self._free -= count
 
     def give_back(self, count: int) -> None:
         self._free += count
@@ -138,37 +223,59 @@ class _Permits:
         now = asyncio.get_running_loop().time()
         self._not_before = max(self._not_before, now + seconds)
 
+    def hear(self, lease: _Lease) -> None:
+        """Note that the worker has sent something, and so reads what it is sent."""
+        lease.heard_at = asyncio.get_running_loop().time()
+        lease.probed_at = None
+        enough, lease.unheard = lease.unheard >= self._most_unheard, 0
+        if enough:
+            self._line_up_again(lease)
+            self._grant()
+
     def have_left(self, lease: _Lease, count: int) -> None:
         """Count no longer calls that have left a worker, or are lost with it."""
         lease.under_way -= count
-        lease.heard_at = asyncio.get_running_loop().time()
+        lease.left_at = asyncio.get_running_loop().time()
         if not lease.silent:
             self._under_way -= count
         if not lease.under_way:
             lease.silent = False
             self._told.discard(lease)
+            self._line_up_again(lease)
         self._grant()
 
     def _look_for_silent(self) -> None:
         self._look = None
         before = asyncio.get_running_loop().time() - SILENT_SECONDS
         for lease in self._told:
-            if not lease.silent and lease.heard_at <= before:
+            if not lease.silent and lease.left_at <= before:
                 lease.silent = True
                 self._under_way -= lease.under_way
         self._grant()
 
     def forget(self, lease: _Lease) -> None:
-        self._waiting = deque(other for other in self._waiting if other is not lease)
+        """Grant the lease nothing more; count none of its calls as under way."""
+        lease.passed_over = 0
+        self._line = deque(asks for asks in self._line if asks.lease is not lease)
+        self.have_left(lease, lease.under_way)
+
+    def leave(self, lease: _Lease) -> None:
+        self._leases.discard(lease)
+        self.forget(lease)
 
     def _grant(self, due: float | None = None) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         time = now if due is None else max(due, now - LATE_SECONDS)
-        while self._free and self._timer is None:
-            lease = next((one for one in self._waiting if not one.silent), None)
-            if lease is None:
-                return
+        while self._free > 0 and self._timer is None and self._line:
+            asks = self._line[0]
+            lease = asks.lease
+            if lease.silent or lease.unheard >= self._most_unheard:
+                if not lease.silent and self._waits_for_sign(lease, loop):
+                    return
+                lease.passed_over += asks.count  # until the server hears of it
+                self._line.popleft()
+                continue
             if self._under_way >= self._most_under_way:
                 self._look = self._look or loop.call_later(SILENT_SECONDS, self._look_for_silent)
                 return
@@ -178,15 +285,43 @@ class _Permits:
                 return
             self._reserved = reserved
             self._free -= 1
-            self._waiting.remove(lease)  # its first
+            asks.count -= 1
+            if not asks.count:
+                self._line.popleft()
             if self._pace.bounds:
                 self._note(lease, now)
             lease.grant()
+        if self._free <= 0 and self._line and self._watching is None:
+            self._watching = loop.call_later(WATCH_SECONDS, self._watch)
+
+    def _waits_for_sign(self, lease: _Lease, loop: asyncio.AbstractEventLoop) -> bool:
+        """Ask the worker for a sign; ``False``: there was none in time, others come first."""
+        until = lease.probe(loop.time()) + SIGN_SECONDS
+        if loop.time() >= until:
+            return False
+        if self._waiting_for_sign is None:
+            self._waiting_for_sign = loop.call_at(until, self._sign_due)
+        return True
+
+    def _sign_due(self) -> None:
+        self._waiting_for_sign = None
+        self._grant()
+
+    def _watch(self) -> None:
+        """Ask those for a sign for whom others wait; end those who have given none for long."""
+        self._watching = None
+        now = asyncio.get_running_loop().time()
+        for lease in list(self._leases):
+            if lease.probed_at is not None and now >= lease.probed_at + LOST_SECONDS:
+                lease.lose()
+            elif lease.has and now >= lease.heard_at + WATCH_SECONDS:
+                lease.probe(now)
+        self._grant()
 
     def _note(self, lease: _Lease, now: float) -> None:
         """Count what is granted until its call has left."""
         if not lease.under_way:
-            lease.heard_at = now
+            lease.left_at = now
         self._told.add(lease)
         lease.under_way += 1
         self._under_way += 1
@@ -204,71 +339,132 @@ class _Lease(asyncio.Protocol):
         self._challenge = secrets.token_bytes(CHALLENGE_BYTES)
         self._received = b""
         self._permits: _Permits | None = None
-        self._has = 0
-        self.under_way = 0  # granted with a rate, and the call has not left
+        self._identity = b""
+        self._kept = False  # by threads of a stage that is over: nobody reads there
+        self._coming_back: asyncio.TimerHandle | None = None
+        self.has = 0
+        self.passed_over = 0  # asks that wait until the server hears of the worker
+        self.unheard = 0  # grants since the worker has last sent anything
         self.heard_at = 0.0
+        self.probed_at: float | None = None  # and nothing was heard since
+        self.under_way = 0  # granted with a rate, and the call has not left
+        self.left_at = 0.0
         self.silent = False  # what is under way holds nobody up
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)  # noqa: S101 - for mypy
         self._transport = transport
+        self._server.let_wait(self)
         keep_alive(transport)
         transport.write(self._challenge)
+        loop = asyncio.get_running_loop()
+        self._unproved = loop.call_later(PROOF_SECONDS, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        if self._permits is None:
-            if len(self._received) < _ANSWER.size:
-                return
-            digest, number = _ANSWER.unpack_from(self._received)
-            right = hmac.digest(self._server.token, self._challenge, "sha256")
-            if not hmac.compare_digest(digest, right) or number >= len(self._server.limits):
-                self._transport.abort()
-                return
-            self._permits = self._server.limits[number]
-            self._received = self._received[_ANSWER.size :]
+        if self._permits is None and not self._prove():
+            return
+        permits = self._permits
+        assert permits is not None  # noqa: S101 - for mypy
+        permits.hear(self)
         at, received = 0, self._received
         while at < len(received):
             message = received[at : at + 1]
+            size = _SIZES.get(message, 0)
+            if len(received) < at + 1 + size:
+                break
             if message == HOLD:
-                if len(received) < at + 1 + SECONDS.size:
-                    break
-                self._permits.hold(*SECONDS.unpack_from(received, at + 1))
-                at += SECONDS.size
+                permits.hold(*SECONDS.unpack_from(received, at + 1))
             elif message == KEEP:
-                if len(received) < at + 1 + COUNT.size:
-                    break
-                self._keep(*COUNT.unpack_from(received, at + 1))
-                at += COUNT.size
+                self._keep(permits, *COUNT.unpack_from(received, at + 1))
+            elif message == DECLARE:
+                self._declare(permits, *DECLARED.unpack_from(received, at + 1))
             elif message == ASK:
-                self._permits.ask(self)
+                permits.ask(self)
             elif message == LEFT and self.under_way:
-                self._permits.have_left(self, 1)
-            elif message == GIVE_BACK and self._has:
-                self._has -= 1
-                self._permits.give_back(1)
-            at += 1
+                permits.have_left(self, 1)
+            elif message == GIVE_BACK and self.has:
+                self.has -= 1
+                permits.give_back(1)
+            at += 1 + size
         self._received = received[at:]
 
-    def _keep(self, count: int) -> None:
+    def _prove(self) -> bool:
+        """Look whether the connection has proved that it knows the token; end one that does not."""
+        if len(self._received) < _ANSWER.size:
+            return False
+        self._stranger_no_more()
+        digest, number = _ANSWER.unpack_from(self._received)
+        right = hmac.digest(self._server.token, self._challenge, "sha256")
+        if not hmac.compare_digest(digest, right) or number >= len(self._server.limits):
+            self._transport.write(REFUSED)
+            self._transport.close()
+            return False
+        self._permits = self._server.limits[number]
+        self._permits.join(self)
+        self._received = self._received[_ANSWER.size :]
+        return True
+
+    def _stranger_no_more(self) -> None:
+        self._unproved.cancel()
+        self._server.strangers.pop(self, None)
+
+    def _declare(self, permits: _Permits, identity: bytes, has: int) -> None:
+        """Be the connection of a worker whose calls have so many permits already."""
+        before = self._server.declared.get(identity)
+        self._identity = identity
+        self._server.declared[identity] = self
+        self.has += has
+        permits.take(has)
+        if before is not None and before is not self:
+            before.lose()
+            before.end()
+        self._transport.write(WELCOME)
+
+    def _keep(self, permits: _Permits, count: int) -> None:
         """Have that many permits at most, and ask for none: whoever asked is gone."""
-        assert self._permits is not None  # noqa: S101 - for mypy
-        self._permits.forget(self)
-        self._permits.have_left(self, self.under_way)
-        self._permits.give_back(max(0, self._has - count))
-        self._has = min(self._has, count)
+        self._kept = True
+        permits.forget(self)
+        permits.give_back(max(0, self.has - count))
+        self.has = min(self.has, count)
 
     def grant(self) -> None:
-        self._has += 1
-        self._transport.write(GRANT)
+        self.has += 1
+        self.unheard += 1
+        if not self._transport.is_closing():  # else it comes back at once
+            self._transport.write(GRANT)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def probe(self, now: float) -> float:
+        """Ask the worker for a sign, once until it has sent anything; return when that was."""
+        if self.probed_at is not None:
+            return self.probed_at
+        if not self._kept:
+            self.probed_at = now
+            self._transport.write(PROBE)
+        return now
+
+    def lose(self) -> None:
+        """End the connection of a worker that gives no sign, or has another one."""
+        self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stranger_no_more()
         if self._permits is not None:
-            self._permits.forget(self)
-            self._permits.have_left(self, self.under_way)
-            loop = asyncio.get_running_loop()
-            loop.call_later(DEATH_SECONDS, self._permits.give_back, self._has)
-            self._has = 0
+            self._permits.leave(self)
+            # The kernel says so in an orderly way where a process was killed.
+            wait = DEATH_SECONDS if exc is None else BREAK_SECONDS
+            self._coming_back = asyncio.get_running_loop().call_later(wait, self.end)
+
+    def end(self) -> None:
+        """Give all permits back now."""
+        if self._coming_back is not None:
+            self._coming_back.cancel()
+        if self._server.declared.get(self._identity) is self:
+            del self._server.declared[self._identity]
+        has, self.has = self.has, 0
+        if self._permits is not None:
+            self._permits.leave(self)
+            self._permits.give_back(has)
 
 
 class _Server:
@@ -279,19 +475,32 @@ class _Server:
         self.token = secrets.token_bytes(32)
         self.limits: list[_Permits] = []
         self.names: dict[str, int] = {}
-        here, self.host = _own_addresses()
+        self.declared: dict[bytes, _Lease] = {}
+        self.strangers: dict[_Lease, None] = {}  # the oldest first
+        here, self.host = own_addresses()
         try:
-            listening = socket.create_server((here, 0), backlog=1024)
+            listening = listening_at(here, BACKLOG)
         except OSError as refused:
             raise RuntimeError(
                 f"Limit(scope='job') cannot be served at {here}: {refused.strerror}; name an "
                 "address of this machine by spark.driver.bindAddress, or take scope='executor'"
             ) from refused
         self.port = listening.getsockname()[1]
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop()
         threading.Thread(target=self._loop.run_forever, name="rstreams-leases", daemon=True).start()
-        serving = self._loop.create_server(lambda: _Lease(self), sock=listening)
+        serving = self._loop.create_server(
+            lambda: _Lease(self), sock=listening, backlog=ACCEPTED_AT_ONCE
+        )
         asyncio.run_coroutine_threadsafe(serving, self._loop).result()
+        listening.listen(BACKLOG)  # asyncio accepts as many at once as it lets wait
+
+    def let_wait(self, stranger: _Lease) -> None:
+        """Let a new connection prove that it knows the token."""
+        if len(self.strangers) >= _most_strangers():
+            oldest = next(iter(self.strangers))  # whoever knows the token answers at once
+            del self.strangers[oldest]
+            oldest.lose()
+        self.strangers[stranger] = None
 
 
 _lock = threading.Lock()
@@ -317,29 +526,12 @@ def serve(name: str, concurrency: int | None, rate: float | None, burst: int) ->
         return Address(server.host, server.port, server.token, number)
 
 
-def _own_addresses() -> tuple[str, str]:
-    """Return where to listen, and the address that executors know this process by; loopback
-    without a session.
-    """
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
+def _most_strangers() -> int:
     try:
-        session: Any = SparkSession.active()
-    except PySparkException:
-        return "127.0.0.1", "127.0.0.1"
-    if "connect" not in type(session).__module__:
-        host = str(session.conf.get("spark.driver.host", "127.0.0.1"))
-        return str(session.conf.get("spark.driver.bindAddress", host)), host
-    # There the driver is elsewhere. What leads to its server may lead back from its executors.
-    server = session.client.host
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-            way.connect((server, 9))  # sends nothing
-            host = str(way.getsockname()[0])
-            return host, host
-    except OSError as unknown:
-        raise RuntimeError(
-            f"Limit(scope='job'): {server}, where Spark Connect is, has no IPv4 address by which "
-            "executors could come back to this process; scope='executor' needs none"
-        ) from unknown
+        import resource
+    except ImportError:  # Windows
+        return MOST_STRANGERS
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if descriptors == resource.RLIM_INFINITY:
+        return MOST_STRANGERS
+    return min(MOST_STRANGERS, max(1, descriptors // 4))

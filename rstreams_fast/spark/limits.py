@@ -101,8 +101,9 @@ class Limit:
     ``scope``: ``"executor"``: all Python workers on a host that have the same temporary directory
     and user, of all jobs; the permits are locks of a file. ``"job"``: all workers of the job; the
     driver's process serves the permits, with Spark Connect that of the client, at an address that
-    the executors must reach; calls fail where they cannot. Those of a worker that is killed come
-    back after 50 ms, when the kernel has ended its calls, too.
+    the executors must reach; the task fails where they cannot. The permits of a worker that is
+    killed come back after 50 ms, when the kernel has ended its calls, too; after 1 s if the network
+    ended its connection. A worker whose connection breaks connects again, for three minutes.
 
     A call waits for its permit before its ``timeout`` begins, and holds none while it waits for its
     next attempt. Immutable; may be given to any number of stages.

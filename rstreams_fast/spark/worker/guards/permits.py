@@ -5,34 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import random
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from rstreams_fast.core import CallWindow
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.spark.host_locks import locks_of
-from rstreams_fast.spark.leases import (
-    ASK,
-    CHALLENGE_BYTES,
-    COUNT,
-    GIVE_BACK,
-    HOLD,
-    KEEP,
-    LEFT,
-    SECONDS,
-    Address,
-    Pace,
-    answer_to,
-    keep_alive,
-)
+from rstreams_fast.spark.leases import Pace
 from rstreams_fast.spark.limits import PATIENCE_SECONDS, Limit
-from rstreams_fast.spark.worker.outcomes import StageError
+from rstreams_fast.spark.worker.guards.job_permits import JobPermits, LimitLost
 
 __all__ = ["Gate", "LimitLost"]
 
@@ -50,16 +36,6 @@ POLL_SECONDS: Final = 0.002
 
 RESERVE_SECONDS: Final = 0.1
 """How far ahead a stage reserves times for calls, other than its next one."""
-
-TURNS_TO_THE_SERVICE: Final = 3
-"""How many turns of the loop after its permit a call has left, also if it connects before."""
-
-CONNECT_SECONDS: Final = 10.0
-"""How long it may take to reach who serves a job's permits."""
-
-
-class LimitLost(StageError):
-    """Nobody grants permits any more."""
 
 
 class _Source(Protocol):
@@ -100,11 +76,12 @@ class Gate:
         self._asked = 0
         self._failure: Exception | None = None
         self._closed = False
-        self._keeps = limit.rate is None  # with a rate each call needs one of its own
+        self._may_keep = limit.rate is None  # with a rate each call needs one of its own
+        self._keeps = self._may_keep
         self._at_rest = False  # nobody waits, and idle permits will soon be looked at
         self._source: _Source
         if limit.scope == "job":
-            self._source = _JobPermits(self, limit, loop)
+            self._source = JobPermits(self, limit, loop)
         else:
             self._source = _HostPermits(self, limit, loop)
         self._held_until = 0.0
@@ -211,6 +188,12 @@ class Gate:
         self._asked -= 1
         if not self._pass((permit, monotonic() + TURN_SECONDS)):
             self._source.give_back(permit)
+
+    def suspend(self, suspended: bool) -> None:
+        """Pass no permit from call to call, and keep none, while nobody counts them."""
+        self._keeps = self._may_keep and not suspended
+        if suspended:
+            self._return_idle()
 
     def hold(self, seconds: float) -> None:
         """Let no call pass for so long, nor any other gate of the limit, after its turns.
@@ -432,114 +415,3 @@ class _HostPermits:
             self._locks.give_back(self._taken.pop())
         if self._ended and not self._taken:
             self._leave()
-
-
-# -- a job: leases from the driver -----------------------------------------------------------------
-
-
-class _JobPermits(asyncio.Protocol):
-    """Asks the driver for permits; those of a connection that ends are the driver's again."""
-
-    def __init__(self, gate: Gate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
-        self._gate = gate
-        self._name = limit.name
-        self._loop = loop
-        self._paced = limit.rate is not None
-        self._address: Address = limit.served_at
-        self._transport: asyncio.Transport | None = None
-        self._challenge = b""
-        self._unsent = b""
-        self._closed = False
-        self._connecting = loop.create_task(self._connect(loop))
-
-    async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
-        host, port = self._address.host, self._address.port
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await loop.create_connection(lambda: self, host, port)
-        except OSError as refused:  # or a time-out
-            self._lost(
-                f"nobody serves the limit {self._name!r} at {host}:{port}, where the driver is, or "
-                "the client of Spark Connect: workers must reach it; Limit(scope='executor') needs "
-                "nobody",
-                refused,
-            )
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # which uvloop's are not by name
-        keep_alive(transport)
-        if self._closed:
-            self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        missing = CHALLENGE_BYTES - len(self._challenge)
-        if missing:
-            self._challenge += data[:missing]
-            data = data[missing:]
-            if len(self._challenge) == CHALLENGE_BYTES and self._transport is not None:
-                self._transport.write(answer_to(self._challenge, self._address) + self._unsent)
-                self._unsent = b""
-        for _ in range(len(data)):
-            self._gate.grant(None)
-        if self._paced and data:
-            self._loop.call_soon(self._say_that_they_left, len(data), TURNS_TO_THE_SERVICE)
-
-    def _say_that_they_left(self, count: int, turns: int) -> None:
-        """Say so when the calls have left: until then the driver counts them as under way."""
-        if turns:
-            self._loop.call_soon(self._say_that_they_left, count, turns - 1)
-        else:
-            self._send(LEFT * count)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost(f"the driver no longer serves the limit {self._name!r}", exc)
-
-    def _lost(self, text: str, cause: Exception | None) -> None:
-        if not self._closed:
-            failure = LimitLost(text)
-            failure.__cause__ = cause
-            self._gate.fail(failure)
-
-    def _send(self, message: bytes) -> None:
-        if self._transport is None or len(self._challenge) < CHALLENGE_BYTES:
-            self._unsent += message
-        elif not self._closed:
-            self._transport.write(message)
-
-    def ask(self) -> None:
-        self._send(ASK)
-
-    def give_back(self, permit: None) -> None:  # noqa: ARG002
-        self._send(GIVE_BACK)
-
-    offer = give_back  # the driver grants in the order in which it is asked
-
-    def wanted(self) -> bool:
-        return True  # the driver alone knows
-
-    def hold(self, seconds: float) -> None:
-        self._send(HOLD + SECONDS.pack(seconds))
-
-    def end(self, inside: int) -> Callable[[], object]:
-        self._closed = True
-        self._connecting.cancel()
-        transport = self._transport
-        if transport is None:
-            return int
-        try:
-            if not inside or transport.is_closing() or transport.get_write_buffer_size():
-                return int
-            connection = transport.get_extra_info("socket").fileno()
-            os.write(connection, KEEP + COUNT.pack(inside))
-            copy = os.dup(connection)  # it is open as long as somebody has a copy of it
-        except OSError:
-            return int
-        finally:
-            transport.abort()
-        return partial(self._give_one_back, copy, iter(range(1, inside)))
-
-    def _give_one_back(self, connection: int, others: Iterator[int]) -> None:
-        with contextlib.suppress(OSError):  # nobody serves it any more
-            os.write(connection, GIVE_BACK)
-        if next(others, None) is None:
-            os.close(connection)

@@ -1,0 +1,292 @@
+"""The permits of ``Limit(scope="job")`` in a worker: a connection to the driver that comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import random
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from rstreams_fast.spark.leases import (
+    ASK,
+    CHALLENGE_BYTES,
+    COUNT,
+    DECLARE,
+    DECLARED,
+    GIVE_BACK,
+    GRANT,
+    HOLD,
+    KEEP,
+    LEFT,
+    PROBE,
+    REFUSED,
+    SECONDS,
+    SIGN,
+    Address,
+    answer_to,
+    keep_alive,
+)
+from rstreams_fast.spark.limits import Limit
+from rstreams_fast.spark.worker.outcomes import StageError
+
+if TYPE_CHECKING:
+    from rstreams_fast.spark.worker.guards.permits import Gate
+
+__all__ = ["JobPermits", "LimitLost"]
+
+TURNS_TO_THE_SERVICE: Final = 3
+"""How many turns of the loop after its permit a call has left, also if it connects before."""
+
+CONNECT_SECONDS: Final = 10.0
+"""How long one attempt to connect may take; a host drops attempts when too many wait there."""
+
+PATIENCE_SECONDS: Final = 180.0
+"""How long a worker tries to reach the driver: it may pause for minutes to collect its garbage."""
+
+REFUSED_SECONDS: Final = 3.0
+"""The same for a worker that was never connected, where the host says that nobody listens."""
+
+FIRST_PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 2.0
+"""Seconds between two attempts; each pause is twice the one before."""
+
+
+class LimitLost(StageError):
+    """Nobody grants permits any more."""
+
+
+class JobPermits:
+    """Asks the driver for permits. The loop's thread only.
+
+    Those of a connection that ends are the driver's again. If the stage goes on, it connects again
+    and declares the permits that its calls have; it asks again for those that it waits for. Until
+    then no call begins.
+    """
+
+    def __init__(self, gate: Gate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
+        self._gate = gate
+        self._name = limit.name
+        self._loop = loop
+        self._paced = limit.rate is not None
+        self._address: Address = limit.served_at
+        self._identity = secrets.token_bytes(16)
+        self._connection: _Connection | None = None  # one that takes messages
+        self._has = 0
+        self._asked = 0
+        self._held_until = 0.0
+        self._closed = False
+        self._was_welcome = False
+        self._connecting = loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        """Connect, and try again until the driver says welcome or patience is over."""
+        loop, (host, port, *_) = self._loop, self._address
+        began, pause = loop.time(), FIRST_PAUSE
+        cause: Exception
+        while True:
+            connection = _Connection(self, loop)
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await loop.create_connection(partial(_itself, connection), host, port)
+                async with asyncio.timeout(began + PATIENCE_SECONDS - loop.time()):
+                    await connection.welcomed
+            except OSError as failed:  # or a time-out
+                cause = failed
+            except LimitLost as refused:
+                self._gate.fail(refused)
+                return
+            else:
+                self._was_welcome = True
+                return
+            finally:
+                if not connection.welcome:
+                    connection.abort()
+            hopeless = _is_refusal(cause) and not self._was_welcome
+            patience = REFUSED_SECONDS if hopeless else PATIENCE_SECONDS
+            if loop.time() >= began + patience:
+                break
+            await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311 - not all at once
+            pause = min(2 * pause, LONGEST_PAUSE)
+        at = f"[{host}]" if ":" in host else host
+        lost = LimitLost(
+            f"nobody serves the limit {self._name!r} at {at}:{port}, where the driver is, or the "
+            "client of Spark Connect: workers must reach it; Limit(scope='executor') needs nobody"
+        )
+        lost.__cause__ = cause
+        self._gate.fail(lost)
+
+    # -- what a connection tells -------------------------------------------------------------------
+
+    def opened(self, connection: _Connection, challenge: bytes) -> None:
+        """Answer the challenge, and say what has and wants permits."""
+        if self._closed:
+            connection.abort()
+            return
+        message = answer_to(challenge, self._address)
+        message += DECLARE + DECLARED.pack(self._identity, self._has)
+        if (rest := self._held_until - self._loop.time()) > 0:
+            message += HOLD + SECONDS.pack(rest)
+        self._connection = connection
+        connection.send(message + ASK * self._asked)
+        self._gate.suspend(False)
+
+    def refused(self) -> LimitLost:
+        """Return what there is to say when the driver, or who is there now, lets nobody in."""
+        return LimitLost(f"the driver no longer serves the limit {self._name!r}")
+
+    def granted(self, count: int) -> None:
+        """Have the gate granted so many permits."""
+        self._has += count
+        self._asked -= count
+        if self._paced:
+            self._loop.call_soon(self._say_that_they_left, self._connection, count, 0)
+        for _ in range(count):
+            self._gate.grant(None)
+
+    def _say_that_they_left(self, connection: _Connection | None, count: int, turns: int) -> None:
+        """Say so when the calls have left: until then the driver counts them as under way."""
+        if turns < TURNS_TO_THE_SERVICE:
+            self._loop.call_soon(self._say_that_they_left, connection, count, turns + 1)
+        elif connection is self._connection:  # another one counts none of these
+            self._send(LEFT * count)
+
+    def lost(self, connection: _Connection) -> None:
+        """Connect again, if it is not about to."""
+        if connection is self._connection:
+            self._connection = None
+            if not self._closed:
+                self._gate.suspend(True)
+        if connection.welcome and not self._closed:
+            self._connecting = self._loop.create_task(self._connect())
+
+    # -- what the gate wants -----------------------------------------------------------------------
+
+    def _send(self, message: bytes) -> None:
+        if self._connection is not None:
+            self._connection.send(message)
+
+    def ask(self) -> None:
+        """Have the gate granted a permit."""
+        self._asked += 1
+        self._send(ASK)
+
+    def give_back(self, permit: None) -> None:  # noqa: ARG002
+        """Take a permit back."""
+        self._has -= 1
+        self._send(GIVE_BACK)
+
+    offer = give_back  # the driver grants to those that wait in turn
+
+    def wanted(self) -> bool:
+        """Whether others may want a permit."""
+        return True  # the driver alone knows
+
+    def hold(self, seconds: float) -> None:
+        """Grant nobody a permit for so long."""
+        self._held_until = max(self._held_until, self._loop.time() + seconds)
+        self._send(HOLD + SECONDS.pack(seconds))
+
+    def end(self, inside: int) -> Callable[[], object]:
+        """End, and give back all but so many; return what gives back one of those, for a thread."""
+        self._closed = True
+        self._connecting.cancel()
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return int
+        copy = connection.keep(inside)
+        if copy is None:
+            return int
+        return partial(self._give_one_back, copy, iter(range(1, inside)))
+
+    def _give_one_back(self, connection: int, others: Iterator[int]) -> None:
+        with contextlib.suppress(OSError):  # nobody serves it any more
+            os.write(connection, GIVE_BACK)
+        if next(others, None) is None:
+            os.close(connection)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection to the driver: the challenge, the welcome, then permits."""
+
+    def __init__(self, permits: JobPermits, loop: asyncio.AbstractEventLoop) -> None:
+        self._permits = permits
+        self._transport: asyncio.Transport | None = None
+        self._challenge = b""
+        self.welcome = False
+        self.welcomed: asyncio.Future[None] = loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # which uvloop's are not by name
+        with contextlib.suppress(OSError):  # it is gone already, which we will hear
+            keep_alive(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if len(self._challenge) < CHALLENGE_BYTES:
+            missing = CHALLENGE_BYTES - len(self._challenge)
+            self._challenge += data[:missing]
+            if len(self._challenge) < CHALLENGE_BYTES:
+                return
+            data = data[missing:]
+            self._permits.opened(self, self._challenge)
+        if data and not self.welcome:
+            if data.startswith(REFUSED):
+                self._fail(self._permits.refused())
+                return
+            self.welcome = True
+            if not self.welcomed.done():
+                self.welcomed.set_result(None)
+        if PROBE in data:
+            self.send(SIGN)
+        if granted := data.count(GRANT):
+            self._permits.granted(granted)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(exc if isinstance(exc, OSError) else ConnectionError("the connection has ended"))
+        self._permits.lost(self)
+
+    def _fail(self, failure: Exception) -> None:
+        if not self.welcomed.done():
+            self.welcomed.set_exception(failure)
+
+    def send(self, message: bytes) -> None:
+        """Send a message, unless the connection is about to be lost."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(message)
+
+    def abort(self) -> None:
+        """End the connection, if it was made."""
+        if not self.welcomed.done():
+            self.welcomed.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def keep(self, inside: int) -> int | None:
+        """End it, or, for the threads that are inside, return a copy of its descriptor."""
+        transport: Any = self._transport
+        try:
+            if not inside or transport.is_closing() or transport.get_write_buffer_size():
+                return None
+            connection = transport.get_extra_info("socket").fileno()
+            os.write(connection, KEEP + COUNT.pack(inside))
+            return os.dup(connection)  # it is open as long as somebody has a copy of it
+        except OSError:
+            return None
+        finally:
+            self.abort()
+
+
+def _itself(connection: _Connection) -> _Connection:
+    return connection
+
+
+def _is_refusal(cause: Exception) -> bool:
+    """Whether nobody listens at any address of the driver, or its name has none."""
+    # With several addresses asyncio raises one error that has the texts of all.
+    refused = f"[Errno {errno.ECONNREFUSED}]" in str(cause)
+    return refused or isinstance(cause, ConnectionRefusedError | socket.gaierror)

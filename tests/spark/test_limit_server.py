@@ -1,0 +1,509 @@
+"""The driver's server of a job's limits: breaks, crowds, silence, strangers, and IPv6."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.spark import leases
+from rstreams_fast.spark.leases import CHALLENGE_BYTES
+from rstreams_fast.spark.worker.guards.permits import Gate
+from tests.helpers import DEADLINE, wait_until
+from tests.spark.conftest import worker_environment
+from tests.spark.test_event_loops import HAS_UVLOOP
+
+HAS_IPV6 = socket.has_dualstack_ipv6()
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid.uuid4().hex
+
+
+def through(limit: rs.Limit, port: int) -> rs.Limit:
+    """Return the limit as a worker gets it that reaches its driver at ``port``."""
+    state = limit.__getstate__()
+    there = object.__new__(rs.Limit)
+    there.__setstate__({**state, "address": state["address"]._replace(port=port)})
+    return there
+
+
+class Firewall:
+    """Passes connections on to a driver, and breaks them."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self.port = 0  # any
+        self._open: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self.passed = 0
+        self.listen()
+
+    def listen(self) -> None:
+        """Let workers through, at the port of before."""
+        self._listening: socket.socket | None = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._listening,), daemon=True).start()
+
+    def _accept(self, listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                worker, _ = listening.accept()
+                driver = socket.create_connection(("127.0.0.1", self._to), DEADLINE)
+                with self._lock:
+                    if listening is not self._listening:  # it refuses meanwhile
+                        worker.close()
+                        driver.close()
+                        return
+                    self.passed += 1
+                    self._open += [worker, driver]
+                for one, other in ((worker, driver), (driver, worker)):
+                    threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        with contextlib.suppress(OSError):  # it has ended, too
+            target.shutdown(socket.SHUT_WR)
+
+    def cut(self, orderly: bool = False) -> None:
+        """End all connections, on both sides, as a firewall that has forgotten them."""
+        with self._lock:
+            for one in self._open:
+                if not orderly:
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RD)  # whoever reads there leaves it
+                one.close()
+            self._open.clear()
+
+    def refuse(self) -> None:
+        """End all connections, and let nobody through."""
+        with self._lock:
+            listening, self._listening = self._listening, None
+        if listening is not None:
+            with contextlib.suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)
+            listening.close()
+        self.cut()
+
+
+@contextlib.contextmanager
+def firewall(limit: rs.Limit) -> Iterator[tuple[Firewall, rs.Limit]]:
+    wall = Firewall(limit.served_at.port)
+    try:
+        yield wall, through(limit, wall.port)
+    finally:
+        wall.refuse()
+
+
+class Service:
+    """Counts the calls that it is in, and calls ``every`` so often."""
+
+    def __init__(self, every: int, then: Callable[[], object]) -> None:
+        self.inside = self.most = self.calls = 0
+        self._every, self._then = every, then
+        self._lock = threading.Lock()
+
+    async def __call__(self, k: int) -> int:
+        with self._lock:
+            self.inside += 1
+            self.calls += 1
+            self.most = max(self.most, self.inside)
+            calls = self.calls
+        try:
+            if calls % self._every == 0:
+                self._then()
+            await asyncio.sleep(0.002)
+        finally:
+            with self._lock:
+                self.inside -= 1
+        return 2 * k
+
+
+def values(stage: Any, rows: int) -> list[Any]:
+    batch = pa.RecordBatch.from_pydict({"k": pa.array(range(rows), pa.int64())})
+    return [v for part in stage.as_map_fn()(iter([batch])) for v in part.column(1).to_pylist()]
+
+
+LOOPS = [pytest.param(asyncio.SelectorEventLoop, id="asyncio")]
+if HAS_UVLOOP:
+    import uvloop
+
+    LOOPS.append(pytest.param(uvloop.new_event_loop, id="uvloop"))
+
+
+@pytest.mark.parametrize("words", [{"concurrency": 4}, {"rate": 2000.0}], ids=str)
+@pytest.mark.parametrize("orderly", [False, True], ids=["reset", "closed"])
+@pytest.mark.parametrize("loop_factory", LOOPS)
+def test_a_worker_connects_again_and_no_row_is_lost(
+    loop_factory: Any, orderly: bool, words: Any, name: str
+) -> None:
+    """Two workers share the limit; the connections of both break again and again."""
+    limit = rs.Limit(name, scope="job", **words)
+    found: list[list[Any]] = []
+    with firewall(limit) as (wall, behind):
+        service = Service(150, lambda: wall.cut(orderly))
+        stage = rs.lookup(
+            service, pa.int64(), limit=behind, on_failure="null", loop_factory=loop_factory
+        )
+        workers = [
+            threading.Thread(target=lambda: found.append(values(stage, 600))) for _ in range(2)
+        ]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(DEADLINE)
+        assert found == [[2 * k for k in range(600)]] * 2
+        assert service.calls == 1200
+        assert wall.passed > 4
+        if "concurrency" in words and not orderly:
+            assert service.most == 4
+
+
+def test_what_running_calls_have_is_declared_again(name: str) -> None:
+    limit = rs.Limit(name, concurrency=2, scope="job")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with firewall(limit) as (wall, behind):
+            gate, other = Gate(behind, loop), Gate(limit, loop)
+            running = [await asyncio.wait_for(gate.acquire(), DEADLINE) for _ in range(2)]
+            waiting = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]
+            wall.cut()
+            elsewhere = asyncio.ensure_future(other.acquire())
+            # Longer than the driver waits for a worker whose connection broke.
+            await asyncio.wait([*waiting, elsewhere], timeout=1.5 * leases.BREAK_SECONDS)
+            assert not any(call.done() for call in (*waiting, elsewhere))
+            assert wall.passed == 2
+            gate.hold(0.1)
+            for permit in running:
+                gate.release(permit)
+            other.release(await asyncio.wait_for(elsewhere, DEADLINE))
+            for call in waiting:  # those were asked for again
+                gate.release(await asyncio.wait_for(call, DEADLINE))
+            gate.close()
+            taken = [await asyncio.wait_for(other.acquire(), DEADLINE) for _ in range(2)]
+            assert len(taken) == 2
+            other.close()
+
+    asyncio.run(main())
+
+
+def test_permits_at_hand_are_the_drivers_when_the_connection_breaks(name: str) -> None:
+    """Also where the window of calls counts none, since there are more permits than calls."""
+    limit = rs.Limit(name, concurrency=4, scope="job")
+    with firewall(limit) as (wall, behind):
+        service = Service(20, wall.cut)
+        found = values(rs.lookup(service, pa.int64(), limit=behind, concurrency=4), 200)
+        assert found == [2 * k for k in range(200)]
+
+        async def main() -> None:
+            gate = Gate(limit, asyncio.get_running_loop())
+            for _ in range(4):
+                await asyncio.wait_for(gate.acquire(), DEADLINE)
+            gate.close()
+
+        asyncio.run(main())
+
+
+def test_a_driver_of_another_token_refuses_at_once(name: str) -> None:
+    """It is another driver at the same port: to try again for minutes is of no use."""
+    limit = rs.Limit(name, concurrency=2, scope="job")
+    state = limit.__getstate__()
+    other = object.__new__(rs.Limit)
+    other.__setstate__({**state, "address": state["address"]._replace(token=b"another")})
+    begin = time.monotonic()
+    stage = rs.lookup(Service(10, int), pa.int64(), limit=other, on_failure="null")
+    with pytest.raises(RuntimeError, match="the driver no longer serves the limit"):
+        values(stage, 10)
+    assert time.monotonic() < begin + DEADLINE
+
+
+# -- a driver in a process of its own --------------------------------------------------------------
+
+DRIVER = """
+import os, pickle, sys
+import rstreams_fast.spark as rs
+
+limit = rs.Limit("limit", concurrency=int(sys.argv[1]), scope="job")
+print(pickle.dumps(limit).hex(), flush=True)
+for line in sys.stdin:  # how many descriptors are open, and can one more be had
+    with open("/dev/null"):
+        print(len(os.listdir("/proc/self/fd")), flush=True)
+"""
+
+
+class Driver:
+    def __init__(self, folder: Path, concurrency: int) -> None:
+        script = folder / "driver.py"
+        script.write_text(DRIVER, encoding="utf-8")
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), str(concurrency)],
+            env=worker_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        self.limit: rs.Limit = pickle.loads(bytes.fromhex(self._line()))
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def descriptors(self) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        return int(self._line())
+
+    def pause(self, seconds: float) -> None:
+        """Stop the process, as a long collection of garbage does."""
+        self.process.send_signal(signal.SIGSTOP)
+        threading.Timer(seconds, self.process.send_signal, [signal.SIGCONT]).start()
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Callable[[int], Driver]]:
+    drivers: list[Driver] = []
+
+    def start(concurrency: int) -> Driver:
+        drivers.append(Driver(tmp_path, concurrency))
+        return drivers[-1]
+
+    yield start
+    for one in drivers:
+        with one.process as process:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+
+
+def test_a_driver_that_pauses_loses_none_of_many_workers(driver: Callable[[int], Driver]) -> None:
+    """Those that are connected, and more that connect than fitted into the queue of asyncio."""
+    paused = driver(16)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def call(gate: Gate) -> None:
+            gate.release(await asyncio.wait_for(gate.acquire(), DEADLINE))
+
+        connected = [Gate(paused.limit, loop) for _ in range(10)]
+        await asyncio.gather(*map(call, connected))
+        paused.pause(5)
+        gates = [*connected, *(Gate(paused.limit, loop) for _ in range(250))]
+        begin = loop.time()
+        await asyncio.gather(*map(call, gates))
+        assert loop.time() < begin + 12
+        for gate in gates:
+            gate.close()
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_was_connected_waits_where_it_is_refused(name: str) -> None:
+    limit = rs.Limit(name, concurrency=1, scope="job")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with firewall(limit) as (wall, behind):
+            gate = Gate(behind, loop)
+            gate.release(await asyncio.wait_for(gate.acquire(), DEADLINE))
+            wall.refuse()
+            waiting = asyncio.ensure_future(gate.acquire())
+            await asyncio.wait([waiting], timeout=0.5)
+            assert not waiting.done()
+            wall.listen()
+            gate.release(await asyncio.wait_for(waiting, DEADLINE))
+            gate.close()
+
+    asyncio.run(main())
+
+
+STOPS = """
+import asyncio, os, pickle, signal, sys
+from rstreams_fast.spark.worker.guards.permits import Gate
+
+limit = pickle.loads(bytes.fromhex(sys.argv[1]))
+
+async def main():
+    gate = Gate(limit, asyncio.get_running_loop())
+    calls = [asyncio.ensure_future(gate.acquire()) for _ in range(64)]
+    await asyncio.gather(*calls[:2])
+    print("has two, and asks for more", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    await asyncio.gather(*calls[2:16])
+    print("has sixteen", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@contextlib.contextmanager
+def stopped_worker(limit: rs.Limit, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    script = folder / "stops.py"
+    script.write_text(STOPS, encoding="utf-8")
+    told = pickle.dumps(limit).hex()
+    with subprocess.Popen(
+        [sys.executable, str(script), told],
+        env=worker_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "has two, and asks for more\n"
+        status = Path(f"/proc/{worker.pid}/stat")
+        wait_until(lambda: status.read_text().split()[2] == "T", "that the worker is stopped")
+        try:
+            yield worker
+        finally:
+            worker.send_signal(signal.SIGCONT)
+            worker.kill()
+
+
+def test_a_stopped_worker_is_granted_no_more_than_a_share(name: str, tmp_path: Path) -> None:
+    limit = rs.Limit(name, concurrency=16, scope="job")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        gate = Gate(limit, loop)
+        taken = [await asyncio.wait_for(gate.acquire(), DEADLINE) for _ in range(14)]
+        starting = stopped_worker(limit, tmp_path)
+        await asyncio.to_thread(starting.__enter__)
+        try:
+            for _ in range(10):  # what comes back is not granted to the stopped one each time
+                for permit in taken:
+                    gate.release(permit)
+                waiting = [gate.acquire() for _ in range(10)]
+                taken = await asyncio.wait_for(asyncio.gather(*waiting), DEADLINE)
+        finally:
+            await asyncio.to_thread(starting.__exit__, None, None, None)
+        for _ in range(6):  # it was killed
+            taken.append(await asyncio.wait_for(gate.acquire(), DEADLINE))
+        gate.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+def test_what_a_worker_has_that_gives_no_sign_comes_back(name: str, tmp_path: Path) -> None:
+    """It has all permits of the limit; when it goes on it is one of the workers again."""
+    limit = rs.Limit(name, concurrency=16, scope="job")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        gate = Gate(limit, loop)
+        taken = [await asyncio.wait_for(gate.acquire(), DEADLINE) for _ in range(14)]
+        with stopped_worker(limit, tmp_path) as worker:
+            stopped = loop.time()
+            waiting = [gate.acquire() for _ in range(2)]
+            taken += await asyncio.wait_for(asyncio.gather(*waiting), DEADLINE)
+            assert loop.time() >= stopped + leases.LOST_SECONDS
+            for permit in taken:
+                gate.release(permit)
+            worker.send_signal(signal.SIGCONT)
+            assert worker.stdout is not None
+            last = await asyncio.to_thread(worker.stdout.readline)
+            assert last == "has sixteen\n"
+        gate.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux sets the limits of a process")
+def test_strangers_do_not_take_a_drivers_descriptors(driver: Callable[[int], Driver]) -> None:
+    import resource
+
+    crowded = driver(1)
+    address = crowded.limit.served_at
+    resource.prlimit(crowded.process.pid, resource.RLIMIT_NOFILE, (256, 256))
+    begin = time.monotonic()
+    strangers = []
+
+    def arrive() -> None:
+        stranger = socket.create_connection((address.host, address.port), DEADLINE)
+        stranger.send(bytes(CHALLENGE_BYTES - 1))  # a part of an answer
+        strangers.append(stranger)
+
+    async def work() -> None:
+        gate = Gate(crowded.limit, asyncio.get_running_loop())
+        gate.release(await asyncio.wait_for(gate.acquire(), DEADLINE))
+        gate.close()
+
+    try:
+        for _ in range(300):
+            arrive()
+        assert crowded.descriptors() < 160
+        asyncio.run(work())
+        # The last of them is told to go when it has had its time.
+        assert len(strangers[-1].recv(CHALLENGE_BYTES)) == CHALLENGE_BYTES
+        with contextlib.suppress(ConnectionResetError):
+            strangers[-1].settimeout(DEADLINE)
+            assert strangers[-1].recv(1) == b""
+        assert time.monotonic() >= begin + leases.PROOF_SECONDS - 1
+        wait_until(lambda: crowded.descriptors() < 32, "that no stranger is left")
+        asyncio.run(work())
+    finally:
+        for stranger in strangers:
+            stranger.close()
+
+
+# -- IPv6 ------------------------------------------------------------------------------------------
+
+
+def works(limit: rs.Limit) -> None:
+    assert values(rs.lookup(Service(10, int), pa.int64(), limit=limit), 10) == [
+        2 * k for k in range(10)
+    ]
+
+
+@pytest.mark.skipif(not HAS_IPV6, reason="the machine has no IPv6")
+@pytest.mark.parametrize(
+    ("host", "bound"),
+    [("[::1]", None), ("::1", None), ("::1", "::"), ("127.0.0.1", "::"), ("::1", "[::]")],
+)
+def test_a_driver_has_an_address_of_ipv6(
+    host: str, bound: str | None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = {"spark.driver.host": host}
+    if bound is not None:
+        conf["spark.driver.bindAddress"] = bound
+    monkeypatch.setattr("pyspark.sql.SparkSession.active", lambda: SimpleNamespace(conf=conf))
+    monkeypatch.setattr(leases, "_server", None)
+    works(rs.Limit(name, concurrency=2, scope="job"))
+
+
+class RemoteSession(SimpleNamespace):
+    """What is asked of a session of Spark Connect."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+
+@pytest.mark.skipif(not HAS_IPV6, reason="the machine has no IPv6")
+@pytest.mark.parametrize("host", ["::1", "[::1]", "127.0.0.1", "localhost"])
+def test_a_client_of_connect_serves_where_it_goes_to_its_server(
+    host: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = RemoteSession(client=SimpleNamespace(host=host))
+    monkeypatch.setattr("pyspark.sql.SparkSession.active", lambda: session)
+    monkeypatch.setattr(leases, "_server", None)
+    works(rs.Limit(name, concurrency=2, scope="job"))
