@@ -62,6 +62,11 @@ class StageMetrics:
     batches_in: int = 0
     batches_out: int = 0
     calls: int = 0
+    """Calls of the function that were made, each once however many attempts it took; with ``batch``
+    those of lists. What a ``cache`` or a ``journal`` answered is none.
+    """
+    shared: int = 0
+    """Rows that shared a call in flight of an equal key (``dedupe``)."""
     repeated_calls: int = 0
     """Of a sum: calls that the service saw besides, made by attempts which do not count: killed
     ones, failed ones, the slower of two copies.
@@ -71,9 +76,9 @@ class StageMetrics:
     pending: int = 0
     max_pending: int = 0
     cache_hits: int = 0
-    """Of the calls, those that a ``cache`` answered."""
+    """Rows that a ``cache`` answered, without a call."""
     journal_hits: int = 0
-    """Of the calls, those that a ``journal`` answered."""
+    """Rows that a ``journal`` answered, without a call."""
     skipped: int = 0
     """Rows without a call, because a key was null."""
     nulls: int = 0
@@ -100,6 +105,10 @@ class StageMetrics:
     """Seconds in which there was nothing to do but calls, and work on their results."""
     waiting_downstream: float = 0.0
     """Seconds in which results were ready and nobody took them."""
+    blocked: float = 0.0
+    """Of ``waiting_function``, seconds in which an ``async`` function kept the event loop, as with
+    ``time.sleep``: no other call moved. 0 for what is shorter than some tenths of a second.
+    """
     seconds: float = 0.0
     started: float = 0.0
     """Seconds since the epoch."""
@@ -241,11 +250,6 @@ def _chosen(found: list[StageMetrics]) -> list[StageMetrics]:
     return [run for attempts in places.values() for run in max(attempts.items(), key=weight)[1]]
 
 
-def _made(metrics: StageMetrics) -> int:
-    """Count the calls that the service saw."""
-    return metrics.calls - metrics.cache_hits - metrics.journal_hits
-
-
 def _lives(pid: int) -> bool:
     if os.name != "posix":  # where 0 is a signal like any other
         return True
@@ -266,7 +270,7 @@ def _sum(found: list[StageMetrics]) -> StageMetrics:
     for name in (f.name for f in fields(StageMetrics) if f.name not in _IDENTITY):
         together = max if name in _PER_PARTITION else sum
         setattr(total, name, together(getattr(part, name) for part in parts))
-    total.repeated_calls = sum(map(_made, found)) - _made(total)
+    total.repeated_calls = sum(metrics.calls for metrics in found) - total.calls
     states = {part.state for part in parts}
     total.state = next(s for s in ("failed", "running", "lost", "stopped", "done") if s in states)
     total.started = min(part.started for part in parts)

@@ -421,12 +421,12 @@ class CallOptions:
     @property
     def is_plain(self) -> bool:
         """Whether a call of the window is one of ``fn``, with nothing but a limit between them."""
-        between = (self.batch, self.cache, self.journal)
-        return (
-            not self.is_guarded
-            and self.on_failure == "raise"
-            and all(word is None for word in between)
-        )
+        return not (self.is_guarded or self.on_failure != "raise" or self.makes_fewer_calls)
+
+    @property
+    def makes_fewer_calls(self) -> bool:
+        """Whether ``fn`` is called less often than the window calls: in lists, or not at all."""
+        return any(word is not None for word in (self.batch, self.cache, self.journal))
 
     @property
     def is_guarded(self) -> bool:

@@ -18,13 +18,16 @@ _KIB: Final = 1024
 _WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
     "rows": lambda s: f"{s.rows_out:,}",
     "calls made": lambda s: f"{s.calls:,}",
-    "shared one in flight": lambda s: f"{max(0, s.rows_in - s.skipped - s.calls):,}",
+    "answered by cache, journal": lambda s: f"{s.cache_hits:,}, {s.journal_hits:,}",
+    "shared one in flight": lambda s: f"{s.shared:,}",
     "no key, no call": lambda s: f"{s.skipped:,}",
     "nulls (rows)": lambda s: f"{s.nulls:,}",
+    "told to wait (RetryAfter)": lambda s: f"{s.throttled:,}",
     "retries, time-outs, failures": lambda s: f"{s.retries:,}, {s.timeouts:,}, {s.failures:,}",
     "task seconds": lambda s: f"{s.seconds:.1f}",
     "  waiting on upstream": lambda s: f"{s.waiting_upstream:.1f}",
     "  waiting on calls": lambda s: f"{s.waiting_function:.1f}",
+    "    the function kept the loop": lambda s: f"{s.blocked:.1f}",
     "  waiting on downstream": lambda s: f"{s.waiting_downstream:.1f}",
 }
 

@@ -37,8 +37,11 @@ class BatchedCalls:
         self._due = 0
         """How many of them have waited long enough."""
         self._timer: asyncio.TimerHandle | None = None
-        self._calls = 0
+        self.calls = 0
+        """How many calls run."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self.max_running = 0
+        """The most calls that ran at once."""
 
     def __call__(self, *key: Any) -> asyncio.Future[Any]:
         """Return the future result of one row."""
@@ -70,13 +73,14 @@ class BatchedCalls:
         self._start()
 
     def _start(self) -> None:
-        while self._calls < self._concurrency and (
+        while self.calls < self._concurrency and (
             self._due > 0 or len(self._waiting) >= self._size
         ):
             count = min(self._size, len(self._waiting))
             rows = [self._waiting.popleft() for _ in range(count)]
             self._due -= count
-            self._calls += 1
+            self.calls += 1
+            self.max_running = max(self.max_running, self.calls)
             task = self._loop.create_task(self._call(rows))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
@@ -93,7 +97,7 @@ class BatchedCalls:
             try:
                 called = await self._fn([key for _, key in rows])
             finally:
-                self._calls -= 1
+                self.calls -= 1
                 self._start()  # before the rows: those take the loop's time
             results = _each(called, len(rows))
         except asyncio.CancelledError:

@@ -27,7 +27,7 @@ from rstreams_fast.spark.worker.guards.permits import Gate
 from rstreams_fast.spark.worker.outcomes import Outcome, StageError
 from rstreams_fast.spark.worker.threads import ThreadGroup
 
-__all__ = ["Client", "Deadlines", "ThreadedCalls", "guarded", "patient"]
+__all__ = ["Client", "Deadlines", "ThreadedCalls", "called_with", "calls_of", "counted", "guarded"]
 
 
 class Deadlines:
@@ -133,7 +133,37 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 ROW: Final = ", all attempts and waits together"
 
 
-def patient(
+def called_with(
+    given: Callable[[Any], Any], fn: Callable[..., Awaitable[Any]]
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` whose arguments ``given`` makes of keys."""
+    return lambda *keys: fn(*map(given, keys))
+
+
+def counted(fn: Callable[..., Awaitable[Any]], counters: Counters) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` whose calls are counted."""
+
+    def call(*args: Any) -> Awaitable[Any]:
+        counters.calls += 1
+        return fn(*args)
+
+    return call
+
+
+def calls_of(
+    fn: Callable[..., Awaitable[Any]],
+    options: CallOptions,
+    loop: asyncio.AbstractEventLoop,
+    counters: Counters,
+    gate: Gate | None,
+) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` as a window calls it: the ``gate`` admits the calls of a plain one there."""
+    if options.is_plain:
+        return _patient(fn, options, counters, gate)
+    return guarded(fn, options, loop, counters, gate)
+
+
+def _patient(
     fn: Callable[..., Awaitable[Any]],
     options: CallOptions,
     counters: Counters,
@@ -171,7 +201,7 @@ def guarded(
     With ``on_failure="column"`` its result is an ``Outcome``, also of a call that failed.
     """
     if gate is None and not options.is_guarded:
-        return patient(fn, options, counters)
+        return _patient(fn, options, counters)
     deadlines = None
     if options.timeout is not None:
         deadlines = Deadlines(loop, options.timeout, counters)

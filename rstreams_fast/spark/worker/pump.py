@@ -26,10 +26,11 @@ from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.batching import BatchedCalls
 from rstreams_fast.spark.worker.cache import CachedResults
-from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, guarded, patient
+from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, called_with, calls_of, counted
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.event_loops import new_loop
 from rstreams_fast.spark.worker.guards.attempts import noted
+from rstreams_fast.spark.worker.guards.loop_watch import LoopWatch
 from rstreams_fast.spark.worker.guards.permits import Gate
 from rstreams_fast.spark.worker.hang_up import hang_up
 from rstreams_fast.spark.worker.journal import PartitionJournal
@@ -118,16 +119,6 @@ class Sink(Protocol):
         """Raise if input and output do not agree now that all is done: nothing is lost silently."""
 
 
-def _called_with(
-    given: Callable[[Any], Any], fn: Callable[..., Awaitable[Any]]
-) -> Callable[..., Awaitable[Any]]:
-    return lambda *keys: fn(*map(given, keys))
-
-
-def _seconds_until(moment: float) -> float | None:
-    return None if moment == math.inf else max(0.0, moment - time.monotonic())
-
-
 class CallPump:
     """Makes the calls of one partition: items of the source in, results to the sink.
 
@@ -177,8 +168,10 @@ class CallPump:
         self._window: CallWindow | None = None
         self._gate: Gate | None = None
         self._batches: BatchedCalls | None = None
+        self._watch = LoopWatch(self._loop, options.fn, partition.counters)
         self._items: list[Any] = []
         self._next_item = 0
+        self._submitted = 0
         self._out = SpscRing(OUTPUT_BATCHES)
         self._out_waiting = False
         """The loop waits for room in ``_out``: the main thread wakes it."""
@@ -209,11 +202,14 @@ class CallPump:
             self._partition.threads.start(self._run, "loop")
             while self._failure is None:
                 try:
-                    output: Output = self._out.get(_seconds_until(late_at))
+                    output: Output = self._out.get(self._watch.seconds_until(late_at))
                 except RingClosed:
                     break
-                except TimeoutError:  # a call keeps the loop, which was to see it
-                    self._set_failure(self._late())
+                except TimeoutError:
+                    if time.monotonic() < late_at:
+                        self._watch.look()
+                        continue
+                    self._set_failure(self._late())  # a call keeps the loop, which was to see it
                     break
                 if self._out_waiting:
                     self._out_waiting = False
@@ -244,6 +240,7 @@ class CallPump:
 
     def _run(self) -> None:
         """Body of the loop's thread."""
+        self._watch.begin()
         try:
             self._loop.set_default_executor(self._executor)
             self._loop.call_soon(self._open)
@@ -330,14 +327,13 @@ class CallPump:
             threads = self._partition.threads
             fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
         self._gate = gate = None if options.limit is None else Gate(options.limit, self._loop)
-        if options.is_plain:
-            fn = patient(fn, options, self._counters, gate)
-        else:
-            fn = guarded(fn, options, self._loop, self._counters, gate)
+        fn = calls_of(fn, options, self._loop, self._counters, gate)
         if opened:
             fn = partial(fn, *opened)
         if (given := self._given) is not None:
-            fn = _called_with(given, fn)
+            fn = called_with(given, fn)
+        if options.makes_fewer_calls:
+            fn = counted(fn, self._counters)
         if options.batch is not None:
             fn = self._batches = BatchedCalls(fn, options, self._loop, self._pump)
         if self._journal is not None:
@@ -463,6 +459,8 @@ class CallPump:
 
     def _step(self, window: CallWindow) -> None:
         done = 0
+        self._spend_time()
+        self._state = "waiting_function"
         while True:
             taken = 0
             if self._hand_over():
@@ -508,6 +506,7 @@ class CallPump:
                 self._call_failed(*window.failure)
             raise
         self._next_item += taken
+        self._submitted += taken
         if self._next_item == len(items):
             self._items, self._next_item = [], 0  # they are not kept any longer
         return taken
@@ -567,9 +566,13 @@ class CallPump:
 
     def _account(self, window: CallWindow) -> None:
         counters = self._counters
-        counters.calls = window.started
-        counters.running = window.running
-        counters.max_running = window.max_running
+        if not self._options.makes_fewer_calls:
+            counters.calls = window.started
+        if self._options.dedupe:
+            counters.shared = self._submitted - window.started
+        lists = self._batches
+        counters.running = window.running if lists is None else lists.calls
+        counters.max_running = (lists or window).max_running
         counters.pending = window.pending
         counters.max_pending = window.max_pending
         if self._sink.outputs:
@@ -578,9 +581,13 @@ class CallPump:
             state = "waiting_upstream"
         else:
             state = "waiting_function"
-        now = time.monotonic()
+        self._spend_time()
+        self._state = state
+
+    def _spend_time(self) -> None:
+        counters, now = self._counters, time.monotonic()
         setattr(counters, self._state, getattr(counters, self._state) + now - self._since)
-        self._state, self._since = state, now
+        self._since = now
 
     def _report(self) -> None:
         if self._window is not None and not (self._stopping or self._finishing):

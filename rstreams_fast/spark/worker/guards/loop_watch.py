@@ -1,0 +1,117 @@
+"""Points out an ``async def`` that keeps its loop: no other call moves while it does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import rstreams_fast
+from rstreams_fast.spark.worker.counters import Counters
+
+__all__ = ["LoopWatch"]
+
+LOOK_SECONDS: Final = 0.1
+"""How often the watch looks, while there is nothing else to do."""
+
+LOOKS: Final = 3
+"""So often in a row the loop must be found in the function, and not have answered in between."""
+
+_PACKAGE: Final = str(Path(rstreams_fast.__file__).parent) + os.sep
+_warned: Final[set[types.CodeType]] = set()
+
+
+def _code_of(fn: Any) -> types.CodeType | None:
+    """Return the code of a user's function; ``None`` if it is not Python's."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    for one in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - it is not tested for
+        code = getattr(one, "__code__", None)  # a bound method gives that of its function
+        if isinstance(code, types.CodeType):
+            return code
+    return None
+
+
+class LoopWatch:
+    """Looks at a stage's loop from the thread that waits for its results.
+
+    The calls themselves cost nothing: the loop is asked for an answer ten times a second, and only
+    if it gives none the stack of its thread is read.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, fn: Callable[..., Any], counters: Counters
+    ) -> None:
+        self._loop = loop
+        self._code = _code_of(fn)
+        self._label = counters.stage
+        self._counters = counters
+        self._thread: int | None = None
+        self._answered = True
+        self._seen = 0
+        self._since = 0.0
+
+    def begin(self) -> None:
+        """Note which thread runs the loop: this one."""
+        self._thread = threading.get_ident()
+
+    def seconds_until(self, moment: float) -> float:
+        """Return how long to wait before the next look, and not beyond ``moment``."""
+        return min(LOOK_SECONDS, max(0.0, moment - time.monotonic()))
+
+    def look(self) -> None:
+        """Find out whether the function keeps the loop. For the thread that waits."""
+        now = time.monotonic()
+        if self._answered:
+            self._answered = False
+            self._seen = 0
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._answer)
+            return
+        frame = self._frame_of_function()
+        if frame is None:
+            self._seen = 0
+            return
+        if not self._seen:
+            self._since = now
+        self._seen += 1
+        if self._seen >= LOOKS:
+            self._counters.blocked += now - self._since
+            self._since = now
+            if self._code not in _warned:
+                self._warn(frame)
+
+    def _answer(self) -> None:
+        self._answered = True
+
+    def _frame_of_function(self) -> types.FrameType | None:
+        """Return where the loop's thread is in the function; ``None``: it is elsewhere."""
+        frame = None if self._code is None else sys._current_frames().get(self._thread or 0)
+        of_user = None
+        while frame is not None:
+            if not frame.f_code.co_filename.startswith(_PACKAGE):
+                of_user = frame
+            if frame.f_code is self._code:
+                return of_user or frame
+            frame = frame.f_back
+        return None
+
+    def _warn(self, frame: types.FrameType) -> None:
+        assert self._code is not None  # noqa: S101 - for mypy
+        _warned.add(self._code)
+        logging.getLogger("rstreams_fast").warning(
+            "%s keeps the event loop, at %s:%d: no other call of its stage moves meanwhile. An "
+            "'async def' must await what takes time; a plain 'def' is called on threads.",
+            self._label,
+            frame.f_code.co_filename,
+            frame.f_lineno,
+        )
