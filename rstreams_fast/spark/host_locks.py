@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import random
 import struct
+import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from rstreams_fast.spark.host_folder import naming, private_folder
 from rstreams_fast.spark.leases import DEATH_SECONDS, Pace
 from rstreams_fast.spark.limits import Limit
 
-__all__ = ["HostLocks", "locks_of"]
+__all__ = ["WATCH_SECONDS", "HostLocks", "locks_of"]
+
+FOLDER: Final = "limits"
 
 JOIN_SECONDS: Final = 2.0
 """How long to wait for stages with other numbers, which may be ending, before that is an error."""
@@ -25,14 +31,29 @@ WANTED_SECONDS: Final = 0.05
 """How long it counts that a stage of the host looked for a permit, and there was none."""
 
 
+LOOK_SECONDS: Final = 0.01
+"""How often it is looked whether the file at the path is still the one in use."""
+
+FRESH_SECONDS: Final = DEATH_SECONDS
+"""How long no permit of a new file is granted. Those who have permits of a file that was removed,
+and look every :data:`WATCH_SECONDS`, take them along before."""
+
+WATCH_SECONDS: Final = 0.02
+"""How often a stage with permits has it looked."""
+
+
 class HostLocks:
     """A file whose locked bytes are the permits in use: the kernel unlocks those of the dead.
 
-    The locks are the process's: closing the file once would undo all of them, so it stays open, and
-    the stages of a process share it. Two numbers in the file are the clock of the rate, one says
-    when a permit was last missed. A byte for each permit says that it is in use: where it is
-    unlocked all the same, its user was killed. The limit's own numbers are in it, too: who uses it
-    shares a lock on them, and whoever finds nobody there writes them anew.
+    The stages of a process share the open file, whose locks they are; where a system knows locks of
+    processes alone, closing the file anywhere in the process undoes all of them. A file that was
+    removed, or replaced, is left for the one at its path: permits are taken along, and those that
+    somebody else has there already are not granted again.
+
+    Two numbers in the file are the clock of the rate, one says when a permit was last missed, one
+    from when on there are any. A byte for each permit says that it is in use: where it is unlocked
+    all the same, its user was killed. The limit's own numbers are in it, too: who uses it shares a
+    lock on them, and whoever finds nobody there writes them anew.
     """
 
     STATE: Final = struct.Struct("=dd")
@@ -43,13 +64,83 @@ class HostLocks:
     NUMBERS: Final = 128
     NUMBERS_OF: Final = struct.Struct("=ddd")
     NUMBERS_LOCK: Final = STATE_LOCK + 1
+    FRESH: Final = 96
+    FRESH_UNTIL: Final = struct.Struct("=d")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.path = private_folder(FOLDER) / name
         self.pid = os.getpid()
         self._users = 0
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._own: tuple[float, ...] = ()
+        """The numbers of the limit, while it has users."""
         self._lock = threading.Lock()
         self._held: set[int] = set()
+        self._stray: set[int] = set()
+        """Those of the permits held that others have in the file at the path."""
+        self._next_look = 0.0
+        self._file, self._fresh_until = self._open()
+
+    def _open(self) -> tuple[int, float]:
+        """Open the file at the path; return it, and the time from which permits are granted."""
+        self.path = private_folder(FOLDER) / self.name
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        file = os.open(self.path, flags, 0o600)
+        try:
+            with naming(self.path), _locked(file, self.STATE_LOCK):
+                found = os.fstat(file)
+                if not found.st_size:  # everyone who opens it comes by here before it is used
+                    fresh_until = time.monotonic() + FRESH_SECONDS
+                    os.pwrite(file, self.FRESH_UNTIL.pack(fresh_until), self.FRESH)
+                    os.pwrite(file, self.STATE.pack(0.0, fresh_until), 0)
+                content = os.pread(file, self.FRESH_UNTIL.size, self.FRESH)
+        except BaseException:
+            os.close(file)
+            raise
+        self._id = found.st_dev, found.st_ino
+        return file, self.FRESH_UNTIL.unpack(content)[0] if content else 0.0
+
+    def follow(self) -> None:
+        """Move to the file at the path, if that is not the one in use.
+
+        ``OSError``: it cannot be used, or others use it with other numbers.
+        """
+        with self._lock:
+            self._follow()
+
+    def _follow(self) -> None:
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
+        with contextlib.suppress(FileNotFoundError):
+            found = os.lstat(self.path)
+            if (found.st_dev, found.st_ino) == self._id:
+                return
+        before = self._read()
+        new, self._fresh_until = self._open()
+        # The number stays: other threads may be reading.
+        os.dup2(new, self._file, inheritable=False)
+        os.close(new)
+        with naming(self.path):
+            self._stray = {byte for byte in self._held if not _lock(self._file, byte)}
+            for byte in self._held - self._stray:
+                os.pwrite(self._file, b"u", self.USED + byte)
+            if self._users and self._share(self._own) != self._own:
+                raise OSError(f"{self.path} is a new file, in use with other numbers")
+            with _locked(self._file, self.STATE_LOCK):
+                state = map(max, zip(before, self._read(), strict=True))
+                os.pwrite(self._file, self.STATE.pack(*state), 0)
+
+    def reopen(self) -> None:
+        """Use an open file of its own, in a child after a fork: locks go with the open file."""
+        self._lock = threading.Lock()  # a thread that is not in the child may have held it
+        try:
+            own = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            own = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(own, self._file, inheritable=False)
+        os.close(own)
 
     def join(self, limit: Limit) -> None:
         """Use it, until :meth:`leave`; ``ValueError`` if others do so with other numbers."""
@@ -66,21 +157,24 @@ class HostLocks:
 
     def _join(self, own: tuple[float, ...]) -> tuple[float, ...]:
         """Use it if its numbers are ``own``; return those that it has."""
-        import fcntl
-
-        with self._lock:
-            if not self._users:
-                with contextlib.suppress(BlockingIOError, PermissionError):
-                    fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self.NUMBERS_LOCK)
-                    self._renumber(own)
-                fcntl.lockf(self._file, fcntl.LOCK_SH, 1, self.NUMBERS_LOCK)
-            found = os.pread(self._file, self.NUMBERS_OF.size, self.NUMBERS)
-            numbers = self.NUMBERS_OF.unpack(found)
+        with self._lock, naming(self.path):
+            self._next_look = 0.0
+            self._follow()
+            numbers = self._own if self._users else self._share(own)
             if numbers == own:
                 self._users += 1
+                self._own = own
             elif not self._users:
-                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self.NUMBERS_LOCK)
+                _unlock(self._file, self.NUMBERS_LOCK)
             return numbers
+
+    def _share(self, own: tuple[float, ...]) -> tuple[float, ...]:
+        """Share the lock on the numbers, which are ``own`` if nobody else does; return them."""
+        if _lock(self._file, self.NUMBERS_LOCK):
+            self._renumber(own)
+        _lock(self._file, self.NUMBERS_LOCK, shared=True, wait=True)
+        found = os.pread(self._file, self.NUMBERS_OF.size, self.NUMBERS)
+        return self.NUMBERS_OF.unpack(found)
 
     def _renumber(self, own: tuple[float, ...]) -> None:
         """Write new numbers. What was reserved at another rate holds back one call at most."""
@@ -94,32 +188,29 @@ class HostLocks:
 
     def leave(self) -> None:
         """Use it no more."""
-        import fcntl
-
         with self._lock:
             self._users -= 1
             if not self._users:
-                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self.NUMBERS_LOCK)
+                _unlock(self._file, self.NUMBERS_LOCK)
 
     def take_one(self, of: int) -> tuple[int, float] | None:
         """Return a permit and the seconds until it is free, or ``None``: there is none now."""
-        import fcntl
-
         first = random.randrange(of)  # noqa: S311 - spreads the stages over the bytes
         with self._lock:
+            self._follow()
+            if time.monotonic() < self._fresh_until:
+                return None
             for number in range(first, first + of):
                 byte = number % of
                 if byte in self._held:
                     continue
-                try:
-                    fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
-                except (BlockingIOError, PermissionError):
+                if not _lock(self._file, byte):
                     continue
                 try:
                     dead = os.pread(self._file, 1, self.USED + byte) == b"u"
                     os.pwrite(self._file, b"u", self.USED + byte)
                 except OSError:  # the disk is full, for one
-                    fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+                    _unlock(self._file, byte)
                     raise
                 self._held.add(byte)
                 return byte, DEATH_SECONDS if dead else 0.0
@@ -127,20 +218,24 @@ class HostLocks:
         return None
 
     def wanted(self) -> bool:
-        """Whether a stage of the host has found no permit a moment ago."""
+        """Whether a stage of the host has found no permit a moment ago, or too many are granted."""
+        if self._stray:
+            return True
         found = os.pread(self._file, self.WANTED_AT.size, self.WANTED)
         missed_at: float = self.WANTED_AT.unpack(found)[0] if found else 0.0
         return time.monotonic() < missed_at + WANTED_SECONDS
 
     def give_back(self, byte: int) -> None:
         """Free a permit."""
-        import fcntl
-
         with self._lock:
+            if byte in self._stray:  # it is somebody else's
+                self._stray.discard(byte)
+                self._held.discard(byte)
+                return
             try:
                 os.pwrite(self._file, b"\0", self.USED + byte)
             finally:
-                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
+                _unlock(self._file, byte)
                 self._held.discard(byte)
 
     def reserve(self, pace: Pace) -> float:
@@ -164,15 +259,11 @@ class HostLocks:
             os.pwrite(self._file, self.STATE.pack(reserved, not_before), 0)
 
     @contextlib.contextmanager
-    def _state(self) -> Any:
-        import fcntl
-
+    def _state(self) -> Iterator[tuple[float, float]]:
         with self._lock:
-            fcntl.lockf(self._file, fcntl.LOCK_EX, 1, self.STATE_LOCK)
-            try:
+            self._follow()
+            with _locked(self._file, self.STATE_LOCK):
                 yield self._read()
-            finally:
-                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self.STATE_LOCK)
 
     def _read(self) -> tuple[float, float]:
         found = os.pread(self._file, self.STATE.size, 0)
@@ -180,7 +271,67 @@ class HostLocks:
         return reserved, not_before
 
 
-_locks: dict[Path, HostLocks] = {}
+# -- locks of an open file -------------------------------------------------------------------------
+
+
+_FLOCK: Final = struct.Struct("hhqqi")
+"""C's ``struct flock``: type, whence, start, length, process."""
+
+
+@functools.cache
+def _has_open_file_locks() -> bool:
+    """Whether the kernel has locks that are an open file's, not the process's."""
+    import fcntl
+
+    if sys.platform != "linux" or not hasattr(fcntl, "F_OFD_GETLK"):
+        return False
+    with tempfile.TemporaryFile() as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 1, 0))
+        except OSError:  # a kernel that does not know them
+            return False
+    return True
+
+
+def _lock(file: int, at: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Lock a byte; ``False``: another has it."""
+    import fcntl
+
+    try:
+        if _has_open_file_locks():
+            command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
+            kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
+            fcntl.fcntl(file, command, _FLOCK.pack(kind, os.SEEK_SET, at, 1, 0))
+        else:
+            how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            fcntl.lockf(file, how if wait else how | fcntl.LOCK_NB, 1, at)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _unlock(file: int, at: int) -> None:
+    import fcntl
+
+    if _has_open_file_locks():
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, at, 1, 0))
+    else:
+        fcntl.lockf(file, fcntl.LOCK_UN, 1, at)
+
+
+@contextlib.contextmanager
+def _locked(file: int, at: int) -> Iterator[None]:
+    _lock(file, at, wait=True)
+    try:
+        yield
+    finally:
+        _unlock(file, at)
+
+
+# -- the files of a process ------------------------------------------------------------------------
+
+
+_locks: dict[str, HostLocks] = {}
 _locks_lock = threading.Lock()
 
 
@@ -188,15 +339,21 @@ def locks_of(name: str) -> HostLocks:
     """Return the file of a limit's name, which the stages of this process share."""
     if os.name != "posix":
         raise RuntimeError("Limit(scope='executor') needs locks of files as POSIX has them")
-    folder = Path(tempfile.gettempdir()) / f"rstreams-limits-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise RuntimeError(f"{folder} belongs to somebody else")
     boot = Path("/proc/sys/kernel/random/boot_id")  # the clock begins anew with it
     since = boot.read_text(encoding="ascii") if boot.exists() else ""
-    path = folder / hashlib.sha256(f"{since}{name}".encode()).hexdigest()[:32]
+    file = hashlib.sha256(f"{since}{name}".encode()).hexdigest()[:32]
+    key = f"{private_folder(FOLDER)}/{file}"
     with _locks_lock:
-        found = _locks.get(path)
+        found = _locks.get(key)
         if found is None or found.pid != os.getpid():  # locks are not inherited
-            found = _locks[path] = HostLocks(path)
+            found = _locks[key] = HostLocks(file)
         return found
+
+
+def _after_fork() -> None:
+    for locks in list(_locks.values()):
+        locks.reopen()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sys
 import time
@@ -85,6 +86,7 @@ class MetricsWriter:
     def __init__(self, metrics: Metrics | None, counters: Counters) -> None:
         self.counters = counters
         self._file: Path | None = None
+        self._written = False
         self._due = 0.0
         if metrics is not None:
             # Nothing else tells two runs in one task apart: coalesce gives it several partitions,
@@ -102,14 +104,20 @@ class MetricsWriter:
             self.write()
 
     def write(self) -> None:
-        """Write now. A directory that is gone is no error: metrics never fail a job."""
+        """Write now. Metrics never fail a job; that they cannot be written is said once."""
         if self._file is None:
             return
         self._due = time.monotonic() + WRITE_SECONDS
         aside = self._file.with_suffix(f".{os.getpid()}.tmp")
-        with contextlib.suppress(OSError):
+        try:
             aside.write_text(self._snapshot(), encoding="utf-8")
             aside.replace(self._file)
+        except OSError as refused:
+            gone = self._written and isinstance(refused, FileNotFoundError)
+            if not gone:  # by cleanup()
+                _tell_once(self._file.parent, refused)
+        else:
+            self._written = True
 
     def end(self) -> None:
         """Write for the last time: a line in the file of this process, in place of the run's own.
@@ -129,3 +137,14 @@ class MetricsWriter:
 
     def _snapshot(self) -> str:
         return json.dumps(asdict(self.counters.snapshot()))
+
+
+_told: Final[set[Path]] = set()
+
+
+def _tell_once(folder: Path, refused: OSError) -> None:
+    if folder not in _told:
+        _told.add(folder)
+        logging.getLogger("rstreams_fast").warning(
+            "metrics: %s cannot be written, and figures are missing (%s)", folder, refused
+        )

@@ -13,13 +13,14 @@ import fcntl
 import mmap
 import os
 import struct
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from zlib import crc32
+
+from rstreams_fast.spark.host_folder import naming, private_folder
 
 __all__ = ["Log", "folder", "records_of"]
 
@@ -35,16 +36,7 @@ _HEAD: Final = struct.Struct("=II")
 
 def folder() -> Path:
     """Return where the files of this user are; nobody else may read or write them."""
-    path = Path(tempfile.gettempdir()) / f"rstreams-journal-{os.getuid()}"
-    found = None
-    while found is None:
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(0o700)
-        with contextlib.suppress(FileNotFoundError):  # it has just been removed
-            found = path.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o777 != 0o700:  # noqa: PLR2004
-        raise PermissionError(f"{path} belongs to another user, or others may use it")
-    return path
+    return private_folder("journal")
 
 
 class Log:
@@ -62,8 +54,9 @@ class Log:
                     os.close(self._file)
                     self._file = -1
         try:
-            self._allocate(FIRST_BYTES)
-            self._map = mmap.mmap(self._file, FIRST_BYTES)
+            with naming(self._path):
+                self._allocate(FIRST_BYTES)
+                self._map = mmap.mmap(self._file, FIRST_BYTES)
         except BaseException:
             self._leave(remove=True)
             raise
@@ -88,7 +81,8 @@ class Log:
         size = len(self._map)
         while size < least:
             size *= 2
-        self._allocate(size)
+        with naming(self._path):
+            self._allocate(size)
         grown = mmap.mmap(self._file, size)
         grown.seek(self._map.tell())
         self._map.close()

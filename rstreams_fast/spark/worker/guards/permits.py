@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from rstreams_fast.core import CallWindow
 from rstreams_fast.runtime.finalizers import call_from_finalizer
-from rstreams_fast.spark.host_locks import locks_of
+from rstreams_fast.spark.host_locks import WATCH_SECONDS, locks_of
 from rstreams_fast.spark.leases import Pace
 from rstreams_fast.spark.limits import PATIENCE_SECONDS, Limit
 from rstreams_fast.spark.worker.guards.job_permits import JobPermits, LimitLost
@@ -308,14 +308,31 @@ class _HostPermits:
         self._last_due = 0.0
         self._numbers = itertools.count()
         self._taken: set[int] = set()
+        self._watch: asyncio.TimerHandle | None = None
 
     def ask(self) -> None:
         self._asked += 1
+        if self._watch is None:
+            self._watch_later()
         if self._next_look is None:
             if (rest := self._offered_until - monotonic()) > 0:
                 self._next_look = self._loop.call_later(rest, self._look)
             else:
                 self._look()
+
+    def _watch_later(self) -> None:
+        self._watch = self._loop.call_later(WATCH_SECONDS, _follow_file, weakref.ref(self))
+
+    def follow_file(self) -> None:
+        """See to it that permits are those of the file that other processes find."""
+        self._watch = None
+        if self._taken or self._due or self._asked:
+            try:
+                self._locks.follow()
+            except OSError as raised:
+                self._fail(raised)
+            else:
+                self._watch_later()
 
     def _look(self) -> None:
         try:
@@ -325,7 +342,10 @@ class _HostPermits:
 
     def _fail(self, raised: OSError) -> None:
         # The file's trouble, a full disk for one, is no failure of the row that waits.
-        failure = LimitLost(f"the file of the limit {self._name!r} cannot be used: {raised}")
+        path = self._locks.path
+        failure = LimitLost(
+            f"the file of the limit {self._name!r} cannot be used: {path}: {raised}"
+        )
         failure.__cause__ = raised
         self._gate.fail(failure)
 
@@ -403,6 +423,8 @@ class _HostPermits:
         for timer, _ in self._due.values():
             timer.cancel()
         self._due.clear()
+        if self._watch is not None:
+            self._watch.cancel()
         while len(self._taken) > inside:
             self._give_one_back()
         self._ended = True
@@ -415,3 +437,9 @@ class _HostPermits:
             self._locks.give_back(self._taken.pop())
         if self._ended and not self._taken:
             self._leave()
+
+
+def _follow_file(of: weakref.ref[_HostPermits]) -> None:
+    # A timer that held them would keep those open that nobody uses any more.
+    if (permits := of()) is not None:
+        permits.follow_file()

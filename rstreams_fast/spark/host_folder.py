@@ -1,0 +1,42 @@
+"""A user's folder in the temporary directory of a host, for files that its workers share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["naming", "private_folder"]
+
+
+def private_folder(name: str) -> Path:
+    """Return the folder ``rstreams-NAME-UID``, made if it is not there.
+
+    ``PermissionError``: it is no directory, a link for one, or not this user's alone.
+    """
+    path = Path(tempfile.gettempdir()) / f"rstreams-{name}-{os.getuid()}"
+    found = None
+    while found is None:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(0o700)
+        with contextlib.suppress(FileNotFoundError):  # it has just been removed
+            found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise PermissionError(f"{path} is no directory, or a link, which others may have put there")
+    if found.st_uid != os.getuid() or found.st_mode & 0o777 != 0o700:  # noqa: PLR2004
+        raise PermissionError(f"{path} belongs to another user, or others may use it")
+    return path
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have an ``OSError`` of the block, of a full disk for one, name the file."""
+    try:
+        yield
+    except OSError as raised:
+        if raised.errno is not None and raised.filename is None:
+            raised.filename = os.fspath(path)
+        raise

@@ -1,0 +1,334 @@
+"""A host's permits, and its files, where somebody removes, closes or fills what they are in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.worker.guards.permits import Gate, LimitLost
+from tests.helpers import DEADLINE, run_python
+from tests.spark.conftest import ROOT
+
+NOT_GRANTED = 0.3
+"""Seconds in which a permit that is free is granted many times over."""
+
+OTHER = """
+import asyncio, sys, time
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.worker.guards.permits import Gate
+
+async def take(gate, count, seconds):
+    taken = []
+    try:
+        async with asyncio.timeout(seconds):
+            while len(taken) < count:
+                taken.append(await gate.acquire())
+    except TimeoutError:
+        pass
+    print(len(taken), time.monotonic(), flush=True)
+    return taken
+
+async def main():
+    gate, kept = None, []
+    while words := (await asyncio.to_thread(sys.stdin.readline)).split():
+        if words[0] == "end":
+            gate.close()
+            print("ended", flush=True)
+            continue
+        name, rate, count, seconds = words
+        limit = rs.Limit(name, concurrency=3, rate=float(rate) or None)
+        gate = Gate(limit, asyncio.get_running_loop())
+        kept += await take(gate, int(count), float(seconds))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The temporary directory of this process and the other one."""
+    with pytest.MonkeyPatch.context() as patch:
+        place = tmp_path_factory.mktemp("host")
+        patch.setattr(tempfile, "tempdir", str(place))
+        yield place
+
+
+class Other:
+    """Another process of the host, which takes permits as it is told."""
+
+    def __init__(self, place: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", OTHER],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(place)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def tell(self, *words: object) -> list[str]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(*words, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline().split()
+
+    def take(self, name: str, count: int, seconds: float, rate: float = 0) -> tuple[int, float]:
+        """Return how many permits it has got in so many seconds, and when it had the last."""
+        taken, at = self.tell(name, rate, count, seconds)
+        return int(taken), float(at)
+
+
+@pytest.fixture(scope="module")
+def other(place: Path) -> Iterator[Other]:
+    other = Other(place)
+    yield other
+    other.process.kill()
+    other.process.communicate()
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid.uuid4().hex
+
+
+def folder(place: Path) -> Path:
+    return place / f"rstreams-limits-{os.getuid()}"
+
+
+async def file_is_back(place: Path) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not (folder(place).is_dir() and any(folder(place).iterdir())):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def took(gate: Gate, count: int) -> list[Any]:
+    return [await asyncio.wait_for(gate.acquire(), DEADLINE) for _ in range(count)]
+
+
+def test_permits_of_a_file_that_is_removed_are_those_of_the_next(
+    place: Path, other: Other, name: str
+) -> None:
+    async def main() -> None:
+        gate = Gate(rs.Limit(name, concurrency=3), asyncio.get_running_loop())
+        permits = await took(gate, 2)
+        shutil.rmtree(folder(place))
+        await file_is_back(place)  # of the process that has permits, before anybody begins
+        taken, _ = await asyncio.to_thread(other.take, name, 3, NOT_GRANTED)
+        assert taken == 1
+        gate.release(permits.pop())
+        gate.close()
+        taken, _ = await asyncio.to_thread(other.take, name, 2, DEADLINE)
+        assert taken == 2
+
+    asyncio.run(main())
+    other.tell("end")
+
+
+def test_who_finds_its_permits_taken_in_a_new_file_gets_no_others(
+    place: Path, other: Other, name: str
+) -> None:
+    """Its calls go on, which cannot be helped; their permits are not granted again."""
+
+    async def main() -> None:
+        gate = Gate(rs.Limit(name, concurrency=3), asyncio.get_running_loop())
+        permits = await took(gate, 3)
+        shutil.rmtree(folder(place))
+        taken, _ = other.take(name, 3, DEADLINE)  # the loop is not back before all are taken
+        assert taken == 3
+        await asyncio.sleep(NOT_GRANTED)
+        for permit in permits:
+            gate.release(permit)
+        waiting = asyncio.ensure_future(gate.acquire())
+        await asyncio.wait([waiting], timeout=NOT_GRANTED)
+        assert not waiting.done()
+        other.tell("end")
+        await asyncio.wait_for(waiting, DEADLINE)
+        gate.close()
+
+    asyncio.run(main())
+
+
+def test_the_times_of_a_file_that_is_removed_hold_in_the_next(
+    place: Path, other: Other, name: str
+) -> None:
+    async def main() -> None:
+        gate = Gate(rs.Limit(name, concurrency=3, rate=2), asyncio.get_running_loop())
+        await took(gate, 1)
+        first = monotonic()
+        second = asyncio.ensure_future(gate.acquire())
+        await asyncio.sleep(0.1)
+        shutil.rmtree(folder(place))
+        await file_is_back(place)
+        taken, at = await asyncio.to_thread(other.take, name, 1, DEADLINE, 2)
+        assert taken == 1
+        assert at > first + 0.9  # after the second one
+        await asyncio.wait_for(second, DEADLINE)
+        gate.close()
+
+    asyncio.run(main())
+    other.tell("end")
+
+
+def test_a_new_file_that_others_use_with_other_numbers_is_said(
+    place: Path, other: Other, name: str
+) -> None:
+    async def main() -> None:
+        gate = Gate(rs.Limit(name, concurrency=7), asyncio.get_running_loop())
+        await took(gate, 1)
+        shutil.rmtree(folder(place))
+        taken, _ = other.take(name, 3, DEADLINE)
+        assert taken == 3
+        with pytest.raises(LimitLost, match="in use with other numbers"):
+            await took(gate, 7)
+        gate.close()
+
+    asyncio.run(main())
+    other.tell("end")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere locks are the process's")
+def test_a_file_that_is_closed_elsewhere_in_the_process_keeps_its_locks(
+    place: Path, other: Other, name: str
+) -> None:
+    async def main() -> None:
+        gate = Gate(rs.Limit(name, concurrency=3), asyncio.get_running_loop())
+        await took(gate, 3)
+        for file in folder(place).iterdir():
+            file.read_bytes()
+        taken, _ = await asyncio.to_thread(other.take, name, 3, NOT_GRANTED)
+        assert taken == 0
+        gate.close()
+
+    asyncio.run(main())
+    other.tell("end")
+
+
+FORKING = """
+import asyncio, os, sys, time
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.worker.guards.permits import Gate
+
+async def main():
+    gate = Gate(rs.Limit(sys.argv[1], concurrency=3), asyncio.get_running_loop())
+    for _ in range(3):
+        await gate.acquire()
+    child = os.fork()
+    if not child:
+        gate.close()  # as whatever runs in a child may: the permits are the parent's
+        os.write(1, b"child\\n")
+        time.sleep(600)
+    print(child, flush=True)
+    time.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def test_a_child_of_a_fork_neither_frees_nor_keeps_the_permits_of_its_parent(
+    place: Path, other: Other, name: str
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", FORKING, name],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(place)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        child = 0
+        try:
+            lines = {parent.stdout.readline().strip() for _ in range(2)}
+            child = int(max(lines - {"child"}))
+            assert other.take(name, 3, NOT_GRANTED)[0] == 0
+            other.tell("end")
+            parent.kill()
+            parent.wait(DEADLINE)
+            assert other.take(name, 3, DEADLINE)[0] == 3
+        finally:
+            parent.kill()
+            if child:
+                os.kill(child, signal.SIGKILL)
+    other.tell("end")
+
+
+# -- folders ---------------------------------------------------------------------------------------
+async def use(name: str) -> None:
+    gate = Gate(rs.Limit(name, concurrency=3), asyncio.get_running_loop())
+    await took(gate, 1)
+    gate.close()
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "open to all"])
+def test_a_folder_that_is_not_this_users_alone_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path, elsewhere = folder(tmp_path), tmp_path / "elsewhere"
+    elsewhere.mkdir(0o700)
+    if kind == "link":
+        path.symlink_to(elsewhere)
+    elif kind == "file":
+        path.touch(0o700)
+    else:
+        path.mkdir()
+        path.chmod(0o755)
+    with pytest.raises(PermissionError, match=str(path)):
+        asyncio.run(use(name))
+    assert not any(elsewhere.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    with pytest.raises(OSError, match="not there/rstreams-limits"):
+        asyncio.run(use(name))
+
+
+FULL = """
+import logging, resource, sys
+import pyarrow as pa
+import rstreams_fast.spark as rs
+
+async def fn(k):
+    raise AssertionError("paid for")
+
+async def answers(k):
+    return k
+
+def run(fn, **words):
+    batch = pa.record_batch({"k": pa.array([1, 2])})
+    return list(rs.lookup(fn, pa.int64(), **words).as_map_fn()(iter([batch])))
+
+logging.basicConfig(stream=sys.stdout)
+metrics, journal = rs.Metrics(sys.argv[1] + "/metrics"), rs.Journal(sys.argv[1], version="1")
+resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50))  # as on a disk that is full
+for words in ({"journal": journal}, {"limit": rs.Limit("full", concurrency=1)}):
+    try:
+        run(fn, **words)
+    except OSError as error:
+        print(error)
+for _ in range(2):
+    run(answers, metrics=metrics)
+"""
+
+
+def test_a_disk_that_is_full_is_named_before_the_first_call(tmp_path: Path) -> None:
+    told = run_python("-c", FULL, str(tmp_path), cwd=ROOT, env={"TMPDIR": str(tmp_path)}).stdout
+    journal, limit, metrics = told.splitlines()
+    assert f"{tmp_path}/rstreams-journal-" in journal
+    assert f"{tmp_path}/rstreams-limits-" in limit
+    assert f"{tmp_path}/metrics cannot be written" in metrics
