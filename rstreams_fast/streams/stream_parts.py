@@ -135,7 +135,11 @@ class StreamParts(Pipeline[T_co]):
         or more. That many elements are asked for ahead, for all groups together. **A group that
         nobody reads** holds its elements: when such groups hold all ``prefetch``, nothing would
         move any more, and after ``unread`` seconds (by ``timer``; ``None``: that of this process)
-        all ends with a ``BufferOverflowError``. A cancel leaves the open groups going, as in
+        all ends with a ``BufferOverflowError``. The same holds of a group whose subscriber does not
+        ask, while that of another group waits: one that is not of this package, or ``zip_``, which
+        waits for the other group. Give such a subscriber a greater ``unread`` if it takes longer.
+        Other streams and iterators below may be slow, and are waited for, however long; all groups
+        wait with them. A cancel leaves the open groups going, as in
         ``window``. What ``key`` raises ends the stream. Reactor: ``groupBy``; RxPY: ``group_by``.
         """
         check_sync("group_by", "key", key)

@@ -321,6 +321,75 @@ def test_a_group_that_is_read_late_but_in_time_goes_on() -> None:
     assert odd.terminal == below.terminal == ("on_complete",)
 
 
+def test_a_group_whose_subscriber_does_not_ask_ends_all_where_another_waits() -> None:
+    timer = HandTimer()
+    above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
+    send(above, 0)
+    even = subscribed(below.elements[0].stream, 1)
+    send(above, 1)
+    odd = subscribed(below.elements[1].stream, UNBOUNDED)
+    send(above, 2, 4)
+    timer.advance(4.9)
+    assert below.terminal is None
+    timer.advance(0.2)
+    below.wait_terminal()
+    odd.wait_terminal()
+    assert isinstance(below.terminal[1], rsf.BufferOverflowError)
+    assert "those of the key 0; ask for more" in str(below.terminal[1])
+    assert odd.terminal == below.terminal
+    even.subscription.request(UNBOUNDED)
+    even.wait_terminal()
+    assert (even.elements, even.terminal) == ([0, 2, 4], below.terminal)
+    assert above.cancels == 1
+
+
+def fill(above: ManualPublisher, sent: int) -> None:
+    """Send even numbers as long as any are asked for, where so many have been sent."""
+    while sum(above.requests) > sent:
+        assert sent < 100
+        send(above, 2 * sent)
+        sent += 1
+
+
+def test_zipped_groups_with_skewed_keys_end_with_the_error() -> None:
+    timer = HandTimer()
+    above, below = divided(
+        lambda s: s.group_by(lambda n: n == 1, prefetch=4, unread=5, timer=timer)
+    )
+    send(above, 0, 1)
+    zipped = subscribed(
+        rsf.zip_(*(group.stream.map(str) for group in below.elements), prefetch=1), UNBOUNDED
+    )
+    fill(above, 2)
+    timer.advance(5.1)
+    zipped.wait_terminal()
+    assert zipped.elements == [("0", "1")]
+    assert "those of the key False;" in str(zipped.terminal[1])
+
+
+@pytest.mark.parametrize("slow", ["zip", "iterator", "alone"])
+def test_a_group_whose_subscriber_is_slow_is_waited_for(slow: str) -> None:
+    timer = HandTimer()
+    above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
+    send(above, 0)
+    stream = below.elements[0].stream
+    if slow == "zip":  # with a clock, say, that is in no group
+        ticks = rsf.from_publisher(ManualPublisher())
+        subscribed(rsf.zip_(stream, ticks, prefetch=1), UNBOUNDED)
+    elif slow == "iterator":
+        iterator = stream.iterate(prefetch=1)
+        assert next(iterator) == 0
+    else:
+        subscribed(stream, 1)
+    if slow != "alone":
+        send(above, 1)
+        subscribed(below.elements[1].stream, UNBOUNDED)
+    fill(above, 1 if slow == "alone" else 2)
+    timer.advance(100)
+    assert below.terminal is None
+    assert above.cancels == 0
+
+
 def test_one_group_too_many_is_an_error() -> None:
     with pytest.raises(rsf.BufferOverflowError, match="max_groups="):
         rsf.range_(9).group_by(lambda n: n, max_groups=8).flat_map(lambda g: g.stream).run()

@@ -166,6 +166,9 @@ class FanIn(Drain):
         self._mail.append((inner, COMPLETED if error is None else Ended(error)))
         self._enter()
 
+    def _lacking_for(self, inner: Inner, /) -> list[Inner]:  # noqa: ARG002 - by default, for none
+        return []
+
     # -- the drain -------------------------------------------------------------------------------
 
     def _enter(self) -> None:

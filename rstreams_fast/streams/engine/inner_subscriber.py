@@ -51,6 +51,9 @@ class InnerOwner(Protocol):
     def _inner_ended(self, inner: Any, error: BaseException | None, /) -> None:
         """Nothing more will come: it has completed, or failed with ``error``."""
 
+    def _lacking_for(self, inner: Any, /) -> list[Any]:
+        """Return the inners without an element that those of ``inner`` wait for."""
+
 
 class Inner(Nested):
     """One publisher of an owner that has others, too."""
@@ -134,6 +137,12 @@ class InnerSubscriber(Inner, ListSubscriber):
         self._publisher: Publisher[Any] | None = publisher
         self._upstream = Upstream()
         self.burst: list[Any] = []
+
+    @property
+    def lacking(self) -> list[Inner]:
+        """The others without which the owner cannot use what came by this one."""
+        owner = self.owner
+        return [] if owner is None else owner._lacking_for(self)
 
     # -- for the owner ---------------------------------------------------------------------------
 

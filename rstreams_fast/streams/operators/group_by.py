@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from rstreams_fast._checks import check_capacity, check_seconds, describe_callable
+from rstreams_fast._checks import check_capacity, check_seconds, describe_callable, safe_repr
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import BufferOverflowError
@@ -17,6 +17,9 @@ from rstreams_fast.streams.engine.subscribing import Below
 from rstreams_fast.streams.operators.parts import Divider, Part, ToStream
 
 __all__ = ["Group", "GroupBy", "SharedPlaces"]
+
+NAMED: Final = 3
+"""The most keys that an error names."""
 
 K_co = TypeVar("K_co", covariant=True)
 S_co = TypeVar("S_co", covariant=True)
@@ -63,7 +66,8 @@ class SharedPlaces(Divider):
     """Asks ahead for ``prefetch`` elements, and for as many again as its parts have given.
 
     When parts that nobody has subscribed to hold them all, nothing moves until somebody does: that
-    ends with an error when it lasts ``unread`` seconds.
+    ends with an error when it lasts ``unread`` seconds. So does the same of parts whose subscribers
+    do not ask, while the subscriber of another part waits.
     """
 
     __slots__ = (
@@ -124,10 +128,19 @@ class SharedPlaces(Divider):
     def _full(self) -> bool:
         return not self._completed and self._came - self._taken.value >= self._prefetch
 
-    def _stuck(self) -> bool:
-        return self._full() and all(
-            part.reader is None or not part.elements for part in self._holding()
-        )
+    def _stuck(self) -> list[Part]:
+        """Return the parts that hold all places, if nobody takes elements out of any of them."""
+        if not self._full():
+            return []
+        parts = self._holding()
+        holding = [part for part in parts if part.elements]
+        waiting = {id(part.reader.waiting) for part in parts if part.reader is not None}
+        waiting.discard(id(None))
+        readers = [part.reader for part in holding if part.reader is not None]
+        if not all(reader.sleeps(waiting) for reader in readers):
+            return []
+        # Readers that ask for nothing are slow, and no more, where they hold up nobody.
+        return holding if waiting or len(readers) < len(holding) else []
 
     def _due(self) -> float | None:
         since = self._stuck_since
@@ -138,14 +151,25 @@ class SharedPlaces(Divider):
         if since is None or since[0] + self._unread > self._deadline.now():
             return
         self._checked = since
-        if self._stuck() and self._taken.value == since[1]:
-            self._fail(
-                BufferOverflowError(
-                    f"{self._name}: they are all held for streams that nobody has subscribed to "
-                    f"for {self._unread:g} s; subscribe to each, at once, if only to cancel it: "
-                    "below flat_map(concurrency=), to as many at once as may be open"
-                )
+        holding = self._stuck()
+        if holding and self._taken.value == since[1]:
+            self._fail(BufferOverflowError(f"{self._name}: they are {self._why_stuck(holding)}"))
+
+    def _why_stuck(self, holding: list[Part]) -> str:
+        asleep = [part for part in holding if part.reader is not None]
+        if not asleep:
+            return (
+                f"all held for streams that nobody has subscribed to for {self._unread:g} s; "
+                "subscribe to each, at once, if only to cancel it: below flat_map(concurrency=), "
+                "to as many at once as may be open"
             )
+        keys = ", ".join(safe_repr(part.key) for part in asleep[:NAMED])
+        more = "" if len(asleep) <= NAMED else f" and {len(asleep) - NAMED} more"
+        return (
+            f"held for subscribers that have asked for nothing for {self._unread:g} s, while "
+            f"others wait: those of the key {keys}{more}; ask for more, cancel, or give a greater "
+            "prefetch=, or a greater unread= if the subscribers are slow"
+        )
 
     def look_for_readers(self) -> None:
         """The clock runs as long as any part does."""

@@ -15,7 +15,8 @@ from rstreams_fast.runtime.parking import signallers_here
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.boundary import ListSubscriber, StagesSource
 from rstreams_fast.streams.engine.defaults import BURST
-from rstreams_fast.streams.engine.drain import Drain, refuse
+from rstreams_fast.streams.engine.drain import Drain, NotPicklable, refuse
+from rstreams_fast.streams.engine.inner_subscriber import InnerSubscriber
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.stages import Stages
@@ -155,6 +156,24 @@ class _PartSubscription(Drain):
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         return self._part.divider.metrics()
+
+    @property
+    def waiting(self) -> Subscriber[Any] | None:
+        """The subscriber, if it has asked for elements and there is none."""
+        return self._subscriber if self._demand.value > 0 and not self._part.elements else None
+
+    def sleeps(self, waiting: set[int]) -> bool:
+        """Whether the subscriber asks for nothing, and will not by itself, as far as is known.
+
+        A subscriber of the package may be slow, or wait for a slow one. It sleeps if it needs an
+        element from another one, whose ``id`` is in ``waiting``. Of a foreign one nothing is known.
+        """
+        subscriber = self._subscriber
+        if self._demand.value != 0 or self._wip.value != 0 or subscriber is None:
+            return False
+        if isinstance(subscriber, InnerSubscriber):
+            return any(id(other) in waiting for other in subscriber.lacking)
+        return not isinstance(subscriber, NotPicklable)
 
     def _drain(self) -> None:
         super()._drain()

@@ -9,7 +9,7 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import BURST
 from rstreams_fast.streams.engine.fan_in import QueueingFanIn
-from rstreams_fast.streams.engine.inner_subscriber import new_inner
+from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.operators.merge import check_publishers
 
 __all__ = ["zip_source"]
@@ -54,6 +54,10 @@ class _ZipSubscription(QueueingFanIn):
         self._unsubscribed.extend(self._order)
         self._lacking = len(publishers)  # inners without an element
         self._consumed = 0  # elements of each inner delivered for which others were not asked yet
+
+    def _lacking_for(self, inner: Inner, /) -> list[Inner]:
+        order = self._order if inner.queue else ()
+        return [other for other in order if not other.queue and not other.done]
 
     # -- the drain -------------------------------------------------------------------------------
 
