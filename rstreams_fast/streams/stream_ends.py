@@ -59,7 +59,7 @@ class StreamEnds(Pipeline[T_co]):
 
     def first(self, default: Any = MISSING) -> Any:
         """Wait for the first element. See :func:`~rstreams_fast.streams.sinks.ends.first`."""
-        return ends.first(self._through("take", 1), default)
+        return ends.first(self._first_only(), default)
 
     @overload
     async def first_async(self) -> T_co: ...
@@ -69,7 +69,7 @@ class StreamEnds(Pipeline[T_co]):
 
     async def first_async(self, default: Any = MISSING) -> Any:
         """Await the first element. See :func:`~rstreams_fast.streams.sinks.ends.first_async`."""
-        return await ends.first_async(self._through("take", 1), default)
+        return await ends.first_async(self._first_only(), default)
 
     @overload
     def last(self) -> T_co: ...
@@ -175,6 +175,15 @@ class StreamEnds(Pipeline[T_co]):
 
     # The number of elements that decide, 0 or 1: only what is asked for one by one, and not the
     # one result of ``reduce``, would make a burst of each.
+
+    def _first_only(self) -> Pipeline[T_co]:
+        # Boundaries ask ahead for no more than take needs; else a stream asks for one anyway.
+        left = self._parts
+        while left:
+            left, part = left
+            if not isinstance(part, Stage):
+                return self._through("take", 1)
+        return self
 
     def _any(self, predicate: Callable[[T_co], object]) -> Pipeline[Any]:
         check_sync("any", "predicate", predicate)

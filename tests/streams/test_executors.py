@@ -185,6 +185,24 @@ def test_a_stream_ends_when_its_pool_is_shut_down_in_mid_run(
         wait_until(lambda: len(seen) == 3000, "all")
 
 
+@pytest.mark.parametrize("cancel", [True, False])
+def test_a_subscriber_ends_when_its_pool_is_shut_down_in_mid_run(cancel: bool) -> None:
+    pool = ThreadPoolExecutor(1)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def fn(_: int) -> None:
+        begun.set()
+        assert go_on.wait(DEADLINE)
+
+    end = AsyncSubscriber(fn, pool, prefetch=2, on_error=lambda _: None)
+    rsf.range_(10**6).subscribe(end)
+    wait_for(begun)
+    pool.shutdown(wait=False, cancel_futures=cancel)
+    go_on.set()
+    with pytest.raises(RuntimeError, match=r"after shutdown|the executor cancelled work"):
+        end.run.result(DEADLINE)
+
+
 @pytest.mark.parametrize("ordered", [True, False])
 def test_calls_that_a_pool_drops_are_no_cancellation_of_the_function(ordered: bool) -> None:
     pool = ThreadPoolExecutor(1)

@@ -104,6 +104,82 @@ def test_a_subscription_refuses_to_work_in_the_child_of_a_fork() -> None:
     assert served.splitlines() == []
 
 
+ITERATORS = """
+import asyncio, os, tempfile, warnings
+import rstreams_fast as rsf
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+
+class Lines:
+    def __iter__(self):
+        with open(file.name) as opened:
+            yield from opened
+
+lines = Lines()
+
+def sync(begun):
+    served = 0
+    try:
+        for _ in begun:
+            served += 1
+    except RuntimeError as refused:
+        return served, "forked" in str(refused)
+    return served, False
+
+def in_loop(begun):
+    async def consume():
+        served = 0
+        try:
+            async for _ in begun:
+                served += 1
+        except RuntimeError as refused:
+            return served, "forked" in str(refused)
+        return served, False
+
+    return asyncio.run(consume())
+
+def begin_async(elements):
+    begun = aiter(elements)
+    loop.run_until_complete(anext(begun))
+    return begun
+
+def begin(elements):
+    begun = iter(elements)
+    next(begun)
+    return begun
+
+loop = asyncio.new_event_loop()
+with tempfile.NamedTemporaryFile("w") as file:
+    file.write("".join(f"{n}\\n" for n in range(5000)))
+    file.flush()
+    for kind, stream in {
+        "pull": rsf.from_iterable(lines),
+        "stages": rsf.from_iterable(lines).map(int).filter(lambda n: n >= 0),
+        "publish_on": rsf.from_iterable(lines).publish_on(),
+        "merge": rsf.merge(rsf.from_iterable(lines), rsf.empty()),
+    }.items():
+        for how, begun, consume in [
+            ("for", begin(stream), sync),
+            ("iterate", begin(stream.iterate(prefetch=8)), sync),
+            ("async for", begin_async(stream), in_loop),
+            ("async iterate", begin_async(stream.iterate(prefetch=8)), in_loop),
+        ]:
+            if (child := os.fork()) == 0:
+                os._exit(0 if consume(begun) == (0, True) else 1)
+            if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+                print("served in the child:", kind, how)
+            if consume is sync and consume(begun) != (4999, False):  # the parent goes on
+                print("not served in the parent:", kind, how)
+            if consume is in_loop:
+                loop.run_until_complete(begun.aclose())
+loop.close()
+"""
+
+
+def test_an_iterator_that_the_parent_began_gives_nothing_in_the_child_of_a_fork() -> None:
+    assert run_python("-c", ITERATORS).stdout.splitlines() == []
+
+
 SHARED = """
 import os, warnings
 import rstreams_fast as rsf

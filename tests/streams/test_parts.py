@@ -334,6 +334,7 @@ def test_a_group_whose_subscriber_does_not_ask_ends_all_where_another_waits() ->
     timer.advance(0.2)
     below.wait_terminal()
     odd.wait_terminal()
+    assert below.terminal is not None
     assert isinstance(below.terminal[1], rsf.BufferOverflowError)
     assert "those of the key 0; ask for more" in str(below.terminal[1])
     assert odd.terminal == below.terminal
@@ -364,6 +365,7 @@ def test_zipped_groups_with_skewed_keys_end_with_the_error() -> None:
     timer.advance(5.1)
     zipped.wait_terminal()
     assert zipped.elements == [("0", "1")]
+    assert zipped.terminal is not None
     assert "those of the key False;" in str(zipped.terminal[1])
 
 

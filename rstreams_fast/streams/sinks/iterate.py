@@ -11,7 +11,9 @@ than ``prefetch``, and with 1 this is stop-and-wait.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -63,6 +65,27 @@ if TYPE_CHECKING:
 __all__ = ["Iteration", "iterate"]
 
 T = TypeVar("T")
+
+
+# What has been begun in this process, for its children. No WeakSet: that takes longer by far.
+_begun: set[weakref.ref[Iteration[Any]] | None] = set()
+_left_behind: list[Any] = []
+
+
+def _leave_bursts_behind() -> None:
+    """In the child of a fork, give none of the elements that the parent goes on with.
+
+    So the next step has to look for more, and is refused. No element costs a look at the process.
+    The elements are kept: to drop one here may run a finalizer that is the parent's to run.
+    """
+    for begun in list(_begun):
+        iteration = None if begun is None else begun()
+        while iteration is not None and (element := iteration._next_of_burst()) is not MISSING:
+            _left_behind.append(element)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_bursts_behind)
 
 
 class _Inlet(RingSubscriber, SinkSubscriber):
@@ -193,11 +216,13 @@ class Iteration(BurstIterator[T]):
     An error of the stream is raised after the elements that came before it, once. One consumer at a
     time: a ``next`` while another one waits is an :class:`OverlappingCallsError`. ``close`` may be
     called by any thread, and ends a ``next`` that waits in another. A ``next`` that would have to
-    wait inside a running event loop is a ``RuntimeError``.
+    wait inside a running event loop is a ``RuntimeError``, and so is one in the child of a fork if
+    the iteration was begun in the parent: every element that was asked for there is given there.
     """
 
     __slots__ = (
         "__weakref__",
+        "_begun_as",
         "_busy",
         "_consumed",
         "_fetched",
@@ -212,6 +237,7 @@ class Iteration(BurstIterator[T]):
 
     def __init__(self, publisher: Publisher[T], prefetch: int) -> None:
         self._inlet: _Inlet | None = None  # first, for __del__
+        self._begun_as: weakref.ref[Iteration[T]] | None = None
         check_publisher(publisher)
         self._prefetch = check_capacity("prefetch", prefetch)
         self._replenish = replenish_at(self._prefetch)
@@ -356,6 +382,8 @@ class Iteration(BurstIterator[T]):
         if self._publisher is None:
             return None
         self._pid = process_id()
+        self._begun_as = weakref.ref(self)
+        _begun.add(self._begun_as)
         # The inlet first: who closes this before it is there has taken the publisher away, and who
         # closes it later leaves the inlet.
         self._inlet = inlet = _Inlet(self._prefetch, loop)
@@ -429,6 +457,7 @@ class Iteration(BurstIterator[T]):
         self._signallers = []
         self._forget_burst()
         if inlet is not None:
+            _begun.discard(self._begun_as)
             inlet.leave()
 
     async def aclose(self) -> None:
@@ -478,6 +507,7 @@ class Iteration(BurstIterator[T]):
         inlet = self._inlet
         # At the exit modules are empty.
         if inlet is not None and call_from_finalizer is not None:
+            _begun.discard(self._begun_as)
             call_from_finalizer(inlet.leave)
 
 
