@@ -16,6 +16,9 @@ sent anything since. The server asks a worker that waits for permits, or keeps o
 sign (``p``), which the worker gives (``s``). One that gives none for ``LOST_SECONDS`` is
 disconnected.
 
+**Numbers.** A limit has one set of numbers at a time. A worker with others waits while that set is
+in use, and is refused (``o``) after ``OTHERS_SECONDS``.
+
 **Ends.** What a connection has comes back when it ends. The kernel ends it when a process is
 killed; ``TCP_USER_TIMEOUT`` ends it when the other host is silent. A worker that lives connects
 again and declares what its calls have.
@@ -49,6 +52,7 @@ __all__ = [
     "KEEP",
     "LATE_SECONDS",
     "LEFT",
+    "OTHERS",
     "PROBE",
     "REFUSED",
     "SECONDS",
@@ -71,6 +75,7 @@ LEFT: Final = b"l"
 DECLARE: Final = b"d"
 WELCOME: Final = b"w"
 REFUSED: Final = b"n"
+OTHERS: Final = b"o"
 PROBE: Final = b"p"
 SIGN: Final = b"s"
 SECONDS: Final = struct.Struct("!d")
@@ -79,6 +84,8 @@ DECLARED: Final = struct.Struct("!16sI")  # the identity, and the permits that i
 CHALLENGE_BYTES: Final = 32
 DEATH_SECONDS: Final = 0.05
 """How long the permits of a worker that was killed wait for the kernel to end its calls, too."""
+OTHERS_SECONDS: Final = 2.0
+"""How long a worker waits for others with other numbers of the limit, which may be ending."""
 BREAK_SECONDS: Final = 1.0
 """How long the permits of a connection that broke wait for its worker to connect again."""
 LOST_SECONDS: Final = 10.0
@@ -174,11 +181,18 @@ class _Asks:
 
 
 class _Permits:
-    """Those of one limit. The server's loop alone uses it."""
+    """Those of one limit with one set of numbers. The server's loop alone uses it.
 
-    def __init__(self, concurrency: int | None, rate: float | None, burst: int) -> None:
+    ``sets`` are all sets of numbers that the limit has had. One is in use at a time, and the one
+    that was in use last is the last of them.
+    """
+
+    def __init__(
+        self, concurrency: int | None, rate: float | None, burst: int, sets: list[_Permits]
+    ) -> None:
         self.numbers = (concurrency, rate, burst)
-        self._free = sys.maxsize if concurrency is None else concurrency
+        self._sets = sets
+        self._whole = self._free = sys.maxsize if concurrency is None else concurrency
         self._most_unheard = max(1, int(self._free * UNHEARD))
         self._pace = Pace(rate, burst)
         # Those that come late start beside the rate's and the burst's.
@@ -194,8 +208,28 @@ class _Permits:
         self._watching: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def join(self, lease: _Lease) -> None:
+    def join(self, lease: _Lease) -> bool:
+        """Let the lease ask for permits; ``False``: other numbers of the limit are in use."""
+        if any(other._is_in_use() for other in self._sets if other is not self):
+            return False
+        if not self._leases:
+            self._take_over()
         self._leases.add(lease)
+        return True
+
+    def _is_in_use(self) -> bool:
+        return bool(self._leases) or self._free < self._whole
+
+    def _take_over(self) -> None:
+        """Follow the set that was in use. What it has reserved holds back one call at most."""
+        last = self._sets[-1]
+        if last is not self:
+            self._sets.remove(self)
+            self._sets.append(self)
+            now = asyncio.get_running_loop().time()
+            _, soon = self._pace.reserve(now, (now, now))
+            self._reserved = min(last._reserved, soon)
+            self._not_before = max(self._not_before, last._not_before)
 
     def ask(self, lease: _Lease) -> None:
         self._line_up(lease, 1)
@@ -339,6 +373,7 @@ class _Lease(asyncio.Protocol):
         self._challenge = secrets.token_bytes(CHALLENGE_BYTES)
         self._received = b""
         self._permits: _Permits | None = None
+        self._joins = False  # it has proved that it knows the token
         self._identity = b""
         self._kept = False  # by threads of a stage that is over: nobody reads there
         self._coming_back: asyncio.TimerHandle | None = None
@@ -391,7 +426,7 @@ class _Lease(asyncio.Protocol):
 
     def _prove(self) -> bool:
         """Look whether the connection has proved that it knows the token; end one that does not."""
-        if len(self._received) < _ANSWER.size:
+        if self._joins or len(self._received) < _ANSWER.size:
             return False
         self._stranger_no_more()
         digest, number = _ANSWER.unpack_from(self._received)
@@ -400,10 +435,28 @@ class _Lease(asyncio.Protocol):
             self._transport.write(REFUSED)
             self._transport.close()
             return False
-        self._permits = self._server.limits[number]
-        self._permits.join(self)
-        self._received = self._received[_ANSWER.size :]
-        return True
+        permits = self._server.limits[number]
+        return self._join(permits, asyncio.get_running_loop().time() + OTHERS_SECONDS)
+
+    def _join(self, permits: _Permits, until: float) -> bool:
+        """Belong to the limit; look again while others use it with other numbers."""
+        loop = asyncio.get_running_loop()
+        self._joins = False
+        if permits.join(self):
+            self._permits = permits
+            self._received = self._received[_ANSWER.size :]
+            return True
+        if loop.time() >= until:
+            self._transport.write(OTHERS)
+            self._transport.close()
+        elif not self._transport.is_closing():
+            self._joins = True
+            loop.call_later(OTHERS_SECONDS / 100, self._join_again, permits, until)
+        return False
+
+    def _join_again(self, permits: _Permits, until: float) -> None:
+        if self._join(permits, until):
+            self.data_received(b"")
 
     def _stranger_no_more(self) -> None:
         self._unproved.cancel()
@@ -474,7 +527,7 @@ class _Server:
         self.pid = os.getpid()
         self.token = secrets.token_bytes(32)
         self.limits: list[_Permits] = []
-        self.names: dict[str, int] = {}
+        self.names: dict[str, list[_Permits]] = {}
         self.declared: dict[bytes, _Lease] = {}
         self.strangers: dict[_Lease, None] = {}  # the oldest first
         here, self.host = own_addresses()
@@ -514,15 +567,13 @@ def serve(name: str, concurrency: int | None, rate: float | None, burst: int) ->
         if _server is None or _server.pid != os.getpid():
             _server = _Server()
         server = _server
-        permits = _Permits(concurrency, rate, burst)
-        number = server.names.setdefault(name, len(server.limits))
-        if number == len(server.limits):
+        sets = server.names.setdefault(name, [])
+        permits = next((one for one in sets if one.numbers == (concurrency, rate, burst)), None)
+        if permits is None:
+            permits = _Permits(concurrency, rate, burst, sets)
+            sets.insert(0, permits)
             server.limits.append(permits)
-        elif server.limits[number].numbers != permits.numbers:
-            raise ValueError(
-                f"there is a limit {name!r} already, with other numbers (concurrency, rate, "
-                f"burst): {server.limits[number].numbers}, not {permits.numbers}"
-            )
+        number = server.limits.index(permits)
         return Address(server.host, server.port, server.token, number)
 
 

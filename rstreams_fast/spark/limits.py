@@ -93,8 +93,9 @@ def _seconds_until(text: str) -> float:
 class Limit:
     """At most ``concurrency`` calls at once, and ``rate`` a second, by all stages of this ``name``.
 
-    ``name``: stages with the same name share the limit; its numbers must be the same everywhere,
-    else the stage that comes later is a ``ValueError``.
+    ``name``: stages with the same name share the limit. Its numbers must be the same for all that
+    are at work: a stage with others fails after 2 seconds. When those have ended, it obeys its own
+    numbers at once.
     ``concurrency``: calls at once; default: no bound but those of the stages.
     ``rate``: calls a second, evenly spaced; default: no bound. ``burst``: calls that may follow
     each other at once after a pause; default 1.

@@ -623,10 +623,25 @@ def test_nobody_is_given_a_permit_without_the_token(name: str) -> None:
     assert found == [[2 * k for k in range(10)]]
 
 
-def test_one_name_has_one_set_of_numbers(name: str) -> None:
-    serve(name, 3, None, 1)
-    with pytest.raises(ValueError, match=r"there is a limit .* already, with other numbers"):
-        serve(name, 4, None, 1)
+def test_a_limit_in_use_in_a_job_has_one_set_of_numbers(name: str) -> None:
+    limits = [rs.Limit(name, concurrency=count, scope="job") for count in (3, 4)]
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        first = Gate(limits[0], loop)
+        permit = await first.acquire()
+        with pytest.raises(LimitLost, match="is in use in this job with other numbers"):
+            await Gate(limits[1], loop).acquire()
+        waiting = Gate(limits[1], loop)
+        ended = asyncio.ensure_future(waiting.acquire())
+        await asyncio.wait([ended], timeout=0.1)
+        assert not ended.done()
+        first.release(permit)
+        first.close()
+        await asyncio.wait_for(ended, DEADLINE)
+        waiting.close()
+
+    asyncio.run(main())
 
 
 def test_a_limit_in_use_on_a_host_has_one_set_of_numbers(name: str, tmp_path: Path) -> None:
@@ -660,11 +675,7 @@ def test_a_limit_in_use_on_a_host_has_one_set_of_numbers(name: str, tmp_path: Pa
     asyncio.run(main())
 
 
-CHANGED: list[str] = ["executor"]
-"""The scopes that obey other numbers when the stages with the former ones have ended."""
-
-
-@pytest.mark.parametrize("scope", CHANGED)
+@pytest.mark.parametrize("scope", SCOPES)
 def test_a_rate_that_was_changed_is_obeyed_at_once(scope: str, name: str) -> None:
     begun: list[float] = []
 
@@ -690,7 +701,7 @@ def test_a_rate_that_was_changed_is_obeyed_at_once(scope: str, name: str) -> Non
     assert begun[-1] - start >= 4 / 20 - 0.001
 
 
-@pytest.mark.parametrize("scope", CHANGED)
+@pytest.mark.parametrize("scope", SCOPES)
 def test_a_concurrency_that_was_changed_is_obeyed_at_once(scope: str, name: str) -> None:
     for concurrency in (2, 5, 1, None, 3):
         service = Service()

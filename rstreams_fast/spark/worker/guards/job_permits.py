@@ -24,6 +24,7 @@ from rstreams_fast.spark.leases import (
     HOLD,
     KEEP,
     LEFT,
+    OTHERS,
     PROBE,
     REFUSED,
     SECONDS,
@@ -136,8 +137,10 @@ class JobPermits:
         connection.send(message + ASK * self._asked)
         self._gate.suspend(False)
 
-    def refused(self) -> LimitLost:
+    def refused(self, message: bytes) -> LimitLost:
         """Return what there is to say when the driver, or who is there now, lets nobody in."""
+        if message == OTHERS:
+            return LimitLost(f"the limit {self._name!r} is in use in this job with other numbers")
         return LimitLost(f"the driver no longer serves the limit {self._name!r}")
 
     def granted(self, count: int) -> None:
@@ -235,8 +238,8 @@ class _Connection(asyncio.Protocol):
             data = data[missing:]
             self._permits.opened(self, self._challenge)
         if data and not self.welcome:
-            if data.startswith(REFUSED):
-                self._fail(self._permits.refused())
+            if data.startswith((REFUSED, OTHERS)):
+                self._fail(self._permits.refused(data[:1]))
                 return
             self.welcome = True
             if not self.welcomed.done():
