@@ -12,9 +12,11 @@ import math
 import pickle
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -373,3 +375,43 @@ def seconds_held(limit: rs.Limit) -> float:
     assert server is not None
     permits = server.limits[limit.served_at.number]
     return permits._not_before - time.monotonic()
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("rate", [None, 2000.0])
+def test_stages_that_are_told_to_wait_keep_within_their_limit(
+    scope: str, rate: float | None, name: str
+) -> None:
+    """Their permits go to others while they wait, and none is lost or had twice."""
+    limit = rs.Limit(name, concurrency=4, rate=rate, burst=4, scope=scope)
+    lock, random = threading.Lock(), Random(7)
+    inside = most = 0
+
+    async def look(k: int) -> int:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        try:
+            if random.random() < 0.5:  # some in their first step, others later
+                await asyncio.sleep(random.random() / 1000)
+            if random.random() < 0.1:
+                raise rs.RetryAfter(random.random() / 1000)
+        finally:
+            with lock:
+                inside -= 1
+        return k
+
+    found = list[Any]()
+
+    def work(concurrency: int) -> None:
+        stage = rs.lookup(look, pa.int64(), limit=limit, concurrency=concurrency)
+        found.append(values(stage, 300))
+
+    threads = [threading.Thread(target=work, args=(calls,)) for calls in (2, 4, 16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+    assert found == [list(range(300))] * 3
+    assert most <= 4
