@@ -5,16 +5,21 @@ The conversions are our own: those of PySpark are not public, and differ between
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rstreams_fast.spark.versions import parse_ddl, spark_version
+from rstreams_fast.spark.worker.arrow_parts import BYTES, LIST, TEXT, family
 from rstreams_fast.spark.worker.conversions import shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["resolve_schema", "resolve_type"]
+__all__ = ["as_arrow_has_it", "resolve_schema", "resolve_type"]
+
+_DeclaredT = TypeVar("_DeclaredT", bound="DataType")
 
 
 def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
@@ -71,6 +76,19 @@ def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
     return declared, pa.schema(fields)
 
 
+def as_arrow_has_it(declared: _DeclaredT) -> _DeclaredT:
+    """Return a Spark type with the finest of its times and intervals: Arrow has no others."""
+    from pyspark.sql import types as t
+
+    def finest(part: DataType) -> DataType:
+        if isinstance(part, t.DayTimeIntervalType) or type(part).__name__ == "TimeType":
+            return type(part)()
+        return part
+
+    found: _DeclaredT = _with_parts(declared, finest)
+    return found
+
+
 def _without_lengths(declared: Any) -> Any:
     """Return a Spark type with strings for ``char`` and ``varchar``: a frame has no others.
 
@@ -78,21 +96,30 @@ def _without_lengths(declared: Any) -> Any:
     """
     from pyspark.sql import types as t
 
-    if isinstance(declared, t.CharType | t.VarcharType):
-        return t.StringType()
+    def text(part: Any) -> Any:
+        return t.StringType() if isinstance(part, t.CharType | t.VarcharType) else part
+
+    return _with_parts(declared, text)
+
+
+def _with_parts(declared: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a Spark type with its parts that are not nested as ``change`` returns them."""
+    from pyspark.sql import types as t
+
     if isinstance(declared, t.ArrayType):
-        return t.ArrayType(_without_lengths(declared.elementType), declared.containsNull)
+        return t.ArrayType(_with_parts(declared.elementType, change), declared.containsNull)
     if isinstance(declared, t.MapType):
-        key, value = map(_without_lengths, (declared.keyType, declared.valueType))
+        key = _with_parts(declared.keyType, change)
+        value = _with_parts(declared.valueType, change)
         return t.MapType(key, value, declared.valueContainsNull)
     if isinstance(declared, t.StructType):
         return t.StructType(
             [
-                t.StructField(f.name, _without_lengths(f.dataType), f.nullable, f.metadata)
+                t.StructField(f.name, _with_parts(f.dataType, change), f.nullable, f.metadata)
                 for f in declared.fields
             ]
         )
-    return declared
+    return change(declared)
 
 
 def _parsed(ddl: str, what: str) -> DataType:
@@ -168,7 +195,9 @@ def _spark_type(declared: pa.DataType, what: str) -> DataType:
     from pyspark.sql import types as t
 
     is_ = pa.types
-    if is_.is_dictionary(declared):
+    if isinstance(declared, pa.BaseExtensionType):
+        return _spark_type(declared.storage_type, what)
+    if is_.is_dictionary(declared) or is_.is_run_end_encoded(declared):
         return _spark_type(declared.value_type, what)
     if is_.is_decimal(declared):
         return t.DecimalType(declared.precision, declared.scale)
@@ -185,13 +214,14 @@ def _spark_type(declared: pa.DataType, what: str) -> DataType:
         return t.StructType(
             [t.StructField(f.name, _spark_type(f.type, what), f.nullable) for f in fields]
         )
-    if is_.is_list(declared) or is_.is_large_list(declared) or is_.is_fixed_size_list(declared):
+    kin = family(declared)
+    if kin == LIST:
         element = _spark_type(declared.value_type, what)
         return t.ArrayType(element, declared.value_field.nullable)
     widest = declared
-    if is_.is_large_string(declared):
+    if kin == TEXT:
         widest = pa.string()
-    elif is_.is_large_binary(declared) or is_.is_fixed_size_binary(declared):
+    elif kin == BYTES:
         widest = pa.binary()
     elif is_.is_duration(declared):
         widest = pa.duration("us")

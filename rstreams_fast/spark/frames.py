@@ -8,8 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast.spark.declared import resolve_schema, resolve_type
+from rstreams_fast.spark.declared import as_arrow_has_it, resolve_schema, resolve_type
 from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.versions import session_zone
+from rstreams_fast.spark.worker.frame_columns import ZONE
 from rstreams_fast.spark.worker.partition import Partition, first_of
 from rstreams_fast.spark.worker.read_ahead import READ_AHEAD_BATCHES
 
@@ -55,7 +57,8 @@ class FrameMap(ABC):
         """Return the frame of what becomes of the batches of ``frame``."""
         check_frame(frame, repr(self))
         declared, _ = resolve_schema(self._schema, "schema")
-        return map_in_arrow(frame, self.as_map_fn(), self.output_of(frame, declared))
+        zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
+        return map_in_arrow(frame, self._map_fn(zone), self.output_of(frame, declared))
 
     def output_of(self, frame: DataFrame, declared: StructType) -> StructType:  # noqa: ARG002
         """Return the schema of what becomes of ``frame``."""
@@ -63,7 +66,12 @@ class FrameMap(ABC):
 
     def as_map_fn(self) -> MapFunction:
         """Return the plain iterator function over record batches, as ``mapInArrow`` takes it."""
+        return self._map_fn(session_zone())
+
+    def _map_fn(self, zone: str | None) -> MapFunction:
         _, schema = resolve_schema(self._schema, "schema")
+        if zone is not None:
+            schema = schema.with_metadata({ZONE: zone})
         spec = self
 
         def run(batches: Iterable[Any]) -> Iterator[Any]:
@@ -148,8 +156,12 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
 
     Spark's own asks for the columns by their names, and does not find one with a dot or a backtick
     in it, nor one of two alike, and takes a star for all of them; what comes back goes by places.
-    So they get other names on the way, and ``run`` sees the real ones.
+    So they get other names on the way, and ``run`` sees the real ones. What is finer in Arrow than
+    ``schema`` has it is cut by Spark.
     """
+    carried = as_arrow_has_it(schema)
+    if carried != schema:
+        return _cast_to(map_in_arrow(frame, run, carried), schema)
     names = list(frame.columns)
     if _are_plain(names) and _are_plain(schema.names):
         return frame.mapInArrow(run, schema)
@@ -164,6 +176,19 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
                 yield batch.rename_columns(outside)
 
     return frame.toDF(*inside).mapInArrow(run_renamed, schema)
+
+
+def _cast_to(frame: DataFrame, schema: StructType) -> DataFrame:
+    from pyspark.sql.functions import col
+
+    inside = _plain_names(schema.names)
+    columns = [
+        col(name)
+        if before.dataType == field.dataType
+        else col(name).cast(field.dataType).alias(field.name, metadata=field.metadata)
+        for name, before, field in zip(inside, frame.schema, schema, strict=True)
+    ]
+    return frame.toDF(*inside).select(*columns).toDF(*schema.names)
 
 
 def carry_months(frame: DataFrame) -> tuple[DataFrame, Callable[[DataFrame], DataFrame]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rstreams_fast._checks import check_bool
-from rstreams_fast.spark.declared import resolve_schema, resolve_type
+from rstreams_fast.spark.declared import as_arrow_has_it, resolve_schema, resolve_type
 from rstreams_fast.spark.failures import outcome_struct
 from rstreams_fast.spark.frames import (
     MapFunction,
@@ -259,7 +259,9 @@ class Lookup:
         if (place := self._options.key_order) is not None and place >= len(keys):
             raise ValueError(f"key_order={place}: there are {len(keys)} key columns, from 0 on")
         run, declared = self._column_function()
-        return column_of(run, declared, self._options.label, keys, self.deterministic)
+        carried = as_arrow_has_it(declared)
+        column = column_of(run, carried, self._options.label, keys, self.deterministic)
+        return column if carried == declared else column.cast(declared)
 
     def _column_function(self) -> tuple[Callable[[Iterator[Any]], Iterator[Any]], DataType]:
         declared, kind = resolve_type(self._returns, "returns")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
-__all__ = ["arrow_function_of", "column_of", "parse_ddl", "spark_version"]
+__all__ = ["arrow_function_of", "column_of", "parse_ddl", "session_zone", "spark_version"]
 
 OLDEST: Final = (3, 5)
 NEWEST: Final = (4, 3)
@@ -57,6 +57,19 @@ def parse_ddl(ddl: str) -> Any:
             return _schema_of(session, ddl)
         except (PySparkException, ValueError) as refused:
             raise ValueError(str(refused)) from refused
+
+
+def session_zone() -> str | None:
+    """Return the time zone of the session that runs; ``None`` if there is none."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        session = SparkSession.active()
+    except PySparkException:
+        return None
+    zone: str | None = session.conf.get("spark.sql.session.timeZone")
+    return zone
 
 
 _LENGTHS: Final = re.compile(r"\b(?:var)?char\s*\(\s*\d+\s*\)", re.IGNORECASE)

@@ -10,11 +10,9 @@ are asked for.
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CellType, TracebackType
@@ -38,6 +36,7 @@ from rstreams_fast.spark.options import (
     is_async,
     label_of,
 )
+from rstreams_fast.spark.worker.shared_variables import lock_what_threads_share
 
 __all__ = ["BATCHES", "FIGURES", "VARIABLE", "install"]
 
@@ -198,7 +197,7 @@ class _Task:
                 self._overlaps = True
         if not self._overlaps:
             return func
-        _lock_what_threads_share()
+        lock_what_threads_share()
         run = self._batches if self._arrow else self._rows
         figures = self._figures
 
@@ -351,32 +350,6 @@ class _BatchTask(_Task):
 def _rows_of(batch: Any) -> int:
     # Before 4.2 a batch is a list of columns.
     return batch.num_rows if hasattr(batch, "num_rows") else len(batch[0])
-
-
-@functools.cache
-def _lock_what_threads_share() -> None:
-    """Let many threads add to an accumulator, and one alone load the value of a broadcast."""
-    from pyspark import Broadcast
-    from pyspark.accumulators import Accumulator
-
-    lock, add = threading.RLock(), Accumulator.add
-    broadcast: Any = Broadcast
-    loading, load = threading.RLock(), broadcast.value.fget
-
-    @functools.wraps(add)
-    def locked(self: Any, term: Any) -> None:
-        with lock:
-            add(self, term)
-
-    @functools.wraps(load)
-    def loaded(self: Any) -> Any:
-        if not hasattr(self, "_value"):
-            with loading:
-                return load(self)
-        return self._value
-
-    Accumulator.add = locked  # type: ignore[method-assign]
-    broadcast.value = property(loaded)
 
 
 def _asked(variable: str, default: int = 0) -> int:

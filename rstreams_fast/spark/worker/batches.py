@@ -13,7 +13,8 @@ from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions, label_of
-from rstreams_fast.spark.worker.conversions import batches_of, conform
+from rstreams_fast.spark.worker.conversions import conform
+from rstreams_fast.spark.worker.frame_columns import batches_of
 from rstreams_fast.spark.worker.guards.attempts import Attempts, Tries, noted
 from rstreams_fast.spark.worker.outcomes import OUTCOME, Outcome, outcome_with_inputs
 from rstreams_fast.spark.worker.partition import Partition

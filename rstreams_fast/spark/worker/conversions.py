@@ -8,22 +8,26 @@ import datetime as dt
 import inspect
 import numbers
 import reprlib
-import sys
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from rstreams_fast.spark.worker.keys import loaded_pandas, own_names, plain
+from rstreams_fast.spark.worker.arrow_parts import (
+    LIST,
+    decoded,
+    family,
+    forbidden_null,
+    forbids_nulls,
+    infinities,
+    is_encoded,
+    wide,
+)
+from rstreams_fast.spark.worker.keys import own_names, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Columns",
-    "batches_of",
-    "conform",
-    "shorten",
-]
+__all__ = ["Columns", "Source", "cast_column", "check_names", "conform", "shorten"]
 
 Converter = Callable[[Any], Any]
 
@@ -40,6 +44,17 @@ def shorten(value: object) -> str:
         return f"<{type(value).__name__} without a repr>"
 
 
+class Source(NamedTuple):
+    """Where values come from that become columns."""
+
+    zone: dt.tzinfo | None = None
+    """Of times without a zone; ``None``: the zone of the worker's process."""
+    is_frame: bool = False
+    """A frame, as Spark takes it: NaN is null, and a field that is not there; numbers are truth
+    values, and these numbers; a time is a date, and a time with a zone one without, that of UTC.
+    """
+
+
 # -- results: from Python to Arrow -----------------------------------------------------------------
 
 
@@ -50,23 +65,29 @@ class Columns:
     ``Row`` or a named tuple with exactly their names, or ``None``, which makes all of them null.
     """
 
-    def __init__(self, names: Sequence[str], kinds: Sequence[pa.DataType]) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        kinds: Sequence[pa.DataType],
+        source: Source | None = None,
+    ) -> None:
         self.names = list(names)
         self.types = list(kinds)
-        self._rules = [_rule(kind) for kind in self.types]
+        self._source = source or Source()
+        self._rules = [_rule(kind, self._source) for kind in self.types]
         self._nulls = (None,) * len(self.names)
         self._known = set(self.names)
 
     def arrays(self, results: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
         """Return the columns of ``results``; ``key_at`` names the key of a result for a message."""
         if len(self.names) == 1:
-            return [self._array(0, results, key_at)]
+            return [self.array(0, results, key_at)]
         return self.arrays_of_rows(results, key_at)
 
     def arrays_of_rows(self, rows: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
         """Return the columns of ``rows``, which are rows also where there is one column."""
         columns = self._split(rows, key_at)
-        return [self._array(index, column, key_at) for index, column in enumerate(columns)]
+        return [self.array(index, column, key_at) for index, column in enumerate(columns)]
 
     def _split(self, results: list[Any], key_at: Callable[[int], str]) -> list[list[Any]]:
         width = len(self.names)
@@ -120,34 +141,38 @@ class Columns:
             )
         return row
 
-    def _array(self, index: int, values: list[Any], key_at: Callable[[int], str]) -> pa.Array:
-        import pyarrow as pa
+    def array(self, index: int, values: list[Any], key_at: Callable[[int], str]) -> pa.Array:
+        """Return the column ``index`` of its ``values``."""
+        try:
+            return self._as_they_are(index, values)
+        except _refusals() as refused:
+            raise self._mismatch(index, values, key_at, refused) from refused
 
-        refusals = (pa.ArrowException, TypeError, ValueError, OverflowError)
+    def _as_they_are(self, index: int, values: list[Any]) -> pa.Array:
         try:
             return self._converted(index, values)
-        except refusals as refused:
+        except _NanosecondsError:  # which plain values do not have
+            raise
+        except _refusals() as refused:
             try:  # Arrow takes most of numpy's and pandas' values as they are, but not all
                 return self._converted(index, [plain(value) for value in values])
-            except refusals:
-                raise self._mismatch(index, values, key_at, refused) from refused
+            except _refusals():
+                raise refused from None
 
     def _converted(self, index: int, values: list[Any]) -> pa.Array:
         rule = self._rules[index]
         whole = values if rule is None else rule.many(values)
-        return _array_of(whole, self.types[index], self.names[index])
+        return _array_of(whole, self.types[index], self.names[index], self._source)
 
     def _mismatch(
         self, index: int, values: list[Any], key_at: Callable[[int], str], refused: Exception
     ) -> TypeError:
-        import pyarrow as pa
-
         kind = self.types[index]
         where, why = "", str(refused)
         for row, value in enumerate(values):
             try:
-                self._converted(index, [plain(value)])
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as culprit:
+                self._as_they_are(index, [value])
+            except _refusals() as culprit:
                 where = f" for {key_at(row)}: {type(value).__name__} {shorten(value)}"
                 why = _reason(value, kind) or str(culprit)
                 break
@@ -155,6 +180,16 @@ class Columns:
             f"column {self.names[index]!r} is declared {kind}, which the result{where} "
             f"cannot become ({why})"
         )
+
+
+class _NanosecondsError(ValueError):
+    """A time or an interval of pandas is finer than Spark's."""
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    import pyarrow as pa
+
+    return pa.ArrowException, TypeError, ValueError, OverflowError
 
 
 def _reason(value: object, kind: pa.DataType) -> str:
@@ -168,31 +203,15 @@ def _reason(value: object, kind: pa.DataType) -> str:
     return ""
 
 
-def _array_of(values: Any, kind: pa.DataType, name: str) -> pa.Array:
+def _array_of(values: Any, kind: pa.DataType, name: str, source: Source) -> pa.Array:
     import pyarrow as pa
 
-    array = pa.array(values, kind)
-    if _infinities(array) and _infinities(array) != _infinities(pa.array(values, _wide(kind))):
+    array = pa.array(values, kind, from_pandas=source.is_frame)
+    if infinities(array) and infinities(array) != infinities(pa.array(values, wide(kind))):
         raise ValueError("a finite number is too large for a float")
-    if where := _forbidden_null(array, pa.field(name, kind)):
+    if where := forbidden_null(array, pa.field(name, kind)):
         raise ValueError(f"{where} is declared NOT NULL and has a null")
     return array
-
-
-def _wide(kind: pa.DataType) -> pa.DataType:
-    """Return ``kind`` with doubles for its floats, of which Arrow makes infinity unasked."""
-    import pyarrow as pa
-
-    is_ = pa.types
-    if is_.is_float32(kind):
-        return pa.float64()
-    if is_.is_struct(kind):
-        return pa.struct([(field.name, _wide(field.type)) for field in _fields(kind)])
-    if is_.is_map(kind):
-        return pa.map_(_wide(kind.key_type), _wide(kind.item_type))
-    if is_.is_list(kind) or is_.is_large_list(kind):
-        return pa.list_(_wide(kind.value_type))
-    return kind
 
 
 class _Rule(NamedTuple):
@@ -216,27 +235,37 @@ _LISTS: Final[frozenset[type]] = frozenset({list, tuple, type(None)})
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview, dict)
 
 
-def _rule(kind: pa.DataType) -> _Rule | None:
+def _rule(kind: pa.DataType, source: Source) -> _Rule | None:
     """Return what is to be done to values that shall become ``kind``; ``None``: nothing."""
     import pyarrow as pa
 
     is_ = pa.types
+    if is_.is_boolean(kind) and source.is_frame:
+        return _Rule(frozenset({bool, type(None)}), _truth)
     if is_.is_integer(kind):
-        return _Rule(frozenset({int, type(None)}), _integer)
+        integer = _integer_or_nan if source.is_frame else _integer
+        return _Rule(frozenset({int, type(None)}), integer)
     if is_.is_date(kind):
-        return _Rule(frozenset({dt.date, type(None)}), _instance(dt.date, but_no=dt.datetime))
+        date = _date if source.is_frame else _instance(dt.date, but_no=dt.datetime)
+        return _Rule(frozenset({dt.date, type(None)}), date)
     if is_.is_timestamp(kind):
-        return _Rule(_NO_PLAIN, _with_zone if kind.tz is not None else _without_zone)
+        moment = _with_zone(source.zone)
+        if kind.tz is None:
+            moment = _in_utc if source.is_frame else _without_zone
+        return _Rule(_NO_PLAIN, _no_nanoseconds(moment) if source.is_frame else moment)
     if is_.is_duration(kind):
-        return _Rule(frozenset({dt.timedelta, type(None)}), _instance(dt.timedelta))
+        length = _instance(dt.timedelta)
+        if source.is_frame:
+            length = _no_nanoseconds(length)
+        return _Rule(frozenset({dt.timedelta, type(None)}), length)
     if is_.is_time(kind):
         return _Rule(frozenset({dt.time, type(None)}), _instance(dt.time))
     if is_.is_struct(kind):
-        return _Rule(_NO_PLAIN, _struct_converter(kind))
+        return _Rule(_NO_PLAIN, _struct_converter(kind, source))
     if is_.is_map(kind):
-        return _Rule(_NO_PLAIN, _map_converter(kind))
+        return _Rule(_NO_PLAIN, _map_converter(kind, source))
     if is_.is_list(kind) or is_.is_large_list(kind):
-        element = _rule(kind.value_type)
+        element = _rule(kind.value_type, source)
         plain = _LISTS if element is None else _NO_PLAIN
         return _Rule(plain, _list_converter(element))
     return None
@@ -254,6 +283,22 @@ def _integer(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no integer")
 
 
+def _integer_or_nan(value: Any) -> Any:
+    if value != value:  # noqa: PLR0124 - only NaN is not
+        return None
+    return int(value) if isinstance(value, bool) else _integer(value)
+
+
+def _truth(value: Any) -> Any:
+    if not isinstance(value, numbers.Number):
+        return value
+    return None if value != value else bool(value)  # noqa: PLR0124 - only NaN is not
+
+
+def _date(value: Any) -> Any:
+    return value.date() if isinstance(value, dt.datetime) else _instance(dt.date)(value)
+
+
 def _instance(wanted: type, but_no: type | None = None) -> Converter:
     # Arrow would take a number for one of its units, and a datetime for its date.
     def convert(value: Any) -> Any:
@@ -264,11 +309,16 @@ def _instance(wanted: type, but_no: type | None = None) -> Converter:
     return convert
 
 
-def _with_zone(value: Any) -> Any:
-    if not isinstance(value, dt.datetime):
-        raise TypeError(f"{type(value).__name__} is no datetime")
-    # Without a zone it is local time, as in Spark's own functions; Arrow would take it for UTC.
-    return value.astimezone() if value.tzinfo is None else value
+def _with_zone(zone: dt.tzinfo | None) -> Converter:
+    def convert(value: Any) -> Any:
+        if not isinstance(value, dt.datetime):
+            raise TypeError(f"{type(value).__name__} is no datetime")
+        if value.tzinfo is not None:
+            return value
+        # It is local time, as in Spark's own functions; Arrow would take it for UTC.
+        return value.astimezone() if zone is None else value.replace(tzinfo=zone)
+
+    return convert
 
 
 def _without_zone(value: Any) -> Any:
@@ -277,6 +327,21 @@ def _without_zone(value: Any) -> Any:
     if value.tzinfo is not None:
         raise ValueError("it has a time zone, the column has none (timestamp_ntz)")
     return value
+
+
+def _in_utc(value: Any) -> Any:
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        value = value.astimezone(dt.UTC).replace(tzinfo=None)
+    return _without_zone(value)
+
+
+def _no_nanoseconds(convert: Converter) -> Converter:
+    def converted(value: Any) -> Any:
+        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # pandas has them
+            raise _NanosecondsError("it has nanoseconds, and Spark has none")
+        return convert(value)
+
+    return converted
 
 
 def _list_converter(element: _Rule | None) -> Converter:
@@ -290,31 +355,45 @@ def _list_converter(element: _Rule | None) -> Converter:
     return convert
 
 
-def _struct_converter(kind: pa.StructType) -> Converter:
+def _struct_converter(kind: pa.StructType, source: Source) -> Converter:
     names = [kind.field(i).name for i in range(kind.num_fields)]
-    rules = [_rule(kind.field(i).type) for i in range(kind.num_fields)]
+    rules = [_rule(kind.field(i).type, source) for i in range(kind.num_fields)]
     known = set(names)
 
-    def convert(value: Any) -> dict[str, Any]:
+    def parts_of(value: Any) -> Iterable[Any]:
+        if source.is_frame and isinstance(value, list | tuple) and not own_names(value):
+            value = (*value, *[None] * (len(names) - len(value)))
         if isinstance(value, tuple):  # a Row, a named tuple, a plain one
             own = own_names(value) or names
             if len(own) != len(value) or len(value) != len(names):
                 raise ValueError(f"{len(value)} values for the {len(names)} fields of {kind}")
+            if list(own) == names:
+                return value
+            if len(known) != len(names) or len(set(own)) != len(own):
+                raise ValueError(f"fields {list(own)} instead of {names}")
             value = dict(zip(own, value, strict=True))
         if not isinstance(value, dict):
             raise TypeError(f"a struct must be a dict or a tuple, got {type(value).__name__}")
-        if value.keys() != known:
+        if len(known) != len(names):
+            raise ValueError(f"a dict does not tell the fields {names} apart; a tuple does")
+        if value.keys() != known and not (source.is_frame and value.keys() <= known):
             raise ValueError(f"fields {sorted(map(str, value))} instead of {names}")
-        return {
-            name: value[name] if rule is None or value[name] is None else rule.convert(value[name])
-            for name, rule in zip(names, rules, strict=True)
-        }
+        return map(value.get, names)
+
+    def convert(value: Any) -> tuple[Any, ...]:
+        # Arrow goes by places in tuples; in a dict a name stands for one field.
+        return tuple(
+            [
+                part if rule is None or part is None else rule.convert(part)
+                for part, rule in zip(parts_of(value), rules, strict=True)
+            ]
+        )
 
     return convert
 
 
-def _map_converter(kind: pa.MapType) -> Converter:
-    of_keys, of_items = _rule(kind.key_type), _rule(kind.item_type)
+def _map_converter(kind: pa.MapType, source: Source) -> Converter:
+    of_keys, of_items = _rule(kind.key_type, source), _rule(kind.item_type, source)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
         if isinstance(value, Iterator):  # as with lists
@@ -322,6 +401,8 @@ def _map_converter(kind: pa.MapType) -> Converter:
         pairs: list[Any] = list(value.items() if isinstance(value, dict) else value)
         keys: Any = [key for key, _ in pairs]
         items: Any = [item for _, item in pairs]
+        if not isinstance(value, dict):
+            _check_unique(keys)
         if of_keys is not None:
             keys = of_keys.many(keys)
         if of_items is not None:
@@ -331,31 +412,16 @@ def _map_converter(kind: pa.MapType) -> Converter:
     return convert
 
 
+def _check_unique(keys: list[Any]) -> None:
+    try:
+        twice = len(set(keys)) != len(keys)
+    except TypeError:  # lists or dicts
+        twice = any(key in keys[:place] for place, key in enumerate(keys))
+    if twice:
+        raise ValueError("a map has a key once")
+
+
 # -- whole batches: as the schema declares ---------------------------------------------------------
-
-
-def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
-    """Return ``rows`` as Arrow batches, their columns not conformed; ``None`` if they are none."""
-    import pyarrow as pa
-
-    np, pd = sys.modules.get("numpy"), loaded_pandas()  # else there are no such rows
-    if isinstance(rows, pa.RecordBatch):
-        return [rows]
-    if isinstance(rows, pa.Table):
-        return list(rows.to_batches())
-    if pd is not None and isinstance(rows, pd.DataFrame):
-        return [pa.RecordBatch.from_pandas(rows, preserve_index=False)]
-    if np is not None and isinstance(rows, np.ndarray) and rows.dtype.names:
-        names = rows.dtype.names
-        return [pa.RecordBatch.from_arrays([pa.array(rows[name]) for name in names], names)]
-    if isinstance(rows, list) and (not rows or isinstance(rows[0], dict)):
-
-        def at(row: int) -> str:
-            return f"row {row} of what {label} gave"
-
-        arrays = Columns(schema.names, schema.types).arrays_of_rows(rows, at)
-        return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
-    return None
 
 
 def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
@@ -374,7 +440,15 @@ def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
     if batch.schema.equals(schema, check_metadata=False):
         _check_nulls(batch, label)
         return batch
-    names = batch.schema.names
+    check_names(batch.schema.names, schema, label)
+    arrays = [cast_column(batch.column(field.name), field, label) for field in schema]
+    conformed = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    _check_nulls(conformed, label)
+    return conformed
+
+
+def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
+    """Check that a batch with columns of these ``names`` has those of ``schema``."""
     if sorted(names) != sorted(schema.names):
         parts = []
         if missing := [name for name in schema.names if name not in names]:
@@ -387,47 +461,31 @@ def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
             f"{label} gave a batch with the columns {', '.join(names)}, declared are "
             f"{', '.join(schema.names)} ({'; '.join(parts)})"
         )
-    arrays = [_cast(batch.column(field.name), field, label) for field in schema]
-    conformed = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    _check_nulls(conformed, label)
-    return conformed
 
 
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
     for place, field in enumerate(batch.schema):
-        if field.nullable and not _forbids_nulls(field.type):
+        if field.nullable and not forbids_nulls(field.type):
             continue  # which costs less than an object for the array
         array = batch.column(place)
-        if _forbidden_null(array, field):
+        if forbidden_null(array, field):
             for row in range(len(array)):
-                if where := _forbidden_null(array.slice(row, 1), field):
+                if where := forbidden_null(array.slice(row, 1), field):
                     raise ValueError(
                         f"{label} gave the column {where!r}, which is declared NOT NULL, "
                         f"a null at row {row} of the batch"
                     )
 
 
-def _forbidden_null(array: pa.Array, field: pa.Field) -> str | None:
-    """Return the path of the first part of ``field`` that is NOT NULL and has a null."""
-    if not field.nullable and array.null_count:
-        return str(field.name)
-    if not _forbids_nulls(field.type):
-        return None
-    parts = zip(_parts_of(array), _fields(field.type), strict=True)
-    inner = next(filter(None, (_forbidden_null(*part) for part in parts)), None)
-    return inner and f"{field.name}.{inner}"
-
-
-def _forbids_nulls(kind: pa.DataType) -> bool:
-    return any(not part.nullable or _forbids_nulls(part.type) for part in _fields(kind))
-
-
-def _cast(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
+def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
+    """Return the column ``field`` made of ``array``, which says the same thing."""
     import pyarrow as pa
 
     kind = field.type
     if array.type == kind:
         return array
+    if is_encoded(array.type):
+        array = decoded(array)
     if why := _difference(array.type, kind, field.name):
         raise TypeError(
             f"{label} gave the column {field.name!r} as {array.type}, declared is {kind}: {why}"
@@ -444,51 +502,9 @@ def _cast(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
 def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast, and refuse what Arrow's own checks let pass: a number too large for a float."""
     cast_array = array.cast(kind, safe=True)
-    if (infinite := _infinities(cast_array)) and infinite != _infinities(array):
+    if (infinite := infinities(cast_array)) and infinite != infinities(array):
         raise ValueError(f"a finite number is too large for {kind}")
     return cast_array
-
-
-def _infinities(array: pa.Array) -> int:
-    """Count the infinite numbers in ``array``."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_floating(array.type):
-        return pc.sum(pc.is_inf(array)).as_py() or 0
-    if pa.types.is_dictionary(array.type):
-        return _infinities(array.dictionary_decode())
-    if not pa.types.is_nested(array.type):
-        return 0
-    return sum(map(_infinities, _parts_of(array)))
-
-
-def _fields(kind: pa.DataType) -> list[pa.Field]:
-    """Return the fields inside of a nested type, called as paths to them are."""
-    import pyarrow as pa
-
-    if not pa.types.is_nested(kind):
-        return []
-    if pa.types.is_struct(kind):
-        return [kind.field(index) for index in range(kind.num_fields)]
-    if pa.types.is_map(kind):
-        # That no key is null is Arrow's business.
-        return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
-    if _family(kind) == _LIST:
-        return [kind.value_field.with_name("element")]
-    return []
-
-
-def _parts_of(array: pa.Array) -> list[pa.Array]:
-    """Return the values of each of the ``_fields`` in ``array``, those in a null left out."""
-    import pyarrow as pa
-
-    array = array.drop_null()
-    if pa.types.is_map(array.type):  # which gives the keys and items of the whole, not of a slice
-        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
-        return [part.slice(first, last - first) for part in (array.keys, array.items)]
-    parts: Any = array.flatten()
-    return parts if pa.types.is_struct(array.type) else [parts]
 
 
 def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | None:
@@ -501,7 +517,7 @@ def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | N
     is_ = pa.types
     if given == declared or is_.is_null(given):
         return None
-    if _family(given) != _family(declared):
+    if family(given) != family(declared):
         return f"{path} is {given} instead of {declared}"
     if is_.is_timestamp(declared):
         if (given.tz is None) != (declared.tz is None):
@@ -511,46 +527,24 @@ def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | N
         names = [declared.field(i).name for i in range(declared.num_fields)]
         if sorted(own) != sorted(names):
             return f"{path} has the fields {', '.join(own)} instead of {', '.join(names)}"
-        parts = [(given.field(n).type, declared.field(n).type, f"{path}.{n}") for n in names]
+        if own != names and len(set(names)) != len(names):
+            return f"{path} has the fields {', '.join(own)} in another order, and one name twice"
+        places = range(len(names)) if own == names else map(given.get_field_index, names)
+        parts = [
+            (given.field(there).type, declared.field(here).type, f"{path}.{names[here]}")
+            for here, there in enumerate(places)
+        ]
         return _first_difference(parts)
     elif is_.is_map(declared):
         keys = (given.key_type, declared.key_type, f"{path}.key")
         return _first_difference([keys, (given.item_type, declared.item_type, f"{path}.value")])
-    elif _family(declared) == _LIST:
+    elif family(declared) == LIST:
         return _difference(given.value_type, declared.value_type, f"{path}.element")
     return None
 
 
 def _first_difference(parts: list[tuple[pa.DataType, pa.DataType, str]]) -> str | None:
     return next(filter(None, (_difference(*part) for part in parts)), None)
-
-
-_TEXT: Final = "text"
-_LIST: Final = "list"
-
-
-def _family(kind: pa.DataType) -> str:
-    """Group the types between which a checked cast says the same thing in another width."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        return _family(kind.value_type)
-    is_ = pa.types
-    families: tuple[tuple[str, bool], ...] = (
-        (_TEXT, is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)),
-        (
-            "bytes",
-            is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind),
-        ),
-        ("number", is_.is_integer(kind) or is_.is_floating(kind) or is_.is_decimal(kind)),
-        (_LIST, is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind)),
-        ("date", is_.is_date(kind)),
-        ("time", is_.is_time(kind)),
-    )
-    for name, matches in families:
-        if matches:
-            return name
-    return str(kind.id)
 
 
 def _first_refused(array: pa.Array, kind: pa.DataType) -> str:

@@ -214,7 +214,9 @@ def plain(value: Any) -> Any:
         return [plain(one) for one in value]
     elif isinstance(value, tuple):
         names, values = own_names(value), tuple(map(plain, value))
-        return values if names is None else dict(zip(names, values, strict=True))
+        if names is None or len(set(names)) != len(names):
+            return values
+        return dict(zip(names, values, strict=True))
     elif isinstance(value, dict):
         return {plain(key): plain(one) for key, one in value.items()}
     elif type(value).__name__ == "VariantVal":  # Spark's, from 4.0 on

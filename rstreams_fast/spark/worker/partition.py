@@ -8,6 +8,7 @@ from typing import Any, Final
 from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter, task_context
 from rstreams_fast.spark.worker.read_ahead import ByteBudget, ReadAhead
+from rstreams_fast.spark.worker.shared_variables import lock_what_threads_share
 from rstreams_fast.spark.worker.threads import CLOSE_SECONDS, ThreadGroup
 
 __all__ = ["Partition", "first_of"]
@@ -76,6 +77,8 @@ class AtWork:
 
     def __enter__(self) -> None:
         partition, first = self._partition, self._first
+        if task_context() is not None:
+            lock_what_threads_share()
         partition.counters.state = "running"
         partition.writer.write()
         try:

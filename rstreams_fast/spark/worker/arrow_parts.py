@@ -1,0 +1,196 @@
+"""Nested Arrow types and arrays, part by part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "BYTES",
+    "LIST",
+    "TEXT",
+    "decoded",
+    "family",
+    "fields_of",
+    "forbidden_null",
+    "forbids_nulls",
+    "infinities",
+    "is_encoded",
+    "parts_of",
+    "wide",
+]
+
+
+TEXT: Final = "text"
+BYTES: Final = "bytes"
+LIST: Final = "list"
+
+_FAMILIES: Final = {
+    TEXT: ("string", "large_string", "string_view"),
+    BYTES: ("binary", "large_binary", "fixed_size_binary", "binary_view"),
+    "number": ("integer", "floating", "decimal"),
+    LIST: ("list", "large_list", "fixed_size_list", "list_view", "large_list_view"),
+    "date": ("date",),
+    "time": ("time",),
+}
+
+
+def family(kind: pa.DataType) -> str:
+    """Group the types between which a checked cast says the same thing in another width."""
+    if _is(kind, "dictionary"):
+        return family(kind.value_type)
+    for name, members in _FAMILIES.items():
+        if any(_is(kind, member) for member in members):
+            return name
+    return str(kind.id)
+
+
+def _is(kind: pa.DataType, name: str) -> bool:
+    import pyarrow as pa
+
+    test = getattr(pa.types, f"is_{name}", None)  # an older pyarrow does not have all types
+    return test is not None and bool(test(kind))
+
+
+def is_encoded(kind: pa.DataType) -> bool:
+    """Say whether Arrow cannot cast ``kind``, or not rightly, before it is ``decoded``."""
+    import pyarrow as pa
+
+    if _is(kind, "run_end_encoded") or _is(kind, "list_view") or _is(kind, "large_list_view"):
+        return True
+    if isinstance(kind, pa.BaseExtensionType):
+        return True
+    if _is(kind, "dictionary"):
+        value = kind.value_type
+        return value.num_fields > 0 or _is(value, "string_view") or _is(value, "binary_view")
+    return any(is_encoded(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """Return the values of ``array`` without views of lists, run ends, dictionaries, extensions."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name == "arrow.bool8":
+            return array.cast(pa.bool_())
+        return decoded(array.storage)
+    if _is(kind, "run_end_encoded"):
+        values = decoded(array.values)
+        places = pa.array(range(len(values)), pa.int64())
+        places = pa.RunEndEncodedArray.from_arrays(array.run_ends, places)
+        return values.take(pc.run_end_decode(places.slice(array.offset, len(array))))
+    if _is(kind, "dictionary"):
+        return decoded(array.dictionary).take(array.indices)
+    if _is(kind, "string_view") or _is(kind, "binary_view"):
+        return array.cast(pa.large_string() if _is(kind, "string_view") else pa.large_binary())
+    if not is_encoded(kind):
+        return array
+    if _is(kind, "struct"):
+        parts = [decoded(array.field(place)) for place in range(kind.num_fields)]
+        fields = [kind.field(place).with_type(part.type) for place, part in enumerate(parts)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
+    return _decoded_list(array)
+
+
+def _decoded_list(array: pa.Array) -> pa.Array:
+    """The same of lists and maps, whose elements are left where they are as far as can be."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind, count = array.type, len(array)
+    if _is(kind, "list_view") or _is(kind, "large_list_view"):
+        sizes = pc.if_else(array.is_valid(), array.sizes, 0).cast(pa.int64())
+        offsets = pa.array([0, *pc.cumulative_sum(sizes).to_pylist()], pa.int64())
+        starts = pc.add(array.offsets.cast(pa.int64()), 0)  # no slice, as the sizes are none
+        views = pa.LargeListViewArray.from_arrays(starts, sizes, decoded(array.values))
+        parts = [views.flatten()]
+    elif _is(kind, "fixed_size_list"):
+        size = kind.list_size
+        offsets = pa.array(range(0, (count + 1) * size, size) if size else [0] * (count + 1))
+        parts = [decoded(array.values.slice(array.offset * size, count * size))]
+    else:
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        offsets = pc.subtract(array.offsets, first)
+        whole = [array.keys, array.items] if _is(kind, "map") else [array.values]
+        parts = [decoded(part.slice(first, last - first)) for part in whole]
+    mask = array.is_null()
+    if _is(kind, "map"):
+        return pa.MapArray.from_arrays(offsets, *parts, mask=mask)
+    return pa.LargeListArray.from_arrays(offsets.cast(pa.int64()), *parts, mask=mask)
+
+
+def infinities(array: pa.Array) -> int:
+    """Count the infinite numbers in ``array``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(array.type):
+        return pc.sum(pc.is_inf(array)).as_py() or 0
+    if pa.types.is_dictionary(array.type):
+        return infinities(array.dictionary_decode())
+    if not pa.types.is_nested(array.type):
+        return 0
+    return sum(map(infinities, parts_of(array)))
+
+
+def fields_of(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields inside of a nested type, called as paths to them are."""
+    import pyarrow as pa
+
+    if not pa.types.is_nested(kind):
+        return []
+    if pa.types.is_struct(kind):
+        return [kind.field(index) for index in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        # That no key is null is Arrow's business.
+        return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
+    if family(kind) == LIST:
+        return [kind.value_field.with_name("element")]
+    return []
+
+
+def parts_of(array: pa.Array) -> list[pa.Array]:
+    """Return the values of each of the ``fields_of`` in ``array``, those in a null left out."""
+    import pyarrow as pa
+
+    array = array.drop_null()
+    if pa.types.is_map(array.type):  # which gives the keys and items of the whole, not of a slice
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        return [part.slice(first, last - first) for part in (array.keys, array.items)]
+    parts: Any = array.flatten()
+    return parts if pa.types.is_struct(array.type) else [parts]
+
+
+def forbidden_null(array: pa.Array, field: pa.Field) -> str | None:
+    """Return the path of the first part of ``field`` that is NOT NULL and has a null."""
+    if not field.nullable and array.null_count:
+        return str(field.name)
+    if not forbids_nulls(field.type):
+        return None
+    parts = zip(parts_of(array), fields_of(field.type), strict=True)
+    inner = next(filter(None, (forbidden_null(*part) for part in parts)), None)
+    return inner and f"{field.name}.{inner}"
+
+
+def forbids_nulls(kind: pa.DataType) -> bool:
+    return any(not part.nullable or forbids_nulls(part.type) for part in fields_of(kind))
+
+
+def wide(kind: pa.DataType) -> pa.DataType:
+    """Return ``kind`` with doubles for its floats, of which Arrow makes infinity unasked."""
+    import pyarrow as pa
+
+    is_ = pa.types
+    if is_.is_float32(kind):
+        return pa.float64()
+    if is_.is_struct(kind):
+        return pa.struct([(field.name, wide(field.type)) for field in fields_of(kind)])
+    if is_.is_map(kind):
+        return pa.map_(wide(kind.key_type), wide(kind.item_type))
+    if is_.is_list(kind) or is_.is_large_list(kind):
+        return pa.list_(wide(kind.value_type))
+    return kind

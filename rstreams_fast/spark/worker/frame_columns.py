@@ -1,0 +1,145 @@
+"""From the rows that a function of whole batches returned to Arrow: frames as Spark takes them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from rstreams_fast.spark.worker.arrow_parts import TEXT, family, infinities
+from rstreams_fast.spark.worker.conversions import Columns, Source, cast_column, check_names
+from rstreams_fast.spark.worker.keys import loaded_pandas
+from rstreams_fast.spark.worker.zones import zone_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ZONE", "batches_of"]
+
+ZONE: Final = b"zone"
+"""Key of a schema's metadata: the session's time zone, in which a frame's times are."""
+
+
+_NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s", "ms", "us", "ns"))
+
+
+def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
+    """Return ``rows`` as Arrow batches, their columns not conformed; ``None`` if they are none."""
+    import pyarrow as pa
+
+    if isinstance(rows, pa.RecordBatch):
+        return [rows]
+    if isinstance(rows, pa.Table):
+        return list(rows.to_batches())
+
+    def at(row: int) -> str:
+        return f"row {row} of what {label} gave"
+
+    if isinstance(rows, list) and (not rows or isinstance(rows[0], dict)):
+        arrays = Columns(schema.names, schema.types).arrays_of_rows(rows, at)
+        return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
+    columns = _columns_by_name(rows, schema, label)
+    if columns is None:
+        return None
+    if not columns:
+        return []
+    arrays = [_column(columns[field.name], field, _source(schema), label, at) for field in schema]
+    return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
+
+
+def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any] | None:
+    """Return the columns of a frame or structured array, checked; ``None`` if ``rows`` is none."""
+    np, pd = sys.modules.get("numpy"), loaded_pandas()  # else there are no such rows
+    if pd is not None and isinstance(rows, pd.DataFrame):
+        names = list(rows.columns)
+        if not names and not len(rows):
+            return {}
+        if len(names) == len(schema) and not any(isinstance(name, str) for name in names):
+            names = schema.names  # numbers, which say nothing: they go by their places
+        names = list(map(str, names))
+        check_names(names, schema, label)
+        return {name: rows.iloc[:, place] for place, name in enumerate(names)}
+    if np is not None and isinstance(rows, np.ndarray) and rows.dtype.names:
+        check_names(rows.dtype.names, schema, label)
+        return {name: rows[name] for name in rows.dtype.names}
+    return None
+
+
+def _source(schema: pa.Schema) -> Source:
+    zone = (schema.metadata or {}).get(ZONE)
+    return Source(None if zone is None else zone_of(zone.decode()), is_frame=True)
+
+
+def _column(
+    values: Any, field: pa.Field, source: Source, label: str, at: Callable[[int], str]
+) -> pa.Array:
+    """Return a column of a frame, a Series or an array of numpy, as declared.
+
+    In bulk where Arrow makes the same of it as Spark, value by value else: so is what both refuse,
+    which names the row.
+    """
+    import pyarrow as pa
+
+    try:
+        return _in_bulk(values, field, source, label)
+    except Exception:  # whatever pandas, pytz and Arrow have: the values say what is the matter
+        if values.dtype.kind != "M" and pa.types.is_timestamp(field.type):
+            source = source._replace(zone=dt.UTC)  # of objects by themselves, not within others
+        columns = Columns([field.name], [field.type], source)
+        try:
+            return columns.array(0, _listed(values), at)
+        except TypeError as mismatch:
+            found = _parsed(values, field.type)
+            if found is None:
+                raise mismatch from mismatch.__cause__
+            return found
+
+
+def _in_bulk(values: Any, field: pa.Field, source: Source, label: str) -> pa.Array:
+    import pyarrow as pa
+
+    kind, dtype = field.type, values.dtype
+    of_pandas = hasattr(values, "array")
+
+    def inferred() -> pa.Array:
+        return cast_column(pa.array(values, from_pandas=of_pandas), field, label)
+
+    if dtype.kind not in "biufmM" or kind.num_fields:
+        return inferred()
+    if pa.types.is_timestamp(kind) and kind.tz and str(dtype) in _NAIVE:
+        if source.zone is None or not of_pandas:
+            raise ValueError("its values have a zone each")
+        # Of an hour that comes twice it is the second, as in Spark.
+        values = values.dt.tz_localize(source.zone, ambiguous=False)
+    try:
+        array = pa.array(values, kind, from_pandas=of_pandas)
+    except pa.ArrowInvalid:
+        return inferred()
+    if pa.types.is_float32(kind) and infinities(array):
+        return inferred()  # which looks whether they were so before
+    return array
+
+
+def _listed(values: Any) -> list[Any]:
+    import pyarrow as pa
+
+    if hasattr(values, "isnull"):
+        pairs = zip(values, values.isnull(), strict=True)
+        return [None if null else value for value, null in pairs]
+    # numpy's own times and intervals do not say how fine they are
+    return pa.array(values).to_pylist() if values.dtype.kind in "Mm" else list(values)
+
+
+def _parsed(values: Any, kind: pa.DataType) -> pa.Array | None:
+    """Return the numbers or truth values that texts say, as Spark does; ``None`` if they do not."""
+    import pyarrow as pa
+
+    is_ = pa.types
+    if not (is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind)):
+        return None
+    try:
+        array = pa.array(values, from_pandas=True)
+        return array.cast(kind, safe=True) if family(array.type) == TEXT else None
+    except (pa.ArrowException, TypeError, ValueError):
+        return None

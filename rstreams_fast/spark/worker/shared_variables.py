@@ -1,0 +1,38 @@
+"""Spark's accumulators and broadcast variables, where several threads of a worker use them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+__all__ = ["lock_what_threads_share"]
+
+
+@functools.cache
+def lock_what_threads_share() -> None:
+    """Let many threads add to an accumulator, and one alone load the value of a broadcast.
+
+    For a process of Spark's workers: it changes the classes there.
+    """
+    from pyspark import Broadcast
+    from pyspark.accumulators import Accumulator
+
+    lock, add = threading.RLock(), Accumulator.add
+    broadcast: Any = Broadcast
+    loading, load = threading.RLock(), broadcast.value.fget
+
+    @functools.wraps(add)
+    def locked(self: Any, term: Any) -> None:
+        with lock:
+            add(self, term)
+
+    @functools.wraps(load)
+    def loaded(self: Any) -> Any:
+        if not hasattr(self, "_value"):
+            with loading:
+                return load(self)
+        return self._value
+
+    Accumulator.add = locked  # type: ignore[method-assign]
+    broadcast.value = property(loaded)
