@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from rstreams_fast.spark.uris import SCHEME
 
-__all__ = ["ENDED_SUFFIX", "FILE_SUFFIX", "HOST", "Metrics", "StageMetrics"]
+__all__ = ["ENDED_SUFFIX", "FILE_SUFFIX", "HOST", "Metrics", "StageMetrics", "process_of"]
 
 FILE_SUFFIX: Final = ".metrics.json"
 ENDED_SUFFIX: Final = ".metrics.jsonl"
@@ -49,9 +52,14 @@ class StageMetrics:
     host: str = ""
     pid: int = -1
     """The worker's process, on ``host``."""
+    process: str = ""
+    """What tells the process from others with its ``pid``: the boot of the machine, the PID
+    namespace and the start. Empty where the system has no ``/proc``.
+    """
     state: str = "running"
     """``running``, ``done``, ``stopped`` (nobody wanted the rest), ``failed``, or ``lost``: its
-    worker was killed, on this host; of a sum of nothing ``unknown``.
+    worker was killed, on this host and where its process could be seen from here; of a sum of
+    nothing ``unknown``.
     """
     partitions: int = 1
     """How many partitions are summed up here: those that the stage ran over, also where one task
@@ -113,7 +121,8 @@ class StageMetrics:
     started: float = 0.0
     """Seconds since the epoch."""
     updated: float = 0.0
-    """Seconds since the epoch; old, with ``state="running"``: perhaps killed, on another host."""
+    """Seconds since the epoch; old, with ``state="running"``: perhaps killed, on another host, or
+    in another container."""
 
 
 _IDENTITY: Final = frozenset(
@@ -127,6 +136,7 @@ _IDENTITY: Final = frozenset(
         "run",
         "host",
         "pid",
+        "process",
         "state",
         "partitions",
         "repeated_calls",
@@ -173,13 +183,10 @@ class Metrics:
         # Those at work first: one that ends meanwhile is found among the others.
         for pattern in (f"*{FILE_SUFFIX}", f"*{ENDED_SUFFIX}"):
             for file in Path(self.path).glob(pattern):
-                with contextlib.suppress(FileNotFoundError):
-                    for line in file.read_text(encoding="utf-8").splitlines():
-                        with contextlib.suppress(json.JSONDecodeError):  # cut: the disk was full
-                            metrics = StageMetrics(**json.loads(line))
-                            found[metrics.run or file.name] = metrics
+                for metrics in _read(file):
+                    found[metrics.run or file.name] = metrics
         for metrics in found.values():
-            if metrics.state == "running" and metrics.host == HOST and not _lives(metrics.pid):
+            if metrics.state == "running" and metrics.host == HOST and _is_lost(metrics):
                 metrics.state = "lost"
         return sorted(found.values(), key=lambda metrics: (metrics.started, metrics.partition))
 
@@ -248,6 +255,67 @@ def _chosen(found: list[StageMetrics]) -> list[StageMetrics]:
         return all(run.state == "done" for run in runs), number
 
     return [run for attempts in places.values() for run in max(attempts.items(), key=weight)[1]]
+
+
+_refused: Final[set[Path]] = set()
+
+
+def _read(file: Path) -> Iterator[StageMetrics]:
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:  # its run has ended meanwhile
+        return
+    except OSError as refused:
+        if file not in _refused:
+            _refused.add(file)
+            log = logging.getLogger("rstreams_fast")
+            log.warning("metrics: %s is left out (%s)", file, refused)
+        return
+    for line in lines:
+        with contextlib.suppress(json.JSONDecodeError):  # cut: the disk was full
+            content = json.loads(line)
+            if isinstance(content, dict):
+                yield StageMetrics(**dict(filter(_is_known, content.items())))
+
+
+def _is_known(field: tuple[str, Any]) -> bool:
+    """Whether it is a field of this version: another one may have others, of other types."""
+    kind = _KINDS.get(field[0])
+    return kind is not None and isinstance(field[1], int | float if kind is float else kind)
+
+
+_KINDS: Final = {f.name: type(f.default) for f in fields(StageMetrics)}
+
+
+def process_of(pid: int) -> str:
+    """Return the boot, the PID namespace and the start of a process, or an empty string."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()} {_start_of(pid)}"
+    except OSError:
+        return ""
+
+
+def _start_of(pid: int) -> str:
+    # After the name, which may hold anything, the 20th.
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+
+
+def _is_lost(metrics: StageMetrics) -> bool:
+    """Whether the process is gone; ``False`` if that cannot be known."""
+    own = process_of(os.getpid()).split(" ")
+    theirs = metrics.process.split(" ")
+    if len(own) != len(theirs) or len(own) == 1:
+        return not _lives(metrics.pid)
+    if theirs[0] != own[0]:  # before a restart of this machine, or one of the same name
+        return metrics.updated < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    if theirs[1] != own[1]:
+        return False
+    if not _lives(metrics.pid):
+        return True
+    with contextlib.suppress(OSError):  # hidden from this user
+        return _start_of(metrics.pid) != theirs[2]
+    return False
 
 
 def _lives(pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.spark.metrics import process_of
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
 from tests.helpers import DEADLINE
 
@@ -151,6 +153,7 @@ def test_a_run_whose_worker_was_killed_is_lost_and_its_calls_are_repeated_ones(
         counters = Counters("look", "key")
         counters.spark_stage, counters.partition, counters.attempt = 1, 0, attempt
         counters.state, counters.calls, counters.pid = state, 100 + attempt, pid
+        counters.process = process_of(pid)
         MetricsWriter(metrics, counters).write()
         if state == "running":
             assert metrics.totals().state == "running"
@@ -160,3 +163,69 @@ def test_a_run_whose_worker_was_killed_is_lost_and_its_calls_are_repeated_ones(
     total = metrics.totals()
     assert (total.state, total.calls, total.repeated_calls) == ("done", 101, 100)
     assert [run.state for run in metrics.read()] == ["lost", "done"]
+
+
+def test_files_of_other_versions_and_other_things_take_no_figures_with_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = rs.Metrics(tmp_path)
+    writer = write(metrics, 0, "done")
+    (file,) = tmp_path.iterdir()
+    content = json.loads(file.read_text())
+    others = [
+        {**content, "run": "newer", "invented": [1], "calls": 3},
+        {**content, "run": "retyped", "calls": {"made": 3}, "started": 1, "partition": 2},
+        {"run": "older"},
+    ]
+    for other in others:
+        (tmp_path / f"{other['run']}.metrics.json").write_text(json.dumps(other))
+    (tmp_path / "list.metrics.json").write_text("[1]\n5\nnull")
+    (tmp_path / "bytes.metrics.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "folder.metrics.json").mkdir()
+    found = {run.run: run for run in metrics.read()}
+    assert found.keys() == {"newer", "retyped", "older", writer.counters.run}
+    assert [found[run].calls for run in ("newer", "retyped", "older")] == [3, 0, 0]
+    assert found["retyped"].started == 1
+    assert metrics.totals("look").rows_out == 30
+    (record,) = caplog.records  # though it was read twice
+    assert "folder.metrics.json is left out" in record.getMessage()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ({}, "running"),
+        ({"start": "1"}, "lost"),  # the number is another process's now
+        ({"namespace": "pid:[1]", "pid": "dead"}, "running"),  # a container's: nobody knows
+        ({"pid": "dead"}, "lost"),
+        ({"boot": "other", "updated": 1.0}, "lost"),  # before this machine was started
+        ({"boot": "other", "pid": "dead"}, "running"),  # another machine of this name
+    ],
+)
+def test_a_process_is_lost_if_it_is_known_to_be_gone(
+    change: dict[str, Any], state: str, tmp_path: Path
+) -> None:
+    metrics = rs.Metrics(tmp_path)
+    write(metrics, 0, "running")
+    (file,) = tmp_path.iterdir()
+    content = json.loads(file.read_text())
+    boot, namespace, start = content["process"].split(" ")
+    places = {"boot": boot, "namespace": namespace, "start": start}
+    content["process"] = " ".join(change.get(place, value) for place, value in places.items())
+    content["updated"] = change.get("updated", content["updated"])
+    if "pid" in change:
+        with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+            gone.wait(DEADLINE)
+        content["pid"] = gone.pid
+    file.write_text(json.dumps(content))
+    assert metrics.totals().state == state
+
+
+def test_processes_of_one_number_in_two_containers_have_files_of_their_own(tmp_path: Path) -> None:
+    metrics = rs.Metrics(tmp_path)
+    for namespace in ("pid:[1]", "pid:[2]"):
+        writer = write(metrics, 0, "done")
+        writer.counters.process = f"boot {namespace} 7"
+        writer.end()
+    assert len(list(tmp_path.iterdir())) == 2

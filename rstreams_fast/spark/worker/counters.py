@@ -12,9 +12,17 @@ import uuid
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final
+from zlib import crc32
 
 from rstreams_fast.spark.limits import RetryAfter
-from rstreams_fast.spark.metrics import ENDED_SUFFIX, FILE_SUFFIX, HOST, Metrics, StageMetrics
+from rstreams_fast.spark.metrics import (
+    ENDED_SUFFIX,
+    FILE_SUFFIX,
+    HOST,
+    Metrics,
+    StageMetrics,
+    process_of,
+)
 
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
@@ -37,6 +45,7 @@ class Counters(StageMetrics):
 
     def __init__(self, stage: str, key: str) -> None:
         super().__init__(stage=stage, key=key, run=uuid.uuid4().hex, host=HOST, pid=os.getpid())
+        self.process = process_of(self.pid)
         self.started = time.time()
         self._begin = time.monotonic()
         if (context := task_context()) is not None:
@@ -128,7 +137,9 @@ class MetricsWriter:
             return
         self.write()  # in case the disk is full
         with contextlib.suppress(OSError):
-            ended = self._file.with_name(f"{HOST}-{os.getpid()}{ENDED_SUFFIX}")
+            # A host's name and a process's number are those of others, too, in other containers.
+            own = f"{crc32(self.counters.process.encode()):08x}"
+            ended = self._file.with_name(f"{HOST}-{os.getpid()}-{own}{ENDED_SUFFIX}")
             line = f"\n{self._snapshot()}\n".encode()  # whatever became of the one before
             with ended.open("ab", buffering=0) as file:
                 whole = file.write(line) == len(line)
