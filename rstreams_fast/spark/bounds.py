@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final, ParamSpec, TypeVar, cast
@@ -65,9 +67,23 @@ class _Bounded:
     def __init__(self, options: CallOptions) -> None:
         functools.update_wrapper(cast(Any, self), options.fn)
         self._options: Final = options
+        _tell_of_stock_worker()
 
     def __reduce__(self) -> Any:
         return type(self), (self._options,)
+
+
+@functools.cache
+def _tell_of_stock_worker() -> None:
+    """Say once if Spark has started this worker without the drop-in that its settings ask for."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    asked = sorted(name for name in os.environ if name.startswith("RSTREAMS_FAST_UDF_"))
+    if asked and getattr(spec, "name", None) == "pyspark.worker":
+        print(
+            f"rstreams_fast: {asked[0]} has no effect, calls do not overlap: Spark started this "
+            "worker without a daemon (spark.python.use.daemon=false)",
+            file=sys.stderr,
+        )
 
 
 Guarded = Callable[..., Awaitable[Any]]

@@ -10,9 +10,13 @@ are asked for.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import gc
+import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CellType, TracebackType
@@ -26,6 +30,7 @@ from rstreams_fast.spark.daemon.calls import (
     batches_in_order,
     rows_in_order,
 )
+from rstreams_fast.spark.daemon.compare import compared_rows, tell_difference, tell_failure
 from rstreams_fast.spark.daemon.figures import Figures
 from rstreams_fast.spark.daemon.recognised import PER_BATCH, PER_UDF, REPLACED
 from rstreams_fast.spark.daemon.steps import Step
@@ -53,6 +58,12 @@ RESULT_BYTES: Final = "RSTREAMS_FAST_UDF_RESULT_BYTES"
 """Likewise: bytes of results that a task of plain UDFs holds; 0: no bound."""
 
 DEFAULT_RESULT_BYTES: Final = 64 << 20
+
+ONE_AT_A_TIME: Final = "RSTREAMS_FAST_UDF_ONE_AT_A_TIME"
+"""Likewise: names of functions, with commas between, whose calls do not overlap."""
+
+COMPARE: Final = "RSTREAMS_FAST_UDF_COMPARE"
+"""Likewise: so many first rows of each task are called one by one, too, and compared."""
 
 SPARKS_OWN: Final = "spark.sql.execution.pythonUDF.arrow.concurrency.level"
 
@@ -159,9 +170,22 @@ class _Task:
         self._asked = _asked(VARIABLE)
         self._figures = Figures(os.environ[FIGURES]) if os.environ.get(FIGURES) else None
         self.functions: list[str] = []
+        self._unnamed = 0
+        """Functions before this one have their UDF's name."""
         self._adopted = False
         self._overlaps = False
         self._profiled = False
+        self._names: list[str] = []
+        """Of each UDF, those of its functions."""
+        told = os.environ.get(ONE_AT_A_TIME, "").split(",")
+        self._one_at_a_time = {name.strip() for name in told} - {""}
+        self._main_only: set[int] = set()
+        """Ids of functions whose calls are made by the main thread."""
+        self._alone_ids: set[int] = set()
+        """Ids of async functions whose calls do not overlap."""
+        self._compares = _asked(COMPARE)
+        self._one_by_one = False
+        self._records = threading.local()
         self._windows: dict[str, Submits] = {}
         self._admission = Admission(
             0 if arrow else _asked(RESULT_BYTES, DEFAULT_RESULT_BYTES),
@@ -176,9 +200,12 @@ class _Task:
         parts = [part for one in made if callable(one) for part in _parts(one)]
         profiled = any(map(_profiles, parts))
         self._profiled = self._profiled or profiled
-        if not _suspends(parts) and (self._asked <= 0 or profiled):
+        alone, suspends = self._next_is_alone(), _suspends(parts)
+        if not suspends and (self._asked <= 0 or profiled or (alone and not self._arrow)):
             return made
         self._adopted = True
+        if alone:
+            (self._alone_ids if suspends else self._main_only).update(map(id, parts))
         if self._arrow:
             for cell in _cells(made, (PER_UDF,)):
                 cell.cell_contents = self._evaluate_per_udf(cell.cell_contents)
@@ -186,8 +213,27 @@ class _Task:
             return made
         self._overlaps = True
         offsets, fn = made
-        submit = self._window_for(fn).submit
+        submit = self._window_for(fn, alone).submit
+        if self._compares > 0:
+            return offsets, self._comparable(fn, submit)
         return offsets, lambda *args: submit(fn, args)
+
+    def _next_is_alone(self) -> bool:
+        """Say whether the calls of the UDF that was read last may not overlap."""
+        functions, self._unnamed = self.functions[self._unnamed :], len(self.functions)
+        self._names.append(", ".join(functions))
+        names = {name for label in functions for name in (label, label.rsplit(".", 1)[-1])}
+        return not names.isdisjoint(self._one_at_a_time)
+
+    def _comparable(self, fn: Function, submit: Callable[[Function, Any], Any]) -> Function:
+        suspends = _suspends(_parts(fn))
+
+        def call(*args: Any) -> Any:
+            if self._one_by_one:
+                return submit(fn, args).outcome() if suspends else fn(*args)
+            return submit(fn, args)
+
+        return call
 
     def overlapping(self, func: Function) -> Function:
         """Return ``func``, which maps the rows or batches of a partition, with what overlaps."""
@@ -227,10 +273,39 @@ class _Task:
         return overlapped
 
     def _rows(self, func: Function, split_index: int, data: Iterator[Any]) -> Iterator[Any]:
-        return rows_in_order(func(split_index, data), self._most, self._admission)
+        if self._compares <= 0:
+            return rows_in_order(func(split_index, data), self._most, self._admission)
+        first = list(itertools.islice(data, self._compares))
+        with self._calling_one_by_one():
+            one_by_one = list(func(split_index, iter(copy.deepcopy(first))))
+        data = itertools.chain(first, data)
+        rows = rows_in_order(func(split_index, data), self._most, self._admission)
+        return compared_rows(self._names, one_by_one, rows, self._calls)
+
+    @contextlib.contextmanager
+    def _calling_one_by_one(self) -> Iterator[None]:
+        self._one_by_one = True
+        try:
+            yield
+        finally:
+            self._one_by_one = False
 
     def _batches(self, func: Function, split_index: int, data: Iterator[Any]) -> Iterator[Any]:
+        if self._main_only:
+            results: Iterator[Any] = func(split_index, data)
+            return results
+
+        one_by_one: list[Any] = []
+        first = None
+        if self._compares > 0 and (first := next(data, None)) is not None:
+            one_by_one = self._first_rows_one_by_one(func, split_index, first)
+            data = itertools.chain((first,), data)
+
         def run(batch: Any) -> list[Any]:
+            if one_by_one and batch is first:
+                return self._compared_batch(
+                    lambda: list(func(split_index, iter((batch,)))), one_by_one
+                )
             return list(func(split_index, iter((batch,))))
 
         def calls() -> Iterator[tuple[Any, int]]:
@@ -241,6 +316,30 @@ class _Task:
                 yield self._windows["batch"].submit(run, (batch,)), self._weight(rows)
 
         return batches_in_order(calls(), self._most, self._admission)
+
+    def _first_rows_one_by_one(self, func: Function, split_index: int, batch: Any) -> list[Any]:
+        """Return the results of the first rows of ``batch``, a list for each UDF."""
+        rows = min(self._compares, _rows_of(batch))
+        head = batch.slice(0, rows) if hasattr(batch, "slice") else [some[:rows] for some in batch]
+        found: list[Any] = []
+        self._records.results = found
+        with self._calling_one_by_one():
+            list(func(split_index, iter((head,))))
+        self._records.results = None
+        return found
+
+    def _compared_batch(self, run: Callable[[], list[Any]], one_by_one: list[Any]) -> list[Any]:
+        self._records.results = overlapped = list[Any]()
+        try:
+            results = run()
+        except Exception as failed:
+            tell_failure(self._names, failed, self._calls)
+            raise
+        finally:
+            self._records.results = None
+        for name, alone, beside in zip(self._names, one_by_one, overlapped, strict=True):
+            tell_difference(name, alone, beside[: len(alone)], self._calls)
+        return results
 
     def _batch_threads(self, rows: int) -> ThreadCalls:
         size = min(2 + self._most // max(1, rows), MOST_BATCH_THREADS)
@@ -258,11 +357,15 @@ class _Task:
         calls = self._calls
         return max(2, calls, min(PENDING_PER_CALL * calls, MAX_DEFAULT_PENDING))
 
-    def _window_for(self, fn: Function) -> Submits:
+    def _window_for(self, fn: Function, alone: bool = False) -> Submits:
         name = "loop" if _suspends(_parts(fn)) else "call"
         step = self._only_step(fn)
         if step is not None:
             step.alone = True
+        if alone:
+            return self._windows.setdefault(
+                "alone", LoopCalls(1, self._most, self._admission, self._figures)
+            )
         if name not in self._windows:
             self._windows[name] = (
                 LoopCalls(self._calls, self._most, self._admission, self._figures)
@@ -287,8 +390,19 @@ class _Task:
         return fn
 
     def _evaluate_batch(self, fn: Function, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
-        submit = self._window_for(fn).submit
+        results = self._results_of(fn, rows)
+        if (records := getattr(self._records, "results", None)) is not None:
+            records.append(results)
+        return results
+
+    def _results_of(self, fn: Function, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+        parts = {id(part) for part in _parts(fn)}
+        submit = self._window_for(fn, not self._alone_ids.isdisjoint(parts)).submit
+        on_main = self._one_by_one or not self._main_only.isdisjoint(parts)
+        suspends = _suspends(_parts(fn))
         fn = self._fail_on_stopiteration(fn)
+        if on_main:
+            return [submit(fn, row).outcome() if suspends else fn(*row) for row in rows]
         calls = [submit(fn, row) for row in rows]
         results: list[Any] = []
         for start in range(0, len(calls), ROWS_PER_AWAKENING):
@@ -331,6 +445,7 @@ class _BatchTask(_Task):
         del runner_conf
         parts = [part for one in made if callable(one) for part in _parts(one)]
         self._profiled = self._profiled or any(map(_profiles, parts))
+        self._profiled = self._next_is_alone() or self._profiled
         self._overlaps = not self._profiled
         return made
 

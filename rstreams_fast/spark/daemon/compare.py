@@ -1,0 +1,88 @@
+"""Tells whether calls that overlap give what the same calls give one by one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+__all__ = ["compared_rows", "tell_difference", "tell_failure"]
+
+SHOWN: Final = 80
+"""Characters of a result in a message."""
+
+
+def compared_rows(
+    names: Sequence[str], one_by_one: Sequence[Any], rows: Iterable[Any], calls: int
+) -> Iterator[Any]:
+    """Yield ``rows``; tell on stderr whether the first of them are those of ``one_by_one``.
+
+    ``names``: of the UDFs; a row of several is a tuple of their results. ``calls``: how many
+    overlap.
+    """
+    overlapped: list[Any] = []
+    try:
+        for row in rows:
+            if len(overlapped) < len(one_by_one):
+                overlapped.append(row)
+                if len(overlapped) == len(one_by_one):
+                    for name, alone, beside in _by_function(names, one_by_one, overlapped):
+                        tell_difference(name, alone, beside, calls)
+            yield row
+    except Exception as failed:
+        if len(overlapped) < len(one_by_one):
+            tell_failure(names, failed, calls)
+        raise
+
+
+def _by_function(
+    names: Sequence[str], one_by_one: Sequence[Any], overlapped: Sequence[Any]
+) -> Iterator[tuple[str, Sequence[Any], Sequence[Any]]]:
+    if len(names) == 1:
+        yield names[0], one_by_one, overlapped
+        return
+    yield from zip(names, zip(*one_by_one, strict=True), zip(*overlapped, strict=True), strict=True)
+
+
+def tell_difference(
+    name: str, one_by_one: Sequence[Any], overlapped: Sequence[Any], calls: int
+) -> None:
+    """Print whether the results of one function differ, and its first row that does."""
+    pairs = list(zip(one_by_one, overlapped, strict=True))
+    differ = [row for row, pair in enumerate(pairs) if not _same(*pair)]
+    if not differ:
+        _print(name, f"the first {len(pairs)} rows are the same one by one and {calls} at once.")
+        return
+    alone, beside = pairs[differ[0]]
+    _print(
+        name,
+        f"{len(differ)} of the first {len(pairs)} rows differ. The first is row {differ[0]}: one "
+        f"by one {_short(alone)}, with {calls} calls at once {_short(beside)}. Either its calls "
+        "disturb each other, or its results differ from call to call.",
+    )
+
+
+def tell_failure(names: Sequence[str], failed: BaseException, calls: int) -> None:
+    """Print that the first rows failed with calls that overlap, and did not one by one."""
+    _print(
+        ", ".join(names),
+        f"one by one the first rows did not fail, with {calls} calls at once: {_short(failed)}.",
+    )
+
+
+def _print(name: str, told: str) -> None:
+    effects = "Its calls for these rows, and their effects, were made twice."
+    print(f"rstreams_fast: comparison of {name}: {told} {effects}", file=sys.stderr, flush=True)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def _same(one: Any, other: Any) -> bool:
+    with suppress(Exception):  # an array has no truth value
+        if bool(one == other):
+            return True
+    return type(one) is type(other) and repr(one) == repr(other)  # NaN is not equal to itself
