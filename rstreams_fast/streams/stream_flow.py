@@ -272,7 +272,8 @@ class StreamFlow(Pipeline[T_co]):
         on_drop: Callable[[T_co], object] | None = None,
     ) -> Self:
         """Ask upstream for everything at once; hold what comes before it is asked for, and do with
-        what finds no room as ``strategy`` says.
+        what finds no room as ``strategy`` says. With ``Overflow.ERROR`` upstream is asked when the
+        subscriber first asks.
 
         At most ``capacity`` elements are held: 1024, or, for ``Overflow.LATEST``, 1. What is
         dropped is counted (see ``metrics_of``), and ``on_drop(element)`` is called, on the thread

@@ -1,9 +1,9 @@
 """Sources that do not wait to be asked: what becomes of elements that nobody has asked for yet.
 
-Upstream is asked for everything at once, and signals when it likes, from any thread. What has come
-is held, at most so many elements, and delivered as downstream asks. What finds no room is dropped,
-or drops another, or ends the stream, as the strategy says. Every end, an overflow too, comes after
-what is held.
+Upstream is asked for everything at once (with ``ERROR``: when the subscriber first asks), and
+signals when it likes, from any thread. What has come is held, at most so many elements, and
+delivered as downstream asks. What finds no room is dropped, or drops another, or ends the stream,
+as the strategy says. Every end, an overflow too, comes after what is held.
 """
 
 from __future__ import annotations
@@ -122,6 +122,8 @@ class OverflowSubscription(OperatorSubscriber):
     """
 
     __slots__ = (
+        "_asked",
+        "_begun",
         "_dropped",
         "_hand_on",
         "_held",
@@ -150,6 +152,8 @@ class OverflowSubscription(OperatorSubscriber):
         self._kept = 0  # elements delivered or held
         self._dropped = 0
         self._requested = DemandCounter()  # in all
+        self._begun = False  # on_subscribe has returned
+        self._asked = DemandCounter()  # terminated by the first who asks upstream
         self._late_error: BaseException | None = None
         self._waits = Waits(on_look=True)
         slot = self._slot_by_bursts(subscriber)
@@ -272,7 +276,14 @@ class OverflowSubscription(OperatorSubscriber):
 
     def _begin(self) -> None:
         super()._begin()
-        self._request(UNBOUNDED)
+        self._begun = True
+        # With ERROR, what comes before the subscriber has asked could only end the stream.
+        if self._options.strategy is not Overflow.ERROR or self._requested.value > 0:
+            self._ask_for_all()
+
+    def _ask_for_all(self) -> None:
+        if self._asked.terminate():
+            self._request(UNBOUNDED)
 
     # -- the subscription's face -----------------------------------------------------------------
 
@@ -285,6 +296,8 @@ class OverflowSubscription(OperatorSubscriber):
             return
         self._requested.request(n)
         super().request(n)
+        if self._begun and self._asked.value >= 0:
+            self._ask_for_all()
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """What this boundary holds, has dropped and waits for, then those above."""
