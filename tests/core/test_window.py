@@ -1734,3 +1734,95 @@ async def test_spec313_nothing_keeps_what_was_called_and_taken(core: Any) -> Non
         del element
         gc.collect()
         assert watched() is None
+
+
+# -- recovery --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [0, 8])
+@pytest.mark.parametrize("when", ["first step", "suspended", "future"])
+async def test_a_failed_call_may_be_recovered(core: Any, when: str, ahead: int) -> None:
+    failed = list[tuple[int, str]]()
+
+    async def fn(n: int) -> int:
+        if when == "suspended":
+            await asyncio.sleep(0)
+        if when == "future":
+            future = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_soon(future.set_exception, Problem())
+            await future
+        if n % 3 != 2:
+            raise Problem(str(n))
+        return n
+
+    def recover(n: int, error: Exception) -> Coroutine[Any, Any, int] | None:
+        failed.append((n, type(error).__name__))
+        return again(n) if isinstance(error, Problem) else None
+
+    async def again(n: int) -> int:
+        assert asyncio.current_task() is not None
+        await asyncio.sleep(0)
+        return -n
+
+    harness = Harness(core, fn, ahead=ahead, recover=recover)
+    results = await harness.run(list(range(12)))
+    kept = [] if when == "future" else [2, 5, 8, 11]
+    assert results == [n if n in kept else -n for n in range(12)]
+    assert sorted(failed) == [(n, "Problem") for n in range(12) if n not in kept]
+    assert harness.window.started == 12
+    assert harness.window.running == 0
+    assert harness.window.permits.pending == 4
+
+
+@pytest.mark.parametrize("when", ["at once", "later"])
+async def test_a_recovery_that_fails_is_not_recovered(core: Any, when: str) -> None:
+    problem = Problem("again")
+    asked = list[int]()
+
+    async def fn(n: int) -> int:
+        raise Problem("first")
+
+    def recover(n: int, error: Exception) -> Coroutine[Any, Any, int]:
+        asked.append(n)
+        return again(n)
+
+    async def again(n: int) -> int:
+        if when == "later":
+            await asyncio.sleep(0)
+        raise problem
+
+    harness = Harness(core, fn, recover=recover)
+    await harness.submit(7)
+    await harness.until(lambda: harness.window.failure is not None)
+    assert harness.window.failure == (7, problem)
+    assert asked == [7]
+
+
+async def test_what_recover_raises_is_the_failure(core: Any) -> None:
+    async def fn(n: int) -> int:
+        raise Problem("first")
+
+    def recover(n: int, error: Exception) -> None:
+        raise KeyError(n)
+
+    harness = Harness(core, fn, recover=recover)
+    await harness.submit(1)
+    await harness.until(lambda: harness.window.failure is not None)
+    assert isinstance(harness.window.failure[1], KeyError)
+
+
+async def test_cancelled_calls_are_not_recovered(core: Any) -> None:
+    def recover(n: int, error: Exception) -> None:
+        pytest.fail("recovered after the cancel")
+
+    async def fn(n: int) -> int:
+        try:
+            await asyncio.sleep(HOUR)
+        finally:
+            raise Problem
+
+    harness = Harness(core, fn, recover=recover)
+    await harness.submit(1)
+    await harness.call(harness.window.cancel)
+    await harness.until(lambda: harness.window.running == 0)
+    assert harness.window.failure is None

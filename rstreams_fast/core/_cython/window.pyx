@@ -140,6 +140,7 @@ cdef class Call:
     cdef bint running        # counted as a running call of the window
     cdef bint finished
     cdef bint leads          # it is in the window's dictionary of calls in flight
+    cdef bint recovered      # it drives the coroutine of ``recover``
     cdef Turn turn
     cdef uint64_t place
     cdef list followers      # their places
@@ -183,8 +184,12 @@ cdef class Call:
             self._end(stop.value, None)
             raise
         except BaseException as failed:
-            self._end(None, failed)
-            raise
+            other = self._recover(failed)
+            if other is None:
+                self._end(None, failed)
+                raise
+        self.coro = other
+        return self.send(None)
 
     def close(self):
         if self.coro is not None:
@@ -239,6 +244,7 @@ cdef class Call:
             tell_end(window)
             window._notify_in_time()
             self.item, _, self.place, self.turn = window.line.popleft()
+            self.recovered = False
             window.started += 1
             self.own_context = PyContext_Copy(window.made_in)
             PyContext_Enter(self.own_context)
@@ -248,6 +254,14 @@ cdef class Call:
             finally:
                 PyContext_Exit(self.own_context)
         return status
+
+    cdef object _recover(self, object error):
+        """The coroutine has failed: return the one that takes its place, if there is one."""
+        if self.window is None or self.recovered or not self.running:
+            return None
+        other = self.window._recovering(self.item, error)
+        self.recovered = other is not None
+        return other
 
     cdef int _end(self, object result, object error) except -1:
         """The coroutine has ended: tell the window, keep what the task will ask for."""
@@ -315,9 +329,14 @@ cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -
     except BaseException as failed:
         Py_XDECREF_ptr(outcome[0])  # who gets an exception must not get a result as well
         outcome[0] = NULL
-        self._end(None, failed)
-        raise
-    return status
+        other = self._recover(failed)
+        if other is None:
+            self._end(None, failed)
+            raise
+    else:
+        return status
+    self.coro = other
+    return call_send(call, <PyObject *> None, outcome)
 
 
 rsfpy_set_send(<PyTypeObject *> Call, <void *> call_send)
@@ -399,6 +418,7 @@ cdef class CallWindow:
     cdef object loop
     cdef object on_ready
     cdef object on_call_end
+    cdef object recover
     cdef int64_t calls_allowed
     cdef DemandCounter permit_counter
     cdef rsf_ring ring
@@ -444,11 +464,13 @@ cdef class CallWindow:
         key=None,
         ahead=0,
         patience=0.0,
+        recover=None,
     ):
         cdef uint64_t places
         self.call_with(fn)
         self.loop = loop
         self.on_ready = on_ready
+        self.recover = recover
         self.permit_counter = DemandCounter(check_count("concurrency", concurrency, 1))
         self.calls_allowed = rsf_demand_load(&self.permit_counter.demand)
         places = check_capacity("capacity", capacity)
@@ -788,11 +810,11 @@ cdef class CallWindow:
             Py_DECREF_ptr(outcome)
             self._suspend(call, item, key, place, waits_for)
         else:
-            self._first_step_ended(call, item, place, outcome)
+            self._first_step_ended(call, item, key, place, outcome)
         return 0
 
     cdef int _first_step_ended(
-        self, Call call, object item, uint64_t place, PyObject *outcome
+        self, Call call, object item, object key, uint64_t place, PyObject *outcome
     ) except -1:
         """A call has failed, or ended in a task that somebody knows."""
         cdef object error = None
@@ -802,10 +824,40 @@ cdef class CallWindow:
                 raise_what_is_set()
             except BaseException as raised:
                 error = raised
+            other = self._recovering(item, error)
+            if other is not None:
+                return self._begin_recovery(call, item, key, place, other)
         else:
             result = <object> outcome
             Py_DECREF_ptr(outcome)
         return self._first_step_was(call, item, place, result, error)
+
+    cdef object _recovering(self, object item, object error):
+        """Return the coroutine that is to give the result of a call that failed, or ``None``."""
+        if self.recover is None or self.cancelled or not isinstance(error, Exception):
+            return None
+        try:
+            return self.recover(item, error)
+        except Exception as raised:
+            return failed_with(raised)
+
+    cdef int _begin_recovery(
+        self, Call call, object item, object key, uint64_t place, object coro
+    ) except -1:
+        cdef PyObject *outcome = NULL
+        call.coro = coro
+        call.recovered = True
+        try:
+            status = PyIter_Send(coro, None, &outcome)
+        except BaseException as raised:
+            call.recovered = False
+            return self._first_step_was(call, item, place, None, raised)
+        result = <object> outcome
+        Py_DECREF_ptr(outcome)
+        if status == PYGEN_NEXT:
+            return self._suspend(call, item, key, place, result)
+        call.recovered = False
+        return self._first_step_was(call, item, place, result, None)
 
     cdef int _first_step_was(
         self, Call call, object item, uint64_t place, object result, object error
@@ -1016,6 +1068,10 @@ cdef int first_step_of(object fn, Call call, PyObject **outcome) except -1:
         call.starting = NULL  # before it is dropped
         call.coro = None
     return status
+
+
+async def failed_with(error):
+    raise error
 
 
 ctypedef int (*first_step_function)(object, Call, PyObject **) noexcept

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -57,6 +57,10 @@ class CallWindow:
     are in line, ``on_ready`` may be called as late as ``patience`` seconds after a result: a turn
     of the loop for each costs as much as two calls.
 
+    ``recover(item, error)`` is called when a call has raised an ``Exception``, in the call's task.
+    The coroutine that it returns takes the place of the call's: it gives the result, or fails for
+    good. With ``None`` the call has failed. What ``recover`` itself raises is the call's failure.
+
     For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a
     copy of the context that ``submit_many`` runs in; one that had to wait has one of that which the
     window was made in, and ``on_ready`` runs in that.
@@ -76,10 +80,12 @@ class CallWindow:
         key: Callable[[Any], Any] | None = None,
         ahead: int = 0,
         patience: float = 0.0,
+        recover: Callable[[Any, Exception], Coroutine[Any, Any, Any] | None] | None = None,
     ) -> None:
         self.call_with(fn)
         self._loop = loop
         self._on_ready = on_ready
+        self._recover = recover
         self._concurrency = check_count("concurrency", concurrency, 1)
         check_count("ahead", ahead)  # none is taken: there is nothing to gain here
         check_seconds("patience", patience)
@@ -317,7 +323,10 @@ class CallWindow:
         self.max_running = max(self.max_running, len(self._tasks) + 1)
         try:
             arguments = tuple(call.item) if self._spread else (call.item,)
-            result, task = _eager.start(self._fn, arguments, self._loop)
+            fn = self._fn
+            if self._recover is not None:
+                fn, arguments = self._call_and_recover, (call.item, fn, arguments)
+            result, task = _eager.start(fn, arguments, self._loop)
         except BaseException as raised:
             self._tell_end()
             self._fail(call, raised)
@@ -337,6 +346,17 @@ class CallWindow:
             task.cancel()
         elif call.leads and self._in_flight is not None:
             self._in_flight[call.item] = call
+
+    async def _call_and_recover(
+        self, item: Any, fn: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> Any:
+        try:
+            return await _eager.as_coroutine(fn, fn(*arguments))
+        except Exception as error:
+            coro = None if self._recover is None or self._cancelled else self._recover(item, error)
+            if coro is None:
+                raise
+        return await coro
 
     def _hold(self, call: _Call) -> None:
         self._pending += 1
