@@ -27,7 +27,16 @@ from rstreams_fast.spark.worker.guards.permits import Gate
 from rstreams_fast.spark.worker.outcomes import Outcome, StageError
 from rstreams_fast.spark.worker.threads import ThreadGroup
 
-__all__ = ["Client", "Deadlines", "ThreadedCalls", "called_with", "calls_of", "counted", "guarded"]
+__all__ = [
+    "Client",
+    "Deadlines",
+    "ThreadedCalls",
+    "called_with",
+    "calls_of",
+    "counted",
+    "guarded",
+    "recovery_of",
+]
 
 
 class Deadlines:
@@ -156,11 +165,33 @@ def calls_of(
     loop: asyncio.AbstractEventLoop,
     counters: Counters,
     gate: Gate | None,
+    *,
+    recovers: bool,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` as a window calls it: the ``gate`` admits the calls of a plain one there."""
-    if options.is_plain:
-        return _patient(fn, options, counters, gate)
-    return guarded(fn, options, loop, counters, gate)
+    """Return ``fn`` as a window calls it. The window admits the calls of a plain ``fn``, and makes
+    them again itself if it ``recovers`` them.
+    """
+    if not options.is_plain:
+        return guarded(fn, options, loop, counters, gate)
+    return fn if recovers else _patient(fn, options, counters, gate)
+
+
+def recovery_of(
+    fn: Callable[..., Awaitable[Any]],
+    spread: bool,
+    options: CallOptions,
+    counters: Counters,
+    gate: Gate | None,
+) -> Callable[[Any, Exception], Coroutine[Any, Any, Any] | None]:
+    """Return how a window recovers a plain call: after ``RetryAfter`` the call is made again."""
+    attempts = Attempts(options.retry, options.label, counters)
+
+    def recover(item: Any, error: Exception) -> Coroutine[Any, Any, Any] | None:
+        if not isinstance(error, RetryAfter):
+            return None
+        return _made_again(fn, item if spread else (item,), error, attempts, gate)
+
+    return recover
 
 
 def _patient(
@@ -173,20 +204,35 @@ def _patient(
     attempts = Attempts(options.retry, options.label, counters)
 
     async def call(*args: Any) -> Any:
-        tries = None
-        while True:
-            try:
-                return await fn(*args)
-            except RetryAfter as error:
-                tries = tries or Tries(attempts)
-                asked, pause = error.seconds, tries.pause_after(error)
-                if pause is None:
-                    if (wrapper := tries.wrapper_of(error)) is not None:
-                        raise wrapper from error
-                    raise
-            await (asyncio.sleep(pause) if gate is None else gate.hold_and_wait(asked, pause))
+        try:
+            return await fn(*args)
+        except RetryAfter as raised:
+            error = raised
+        return await _made_again(fn, args, error, attempts, gate)
 
     return call
+
+
+async def _made_again(
+    fn: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    error: RetryAfter,
+    attempts: Attempts,
+    gate: Gate | None,
+) -> Any:
+    """Wait, and call ``fn`` until it raises no ``RetryAfter``; ``gate`` has admitted the call."""
+    tries = Tries(attempts)
+    while True:
+        pause = tries.pause_after(error)
+        if pause is None:
+            if (wrapper := tries.wrapper_of(error)) is not None:
+                raise wrapper from error
+            raise error
+        await (asyncio.sleep(pause) if gate is None else gate.hold_and_wait(error.seconds, pause))
+        try:
+            return await fn(*args)
+        except RetryAfter as raised:
+            error = raised
 
 
 def guarded(

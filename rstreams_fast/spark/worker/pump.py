@@ -26,7 +26,14 @@ from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.batching import BatchedCalls
 from rstreams_fast.spark.worker.cache import CachedResults
-from rstreams_fast.spark.worker.calls import Client, ThreadedCalls, called_with, calls_of, counted
+from rstreams_fast.spark.worker.calls import (
+    Client,
+    ThreadedCalls,
+    called_with,
+    calls_of,
+    counted,
+    recovery_of,
+)
 from rstreams_fast.spark.worker.counters import task_context
 from rstreams_fast.spark.worker.event_loops import new_loop
 from rstreams_fast.spark.worker.guards.attempts import noted
@@ -327,7 +334,8 @@ class CallPump:
             threads = self._partition.threads
             fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
         self._gate = gate = None if options.limit is None else Gate(options.limit, self._loop)
-        fn = calls_of(fn, options, self._loop, self._counters, gate)
+        recovers = options.is_plain and self._wrap is None  # what wraps may use up its item
+        fn = calls_of(fn, options, self._loop, self._counters, gate, recovers=recovers)
         if opened:
             fn = partial(fn, *opened)
         if (given := self._given) is not None:
@@ -345,6 +353,9 @@ class CallPump:
         at_once = options.running_rows
         if self._wrap is not None:
             fn = self._wrap(fn)
+        if recovers:
+            spread = self._window_words["spread"]
+            self._window_words["recover"] = recovery_of(fn, spread, options, self._counters, gate)
         window = CallWindow(
             fn,
             loop=self._loop,
