@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import queue
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,12 +50,15 @@ def stay_busy(seconds: float) -> None:
 
 
 def wait_closely(condition: Callable[[], object], seconds: float = _LOOKOUT) -> bool:
-    """Notice ``condition`` within microseconds; False if it has not come after so long."""
-    end = time.perf_counter() + seconds
+    """Notice ``condition`` within microseconds, or less closely if it takes its time; False if it
+    has not come after so long.
+    """
+    start = time.perf_counter()
     while not condition():
-        if time.perf_counter() > end:
+        waited = time.perf_counter() - start
+        if waited > seconds:
             return False
-        time.sleep(0)
+        time.sleep(0 if waited < _LOOKOUT else _LOOKOUT / 10)
     return True
 
 
@@ -68,11 +71,12 @@ class SecondThread:
     def __init__(self, environment: Environment, rule: str) -> None:
         self._environment = environment
         self._rule = rule
-        self._rounds: queue.SimpleQueue[tuple[Callable[[], object], float] | None] = (
-            queue.SimpleQueue()
-        )
-        self._ready = self._returned = False
-        self._fired = True
+        self._round: tuple[Callable[[], object], float] | None = None
+        self._begins = threading.Lock()  # released for each round
+        self._begins.acquire()
+        self._firing = threading.Lock()
+        self._ready = self._calling = self._returned = False
+        self._number = self._fired = 0  # of the round; of the one that was fired last
         self._ended = environment.start(self._main, rule)
 
     @classmethod
@@ -84,32 +88,42 @@ class SecondThread:
             with frequent_switches():
                 yield second
         finally:
-            second._rounds.put(None)
+            second._round = None
+            second._begins.release()
         environment.wait(second._ended.is_set, rule, "the calls return", lambda: "one has not")
 
-    def arm(self, call: Callable[[], object], after: float) -> None:
-        """Have ``call`` made ``after`` so many seconds from ``fire``."""
-        self._ready = self._fired = self._returned = False
-        self._rounds.put((call, after))
+    def arm(self, call: Callable[[], object], after: float) -> int:
+        """Have ``call`` made ``after`` so many seconds from ``fire``; the number of this round."""
+        self._ready = self._calling = self._returned = False
+        self._number += 1
+        self._round = call, after
+        self._begins.release()
         self._wait(lambda: self._ready, "the second thread of the kit runs")
+        return self._number
 
-    def fire(self) -> None:
-        """The moment from which the seconds count; only the first one in a round does."""
-        self._fired = True
+    def fire(self, number: int) -> None:
+        """The moment from which the seconds count. Nothing, if that round is over: a thread of the
+        implementation may come late.
+        """
+        with self._firing:
+            self._fired = max(self._fired, number)
 
     @property
     def is_armed(self) -> bool:
         """Whether a round has begun, and was not fired yet."""
-        return not self._fired
+        return self._fired != self._number
 
-    @property
-    def has_returned(self) -> bool:
-        """Whether the call of this round has returned."""
-        return self._returned
+    def let_it_return(self, number: int) -> None:
+        """Wait until the call of that round has returned, or for a tenth of a silence window after
+        it was begun: it may wait for the thread that waits here.
+        """
+        environment = self._environment
+        wait_closely(lambda: self._calling or number != self._number, environment.timeout / 6)
+        wait_closely(lambda: self._returned or number != self._number, environment.silence / 10)
 
     def join(self, expected: str) -> None:
         """Wait until the call of this round has returned; it may not have been fired."""
-        self._fired = True
+        self.fire(self._number)
         self._wait(lambda: self._returned, expected)
 
     def _wait(self, condition: Callable[[], bool], expected: str) -> None:
@@ -117,15 +131,16 @@ class SecondThread:
             self._environment.wait(condition, self._rule, expected, lambda: "it has not")
 
     def _is_fired(self) -> bool:
-        return self._fired or self._environment.over.is_set()
+        return not self.is_armed or self._environment.over.is_set()
 
     def _main(self) -> None:
-        while (turn := self._rounds.get()) is not None:
-            call, after = turn
+        while self._begins.acquire() and self._round is not None:
+            call, after = self._round
             self._ready = True
             self._environment.notify()
             wait_closely(self._is_fired, 4 * self._environment.timeout)
             pause(after)
+            self._calling = True
             try:
                 call()
             finally:

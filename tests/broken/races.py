@@ -20,6 +20,7 @@ GAP = 0.0005
 
 WAKE = "spec308_aRequestMustWake"
 TWO_THREADS = "spec308_twoThreadsThat"
+ANY_STEP = "spec308_aRequestAtAnyStep"
 SIGNALS_AND_A_THREAD = "spec308_demandFromSignals"
 CANCEL = "spec312_aCancelWhile"
 
@@ -142,6 +143,22 @@ class ClearsAfterItsLook(Waiting):
             time.sleep(GAP)
             self.asked.clear()
             self.asked.wait()
+
+
+@subscription_breaks("3.8 strict", ANY_STEP, "the last request came before line")
+class LosesAWakeUpInALine(CorrectSubscription):
+    """The same, in two lines that follow each other."""
+
+    def next_signal(self) -> tuple[Any, ...] | None:
+        if self.subscriber is not None and not self.demand and self.refused is None:
+            self.draining = False
+            return None
+        return super().next_signal()
+
+
+subscription_breaks("3.8 strict", ANY_STEP, "the last request came before line")(
+    type("LosesAWakeUpInALineOnThreads", (LosesAWakeUpInALine, OnThreads), {})
+)
 
 
 @subscription_breaks("3.8 strict", SIGNALS_AND_A_THREAD, "8 elements")

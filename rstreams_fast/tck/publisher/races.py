@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rstreams_fast.tck.environment import Environment
 from rstreams_fast.tck.probes import ProbeSubscriber
 from rstreams_fast.tck.publisher.setup import ROUNDS, PublisherSetup
+from rstreams_fast.tck.steps import Steps
 from rstreams_fast.tck.sweep import SecondThread, pause, stay_busy, sweep, wait_closely
 from rstreams_fast.tck.verification import STRICT, check
 
@@ -30,6 +32,12 @@ _BEYOND = 1.25
 _BEFORE = 0.0001
 #: The part of the rounds in which it does.
 _PART_BEFORE = 1 / 3
+#: How long a sender may take from an element to the last line that is counted (seconds).
+_TO_THE_LAST_LINE = 0.001
+#: So few lines are all tried, one after the other; of more of them as many as there is time for.
+_FEW_LINES, _MOST_LINES = 24, 200
+#: Elements after each of which the lines are counted.
+_COUNTED = 3
 #: The part of the rounds in which the second thread asks before on_subscribe has returned.
 _PART_WITHIN = 1 / 2
 #: Elements within each of which one more is asked for.
@@ -78,6 +86,36 @@ class RaceChecks(PublisherSetup):
                 self._expect_elements_so_far(subscriber, 2 * number - 1)
                 idle.join("request(1) returns")
                 self._expect_elements_so_far(subscriber, 2 * number)
+
+    @check("3.8", STRICT, needs="elements on request")
+    def beyond_spec308_aRequestAtAnyStepOfTheSenderShouldCount(self) -> None:
+        """After an element the thread that sends is stopped at one line, and another thread asks.
+        Look at what the thread that sends has read before that line: it may not be true any more.
+        (Only lines in Python can be seen. By §2.7 a subscriber should not call request in two
+        threads at once.)"""
+        self._needs_threads()
+        with SecondThread.beside(self.environment, "3.16") as second:
+            each = _EachStep(second)
+            subscriber = self._subscribed(self._elements(), on_next=each.on_next)
+            self._count_lines(each, subscriber)
+            for step in each.steps(self.environment):
+                asked = subscriber.requested
+                if asked + 2 > self._elements():
+                    break
+                each.arm(lambda: subscriber.request(1), step)
+                subscriber.request(1)
+                self._expect_elements_so_far(subscriber, asked + 1)
+                each.join("request(1) returns")
+                self._expect_elements_so_far(subscriber, asked + 2, each.place)
+
+    def _count_lines(self, each: _EachStep, subscriber: ProbeSubscriber) -> None:
+        """Let the sender send some elements, and see how many lines it executes after each."""
+        for number in range(1, min(_COUNTED, self.max_elements) + 1):
+            each.count()
+            subscriber.request(1)
+            self._expect_elements_so_far(subscriber, number)
+            pause(_TO_THE_LAST_LINE)
+            each.end()
 
     @check("1.7", STRICT, needs="on_complete")
     def beyond_spec107_theEndShouldComeOnceWhileTwoThreadsAsk(self) -> None:
@@ -160,10 +198,13 @@ class RaceChecks(PublisherSetup):
             yield idle
 
     @staticmethod
-    def _expect_elements_so_far(subscriber: ProbeSubscriber, count: int) -> None:
+    def _expect_elements_so_far(subscriber: ProbeSubscriber, count: int, place: str = "") -> None:
         """Wait for so many elements, and notice the last one within microseconds."""
         if not wait_closely(lambda: subscriber.received >= count):
-            subscriber.wait_for_elements(count, "3.8", f"{count} elements for as many requests")
+            expected = f"{count} elements for as many requests"
+            if place:
+                expected += f" (the last request came before {place})"
+            subscriber.wait_for_elements(count, "3.8", expected)
 
     def _expect_no_more(self, subscribers: list[ProbeSubscriber], rule: str, expected: str) -> None:
         """Expect that none of these has an unread signal but one end, or gets one."""
@@ -180,16 +221,17 @@ class _IdleWindow:
     """The time in which the publisher goes idle, after the end of an on_next."""
 
     def __init__(self, second: SecondThread) -> None:
-        self._second = second
+        self.second = second
         self._last: tuple[int, float] = (0, 0.0)  # the thread and the time of the last on_next
         self._measured: list[float] = []
         self._stay = 0.0
+        self._round = 0
 
     def on_next(self, _subscriber: ProbeSubscriber) -> None:
         """What every on_next does: the round begins with the first one."""
         self._last = threading.get_ident(), time.perf_counter()
-        if self._second.is_armed:
-            self._second.fire()
+        if self.second.is_armed:
+            self.second.fire(self._round)
             stay_busy(self._stay)
 
     def measure(self) -> None:
@@ -207,11 +249,58 @@ class _IdleWindow:
             after = statistics.median(self._measured) * _BEYOND * part
         else:
             after = _WINDOW * part**3  # when it goes idle cannot be seen: soon, most likely
-        self._second.arm(call, after)
+        self._round = self.second.arm(call, after)
 
     def let_it_return(self) -> None:
         """Stay until the second thread's call has returned, but not long: it may be waiting."""
-        wait_closely(lambda: self._second.has_returned)
+        self.second.let_it_return(self._round)
 
     def join(self, expected: str) -> None:
+        self.second.join(expected)
+
+
+class _EachStep:
+    """The lines that the sender executes after an on_next, until it is idle."""
+
+    def __init__(self, second: SecondThread) -> None:
+        self._second = second
+        self._steps = Steps()
+        self._lines = 0
+
+    @property
+    def place(self) -> str:
+        """Where the sender was stopped."""
+        return self._steps.place
+
+    def on_next(self, _subscriber: ProbeSubscriber) -> None:
+        """What every on_next does: the lines after the first one in a round count."""
+        self._steps.begin()
+
+    def count(self) -> None:
+        """Begin a round in which nothing is stopped."""
+        self._steps = Steps()
+
+    def end(self) -> None:
+        self._steps.end()
+        self._lines = max(self._lines, self._steps.seen)
+
+    def steps(self, environment: Environment) -> Iterator[int]:
+        """Each line, or as many of them as there is time for."""
+        for number, part in enumerate(sweep(environment, most=min(self._lines, _MOST_LINES)), 1):
+            yield number if self._lines <= _FEW_LINES else 1 + int(part * self._lines)
+
+    def arm(self, call: Callable[[], object], step: int) -> None:
+        """Have the second thread call while the sender is stopped at that line, in this round."""
+
+        def stop() -> None:
+            self._second.fire(number)
+            self._second.let_it_return(number)
+
+        number = self._second.arm(call, 0)
+        self._steps = Steps(step, stop)
+
+    def join(self, expected: str) -> None:
+        """End the round: the sender may have been stopped, or is idle before it gets there."""
+        wait_closely(lambda: not self._second.is_armed, _TO_THE_LAST_LINE)
         self._second.join(expected)
+        self._steps.end()

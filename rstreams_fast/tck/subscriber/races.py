@@ -61,8 +61,7 @@ class SubscriberRaceChecks(SubscriberChecks):
         with SecondThread.beside(self.environment, "2.6") as second:
             for part in sweep(self.environment, most=_SUBSCRIBERS):
                 stage: Stage = self._asked()
-                second.arm(stage.trigger_cancel, _WINDOW * part**3)
-                second.fire()
+                second.fire(second.arm(stage.trigger_cancel, _WINDOW * part**3))
                 stage.send_next(self._element(0))
                 second.join("the subscriber is stopped")
                 stage.expect_cancel("2.6", "cancel() of a subscription no longer wanted")
