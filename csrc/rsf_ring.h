@@ -315,8 +315,8 @@ rsf_ring_is_drained(const rsf_ring *ring)
  *
  * `prepare` only acquires: what the waiting side wrote before it is not published by it, so what
  * `take` leads to (which event to set) is under the backend's lock. `take` needs to release only,
- * and acquires, too: LLVM makes a plain store of a release exchange whose result is not used, and a
- * store ends the chain. (`swpal` instead of `swpl` on ARM; the same `xchg` on x86.)
+ * and acquires, too: clang 14 makes a plain store of a release exchange whose result is not used, and
+ * a store ends the chain. (`swpal` instead of `swpl` on ARM; the same `xchg` on x86.)
  *
  * A wake may come late, for a wait that was called off meanwhile: the event must bear that.
  */

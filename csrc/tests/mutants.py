@@ -64,8 +64,8 @@ FUNCTION = re.compile(r"^(rsf_\w+)\(", re.MULTILINE)
 ACCESS = re.compile(r"\brsf_(load|store|exchange|fetch_\w+?|cas)_(acq_rel|acq|rel|sc)_[ui]\d\d\(")
 
 
-#: C11 would allow these; but where the result is not used, LLVM makes a plain store of a release
-#: exchange, which loses wakes (see rsf_ring.h, and the two mutants that store).
+#: C11 would allow these; but where the result is not used, clang 14 makes a plain store of a
+#: release exchange, which loses wakes (see rsf_ring.h, and the two mutants that store).
 ALLOWED = {
     "rsf__ring_take_waiting: exchange_acq_rel -> exchange_rel",
     "rsf_serial_take_waiting: exchange_acq_rel -> exchange_rel",
