@@ -16,6 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+if sys.platform != "win32":
+    import fcntl
+
 from rstreams_fast.spark.host_folder import naming, private_folder
 from rstreams_fast.spark.leases import DEATH_SECONDS, Pace
 from rstreams_fast.spark.limits import Limit
@@ -79,6 +82,9 @@ class HostLocks:
         self._stray: set[int] = set()
         """Those of the permits held that others have in the file at the path."""
         self._next_look = 0.0
+        self._left: int | None = None
+        """The file that was left, open until nobody can use it any more: others who do still find
+        its permits taken."""
         self._file, self._fresh_until = self._open()
 
     def _open(self) -> tuple[int, float]:
@@ -113,12 +119,18 @@ class HostLocks:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
+        if self._left is not None and now >= self._fresh_until:
+            os.close(self._left)
+            self._left = None
         with contextlib.suppress(FileNotFoundError):
             found = os.lstat(self.path)
             if (found.st_dev, found.st_ino) == self._id:
                 return
         before = self._read()
         new, self._fresh_until = self._open()
+        if self._left is not None:
+            os.close(self._left)
+        self._left = os.dup(self._file)
         # The number stays: other threads may be reading.
         os.dup2(new, self._file, inheritable=False)
         os.close(new)
@@ -134,6 +146,9 @@ class HostLocks:
 
     def reopen(self) -> None:
         """Use an open file of its own, in a child after a fork: locks go with the open file."""
+        if self._left is not None:
+            os.close(self._left)
+            self._left = None
         self._lock = threading.Lock()  # a thread that is not in the child may have held it
         try:
             own = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
@@ -262,8 +277,11 @@ class HostLocks:
     def _state(self) -> Iterator[tuple[float, float]]:
         with self._lock:
             self._follow()
-            with _locked(self._file, self.STATE_LOCK):
+            _lock(self._file, self.STATE_LOCK, wait=True)
+            try:
                 yield self._read()
+            finally:
+                _unlock(self._file, self.STATE_LOCK)
 
     def _read(self) -> tuple[float, float]:
         found = os.pread(self._file, self.STATE.size, 0)
@@ -274,20 +292,20 @@ class HostLocks:
 # -- locks of an open file -------------------------------------------------------------------------
 
 
-_FLOCK: Final = struct.Struct("hhqqi")
-"""C's ``struct flock``: type, whence, start, length, process."""
+@functools.lru_cache(4096)
+def _flock(kind: int, at: int) -> bytes:
+    """Return C's ``struct flock``: type, whence, start, length, process."""
+    return struct.pack("hhqqi", kind, os.SEEK_SET, at, 1, 0)
 
 
 @functools.cache
 def _has_open_file_locks() -> bool:
     """Whether the kernel has locks that are an open file's, not the process's."""
-    import fcntl
-
     if sys.platform != "linux" or not hasattr(fcntl, "F_OFD_GETLK"):
         return False
     with tempfile.TemporaryFile() as file:
         try:
-            fcntl.fcntl(file, fcntl.F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, 0, 1, 0))
+            fcntl.fcntl(file, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, 0))
         except OSError:  # a kernel that does not know them
             return False
     return True
@@ -295,13 +313,11 @@ def _has_open_file_locks() -> bool:
 
 def _lock(file: int, at: int, *, shared: bool = False, wait: bool = False) -> bool:
     """Lock a byte; ``False``: another has it."""
-    import fcntl
-
     try:
         if _has_open_file_locks():
             command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
             kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
-            fcntl.fcntl(file, command, _FLOCK.pack(kind, os.SEEK_SET, at, 1, 0))
+            fcntl.fcntl(file, command, _flock(kind, at))
         else:
             how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
             fcntl.lockf(file, how if wait else how | fcntl.LOCK_NB, 1, at)
@@ -311,10 +327,8 @@ def _lock(file: int, at: int, *, shared: bool = False, wait: bool = False) -> bo
 
 
 def _unlock(file: int, at: int) -> None:
-    import fcntl
-
     if _has_open_file_locks():
-        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, at, 1, 0))
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, at))
     else:
         fcntl.lockf(file, fcntl.LOCK_UN, 1, at)
 
