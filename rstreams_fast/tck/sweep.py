@@ -121,6 +121,10 @@ class SecondThread:
         wait_closely(lambda: self._calling or number != self._number, environment.timeout / 6)
         wait_closely(lambda: self._returned or number != self._number, environment.silence / 10)
 
+    def wait_until_fired(self) -> None:
+        """Wait until another thread has fired this round."""
+        self._wait(lambda: not self.is_armed, "the on_next of this round runs")
+
     def join(self, expected: str) -> None:
         """Wait until the call of this round has returned; it may not have been fired."""
         self.fire(self._number)

@@ -256,6 +256,11 @@ class _IdleWindow:
         self.second.let_it_return(self._round)
 
     def join(self, expected: str) -> None:
+        """Wait until the call of this round has returned.
+
+        The on_next of this round must have fired before: late, it would fire the next round.
+        """
+        self.second.wait_until_fired()
         self.second.join(expected)
 
 
