@@ -126,6 +126,43 @@ def test_calls_stop_within_100_ms_of_sparks_hang_up(spark: SparkSession, tmp_pat
     assert min(seconds) < 0.1, seconds
 
 
+@pytest.mark.parametrize("failure", [FileNotFoundError, MemoryError])
+def test_a_worker_that_cannot_look_for_the_hang_up_ends_its_task(
+    spark: SparkSession, failure: type[Exception]
+) -> None:
+    """A container may have no ``/proc``, which is no failure; any other is that of the task."""
+
+    async def look(k: int) -> int:
+        return 2 * k
+
+    fn = rs.lookup(look, "long").as_map_fn(name="v")
+
+    def without_proc(batches: Any) -> Any:
+        looked = []
+
+        def iterdir(path: Path) -> Any:
+            looked.append(str(path))
+            raise failure(str(path))
+
+        usual, Path.iterdir = Path.iterdir, iterdir  # type: ignore[assignment,method-assign]
+        try:
+            yield from fn(batches)
+        finally:
+            Path.iterdir = usual  # type: ignore[method-assign]
+            assert looked == ["/proc/self/fd"]
+
+    frame = spark.range(0, 10, 1, 1).mapInArrow(without_proc, "id long, v long")
+    running = start_thread(frame.collect)
+    try:
+        if failure is FileNotFoundError:
+            assert [row.v for row in running.result()] == [2 * k for k in range(10)]
+        else:
+            with pytest.raises(Exception, match="MemoryError: /proc/self/fd"):
+                running.result()
+    finally:
+        spark.sparkContext.cancelAllJobs()
+
+
 def test_a_stage_that_ends_early_ends_well(spark: SparkSession) -> None:
     """An iterator that does not read its input to the end: Spark discards such a worker."""
     fn = rs.lookup(lambda k: k * 2, "long", concurrency=2).as_map_fn(name="v")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from tests.helpers import start_thread
 
 KEYS = pa.RecordBatch.from_pydict({"k": pa.array(range(200), pa.int64())})
 HAS_UVLOOP = importlib.util.find_spec("uvloop") is not None
@@ -65,3 +67,131 @@ def test_a_loop_factory_must_be_callable(make: Callable[..., Any]) -> None:
 def test_a_loop_factory_must_give_a_loop() -> None:
     with pytest.raises(TypeError, match="loop_factory gave dict, which is no event loop"):
         kinds(loop_factory=dict)
+
+
+def test_a_loop_factory_must_give_a_loop_of_its_own_each_time() -> None:
+    one = Loop()
+    assert kinds(loop_factory=lambda: one) == {"tests.Loop"}
+    with pytest.raises(ValueError, match="loop_factory gave a loop that is closed; it must make"):
+        kinds(loop_factory=lambda: one)
+
+    async def within_another() -> None:
+        running = asyncio.get_running_loop()
+        with pytest.raises(ValueError, match="loop_factory gave a loop that runs already"):
+            kinds(loop_factory=lambda: running)
+
+    asyncio.run(within_another())
+
+
+@pytest.mark.parametrize("kind", [OSError, StopIteration, KeyboardInterrupt])
+@pytest.mark.parametrize("batches", [True, False])
+def test_what_a_loop_factory_raises_is_the_failure(
+    kind: type[BaseException], batches: bool
+) -> None:
+    def fails() -> Any:
+        raise kind("no loop")
+
+    schema = pa.schema([("k", pa.int64())])
+
+    async def same(batch: Any) -> Any:
+        return batch
+
+    stage = (
+        rs.map_batches(same, schema, loop_factory=fails)
+        if batches
+        else rs.lookup(kind_of_loop, pa.string(), loop_factory=fails)
+    )
+    expected = RuntimeError if kind is StopIteration else kind  # no generator raises that
+    with pytest.raises(expected):
+        list(stage.as_map_fn()([KEYS]))
+
+
+class BrokenLoop(asyncio.SelectorEventLoop):
+    """A loop that cannot do what the test says."""
+
+    broken = ""
+
+    def close(self) -> None:
+        super().close()
+        if self.broken == "close":
+            raise OSError("close")
+
+    def run_forever(self) -> None:
+        if self.broken == "run":
+            raise OSError("run")
+        super().run_forever()
+
+    def create_task(self, *args: Any, **words: Any) -> Any:
+        if self.broken == "task":
+            args[0].close()
+            raise OSError("task")
+        return super().create_task(*args, **words)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("broken", ["run", "close", "task"])
+def test_a_loop_that_is_broken_ends_the_stage(broken: str) -> None:
+    class Broken(BrokenLoop):
+        pass
+
+    Broken.broken = broken
+    with pytest.raises(OSError, match=broken):
+        start_thread(lambda: kinds(loop_factory=Broken)).result()
+    gc.collect()  # here, where the warning is expected
+
+
+LOOPS = [asyncio.SelectorEventLoop, None] if HAS_UVLOOP else [asyncio.SelectorEventLoop]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_a_callback_of_the_function_raises_is_said_and_no_failure(
+    loop: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def look(k: int) -> int:
+        if k == 3:
+            asyncio.get_running_loop().call_soon(int, "its own callback")
+            asyncio.get_running_loop().call_exception_handler({"message": "its own word"})
+        await asyncio.sleep(0)
+        return k
+
+    stage = rs.lookup(look, pa.int64(), loop_factory=loop)
+    (found,) = start_thread(lambda: list(stage.as_map_fn()([KEYS]))).result()
+    assert found["value"].to_pylist() == KEYS["k"].to_pylist()
+    assert "its own callback" in caplog.text
+    assert "its own word" in caplog.text
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_function_may_handle_what_its_callbacks_raise(loop: Any) -> None:
+    handled = list[str]()
+
+    async def look(k: int) -> int:
+        if k == 3:
+            running = asyncio.get_running_loop()
+            running.set_exception_handler(lambda _, context: handled.append(context["message"]))
+            running.call_soon(int, "its own callback")
+        await asyncio.sleep(0)
+        return k
+
+    stage = rs.lookup(look, pa.int64(), loop_factory=loop)
+    start_thread(lambda: list(stage.as_map_fn()([KEYS]))).result()
+    assert len(handled) == 1
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_a_callback_of_the_function_that_exits_ends_the_stage(
+    loop: Any, kind: type[BaseException]
+) -> None:
+    def leave() -> None:
+        raise kind("from a callback")
+
+    async def look(k: int) -> int:
+        if k == 3:
+            asyncio.get_running_loop().call_soon(leave)
+        await asyncio.sleep(3600)
+        return k
+
+    stage = rs.lookup(look, pa.int64(), loop_factory=loop)
+    with pytest.raises(kind, match="from a callback"):
+        start_thread(lambda: list(stage.as_map_fn()([KEYS]))).result()

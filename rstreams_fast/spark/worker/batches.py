@@ -7,19 +7,20 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.limits import RetryAfter
-from rstreams_fast.spark.options import CallOptions, label_of
+from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.conversions import conform
 from rstreams_fast.spark.worker.frame_columns import batches_of
 from rstreams_fast.spark.worker.guards.attempts import Attempts, Tries, noted
 from rstreams_fast.spark.worker.outcomes import OUTCOME, Outcome, outcome_with_inputs
-from rstreams_fast.spark.worker.partition import Partition
-from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump, Output
+from rstreams_fast.spark.worker.partition import Output, Partition
+from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump
 from rstreams_fast.spark.worker.read_ahead import ByteLease
+from rstreams_fast.spark.worker.using import PlainClient
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -145,12 +146,13 @@ class _BatchesOnThreads:
         self._closed = False
         self._on_close = threading.Event()
         self._failure: BaseException | None = None
-        self._client = _PlainClient(options.using)
+        self._client = PlainClient(options.using)
         self._attempts = Attempts(None, options.label, None)
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
         """Run the stage; ``first`` holds the first batch. For the main thread."""
         counters = self._counters
+        self._partition.threads.on_failure = self._fail
         with self._client, self._partition.at_work(first, self._close):
             self._add_worker()
             while (job := self._get(self._jobs)) is not None:
@@ -201,9 +203,15 @@ class _BatchesOnThreads:
         for job in jobs:
             job.out.close()
 
+    def _fail(self, failure: BaseException) -> None:
+        """Let the main thread raise ``failure``, whatever it waits for. Any thread may call."""
+        self._failure = self._failure or failure
+        self._close()
+
     def _add_worker(self) -> None:
         try:
-            self._partition.threads.start(self._work, f"batches-{self._workers + 1}")
+            start, name = self._partition.threads.start, f"batches-{self._workers + 1}"
+            self._client.context.copy().run(start, self._work, name)
         except RuntimeError:  # no more threads to be had: those that run will do
             if not self._workers:
                 raise
@@ -219,8 +227,7 @@ class _BatchesOnThreads:
         except RingClosed:
             pass  # the stage was closed
         except BaseException as raised:  # no memory for a job, say, and its batch is taken already
-            self._failure = raised
-            self._jobs.close()
+            self._fail(raised)
 
     def _next_job(self) -> _Job | None:
         """Take the turn, get a batch, announce its job; ``None`` at the end."""
@@ -288,46 +295,6 @@ class _BatchesOnThreads:
                 return
             if self._on_close.wait(pause):
                 raise RingClosed
-
-
-class _PlainClient:
-    """What the ``using`` factory gives to a sync function: entered and left by the main thread."""
-
-    def __init__(self, factory: Callable[[], Any] | None) -> None:
-        self._factory = factory
-        self._manager: Any = None
-        self.opened: tuple[Any, ...] = ()
-
-    def __enter__(self) -> None:
-        if self._factory is None:
-            return
-        manager = self._factory()
-        kind = type(manager)
-        if not (hasattr(kind, "__enter__") and hasattr(kind, "__exit__")):
-            raise TypeError(
-                f"using: {label_of(self._factory)} gave {kind.__name__}, which is no context "
-                "manager; an async one takes an async function"
-            )
-        try:
-            self.opened = (manager.__enter__(),)
-        except BaseException as raised:
-            _raise_noted(raised)
-        self._manager = manager
-
-    def __exit__(self, *raised: object) -> None:
-        """Leave it; it is told of a failure and cannot swallow it."""
-        if self._manager is not None:
-            try:
-                self._manager.__exit__(*raised)
-            except BaseException as failure:
-                if failure is raised[1]:
-                    return
-                _raise_noted(failure)
-
-
-def _raise_noted(error: BaseException) -> NoReturn:
-    told = noted(error, "raised by the context manager given by 'using'")
-    raise told
 
 
 # -- an async function: the pump -------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import Context, copy_context
+from functools import partial
 from typing import Any
 
 from rstreams_fast.spark.options import CallOptions
@@ -39,6 +41,8 @@ class BatchedCalls:
         self._timer: asyncio.TimerHandle | None = None
         self.calls = 0
         """How many calls run."""
+        self._context: Context | None = None
+        """That of the first row: what a call sets in a context variable, no other call sees."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.max_running = 0
         """The most calls that ran at once."""
@@ -46,6 +50,8 @@ class BatchedCalls:
     def __call__(self, *key: Any) -> asyncio.Future[Any]:
         """Return the future result of one row."""
         future = self._loop.create_future()
+        if self._context is None:
+            self._context = copy_context()
         self._waiting.append((future, key if len(key) > 1 else key[0]))
         if self._timer is None:
             self._timer = self._loop.call_later(self._linger, self._expire)
@@ -81,14 +87,17 @@ class BatchedCalls:
             self._due -= count
             self.calls += 1
             self.max_running = max(self.max_running, self.calls)
-            task = self._loop.create_task(self._call(rows))
+            context = copy_context() if self._context is None else self._context.copy()
+            task = self._loop.create_task(self._call(rows), context=context)
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(partial(self._ended, rows), context=context)
         if self._timer is None and len(self._waiting) > max(self._due, 0):
             self._timer = self._loop.call_later(self._linger, self._expire)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, rows: list[tuple[asyncio.Future[Any], Any]], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            _fail(rows, failure)  # if the call could not even begin
         if not self._tasks:
             self._on_idle()
 
@@ -105,9 +114,7 @@ class BatchedCalls:
                 future.cancel()
             raise
         except BaseException as error:
-            for future, _ in rows:
-                if not future.done():
-                    future.set_exception(error)
+            _fail(rows, error)
             if not isinstance(error, Exception):
                 raise
             return
@@ -118,6 +125,12 @@ class BatchedCalls:
                 future.set_exception(result)
             else:
                 future.set_result(result)
+
+
+def _fail(rows: list[tuple[asyncio.Future[Any], Any]], error: BaseException) -> None:
+    for future, _ in rows:
+        if not future.done():
+            future.set_exception(error)
 
 
 def _each(results: Any, count: int) -> list[Any]:

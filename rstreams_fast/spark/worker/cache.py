@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,14 +13,15 @@ from rstreams_fast.core import MISSING
 from rstreams_fast.spark.options import Cache, CallOptions
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.outcomes import Outcome
+from rstreams_fast.spark.worker.sizes import bytes_of, owned
 
 __all__ = ["CachedResults"]
 
 ENTRY_BYTES: Final = 500
 """About what the cache itself needs for an entry."""
 
-_Entry = tuple[Any, Any, float]
-"""The place, the result, and until when it is good."""
+_Entry = tuple[Any, float, int]
+"""The result, until when it is good, and how many bytes it keeps with its place."""
 
 _stores: Final[dict[str, _Store]] = {}
 _stores_lock: Final = threading.Lock()
@@ -81,10 +81,11 @@ class _Store:
         self._ttl = math.inf if cache.ttl is None else cache.ttl
         self._null_ttl = self._ttl if cache.null_ttl is None else cache.null_ttl
         entries, size = cache.entries, cache.bytes
+        self._most = size
 
         def weight(entry: _Entry) -> int:
             # Of entries * size: an entry takes a place at least, and its share of the bytes.
-            return max(size, entries * (ENTRY_BYTES + _bytes_of(entry)))
+            return max(size, entries * (ENTRY_BYTES + entry[2]))
 
         self._entries: cachetools.LRUCache[Any, _Entry]
         self._entries = cachetools.LRUCache(entries * size, weight)
@@ -94,25 +95,23 @@ class _Store:
         """Return the result that is kept for ``place``, or ``MISSING``."""
         with self._lock:
             try:
-                _, result, until = self._entries[place]
+                result, until, _ = self._entries[place]
             except KeyError:
                 return MISSING
         return result if until == math.inf or time.monotonic() < until else MISSING
 
     def put(self, place: Any, result: Any) -> None:
-        """Keep the result; what is larger than the whole cache is not kept."""
+        """Keep the result, and nothing that it is a part of.
+
+        What is larger than the whole cache, or cannot be measured, is not kept.
+        """
         ttl = self._null_ttl if result is None else self._ttl
         if not ttl:
             return
+        try:
+            result = owned(result)
+            size = bytes_of((place, result), self._most)
+        except Exception:  # a user's type may raise anything
+            return
         with self._lock, contextlib.suppress(ValueError):
-            self._entries[place] = (place, result, time.monotonic() + ttl)
-
-
-def _bytes_of(value: Any) -> int:
-    """Return about how much memory a value takes, with what it holds."""
-    size = sys.getsizeof(value)
-    if isinstance(value, dict):
-        size += sum(_bytes_of(one) for item in value.items() for one in item)
-    elif isinstance(value, list | tuple):
-        size += sum(map(_bytes_of, value))
-    return size
+            self._entries[place] = (result, time.monotonic() + ttl, size)

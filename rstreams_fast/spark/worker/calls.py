@@ -12,7 +12,6 @@ import threading
 import types
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import AsyncExitStack
 from contextvars import Context, copy_context
 from time import monotonic
 from typing import Any, Final, cast
@@ -28,7 +27,6 @@ from rstreams_fast.spark.worker.outcomes import Outcome, StageError
 from rstreams_fast.spark.worker.threads import ThreadGroup
 
 __all__ = [
-    "Client",
     "Deadlines",
     "ThreadedCalls",
     "called_with",
@@ -459,33 +457,3 @@ def _wrapped(label: str, cause: BaseException) -> RuntimeError:
     wrapper = RuntimeError(f"{label} raised {type(cause).__name__}")
     wrapper.__cause__ = cause
     return wrapper
-
-
-class Client:
-    """What the ``using`` factory gives: entered once per partition, on the loop, and left there."""
-
-    def __init__(self, factory: Callable[[], Any] | None) -> None:
-        self._factory = factory
-        self._stack = AsyncExitStack()
-
-    async def open(self) -> tuple[Any, ...]:
-        """Enter the context manager and return what it gives; nothing, if there is no factory."""
-        factory = self._factory
-        if factory is None:
-            return ()
-        manager = factory()
-        kind = type(manager)
-        if hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__"):
-            return (await self._stack.enter_async_context(manager),)
-        if hasattr(kind, "__enter__") and hasattr(kind, "__exit__"):
-            return (self._stack.enter_context(manager),)
-        raise TypeError(
-            f"using: {label_of(factory)} gave {kind.__name__}, which is no (async) context manager"
-        )
-
-    async def close(self, failure: BaseException | None) -> None:
-        """Leave it, if it was entered; it is told of ``failure`` and cannot swallow it."""
-        if failure is None:
-            await self._stack.aclose()
-        else:
-            await self._stack.__aexit__(type(failure), failure, failure.__traceback__)

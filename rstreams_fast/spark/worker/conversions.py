@@ -245,6 +245,8 @@ def _rule(kind: pa.DataType, source: Source) -> _Rule | None:
     if is_.is_integer(kind):
         integer = _integer_or_nan if source.is_frame else _integer
         return _Rule(frozenset({int, type(None)}), integer)
+    if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
+        return _Rule(frozenset({bytes, type(None)}), _unviewed)
     if is_.is_date(kind):
         date = _date if source.is_frame else _instance(dt.date, but_no=dt.datetime)
         return _Rule(frozenset({dt.date, type(None)}), date)
@@ -297,6 +299,11 @@ def _truth(value: Any) -> Any:
 
 def _date(value: Any) -> Any:
     return value.date() if isinstance(value, dt.datetime) else _instance(dt.date)(value)
+
+
+def _unviewed(value: Any) -> Any:
+    # Arrow never releases the bytes of a memoryview.
+    return value.tobytes() if isinstance(value, memoryview) else value
 
 
 def _instance(wanted: type, but_no: type | None = None) -> Converter:

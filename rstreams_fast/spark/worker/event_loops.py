@@ -1,11 +1,15 @@
-"""Which event loop the calls of a stage run on."""
+"""Which event loop the calls of a stage run on, and whose callbacks fail there."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from traceback import walk_tb
+from typing import Any, Final
 
-__all__ = ["new_loop"]
+__all__ = ["end_tasks", "is_the_stages", "new_loop"]
+
+_WORKER: Final = f"{__package__}."
 
 
 def new_loop(
@@ -19,9 +23,40 @@ def new_loop(
         loop = factory()
         if not isinstance(loop, asyncio.AbstractEventLoop):
             raise TypeError(f"loop_factory gave {type(loop).__name__}, which is no event loop")
+        if loop.is_closed() or loop.is_running():
+            is_what = "is closed" if loop.is_closed() else "runs already"
+            raise ValueError(
+                f"loop_factory gave a loop that {is_what}; it must make a new one for each "
+                "partition, which closes it"
+            )
         return loop
     try:
         import uvloop
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def is_the_stages(raised: BaseException) -> bool:
+    """Say whether a callback of a stage raised it, not one that a client left on the loop."""
+    return any(
+        frame.f_globals.get("__name__", "").startswith(_WORKER)
+        for frame, _ in walk_tb(raised.__traceback__)
+    )
+
+
+def end_tasks(loop: asyncio.AbstractEventLoop, patience: Callable[[], float]) -> None:
+    """Cancel the tasks of ``loop``, and close its generators; wait ``patience()`` s for each."""
+
+    def wait_for(tasks: set[asyncio.Task[Any]]) -> None:
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=patience()))
+
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    wait_for(left)
+    wait_for({loop.create_task(loop.shutdown_asyncgens())})
+    for task in asyncio.all_tasks(loop):
+        # It refused to end, and never runs again; no need for asyncio to say so on stderr.
+        task._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -23,9 +23,10 @@ def hang_up() -> Callable[[], bool] | None:
     if not hasattr(select, "POLLRDHUP"):
         return None
     found = defaultdict[str, list[int]](list)
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the directory's own
-            found[str(entry.readlink())].append(int(entry.name))
+    with suppress(OSError):  # a container without /proc
+        for entry in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):  # the directory's own
+                found[str(entry.readlink())].append(int(entry.name))
     sockets = [
         fds for of, fds in found.items() if of.startswith("socket:") and len(fds) >= DESCRIPTORS
     ]

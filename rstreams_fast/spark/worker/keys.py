@@ -11,6 +11,7 @@ import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rstreams_fast.spark.worker.sizes import bytes_of
 from rstreams_fast.spark.worker.zones import zone_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class PythonColumn:
 
     def get_total_buffer_size(self) -> int:
         """Return the bytes that they take, about."""
-        return sum(map(sys.getsizeof, self.values))
+        return sum(map(bytes_of, self.values))
 
     def slice(self, start: int, rows: int) -> PythonColumn:
         """Return some of them."""

@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
+from contextvars import ContextVar, copy_context
 from typing import Any, Final, NoReturn
 
 from rstreams_fast.spark.worker.counters import task_context
@@ -15,33 +16,59 @@ from rstreams_fast.spark.worker.counters import task_context
 __all__ = ["opened"]
 
 _lock: Final = threading.RLock()  # a factory may want what another PerWorker opens
-_values: Final[dict[str, Any]] = {}
+_values: Final[dict[str, _Opened]] = {}
 _stack: Final = ExitStack()
 
 
-def opened(key: str, factory: Callable[[], Any]) -> nullcontext[Any]:
+class _Opened:
+    """What a factory's manager gave. Entering this sets the context variables that it set."""
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self._context: Final = copy_context()  # the manager may reset variables when it is left
+        before = dict(self._context)
+        self._value: Final = self._context.run(self._open, factory)
+        self._variables: Final[list[tuple[ContextVar[Any], Any]]] = [
+            (variable, value)
+            for variable, value in self._context.items()
+            if variable not in before or before[variable] is not value
+        ]
+
+    def _open(self, factory: Callable[[], Any]) -> Any:
+        manager = factory()
+        kind = type(manager)
+        if not (hasattr(kind, "__enter__") and hasattr(kind, "__exit__")):
+            raise TypeError(
+                f"PerWorker: its factory gave {kind.__name__}, which is no context manager; an "
+                "async one belongs to the loop of a partition"
+            )
+        try:
+            value = manager.__enter__()
+        except TypeError as refused:
+            if hasattr(kind, "__aenter__"):  # what it says is meant for another place
+                refused.add_note("PerWorker: an async manager belongs to the loop of a partition")
+            raise
+        _stack.callback(self._context.run, manager.__exit__, None, None, None)
+        return value
+
+    def __enter__(self) -> Any:
+        for variable, value in self._variables:
+            variable.set(value)
+        return self._value
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing: it is open until the worker ends."""
+
+
+def opened(key: str, factory: Callable[[], Any]) -> _Opened:
     """Return what is open by the name ``key``, opened now if it is not; leaving it is a NOP."""
     with _lock:
-        if key not in _values:
-            manager = factory()
-            kind = type(manager)
-            if not (hasattr(kind, "__enter__") and hasattr(kind, "__exit__")):
-                raise TypeError(
-                    f"PerWorker: its factory gave {kind.__name__}, which is no context manager; an "
-                    "async one belongs to the loop of a partition"
-                )
-            try:
-                value = _stack.enter_context(manager)
-            except TypeError as refused:
-                if hasattr(kind, "__aenter__"):  # what it says is meant for another place
-                    refused.add_note(
-                        "PerWorker: an async manager belongs to the loop of a partition"
-                    )
-                raise
+        found = _values.get(key)
+        if found is None:
+            found = _Opened(factory)
             if not _values:
                 _close_at_the_end()
-            _values[key] = value
-        return nullcontext(_values[key])
+            _values[key] = found
+        return found
 
 
 def _close_at_the_end() -> None:

@@ -2,21 +2,72 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from rstreams_fast.spark.metrics import Metrics
 from rstreams_fast.spark.worker.counters import Counters, MetricsWriter, task_context
-from rstreams_fast.spark.worker.read_ahead import ByteBudget, ReadAhead
+from rstreams_fast.spark.worker.read_ahead import ByteBudget, ByteLease, ReadAhead
 from rstreams_fast.spark.worker.shared_variables import lock_what_threads_share
 from rstreams_fast.spark.worker.threads import CLOSE_SECONDS, ThreadGroup
 
-__all__ = ["Partition", "first_of"]
+__all__ = ["Output", "Partition", "Sink", "Source", "first_of"]
 
 READ_AHEAD_THREAD: Final = "read-ahead"
 
 FINISH_SECONDS: Final = 30.0
 """How long threads that clients started, and left, may take when all results have left."""
+
+
+class Output(NamedTuple):
+    """What leaves for Spark, and the lease to release when it has left."""
+
+    batch: Any
+    rows: int
+    lease: ByteLease | None
+
+
+class Source(Protocol):
+    """What the pump makes calls for. The loop's thread calls it."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether there are no items any more."""
+
+    def next_items(self) -> list[Any] | None:
+        """Return the items of the next calls; ``None``: there are none now, or ever.
+
+        An empty list: nothing to call, but something moved, and there may be more.
+        """
+
+    def name_of(self, item: Any) -> str:
+        """Say what a call was made for, in words for a failure's note."""
+
+
+class Sink(Protocol):
+    """What becomes of the results. The loop's thread calls it."""
+
+    @property
+    def outputs(self) -> deque[Output]:
+        """What is ready to leave; while there is anything, no results are put."""
+
+    @property
+    def most_pending(self) -> int:
+        """How many results may be waited for at once."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are results that ``flush`` would let leave."""
+
+    def put(self, results: list[Any]) -> None:
+        """Take results from the window; append to ``outputs`` what is ready."""
+
+    def flush(self) -> None:
+        """Append to ``outputs`` what would otherwise wait for more results."""
+
+    def check_end(self) -> None:
+        """Raise if input and output do not agree now that all is done: nothing is lost silently."""
 
 
 def first_of(upstream: Iterator[Any], what: str) -> Any:
@@ -93,8 +144,10 @@ class AtWork:
         partition = self._partition
         counters = partition.counters
         try:
-            partition.read_ahead.cancel()
-            self._stop()
+            try:
+                partition.read_ahead.cancel()
+            finally:
+                self._stop()
             left = partition.threads.join(CLOSE_SECONDS)
             counters.running = counters.pending = 0
             if left and task_context() is not None:

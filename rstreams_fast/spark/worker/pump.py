@@ -14,11 +14,11 @@ import asyncio
 import contextlib
 import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
 from rstreams_fast.core import CallWindow, SpscRing
 from rstreams_fast.errors import RingClosed
@@ -27,7 +27,6 @@ from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.batching import BatchedCalls
 from rstreams_fast.spark.worker.cache import CachedResults
 from rstreams_fast.spark.worker.calls import (
-    Client,
     ThreadedCalls,
     called_with,
     calls_of,
@@ -35,18 +34,18 @@ from rstreams_fast.spark.worker.calls import (
     recovery_of,
 )
 from rstreams_fast.spark.worker.counters import task_context
-from rstreams_fast.spark.worker.event_loops import new_loop
+from rstreams_fast.spark.worker.event_loops import end_tasks, is_the_stages, new_loop
 from rstreams_fast.spark.worker.guards.attempts import noted
 from rstreams_fast.spark.worker.guards.loop_watch import LoopWatch
 from rstreams_fast.spark.worker.guards.permits import Gate
 from rstreams_fast.spark.worker.hang_up import hang_up
 from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.outcomes import Failures
-from rstreams_fast.spark.worker.partition import Partition
-from rstreams_fast.spark.worker.read_ahead import ByteLease
+from rstreams_fast.spark.worker.partition import Output, Partition, Sink, Source
 from rstreams_fast.spark.worker.threads import CLOSE_SECONDS
+from rstreams_fast.spark.worker.using import CallsOver, Client
 
-__all__ = ["OUTPUT_BATCHES", "REPORT_SECONDS", "CallPump", "Output", "Sink", "Source"]
+__all__ = ["OUTPUT_BATCHES", "REPORT_SECONDS", "CallPump"]
 
 OUTPUT_BATCHES: Final = 4
 """Output batches between the pump and the main thread."""
@@ -74,56 +73,6 @@ STOP_SECONDS: Final = CLOSE_SECONDS * 0.75
 
 LAST_SECONDS: Final = 0.1
 """How long what is still there after that has to end."""
-
-
-class Output(NamedTuple):
-    """What leaves for Spark, and the lease to release when it has left."""
-
-    batch: Any
-    rows: int
-    lease: ByteLease | None
-
-
-class Source(Protocol):
-    """What the pump makes calls for. The loop's thread calls it."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether there are no items any more."""
-
-    def next_items(self) -> list[Any] | None:
-        """Return the items of the next calls; ``None``: there are none now, or ever.
-
-        An empty list: nothing to call, but something moved, and there may be more.
-        """
-
-    def name_of(self, item: Any) -> str:
-        """Say what a call was made for, in words for a failure's note."""
-
-
-class Sink(Protocol):
-    """What becomes of the results. The loop's thread calls it."""
-
-    @property
-    def outputs(self) -> deque[Output]:
-        """What is ready to leave; while there is anything, no results are put."""
-
-    @property
-    def most_pending(self) -> int:
-        """How many results may be waited for at once."""
-
-    @property
-    def waiting(self) -> bool:
-        """Whether there are results that ``flush`` would let leave."""
-
-    def put(self, results: list[Any]) -> None:
-        """Take results from the window; append to ``outputs`` what is ready."""
-
-    def flush(self) -> None:
-        """Append to ``outputs`` what would otherwise wait for more results."""
-
-    def check_end(self) -> None:
-        """Raise if input and output do not agree now that all is done: nothing is lost silently."""
 
 
 class CallPump:
@@ -171,6 +120,14 @@ class CallPump:
             initializer=partition.threads.adopt, thread_name_prefix="rstreams-executor"
         )
         self._client = Client(options.using)
+        self._context: Context | None = None
+        """What the callbacks run in that make calls: it has the variables that ``using`` set."""
+        self._calls_over = CallsOver(self._using_cancelled, loop=self._loop)
+        self._host: asyncio.Task[None] | None = None
+        """The task that opens ``using`` and closes it."""
+        self._host_opens = True
+        self._host_cancelled_when = ""
+        """What ``using`` was when somebody else cancelled its host, as a task group does."""
         self._pool: ThreadedCalls | None = None
         self._window: CallWindow | None = None
         self._gate: Gate | None = None
@@ -185,6 +142,8 @@ class CallPump:
         self._failure: BaseException | None = None
         """What the main thread has to raise."""
         self._finishing = False
+        self._complete = False
+        """All rows were handed over."""
         self._stopping = False
         self._stopped_at = 0.0
         self._hung_up = False
@@ -195,6 +154,7 @@ class CallPump:
         self._since = time.monotonic()
         self._counters.concurrency = options.concurrency
         self._read_ahead.on_batch = self._wake
+        partition.threads.on_failure = self._set_failure
 
     # -- the main thread's side --------------------------------------------------------------------
 
@@ -241,29 +201,57 @@ class CallPump:
 
     def _call_soon(self, what: Callable[[], object]) -> None:
         with contextlib.suppress(RuntimeError):  # closed: nothing left to do
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(what, context=self._context)
 
     # -- the loop's life ---------------------------------------------------------------------------
 
     def _run(self) -> None:
         """Body of the loop's thread."""
-        self._watch.begin()
         try:
+            self._watch.begin()
             self._loop.set_default_executor(self._executor)
-            self._loop.call_soon(self._open)
+            self._loop.set_exception_handler(self._callback_failed)
+            self._host = self._loop.create_task(self._open_and_close())
+            self._host.add_done_callback(self._host_ended)
             self._run_until_ended()
             self._tidy_up()
         except BaseException as raised:
             self._set_failure(raised)
         finally:
-            self._loop.close()
-            self._out.close()
+            try:
+                self._loop.close()
+            except BaseException as raised:
+                self._set_failure(raised)
+            finally:
+                if not self._complete and not self._hung_up:
+                    early = RuntimeError(f"{self._counters.stage} ended before all rows had left")
+                    self._set_failure(
+                        self._cancelled_host() if self._host_cancelled_when else early
+                    )
+                self._out.close()
+
+    def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Fail with what a callback of the stage raised; say what others raised, as asyncio does.
+
+        The loop would go on without that callback, and the stage would wait for it for ever.
+        """
+        raised = context.get("exception")
+        if "handle" in context and raised is not None and is_the_stages(raised):
+            self._fail(raised)
+            if self._host is not None and self._host.done():
+                self._end()
+        else:
+            loop.default_exception_handler(context)
 
     def _run_until_ended(self) -> None:
+        latest = math.inf
         while not self._ended:
             try:
                 self._loop.run_forever()
             except BaseException as raised:  # SystemExit and its like leave through the loop
+                latest = min(latest, time.monotonic() + CLOSE_SECONDS)
+                if time.monotonic() > latest:  # a loop that runs nothing would be asked for ever
+                    raise
                 # If it was a call's, the window says which: it hears of it first, then tells us.
                 self._loop.call_soon(self._loop.call_soon, self._fail, raised)
             else:
@@ -272,39 +260,51 @@ class CallPump:
                     self._fail(RuntimeError(f"{label} stopped the loop, which is the stage's"))
 
     def _end(self) -> None:
-        self._ended = True
-        self._loop.stop()
+        if not self._ended:  # else the loop runs again, to tidy up
+            self._ended = True
+            self._loop.stop()
 
-    def _open(self) -> None:
+    async def _open_and_close(self) -> None:
+        """Open the journal and ``using``, wait for the end of the calls, and close both.
+
+        In one task: it owns the task groups, time-outs and tokens of variables that it makes.
+        """
+        failure: BaseException | None = None
+        try:
+            try:
+                self._begin_to_watch()
+                if self._journal is not None:
+                    start = self._partition.threads.start
+                    await self._loop.run_in_executor(None, self._journal.open, start)
+                opened = await self._client.open()
+                if not self._stopping:
+                    self._host_opens = False
+                    self._window = self._make_window(opened)
+                    self._context = copy_context()
+                    self._loop.call_soon(self._pump, context=self._context)  # no task calls fn
+                    await self._calls_over
+            except asyncio.CancelledError:
+                if self._host_opens and not self._stopping:
+                    self._host_cancelled_when = "opened"
+                raise
+            finally:
+                self._host_opens = False
+                if self._journal is not None:
+                    tidy = not self._stopping
+                    await self._loop.run_in_executor(None, self._journal.close, tidy)
+        except BaseException as raised:
+            failure = raised
+            raise
+        finally:
+            await self._client.close(self._failure or failure)
+
+    def _begin_to_watch(self) -> None:
         if (most := self._options.task_deadline) is not None:
             self._loop.call_later(most, lambda: self._fail(self._late()))
         if self._writer.wanted:
             self._report()
         if task_context() is not None and (hung_up := hang_up()) is not None:
             self._listen(hung_up)
-        opening = self._loop.create_task(self._open_all())
-        opening.add_done_callback(self._opened)
-
-    async def _open_all(self) -> tuple[Any, ...]:
-        if self._journal is not None:
-            start = self._partition.threads.start
-            await self._loop.run_in_executor(None, self._journal.open, start)
-        opened: tuple[Any, ...] = await self._using(self._client.open())
-        return opened
-
-    async def _close_all(self) -> None:
-        try:
-            if self._journal is not None:
-                tidy = not self._stopping
-                await self._loop.run_in_executor(None, self._journal.close, tidy)
-        finally:
-            await self._using(self._client.close(self._failure))
-
-    async def _using(self, moving: Awaitable[Any]) -> Any:
-        try:
-            return await moving
-        except Exception as raised:
-            raise noted(raised, "raised by the context manager given by 'using'")  # noqa: B904
 
     def _listen(self, hung_up: Callable[[], bool]) -> None:
         if hung_up():
@@ -314,18 +314,22 @@ class CallPump:
         else:
             self._loop.call_later(HANG_UP_SECONDS, self._listen, hung_up)
 
-    def _opened(self, opening: asyncio.Task[tuple[Any, ...]]) -> None:
-        if opening.cancelled():
-            self._fail(RuntimeError("using: the context manager was cancelled while it opened"))
-        elif (failure := opening.exception()) is not None:
-            self._fail(failure)
-        elif not self._stopping:
-            try:
-                self._window = self._make_window(opening.result())
-            except Exception as raised:
-                self._fail(raised)
-            else:
-                self._pump()
+    def _using_cancelled(self) -> None:
+        """End the calls: a child of the task group in ``using`` has failed, or its time is over."""
+        if not self._stopping:
+            self._host_cancelled_when = "used"
+            self._stop()
+
+    def _cancelled_host(self) -> RuntimeError:
+        when = self._host_cancelled_when or "closed"
+        return RuntimeError(f"using: the context manager was cancelled while it was {when}")
+
+    def _host_ended(self, host: asyncio.Task[None]) -> None:
+        if not host.cancelled() and (failure := host.exception()) is not None:
+            self._set_failure(failure)
+        elif self._host_cancelled_when or (host.cancelled() and not self._stopping):
+            self._set_failure(self._cancelled_host())
+        self._end()
 
     def _make_window(self, opened: tuple[Any, ...]) -> CallWindow:
         options = self._options
@@ -380,6 +384,10 @@ class CallPump:
 
     def _set_failure(self, failure: BaseException) -> None:
         if self._failure is None:
+            if isinstance(failure, GeneratorExit):  # which would say that the main thread is closed
+                cause = failure
+                failure = RuntimeError(f"{self._counters.stage}: GeneratorExit was raised in it")
+                failure.__cause__ = cause
             self._failure = failure
             self._out.close()
 
@@ -389,6 +397,7 @@ class CallPump:
             return
         self._stopping = True
         self._stopped_at = time.monotonic()
+        self._loop.call_later(STOP_SECONDS, self._end)  # first: whatever the rest of this raises
         self._read_ahead.cancel()
         self._close_pool()
         if self._window is not None:
@@ -397,7 +406,6 @@ class CallPump:
             self._batches.cancel()
         if self._pool is not None:  # a call on a thread may need to lose its client to end
             self._loop.call_later(STOP_SECONDS / 2, self._finish)
-        self._loop.call_later(STOP_SECONDS, self._end)
         self._check_stopped()
 
     def _check_stopped(self) -> None:
@@ -410,23 +418,15 @@ class CallPump:
         self._finish()
 
     def _finish(self) -> None:
-        """All is done, or stopped: leave ``using``, then end the loop."""
+        """All is done, or stopped: let the host leave ``using``, and end the loop."""
         if self._finishing:
             return
         self._finishing = True
+        if self._host is not None and self._host_opens:
+            self._host.cancel()
+        else:
+            self._calls_over.set_result(None)
         self._close_pool()
-        closing = self._loop.create_task(self._close_all())
-        closing.add_done_callback(self._closed)
-
-    def _closed(self, closing: asyncio.Task[None]) -> None:
-        if closing.cancelled():
-            if not self._stopping:
-                self._set_failure(
-                    RuntimeError("using: the context manager was cancelled while it closed")
-                )
-        elif (failure := closing.exception()) is not None:
-            self._set_failure(failure)
-        self._end()
 
     def _close_pool(self) -> None:
         if self._pool is not None:
@@ -440,20 +440,9 @@ class CallPump:
         elif self._gate is not None:
             self._gate.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
+        self._finish()  # if calls refused to end
         since = self._stopped_at if self._stopping else time.monotonic()
-        left = asyncio.all_tasks(self._loop)
-        for task in left:
-            task.cancel()
-        self._wait_for(left, since)
-        self._wait_for({self._loop.create_task(self._loop.shutdown_asyncgens())}, since)
-        for task in asyncio.all_tasks(self._loop):
-            # It refused to end, and never runs again; no need for asyncio to say so on stderr.
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-
-    def _wait_for(self, tasks: set[asyncio.Task[Any]], since: float) -> None:
-        if tasks:
-            patience = max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic())
-            self._loop.run_until_complete(asyncio.wait(tasks, timeout=patience))
+        end_tasks(self._loop, lambda: max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic()))
 
     # -- results out, items in, until neither moves ------------------------------------------------
 
@@ -544,6 +533,7 @@ class CallPump:
                     self._fail(self._read_ahead.error)
                 else:
                     sink.check_end()
+                    self._complete = True
                     self._finish()
                 return
         if self._flush_timer is None and sink.waiting:

@@ -146,6 +146,12 @@ class ReadAhead:
             self.ring.close()
             self._notify()
 
+    def fail(self, error: BaseException) -> None:
+        """End as if upstream had raised ``error``. Any thread may call."""
+        self.error = self.error or error
+        self.ring.close()
+        self._notify()
+
     def _notify(self) -> None:
         if self._polled_in_vain:
             self._polled_in_vain = False

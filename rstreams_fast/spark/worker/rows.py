@@ -16,8 +16,8 @@ from rstreams_fast.spark.worker.guards.attempts import noted
 from rstreams_fast.spark.worker.journal import PartitionJournal
 from rstreams_fast.spark.worker.keys import as_given, keys_of, shareable
 from rstreams_fast.spark.worker.outcomes import OUTCOME, Failures, outcomes_of, within
-from rstreams_fast.spark.worker.partition import Partition, first_of
-from rstreams_fast.spark.worker.pump import CallPump, Output
+from rstreams_fast.spark.worker.partition import Output, Partition, first_of
+from rstreams_fast.spark.worker.pump import CallPump
 from rstreams_fast.spark.worker.read_ahead import ByteLease
 
 if TYPE_CHECKING:

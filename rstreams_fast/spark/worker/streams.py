@@ -36,6 +36,7 @@ def run_stream(
     """Yield what the stream that ``build`` makes gives; ``held`` is the first batch."""
     counters = partition.counters
     partition.read_ahead.patience = PATIENCE_SECONDS
+    partition.threads.on_failure = partition.read_ahead.fail
     source = _BatchPublisher(partition)
     before = threading.enumerate()
 
@@ -92,7 +93,14 @@ class _BatchPublisher:
             raise AlreadySubscribedError("the batches of a partition can be read once")
         self._subscribed = True
         subscriber.on_subscribe(self)
-        self._partition.threads.start(lambda: self._serve(subscriber), "source")
+
+        def serve() -> None:
+            try:
+                self._serve(subscriber)
+            except BaseException as raised:  # else the stream would wait for this thread for ever
+                self._end(subscriber, raised)
+
+        self._partition.threads.start(serve, "source")
 
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more batches (§3.9)."""
@@ -122,10 +130,11 @@ class _BatchPublisher:
                 subscriber.on_next(self._take())
         except RingClosed:
             pass
-        if self._demand.cancelled:
-            return
-        failure = self._refused or self._partition.read_ahead.error
-        self._demand.terminate()
+        self._end(subscriber, self._refused or self._partition.read_ahead.error)
+
+    def _end(self, subscriber: Subscriber[Any], failure: BaseException | None) -> None:
+        if not self._demand.terminate():
+            return  # cancelled
         if failure is not None:
             subscriber.on_error(failure)
         else:

@@ -74,14 +74,22 @@ class ThreadGroup:
     """Starts the threads of one partition, and waits for their end. Any thread may call."""
 
     def __init__(self) -> None:
+        self.on_failure: Callable[[BaseException], object] = lambda _: None
+        """Called by a thread with what left its target: nobody may wait for that thread."""
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
     def start(self, target: Callable[[], object], name: str) -> None:
         """Start a thread of the group."""
-        thread = _start_thread(target, f"rstreams-{name}")
+        thread = _start_thread(functools.partial(self._run, target), f"rstreams-{name}")
         with self._lock:
             self._threads.append(thread)
+
+    def _run(self, target: Callable[[], object]) -> None:
+        try:
+            target()
+        except BaseException as raised:
+            self.on_failure(raised)
 
     def adopt(self) -> None:
         """Count the calling thread in: the initializer of somebody else's executor."""

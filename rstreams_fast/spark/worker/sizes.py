@@ -1,0 +1,171 @@
+"""How much memory a user's value keeps, and values that keep no more than they need."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import decimal
+import functools
+import gc
+import operator
+import sys
+import types
+import uuid
+from collections import deque
+from typing import Any, Final, cast
+
+__all__ = ["bytes_of", "owned"]
+
+MOST_PARTS: Final = 100_000
+"""How many parts of an object of an unknown type are visited."""
+
+OBJECT_BYTES: Final = 300
+"""About what an object of Arrow takes beside its buffers."""
+
+_PLAIN: Final = frozenset(
+    {
+        *(type(None), bool, int, float, complex, str, bytes, bytearray),
+        *(decimal.Decimal, dt.date, dt.datetime, dt.time, dt.timedelta, uuid.UUID),
+    }
+)
+"""Types whose values have no parts that ``sys.getsizeof`` does not count."""
+
+_CONTAINERS: Final = frozenset({list, tuple, set, frozenset, deque})
+
+_SHARED: Final = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    types.FrameType,
+)
+"""Types of what an object refers to and does not keep for itself."""
+
+
+@functools.lru_cache(256)
+def _is_plain(kind: type) -> bool:
+    if kind in _PLAIN:
+        return True
+    np = sys.modules.get("numpy")
+    return np is not None and issubclass(kind, np.number | np.bool_ | np.datetime64)
+
+
+def owned(value: Any) -> Any:
+    """Return ``value``, or a copy if it is a view, or a list, tuple or dict that has views in it.
+
+    A view keeps all of what it is a part of: a row of a matrix keeps the matrix.
+    """
+    kind: Any = type(value)
+    if _is_plain(kind):
+        return value
+    if kind is list or isinstance(value, tuple):
+        if all(map(_is_plain, set(map(type, value)))):
+            return value
+        parts = list(map(owned, value))
+        if all(map(operator.is_, parts, value)):
+            return value
+        return parts if kind is list else _tuple_as(value, parts)
+    if kind is dict:
+        if all(map(_is_plain, set(map(type, value.values())))):
+            return value
+        return dict(zip(value, map(owned, value.values()), strict=True))
+    if kind is memoryview:
+        return _owned_memory(value)
+    if (np := sys.modules.get("numpy")) and isinstance(value, np.ndarray | np.void):
+        return value if value.base is None else value.copy()
+    if (pa := sys.modules.get("pyarrow")) and isinstance(value, pa.Scalar | pa.Array):
+        return _owned_arrow(value)
+    if (pd := sys.modules.get("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
+        return value.copy(deep=True)
+    return value
+
+
+def _tuple_as(value: tuple[Any, ...], parts: list[Any]) -> Any:
+    """Return a tuple of the type of ``value``, such as a ``Row`` or a named tuple."""
+    copied = tuple.__new__(type(value), parts)
+    with contextlib.suppress(AttributeError):  # most tuples have none
+        copied.__dict__.update(value.__dict__)
+    return copied
+
+
+def _owned_memory(view: memoryview) -> memoryview:
+    copied = memoryview(view.tobytes())
+    if view.format == "B" and view.ndim == 1:
+        return copied
+    try:
+        return copied.cast(cast(Any, view.format), cast(Any, view.shape))
+    except (TypeError, ValueError):  # of a format that cannot be made
+        return view
+
+
+def _owned_arrow(value: Any) -> Any:
+    import pyarrow as pa
+
+    with contextlib.suppress(pa.ArrowException):  # of a type that cannot be copied so
+        if isinstance(value, pa.Scalar):
+            return pa.repeat(value, 1)[0]
+        return pa.concat_arrays([value])  # its buffers may be those of a view of numpy
+    return value
+
+
+def bytes_of(value: Any, most: int = sys.maxsize) -> int:
+    """Return about how many bytes ``value`` keeps, with its parts; more than ``most`` is enough.
+
+    A view counts as what it is a part of. An object that has more than ``MOST_PARTS`` parts, which
+    may be half of the program, counts as more than ``most``.
+    """
+    kind: Any = type(value)
+    if _is_plain(kind):
+        return sys.getsizeof(value)
+    size, visited = 0, 0
+    left, seen = [value], set[int]()
+    while left and size <= most:
+        part = left.pop()
+        kind = type(part)
+        if _is_plain(kind):
+            size += sys.getsizeof(part)
+            continue
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if kind is dict:
+            size += sys.getsizeof(part)
+            left.extend(part)
+            left.extend(part.values())
+        elif kind in _CONTAINERS:
+            size += sys.getsizeof(part)
+            left.extend(part)
+        elif (known := _known(part)) is not None:
+            size += known[0]
+            left.extend(known[1])
+        elif not isinstance(part, _SHARED):
+            size += sys.getsizeof(part)
+            parts = gc.get_referents(part)
+            visited += len(parts)
+            if visited > MOST_PARTS:
+                return most + 1
+            left.extend(parts)
+    return size
+
+
+def _known(value: Any) -> tuple[int, list[Any]] | None:
+    """Return the bytes of a value of a known type without its parts, and these."""
+    if type(value) is memoryview:
+        return sys.getsizeof(value), [value.obj]
+    if (np := sys.modules.get("numpy")) and isinstance(value, np.ndarray | np.generic):
+        size = sys.getsizeof(value)
+        if isinstance(value, np.ndarray | np.void) and value.base is not None:
+            return size, [value.base]
+        return size, list(value.flat) if value.dtype == object else []
+    if (pa := sys.modules.get("pyarrow")) is not None:
+        if isinstance(value, pa.Scalar):
+            return OBJECT_BYTES + pa.repeat(value, 1).get_total_buffer_size(), []
+        if isinstance(value, pa.Array | pa.ChunkedArray | pa.RecordBatch | pa.Table):
+            return OBJECT_BYTES + value.get_total_buffer_size(), []
+        if isinstance(value, pa.Buffer):
+            return OBJECT_BYTES + value.size, []
+    if (pd := sys.modules.get("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
+        return sys.getsizeof(value), []  # that counts all
+    return None

@@ -1,0 +1,117 @@
+"""What ``using`` gives to the calls of a partition: opened before them, and closed after them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from contextvars import Context, copy_context
+from typing import Any, NoReturn
+
+from rstreams_fast.spark.options import label_of
+from rstreams_fast.spark.worker.guards.attempts import noted
+
+__all__ = ["CallsOver", "Client", "PlainClient"]
+
+
+class CallsOver(asyncio.Future[None]):
+    """Done when no call runs any more.
+
+    A task that waits for it and is cancelled learns so when it is done: the calls are ended first.
+    """
+
+    def __init__(self, on_cancel: Callable[[], object], *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._on_cancel = on_cancel
+
+    def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002
+        self._on_cancel()
+        return False  # so that the task is cancelled when it goes on
+
+
+class Client:
+    """What the ``using`` factory gives: entered once per partition, on the loop, and left there.
+
+    One task must call ``open`` and ``close``: task groups, time-outs and the tokens of context
+    variables belong to the task that they were made in.
+    """
+
+    def __init__(self, factory: Callable[[], Any] | None) -> None:
+        self._factory = factory
+        self._stack = AsyncExitStack()
+
+    async def open(self) -> tuple[Any, ...]:
+        """Enter the context manager and return what it gives; nothing, if there is no factory."""
+        factory = self._factory
+        if factory is None:
+            return ()
+        try:
+            manager = factory()
+            kind = type(manager)
+            if hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__"):
+                return (await self._stack.enter_async_context(manager),)
+            if hasattr(kind, "__enter__") and hasattr(kind, "__exit__"):
+                return (self._stack.enter_context(manager),)
+            raise TypeError(
+                f"using: {label_of(factory)} gave {kind.__name__}, "
+                "which is no (async) context manager"
+            )
+        except Exception as raised:
+            _raise_noted(raised)
+
+    async def close(self, failure: BaseException | None) -> None:
+        """Leave it, if it was entered; it is told of ``failure`` and cannot swallow it."""
+        try:
+            if failure is None:
+                await self._stack.aclose()
+            else:
+                await self._stack.__aexit__(type(failure), failure, failure.__traceback__)
+        except Exception as raised:
+            _raise_noted(raised)
+
+
+class PlainClient:
+    """What the ``using`` factory gives to a sync function: entered and left by the main thread.
+
+    Both run in one context, so that the manager can reset a context variable that it set.
+    """
+
+    def __init__(self, factory: Callable[[], Any] | None) -> None:
+        self._factory = factory
+        self._manager: Any = None
+        self.context: Context = copy_context()
+        """What the threads that call the function start in."""
+        self.opened: tuple[Any, ...] = ()
+
+    def __enter__(self) -> None:
+        if self._factory is not None:
+            self.context.run(self._open, self._factory)
+
+    def _open(self, factory: Callable[[], Any]) -> None:
+        manager = factory()
+        kind = type(manager)
+        if not (hasattr(kind, "__enter__") and hasattr(kind, "__exit__")):
+            raise TypeError(
+                f"using: {label_of(factory)} gave {kind.__name__}, which is no context "
+                "manager; an async one takes an async function"
+            )
+        try:
+            self.opened = (manager.__enter__(),)
+        except BaseException as raised:
+            _raise_noted(raised)
+        self._manager = manager
+
+    def __exit__(self, *raised: object) -> None:
+        """Leave it; it is told of a failure and cannot swallow it."""
+        if self._manager is not None:
+            try:
+                self.context.run(self._manager.__exit__, *raised)
+            except BaseException as failure:
+                if failure is raised[1]:
+                    return
+                _raise_noted(failure)
+
+
+def _raise_noted(error: BaseException) -> NoReturn:
+    told = noted(error, "raised by the context manager given by 'using'")
+    raise told
