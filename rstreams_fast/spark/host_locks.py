@@ -81,6 +81,11 @@ class HostLocks:
         self._held: set[int] = set()
         self._stray: set[int] = set()
         """Those of the permits held that others have in the file at the path."""
+        self._lock_state: bytes | None = None
+        self._unlock_state = b""
+        if _has_open_file_locks():
+            self._lock_state = _flock(fcntl.F_WRLCK, self.STATE_LOCK)
+            self._unlock_state = _flock(fcntl.F_UNLCK, self.STATE_LOCK)
         self._next_look = 0.0
         self._left: int | None = None
         """The file that was left, open until nobody can use it any more: others who do still find
@@ -277,11 +282,16 @@ class HostLocks:
     def _state(self) -> Iterator[tuple[float, float]]:
         with self._lock:
             self._follow()
-            _lock(self._file, self.STATE_LOCK, wait=True)
+            if self._lock_state is None:
+                with _locked(self._file, self.STATE_LOCK):
+                    yield self._read()
+                return
+            # Once a call of a limit with a rate: without the steps of those functions.
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLKW, self._lock_state)
             try:
                 yield self._read()
             finally:
-                _unlock(self._file, self.STATE_LOCK)
+                fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, self._unlock_state)
 
     def _read(self) -> tuple[float, float]:
         found = os.pread(self._file, self.STATE.size, 0)

@@ -12,7 +12,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -262,6 +262,54 @@ def test_a_child_of_a_fork_neither_frees_nor_keeps_the_permits_of_its_parent(
             if child:
                 os.kill(child, signal.SIGKILL)
     other.tell("end")
+
+
+SWEPT = """
+import asyncio, sys, time
+import pyarrow as pa
+import rstreams_fast.spark as rs
+
+async def fn(k):
+    print("+", time.monotonic())
+    await asyncio.sleep(0.01)
+    print("-", time.monotonic())
+    return k
+
+stage = rs.lookup(fn, pa.int64(), limit=rs.Limit(sys.argv[1], concurrency=3))
+list(stage.as_map_fn()(iter([pa.record_batch({"k": pa.array(range(500))})])))
+"""
+
+
+@pytest.mark.slow
+def test_the_bound_holds_while_its_file_is_removed_again_and_again(
+    place: Path, tmp_path: Path, name: str
+) -> None:
+    logs = [tmp_path / str(number) for number in range(3)]
+    processes = []
+    for log in logs:
+        with log.open("w") as file:
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", SWEPT, name],
+                    cwd=ROOT,
+                    env={**os.environ, "TMPDIR": str(place)},
+                    stdout=file,
+                )
+            )
+    swept = 0
+    while any(process.poll() is None for process in processes):
+        sleep(0.2)
+        swept += folder(place).exists()
+        shutil.rmtree(folder(place), ignore_errors=True)
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    lines = [line.split() for log in logs for line in log.read_text().splitlines()]
+    running, beyond, before = 0, 0.0, 0.0
+    for at, what in sorted((float(at), what) for what, at in lines):
+        beyond += at - before if running > 3 else 0
+        running, before = running + (1 if what == "+" else -1), at
+    assert swept > 5
+    assert len(lines) == 3000
+    assert beyond < 0.3  # of five seconds: a busy machine may have a loop look too late
 
 
 # -- folders ---------------------------------------------------------------------------------------
