@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rstreams_fast.spark.versions import parse_ddl, spark_version
-from rstreams_fast.spark.worker.arrow_parts import BYTES, LIST, TEXT, family
-from rstreams_fast.spark.worker.conversions import shorten
+from rstreams_fast.spark.worker.values.arrow_parts import BYTES, LIST, TEXT, family
+from rstreams_fast.spark.worker.values.conversions import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rstreams_fast.spark.declared import as_arrow_has_it, resolve_schema, resolve_type
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.versions import session_zone
-from rstreams_fast.spark.worker.frame_columns import ZONE
 from rstreams_fast.spark.worker.partition import Partition, first_of
 from rstreams_fast.spark.worker.read_ahead import READ_AHEAD_BATCHES
+from rstreams_fast.spark.worker.values.frame_columns import ZONE
 
 if TYPE_CHECKING:
     import pyarrow as pa

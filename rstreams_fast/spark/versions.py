@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.spark.worker.pandas_series import run_on_series
+from rstreams_fast.spark.worker.values.pandas_series import run_on_series
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -18,7 +18,7 @@ import rstreams_fast.spark as rs
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.worker import batches as batch_calls
 from rstreams_fast.spark.worker import partition as partitions
-from rstreams_fast.spark.worker.frame_columns import batches_of
+from rstreams_fast.spark.worker.values.frame_columns import batches_of
 from tests.helpers import DEADLINE, start_thread, wait_until
 from tests.spark.backends import BACKENDS, use_backend
 from tests.spark.conftest import Frozen

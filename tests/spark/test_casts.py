@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.worker.conversions import Columns, conform
 from rstreams_fast.spark.worker.keys import keys_of
+from rstreams_fast.spark.worker.values.conversions import Columns, conform
 
 
 def conformed(array: pa.Array, kind: pa.DataType) -> list[Any]:

@@ -29,7 +29,7 @@ from rstreams_fast.spark import segments
 from rstreams_fast.spark.journals import KeyDigest
 from rstreams_fast.spark.worker import journal as worker
 from rstreams_fast.spark.worker import journal_writer, write_ahead
-from rstreams_fast.spark.worker.conversions import Columns
+from rstreams_fast.spark.worker.values.conversions import Columns
 from tests.helpers import run_threads, wait_until
 from tests.spark.kills import soak
 

@@ -18,8 +18,8 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.segments import BATCH_ROWS, Folder
 from rstreams_fast.spark.worker import journal as worker
-from rstreams_fast.spark.worker.conversions import Columns
 from rstreams_fast.spark.worker.journal_writer import JournalWriter
+from rstreams_fast.spark.worker.values.conversions import Columns
 from rstreams_fast.spark.worker.write_ahead import Log
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")

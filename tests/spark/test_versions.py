@@ -9,7 +9,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
-from rstreams_fast.spark.worker.pandas_series import run_on_series
+from rstreams_fast.spark.worker.values.pandas_series import run_on_series
 from tests.spark.matrix import VERSIONS
 
 
@@ -34,7 +34,8 @@ def test_keys_are_series_of_lists_where_spark_has_no_arrow_udfs() -> None:
     """The way of the older versions, on whichever is here."""
     look = rs.lookup(lambda name, n: f"{name}{n}", pa.string())
     keys = [pd.Series([["a"], ["b"], []]), pd.Series([[1], [2], [3]])]
-    batch = (*keys, pd.Series(["UTC|string|bigint"] * 3))
+    no_timestamps = pd.Series([[None, None]] * 3)
+    batch = (*keys, pd.Series(["UTC|string|bigint"] * 3), no_timestamps)
     run, _ = look._column_function()
     (result,) = run_on_series(run, iter([batch]))
     assert result.tolist() == [["a1"], ["b2"], []]

@@ -13,14 +13,14 @@ from rstreams_fast.core import SpscRing
 from rstreams_fast.errors import RingClosed
 from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions
-from rstreams_fast.spark.worker.conversions import conform
-from rstreams_fast.spark.worker.frame_columns import batches_of
 from rstreams_fast.spark.worker.guards.attempts import Attempts, Tries, noted
 from rstreams_fast.spark.worker.outcomes import OUTCOME, Outcome, outcome_with_inputs
 from rstreams_fast.spark.worker.partition import Output, Partition
 from rstreams_fast.spark.worker.pump import REPORT_SECONDS, CallPump
 from rstreams_fast.spark.worker.read_ahead import ByteLease
 from rstreams_fast.spark.worker.using import PlainClient
+from rstreams_fast.spark.worker.values.conversions import conform
+from rstreams_fast.spark.worker.values.frame_columns import batches_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from rstreams_fast.core import MISSING
 from rstreams_fast.spark.options import Cache, CallOptions
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.outcomes import Outcome
-from rstreams_fast.spark.worker.sizes import bytes_of, owned
+from rstreams_fast.spark.worker.values.sizes import bytes_of, owned
 
 __all__ = ["CachedResults"]
 

@@ -17,10 +17,10 @@ from rstreams_fast.core import MISSING
 from rstreams_fast.spark.journals import KeyDigest, current_call
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.segments import BATCH_ROWS, Folder, bound, newest
-from rstreams_fast.spark.worker.conversions import Columns
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.journal_writer import JournalWriter
 from rstreams_fast.spark.worker.outcomes import Outcome, StageError
+from rstreams_fast.spark.worker.values.conversions import Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,8 +15,8 @@ from pickle import dumps
 from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.segments import KEY_BYTES, LARGE_BYTES, Folder, table_of
-from rstreams_fast.spark.worker.conversions import Columns
 from rstreams_fast.spark.worker.guards.attempts import noted
+from rstreams_fast.spark.worker.values.conversions import Columns
 from rstreams_fast.spark.worker.write_ahead import Log, records_of
 
 if TYPE_CHECKING:

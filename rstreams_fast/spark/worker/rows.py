@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from rstreams_fast.spark.options import CallOptions
 from rstreams_fast.spark.worker.cache import CachedResults
-from rstreams_fast.spark.worker.conversions import Columns, shorten
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.guards.attempts import noted
 from rstreams_fast.spark.worker.journal import PartitionJournal
@@ -19,6 +18,7 @@ from rstreams_fast.spark.worker.outcomes import OUTCOME, Failures, outcomes_of, 
 from rstreams_fast.spark.worker.partition import Output, Partition, first_of
 from rstreams_fast.spark.worker.pump import CallPump
 from rstreams_fast.spark.worker.read_ahead import ByteLease
+from rstreams_fast.spark.worker.values.conversions import Columns, shorten
 
 if TYPE_CHECKING:
     import pyarrow as pa

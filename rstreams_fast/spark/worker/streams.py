@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rstreams_fast import Stream, from_publisher
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import AlreadySubscribedError, RingClosed
-from rstreams_fast.spark.worker.conversions import conform
 from rstreams_fast.spark.worker.partition import Partition
+from rstreams_fast.spark.worker.values.conversions import conform
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from rstreams_fast.spark.worker.arrow_parts import (
+from rstreams_fast.spark.worker.keys import own_names, plain
+from rstreams_fast.spark.worker.values.arrow_parts import (
     LIST,
     decoded,
     family,
@@ -22,7 +23,6 @@ from rstreams_fast.spark.worker.arrow_parts import (
     is_encoded,
     wide,
 )
-from rstreams_fast.spark.worker.keys import own_names, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.spark.worker.keys import PythonColumn, plain
-from rstreams_fast.spark.worker.zones import zone_of
+from rstreams_fast.spark.worker.values.zones import zone_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.spark.worker.arrow_parts import TEXT, family, infinities
-from rstreams_fast.spark.worker.conversions import Columns, Source, cast_column, check_names
 from rstreams_fast.spark.worker.keys import loaded_pandas
-from rstreams_fast.spark.worker.zones import zone_of
+from rstreams_fast.spark.worker.values.arrow_parts import TEXT, family, infinities
+from rstreams_fast.spark.worker.values.conversions import Columns, Source, cast_column, check_names
+from rstreams_fast.spark.worker.values.zones import zone_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
