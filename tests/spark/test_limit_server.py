@@ -225,6 +225,34 @@ def test_permits_at_hand_are_the_drivers_when_the_connection_breaks(name: str) -
         asyncio.run(main())
 
 
+def test_a_stage_that_ends_leaves_no_grant_behind(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel resets a connection that ends with something unread: that looks like a break."""
+    monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
+    limit = rs.Limit(name, concurrency=2, scope="job")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        gate, other = Gate(limit, loop), Gate(limit, loop)
+        await asyncio.wait_for(gate.acquire(), DEADLINE)
+        permit = await asyncio.wait_for(other.acquire(), DEADLINE)
+        waiting = asyncio.ensure_future(gate.acquire())
+        await asyncio.sleep(0.05)
+        other.release(permit)
+        other.suspend(True)  # gives it back at once
+        time.sleep(0.2)  # noqa: ASYNC251 - the grant comes, and the loop does not read it
+        gate.close()
+        other.close()
+        waiting.cancel()
+        last = Gate(limit, loop)
+        for _ in range(2):
+            await asyncio.wait_for(last.acquire(), DEADLINE)
+        last.close()
+
+    asyncio.run(main())
+
+
 def test_a_driver_of_another_token_refuses_at_once(name: str) -> None:
     """It is another driver at the same port: to try again for minutes is of no use."""
     limit = rs.Limit(name, concurrency=2, scope="job")

@@ -270,14 +270,19 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def keep(self, inside: int) -> int | None:
-        """End it, or, for the threads that are inside, return a copy of its descriptor."""
+        """End it, or, for the threads that are inside, return a copy of its descriptor.
+
+        The driver is told, and need not wait for a worker that comes back: where a grant is left
+        unread, the kernel ends the connection as if it were broken.
+        """
         transport: Any = self._transport
         try:
-            if not inside or transport.is_closing() or transport.get_write_buffer_size():
+            if transport.is_closing() or transport.get_write_buffer_size():
                 return None
             connection = transport.get_extra_info("socket").fileno()
             os.write(connection, KEEP + COUNT.pack(inside))
-            return os.dup(connection)  # it is open as long as somebody has a copy of it
+            # It is open as long as somebody has a copy of it.
+            return os.dup(connection) if inside else None
         except OSError:
             return None
         finally:
