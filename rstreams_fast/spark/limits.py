@@ -26,7 +26,8 @@ class RetryAfter(Exception):
 
     The call waits, and is made again. It needs no ``retry`` for that, and uses up none of its
     attempts and nothing of its budget; a ``circuit`` does not count it as a failure. With a
-    ``limit`` all calls under it wait, not just this one.
+    ``limit`` all calls under it wait, not just this one. With ``batch`` it may also be the result
+    of one key in the list: that row waits, and is called again with others.
 
     A call waits for 300 seconds in all, or for ``Retry(patience=...)``; then this exception is its
     failure. A ``deadline`` bounds the waits, too. One wait never holds a limit back for more than

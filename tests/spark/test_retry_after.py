@@ -72,6 +72,9 @@ class Service:
         self.answer(keys[0])
         return keys
 
+    async def list_with_some(self, keys: list[Any]) -> list[Any]:
+        return await asyncio.gather(*map(self.look, keys), return_exceptions=True)
+
     async def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         self.answer(batch["k"][0].as_py())
         return batch
@@ -108,6 +111,7 @@ KINDS: dict[str, Callable[[Service, dict[str, Any], int], Any]] = {
     "lookup with a cache": lookup("look_later", cache=rs.Cache()),
     "lookup in order of keys": lookup("look_later", key_order=0),
     "lookup of lists": lookup("list_of", batch=5),
+    "lookup of keys of lists": lookup("list_with_some", batch=5),
     "map_batches": map_batches("batch"),
     "map_batches on threads": map_batches("batch_sync"),
     "map_batches of generators": map_batches("batches_sync"),
@@ -245,6 +249,90 @@ def test_a_circuit_that_probes_closes_on_it() -> None:
     assert values(stage, 1) == [None]
     time.sleep(0.06)
     assert values(stage, 2) == [1, 1]
+
+
+class Lists:
+    """Answers lists of keys; ``told`` says which keys have no room, how often and how long."""
+
+    def __init__(self, told: dict[int, tuple[int, float]]) -> None:
+        self.told = told
+        self.calls: list[list[int]] = []
+        self.times: list[float] = []
+
+    async def __call__(self, keys: list[int]) -> list[Any]:
+        self.calls.append(keys)
+        self.times.append(time.monotonic())
+        results: list[Any] = []
+        for k in keys:
+            times, seconds = self.told.get(k, (0, 0.0))
+            self.told[k] = times - 1, seconds
+            results.append(rs.RetryAfter(seconds) if times > 0 else k)
+        return results
+
+
+def test_keys_of_a_list_are_called_again_without_the_others() -> None:
+    fn, metrics = Lists({3: (1, 0.001), 7: (3, 0.001)}), rs.Metrics()
+    words: Any = {"batch": 5, "on_failure": "column", "max_failures": 0, "metrics": metrics}
+    with metrics:
+        found = values(rs.lookup(fn, pa.int64(), **words), 10)
+        total = metrics.totals()
+    assert [(row["value"], row["error"]) for row in found] == [(k, None) for k in range(10)]
+    assert [row["attempts"] for row in found] == [1, 1, 1, 2, 1, 1, 1, 4, 1, 1]
+    assert sum(map(len, fn.calls)) == 10 + 4
+    assert (total.calls, total.throttled, total.failures) == (len(fn.calls), 4, 0)
+    assert found[7]["seconds"] > 0.03  # waits are part of it
+
+
+@pytest.mark.parametrize("words", ["a limit", "auto"])
+def test_a_key_of_a_list_holds_all_calls_back(words: str, name: str) -> None:
+    fn = Lists({0: (1, 0.2)})
+    limited = {"limit": rs.Limit(name, concurrency=1)}
+    more: dict[str, Any] = {"concurrency": "auto"} if words == "auto" else limited
+    assert values(rs.lookup(fn, pa.int64(), batch=1, linger=0, **more), 200) == list(range(200))
+    assert fn.calls[0] == [0]
+    within = sum(at < fn.times[0] + 0.2 for at in fn.times)
+    assert within <= (20 if words == "auto" else 1)  # those that ran beside it
+
+
+def test_the_patience_of_a_key_ends_with_the_others_answered() -> None:
+    fn = Lists({1: (10**9, 0.02), 3: (10**9, 0.02)})
+    retry = rs.Retry(9, backoff=0, patience=0.05)
+    words: Any = {"batch": 4, "retry": retry, "on_failure": "column"}
+    found = values(rs.lookup(fn, pa.int64(), **words), 4)
+    assert [row["value"] for row in found] == [0, None, 2, None]
+    assert [row["attempts"] for row in found] == [1, 4, 1, 4]
+    assert found[1]["error"]["type"] == "RetryAfter"
+
+
+def test_a_key_that_has_no_patience_left_says_so_once() -> None:
+    error = rs.RetryAfter(0)
+
+    async def look(keys: list[int]) -> list[Any]:
+        return [error] * len(keys)
+
+    words: Any = {"batch": 50, "retry": rs.Retry(1, patience=0)}
+    with pytest.raises(rs.RetryAfter) as raised:
+        values(rs.lookup(look, pa.int64(), **words), 50)
+    assert sum("all of its patience" in note for note in raised.value.__notes__) == 1
+
+
+@pytest.mark.parametrize("on_failure", ["null", "column"])
+def test_a_deadline_bounds_the_waits_of_a_key(on_failure: str) -> None:
+    fn, metrics = Lists({1: (10**9, 100.0), 2: (10**9, 0.001)}), rs.Metrics()
+    words: Any = {"batch": 4, "deadline": 0.2, "on_failure": on_failure, "metrics": metrics}
+    with metrics:
+        found = values(rs.lookup(fn, pa.int64(), **words), 4)
+        total = metrics.totals()
+    if on_failure == "column":
+        assert [row["error"] and row["error"]["type"] for row in found] == [
+            None,
+            "TimeoutError",
+            "TimeoutError",
+            None,
+        ]
+        found = [row["value"] for row in found]
+    assert found == [0, None, None, 3]
+    assert (total.timeouts, total.failures) == (2, 2)
 
 
 def in_a_minute() -> str:

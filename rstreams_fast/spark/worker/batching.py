@@ -7,9 +7,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context, copy_context
 from functools import partial
+from time import monotonic
 from typing import Any
 
+from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions
+from rstreams_fast.spark.worker.calls import ROW
+from rstreams_fast.spark.worker.counters import Counters
+from rstreams_fast.spark.worker.guards.attempts import Attempts, Tries
 from rstreams_fast.spark.worker.outcomes import Outcome
 
 __all__ = ["BatchedCalls"]
@@ -19,7 +24,8 @@ class BatchedCalls:
     """Gathers the keys of rows, and calls ``fn`` with lists of at most ``batch``.
 
     A list goes when it is full, or when its first key has waited for ``linger`` seconds, and at
-    most ``concurrency`` calls run; ``on_idle`` hears when none does. The loop's thread only.
+    most ``concurrency`` calls run; ``on_idle`` hears when none does. A row whose result is a
+    ``RetryAfter`` waits, and goes with a later list. The loop's thread only.
     """
 
     def __init__(
@@ -28,6 +34,7 @@ class BatchedCalls:
         options: CallOptions,
         loop: asyncio.AbstractEventLoop,
         on_idle: Callable[[], None],
+        counters: Counters,
     ) -> None:
         self._fn = fn
         self._size = options.batch or 1
@@ -35,6 +42,13 @@ class BatchedCalls:
         self._concurrency = options.concurrency
         self._loop = loop
         self._on_idle = on_idle
+        self._counters = counters
+        self._attempts = Attempts(options.retry, options.label, counters)
+        self._deadline = options.deadline
+        self._told = options.on_failure == "column"
+        self._cancelled = False
+        self._throttled: dict[asyncio.Future[Any], _Throttled] = {}
+        """The rows that were told to wait, until they have a result."""
         self._waiting: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._due = 0
         """How many of them have waited long enough."""
@@ -52,12 +66,15 @@ class BatchedCalls:
         future = self._loop.create_future()
         if self._context is None:
             self._context = copy_context()
-        self._waiting.append((future, key if len(key) > 1 else key[0]))
+        self._line_up(future, key if len(key) > 1 else key[0])
+        return future
+
+    def _line_up(self, future: asyncio.Future[Any], key: Any) -> None:
+        self._waiting.append((future, key))
         if self._timer is None:
             self._timer = self._loop.call_later(self._linger, self._expire)
         if len(self._waiting) >= self._size:
             self._start()
-        return future
 
     @property
     def running(self) -> int:
@@ -66,6 +83,7 @@ class BatchedCalls:
 
     def cancel(self) -> None:
         """Start no more calls, and cancel those that run."""
+        self._cancelled = True
         self._waiting.clear()
         self._due = 0
         if self._timer is not None:
@@ -85,6 +103,10 @@ class BatchedCalls:
             count = min(self._size, len(self._waiting))
             rows = [self._waiting.popleft() for _ in range(count)]
             self._due -= count
+            if self._throttled:  # some may be out of time
+                rows = [row for row in rows if not row[0].done()]
+                if not rows:
+                    continue
             self.calls += 1
             self.max_running = max(self.max_running, self.calls)
             context = copy_context() if self._context is None else self._context.copy()
@@ -102,6 +124,7 @@ class BatchedCalls:
             self._on_idle()
 
     async def _call(self, rows: list[tuple[asyncio.Future[Any], Any]]) -> None:
+        begun = monotonic()
         try:
             try:
                 called = await self._fn([key for _, key in rows])
@@ -118,13 +141,89 @@ class BatchedCalls:
             if not isinstance(error, Exception):
                 raise
             return
-        for (future, _), result in zip(rows, results, strict=True):
+        whole = isinstance(called, Outcome) and called.error is not None
+        for (future, key), result in zip(rows, results, strict=True):
             if future.done():
                 continue
+            asks = result.error if isinstance(result, Outcome) else result
+            if (
+                isinstance(asks, RetryAfter)
+                and not whole
+                and self._waits(future, key, result, asks, begun)
+            ):
+                continue
+            if self._throttled:
+                result = self._with_waits(future, result)
             if isinstance(result, BaseException):
                 future.set_exception(result)
             else:
                 future.set_result(result)
+
+    # -- rows that are told to wait ----------------------------------------------------------------
+
+    def _waits(
+        self, future: asyncio.Future[Any], key: Any, result: Any, error: RetryAfter, begun: float
+    ) -> bool:
+        """Have the row called again in its time; ``False``: its patience is over."""
+        row = self._throttled.get(future)
+        if row is None:
+            row = self._throttled[future] = _Throttled(Tries(self._attempts), begun)
+            future.add_done_callback(self._forget)
+            if self._deadline is not None:
+                left = begun + self._deadline - monotonic()
+                row.deadline = self._loop.call_later(left, self._out_of_time, future)
+        pause = row.tries.pause_after(error)
+        if pause is None:
+            return False
+        row.attempts += result.attempts if isinstance(result, Outcome) else 1
+        self._loop.call_later(pause, self._line_up_again, future, key)
+        return True
+
+    def _line_up_again(self, future: asyncio.Future[Any], key: Any) -> None:
+        if not (self._cancelled or future.done()):
+            self._line_up(future, key)
+
+    def _with_waits(self, future: asyncio.Future[Any], result: Any) -> Any:
+        """Return a row's result that tells of all of its attempts."""
+        row = self._throttled.get(future)
+        if row is None:
+            return result
+        if isinstance(result, Outcome):
+            made, seconds = row.attempts + result.attempts, monotonic() - row.begun
+            return result._replace(attempts=made, seconds=seconds)
+        if isinstance(result, RetryAfter) and (wrapper := row.tries.wrapper_of(result)) is not None:
+            wrapper.__cause__ = result
+            return wrapper
+        return result
+
+    def _out_of_time(self, future: asyncio.Future[Any]) -> None:
+        if self._cancelled or future.done():
+            return
+        row = self._throttled[future]
+        self._counters.count_timeout()
+        late = TimeoutError(f"no answer within {self._deadline} s{ROW}")
+        if self._told:
+            future.set_result(Outcome(None, late, row.attempts, monotonic() - row.begun))
+        else:
+            future.set_exception(late)
+
+    def _forget(self, future: asyncio.Future[Any]) -> None:
+        row = self._throttled.pop(future, None)
+        if row is not None and row.deadline is not None:
+            row.deadline.cancel()
+
+
+class _Throttled:
+    """A row that was told to wait."""
+
+    __slots__ = ("attempts", "begun", "deadline", "tries")
+
+    def __init__(self, tries: Tries, begun: float) -> None:
+        self.tries = tries
+        self.begun = begun
+        self.attempts = 0
+        """Those before its latest call."""
+        self.deadline: asyncio.TimerHandle | None = None
 
 
 def _fail(rows: list[tuple[asyncio.Future[Any], Any]], error: BaseException) -> None:

@@ -20,7 +20,7 @@ from rstreams_fast.spark.limits import RetryAfter
 from rstreams_fast.spark.options import CallOptions, label_of
 from rstreams_fast.spark.worker.counters import Counters
 from rstreams_fast.spark.worker.guards.adaptive import AdaptiveGate
-from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME, Attempts, Tries
+from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME, Attempts, Tries, throttled_in
 from rstreams_fast.spark.worker.guards.circuits import circuit_of
 from rstreams_fast.spark.worker.guards.permits import Gate
 from rstreams_fast.spark.worker.outcomes import Outcome, StageError
@@ -170,6 +170,8 @@ def calls_of(
     them again itself if it ``recovers`` them.
     """
     if not options.is_plain:
+        if options.batch is not None and gate is not None:
+            fn = _holding(fn, gate)
         return guarded(fn, options, loop, counters, gate)
     return fn if recovers else _patient(fn, options, counters, gate)
 
@@ -251,7 +253,8 @@ def guarded(
         deadlines = Deadlines(loop, options.timeout, counters)
     told = options.on_failure == "column"
     circuit = None if options.circuit is None else circuit_of(options.circuit)
-    auto = AdaptiveGate(options.concurrency, loop, counters) if options.auto else None
+    lists = options.batch is not None
+    auto = AdaptiveGate(options.concurrency, loop, counters, lists) if options.auto else None
     attempts = Attempts(options.retry, options.label, counters)
     for around in (auto, circuit):
         if around is not None:
@@ -299,6 +302,20 @@ def guarded(
     if options.deadline is None:
         return call
     return _in_time(call, Deadlines(loop, options.deadline, counters, ROW), told)
+
+
+def _holding(fn: Callable[..., Awaitable[Any]], gate: Gate) -> Callable[..., Awaitable[Any]]:
+    """Return ``fn`` that holds the limit for a ``RetryAfter`` of a key, before it gives back its
+    permit.
+    """
+
+    async def call(*args: Any) -> Any:
+        result = await fn(*args)
+        if (asks := throttled_in(result)) is not None:
+            gate.hold(asks.seconds)
+        return result
+
+    return call
 
 
 def _in_time(

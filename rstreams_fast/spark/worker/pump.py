@@ -347,7 +347,7 @@ class CallPump:
         if options.makes_fewer_calls:
             fn = counted(fn, self._counters)
         if options.batch is not None:
-            fn = self._batches = BatchedCalls(fn, options, self._loop, self._pump)
+            fn = self._batches = BatchedCalls(fn, options, self._loop, self._pump, self._counters)
         if self._journal is not None:
             fn = self._journal.around(fn, self._loop)
         if self._cache is not None:

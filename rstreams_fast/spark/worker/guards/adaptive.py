@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rstreams_fast.spark.limits import PATIENCE_SECONDS, RetryAfter
 from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.guards.attempts import as_judged
+from rstreams_fast.spark.worker.guards.attempts import as_judged, throttled_in
 
 __all__ = ["AdaptiveGate", "Gradient"]
 
@@ -102,8 +102,12 @@ class Gradient:
 class AdaptiveGate:
     """Lets so many calls pass at once as a ``Gradient`` says. Belongs to the stage's loop."""
 
-    def __init__(self, most: int, loop: asyncio.AbstractEventLoop, counters: Counters) -> None:
+    def __init__(
+        self, most: int, loop: asyncio.AbstractEventLoop, counters: Counters, lists: bool = False
+    ) -> None:
+        """``lists``: a call has a list of keys, and each result may be a ``RetryAfter``."""
         self._loop = loop
+        self._lists = lists
         self._counters = counters
         self._gradient = Gradient(most)
         self._inside = 0
@@ -141,7 +145,11 @@ class AdaptiveGate:
                 if isinstance(as_judged(error), TimeoutError):
                     gradient.answered(begun, monotonic() - begin)
                 raise
-            gradient.answered(begun, monotonic() - begin)
+            if self._lists and (asks := throttled_in(result)) is not None:
+                gradient.refused(begun, self._inside)
+                self._hold(asks.seconds)
+            else:
+                gradient.answered(begun, monotonic() - begin)
             self._counters.concurrency = int(gradient.limit)
             return result
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from rstreams_fast.spark.limits import PATIENCE_SECONDS, RetryAfter
 from rstreams_fast.spark.options import CircuitOpenError, Retry
@@ -14,7 +15,7 @@ from rstreams_fast.spark.worker.outcomes import StageError
 if TYPE_CHECKING:
     from rstreams_fast.spark.worker.counters import Counters
 
-__all__ = ["OUT_OF_TIME", "Attempts", "Tries", "as_judged", "noted"]
+__all__ = ["OUT_OF_TIME", "Attempts", "Tries", "as_judged", "noted", "throttled_in"]
 
 OUT_OF_TIME: Final = "out of time"
 """The message of a cancellation by a deadline."""
@@ -44,6 +45,8 @@ def noted(error: BaseException, text: str) -> BaseException:
     One that takes no note, such as a frozen dataclass, is the cause of one that says so much.
     """
     text = f"rstreams_fast: {text}"
+    if text in getattr(error, "__notes__", ()):  # one error may be that of many keys
+        return error
     try:
         error.add_note(text)
     except Exception:
@@ -57,6 +60,14 @@ def as_judged(error: BaseException) -> BaseException:
     """Return ``error`` as it speaks of the service: one that a deadline cut short took too long."""
     cut_short = isinstance(error, asyncio.CancelledError) and error.args == (OUT_OF_TIME,)
     return TimeoutError(OUT_OF_TIME) if cut_short else error
+
+
+def throttled_in(results: Any) -> RetryAfter | None:
+    """Return the ``RetryAfter`` of most seconds among the results of a list of keys."""
+    if not isinstance(results, Iterable) or not hasattr(results, "__len__"):
+        return None  # it is refused
+    asking = [result for result in results if isinstance(result, RetryAfter)]
+    return max(asking, key=lambda error: error.seconds, default=None)
 
 
 class _Budget:
