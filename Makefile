@@ -51,7 +51,7 @@ $(PY):
 	@.ci/setup test
 
 .PHONY: spark-matrix
-spark-matrix: ## run the Spark suite on PySpark 3.5 to 4.3 (SPARK_VERSIONS="3.5 4.3"); write docs/spark-versions.md
+spark-matrix: ## run the Spark suite on PySpark 3.5 to 4.3 (SPARK_VERSIONS="3.5-oldest 4.3"); write docs/spark-versions.md
 	@.ci/setup test require
 	@$(ENV) exec $(PY) -m tests.spark.matrix $(ARGS)
 

@@ -6,17 +6,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["importing", "numpy_for", "pyarrow_for"]
+__all__ = ["importing", "numpy_for", "pyarrow_for", "pyspark_for", "reader_of"]
 
 
 @contextmanager
 def importing(package: str, name: str, install: str) -> Iterator[None]:
-    """Have an import that fails say that ``name`` needs ``package``, and what to ``install``."""
+    """Have the import of a missing module say that ``name`` needs ``package``, and what to
+    ``install``. A package that is there but does not load gives its own error.
+    """
     try:
         yield
-    except ImportError as missing:
-        raise ImportError(
-            f"{name} needs {package}, which is not installed: pip install {install}"
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            f"{name} needs {package}, which is not installed: pip install {install}",
+            name=missing.name,
         ) from missing
 
 
@@ -29,6 +32,23 @@ def numpy_for(name: str) -> Any:
 
 def pyarrow_for(name: str) -> Any:
     """Return the module ``pyarrow`` for the function called ``name``."""
-    with importing("pyarrow", name, "pyarrow"):
+    with importing("pyarrow", name, "'rstreams_fast[arrow]'"):
         import pyarrow as pa
     return pa
+
+
+def reader_of(source: Any, schema: Any = None) -> Any:
+    """Return a ``pyarrow.RecordBatchReader`` of an object that has ``__arrow_c_stream__``."""
+    import pyarrow as pa
+
+    if hasattr(pa.RecordBatchReader, "from_stream"):
+        return pa.RecordBatchReader.from_stream(source, schema)
+    wanted = None if schema is None else schema.__arrow_c_schema__()  # pyarrow 14
+    return pa.RecordBatchReader._import_from_c_capsule(source.__arrow_c_stream__(wanted))
+
+
+def pyspark_for(name: str) -> Any:
+    """Return the module ``pyspark`` for the function called ``name``."""
+    with importing("pyspark", name, "'rstreams_fast[pyspark]'"):
+        import pyspark
+    return pyspark

@@ -142,6 +142,7 @@ def run_python(
     cwd: Path | None = None,
     env: Mapping[str, str | None] | None = None,
     timeout: float = PROCESS_DEADLINE,
+    executable: str = sys.executable,
 ) -> subprocess.CompletedProcess[str]:
     """Run Python with ``arguments`` in a process of its own, to its end; return what it printed.
 
@@ -150,7 +151,7 @@ def run_python(
     """
     changed = {**os.environ, **(env or {})}
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [executable, *arguments],
         cwd=cwd,
         env={name: value for name, value in changed.items() if value is not None},
         stdin=subprocess.DEVNULL,

@@ -29,7 +29,9 @@ def measure(way: str, rows: int, batch_rows: int) -> float:
     import pyarrow as pa
 
     batches = [
-        pa.record_batch({"key": pa.array(range(start, min(start + batch_rows, rows)), pa.int64())})
+        pa.RecordBatch.from_pydict(
+            {"key": pa.array(range(start, min(start + batch_rows, rows)), pa.int64())}
+        )
         for start in range(0, rows, batch_rows)
     ]
     run = _WAYS[way]()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from rstreams_fast._third_parties import pyspark_for
+
 __all__ = ["listening_at", "own_addresses"]
 
 
@@ -27,6 +29,7 @@ def own_addresses() -> tuple[str, str]:
     """Return where to listen, and the address that executors know this process by; loopback
     without a session.
     """
+    pyspark_for("Limit(scope='job')")
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 

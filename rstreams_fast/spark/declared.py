@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.spark.versions import parse_ddl, spark_version
 from rstreams_fast.spark.worker.values.arrow_parts import BYTES, LIST, TEXT, family
 from rstreams_fast.spark.worker.values.conversions import shorten
@@ -24,10 +25,10 @@ _DeclaredT = TypeVar("_DeclaredT", bound="DataType")
 
 def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
     """Return the Spark and the Arrow type of a DDL string, a Spark type or an Arrow type."""
-    import pyarrow as pa
+    spark_version()  # refuses what is not supported
+    pa = pyarrow_for("rstreams_fast.spark")
     from pyspark.sql.types import DataType
 
-    spark_version()  # refuses what is not supported
     if isinstance(declared, pa.DataType):
         declared = _spark_type(declared, what)
     elif isinstance(declared, str):
@@ -43,10 +44,9 @@ def resolve_type(declared: Any, what: str) -> tuple[DataType, pa.DataType]:
 
 def resolve_schema(declared: Any, what: str) -> tuple[StructType, pa.Schema]:
     """Return the Spark and the Arrow schema of a DDL string, ``StructType`` or Arrow schema."""
-    import pyarrow as pa
-    from pyspark.sql.types import StructField, StructType
-
     spark_version()  # refuses what is not supported
+    pa = pyarrow_for("rstreams_fast.spark")
+    from pyspark.sql.types import StructField, StructType
 
     def column(name: str) -> str:
         return f"{what}: the column {name!r}"

@@ -167,15 +167,20 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
         return frame.mapInArrow(run, schema)
     inside, outside = _plain_names(names), _plain_names(schema.names)
 
-    def renamed(batch: Any) -> Any:
-        return batch.rename_columns(names)
-
     def run_renamed(batches: Iterable[Any]) -> Iterator[Any]:
-        with contextlib.closing(run(map(renamed, batches))) as outputs:  # type: ignore[type-var]
+        with contextlib.closing(run(_renamed(batch, names) for batch in batches)) as outputs:  # type: ignore[type-var]
             for batch in outputs:
-                yield batch.rename_columns(outside)
+                yield _renamed(batch, outside)
 
     return frame.toDF(*inside).mapInArrow(run_renamed, schema)
+
+
+def _renamed(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """Return ``batch`` with other names; its own method for this is since pyarrow 16."""
+    schema = batch.schema
+    for place, name in enumerate(names):
+        schema = schema.set(place, schema.field(place).with_name(name))
+    return type(batch).from_arrays(batch.columns, schema=schema)
 
 
 def _cast_to(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from rstreams_fast._third_parties import pyarrow_for
 from rstreams_fast.spark.uris import masked, shown_uri
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Folder:
     """The segments of one function in one version: a directory. Any thread may use it."""
 
     def __init__(self, uri: str, place: str = "") -> None:
-        import pyarrow as pa
+        pa = pyarrow_for("a Journal")
         from pyarrow import fs
 
         why = None
@@ -317,9 +318,9 @@ def _is_being_written(path: str) -> bool:
 
 def folders_of(uri: str) -> list[Folder]:
     """Return the folders of a journal, of all functions and versions."""
+    root = Folder(uri)
     from pyarrow import fs
 
-    root = Folder(uri)
     infos = root.files.get_file_info(fs.FileSelector(root.path, allow_not_found=True))
     return [Folder(uri, info.base_name) for info in infos if info.type == fs.FileType.Directory]
 

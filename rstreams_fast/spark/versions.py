@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from rstreams_fast._third_parties import importing, pyspark_for
 from rstreams_fast.spark.worker.values.pandas_series import run_on_series
 
 if TYPE_CHECKING:
@@ -23,8 +24,7 @@ _ARROW_UDF: Final = (4, 1)
 
 def spark_version() -> tuple[int, int]:
     """Return PySpark's version; one that is not supported is a ``RuntimeError``."""
-    import pyspark
-
+    pyspark = pyspark_for("rstreams_fast.spark")
     major, minor = (int(part) for part in pyspark.__version__.split(".")[:2])
     if not OLDEST <= (major, minor) <= NEWEST:
         raise RuntimeError(
@@ -61,6 +61,7 @@ def parse_ddl(ddl: str) -> Any:
 
 def session_zone() -> str | None:
     """Return the time zone of the session that runs; ``None`` if there is none."""
+    pyspark_for("rstreams_fast.spark")
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -152,9 +153,11 @@ def _pandas_column(
     says what the keys are, and in which time zone: pandas drops that. A last one has those that are
     timestamps as texts in UTC: pandas refuses zones that only Java knows.
     """
-    import pandas as pd
     import pyspark.sql.functions
     from pyspark.sql.types import ArrayType
+
+    with importing("pandas", "a lookup's column before PySpark 4.1", "'rstreams_fast[pyspark]'"):
+        import pandas as pd
 
     if '"type":"udt"' in declared.json():
         raise RuntimeError(

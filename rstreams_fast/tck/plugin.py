@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any
 
-import pytest
-
 from rstreams_fast import tck
+from rstreams_fast._third_parties import importing
 from rstreams_fast.tck import runner
 from rstreams_fast.tck.verification import STRICT
+
+with importing("pytest", __name__, "pytest"):
+    import pytest
 
 __all__ = ["VerificationClass"]
 

@@ -4,6 +4,9 @@ Each version has a virtual environment of its own, ``build/spark-X.Y``; the pack
 by its path. What runs is ``tests/spark`` with the arguments given, and what fails then once more;
 ``docs/spark-versions.md`` is written from what pytest counted, each version's row when it has run:
 of the whole suite, or with ``-m "not slow"`` of what takes at most ten seconds a test.
+
+``3.5-oldest`` has the oldest release of every library that ``pyproject.toml`` allows to users, and
+runs the tests of all that use one.
 """
 
 from __future__ import annotations
@@ -12,18 +15,25 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree import ElementTree as ET
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "spark-versions.md"
-VERSIONS: Final = ("3.5", "4.0", "4.1", "4.2", "4.3")
-NEEDED: Final = (
+OLDEST: Final = "3.5-oldest"
+VERSIONS: Final = (OLDEST, "3.5", "4.0", "4.1", "4.2", "4.3")
+LIBRARIES: Final = (
     "pandas>=2.2,<3",
     "pyarrow>=20",
     "numpy>=2",
     "cachetools>=5.3",
+    "rich>=13",
+    "matplotlib>=3.9",
+)
+"""What users install beside PySpark; ``OLDEST`` has other releases of these, and uvloop."""
+NEEDED: Final = (
     "grpcio>=1.76",
     "grpcio-status>=1.76",
     "googleapis-common-protos>=1.65",
@@ -32,13 +42,22 @@ NEEDED: Final = (
     "pytest-timeout>=2.3",
     "psutil>=6",
     "cffi>=2.0",
-    "rich>=13",
-    "matplotlib>=3.9",
     "flask>=3",
     "flask-cors>=5",
     "moto[s3]>=5.1",
 )
-"""What the suite needs beside PySpark, Connect included; calls run on asyncio's loop."""
+"""What the suite needs beside those, Connect included."""
+
+FOR_DEVELOPERS: Final = ("bench", "docs", "test")
+"""The extras of which nobody needs old releases."""
+
+SUITE: Final = ("tests/spark",)
+USES_OF_LIBRARIES: Final = (
+    "tests/core/test_record_ring.py",
+    "tests/streams/test_numeric.py",
+    "tests/interop",
+    "tests/examples",
+)
 
 #: Old versions warn of what newer Pythons and libraries will refuse; that is not under test.
 PYTEST: Final = (
@@ -54,7 +73,7 @@ PYTEST: Final = (
 #: The arguments of what is a row of the table, and its name there.
 SUITES: Final[dict[tuple[str, ...], str]] = {(): "whole", ("-m", "not slow"): "not slow"}
 
-TABLE: Final = re.compile(r"^\| (\d\.\d) .*\|$", re.MULTILINE)
+TABLE: Final = re.compile(r"^\| (\d\.\d(?:-oldest)?) .*\|$", re.MULTILINE)
 HEAD: Final = """\
 | PySpark | tried | Python | columns of `lookup` by | tests | passed | 2nd try | failed | skipped |
 |---|---|---|---|---|---|---|---|---|
@@ -70,10 +89,16 @@ class Counted(NamedTuple):
 
 
 def main() -> int:
-    """Run the versions named by ``SPARK_VERSIONS``, all by default; return the exit status."""
-    chosen = (os.environ.get("SPARK_VERSIONS") or " ".join(VERSIONS)).split()
+    """Run the versions named by ``SPARK_VERSIONS``, by default all that this Python can have;
+    return the exit status.
+    """
+    possible = VERSIONS if sys.version_info[:2] == (3, 11) else VERSIONS[1:]
+    chosen = (os.environ.get("SPARK_VERSIONS") or " ".join(possible)).split()
     if unknown := [version for version in chosen if version not in VERSIONS]:
         print(f"SPARK_VERSIONS: {', '.join(unknown)}: not among {', '.join(VERSIONS)}")
+        return 2
+    if OLDEST in chosen and OLDEST not in possible:
+        print(f"{OLDEST} needs Python 3.11: its libraries are built for no later one")
         return 2
     failed = 0
     for version in chosen:
@@ -93,7 +118,8 @@ def _environment(version: str) -> Path:
     """Return the interpreter of the version's virtual environment, made if it is not there."""
     folder = ROOT / "build" / f"spark-{version}"
     python = folder / "bin" / "python"
-    wanted = "\n".join([f"pyspark=={version}.*", *NEEDED])
+    pinned = _oldest_releases() if version == OLDEST else (f"pyspark=={version}.*", *LIBRARIES)
+    wanted = "\n".join([*pinned, *NEEDED])
     done = folder / ".installed"
     if not done.exists() or done.read_text(encoding="utf-8") != wanted:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
@@ -107,12 +133,22 @@ def _environment(version: str) -> Path:
     return python
 
 
+def _oldest_releases() -> list[str]:
+    """Return a pin of each library of the extras for users, at the oldest release allowed."""
+    text = ROOT.joinpath("pyproject.toml").read_text(encoding="utf-8")
+    extras = tomllib.loads(text)["project"]["optional-dependencies"]
+    lines = [line for name in extras.keys() - set(FOR_DEVELOPERS) for line in extras[name]]
+    pins = [re.match(r"([\w-]+)(?:>=|==)([\d.]+)", line) for line in lines]
+    return sorted(f"{found[1]}=={found[2]}" for found in pins if found)
+
+
 def _run(version: str, python: Path, *arguments: str) -> Counted:
     report = ROOT / "build" / f"spark-{version}.xml"
     report.unlink(missing_ok=True)
     cache = f"cache_dir={ROOT}/build/spark-{version}/.pytest_cache"
+    tests = (*SUITE, *USES_OF_LIBRARIES) if version == OLDEST else SUITE
     subprocess.run(
-        [str(python), *PYTEST, "-o", cache, f"--junitxml={report}", *arguments, "tests/spark"],
+        [str(python), *PYTEST, "-o", cache, f"--junitxml={report}", *arguments, *tests],
         cwd=ROOT,
         env={
             **os.environ,

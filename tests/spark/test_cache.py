@@ -79,7 +79,7 @@ RESULTS: dict[str, Callable[[Any], Any]] = {
     "slice of Arrow": lambda row: pa.array(np.tile(row, 4)).slice(0, len(row)),
     "scalar of Arrow": lambda row: pa.array([row] * 4)[1],
     "bytes of Arrow": lambda row: pa.array([row.tobytes()] * 4)[1],
-    "struct of Arrow": lambda row: pa.array([{"v": row}] * 4)[1],
+    "struct of Arrow": lambda row: pa.StructArray.from_arrays([pa.array([row] * 4)], ["v"])[1],
     "Series": pd.Series,
     "Series of a part": lambda row: pd.Series(np.tile(row, 4))[: len(row)],
     "DataFrame": lambda row: {"v": pd.DataFrame({"v": row})},

@@ -146,7 +146,11 @@ def test_a_result_that_cannot_be_written_out_is_named_all_the_same() -> None:
         return 10**5000
 
     with pytest.raises(TypeError, match=r"'value' is declared int64, .*for the key 0: int <int "):
-        list(rs.lookup(look, pa.int64()).as_map_fn()([pa.record_batch({"k": pa.array([0])})]))
+        list(
+            rs.lookup(look, pa.int64()).as_map_fn()(
+                [pa.RecordBatch.from_pydict({"k": pa.array([0])})]
+            )
+        )
 
 
 @pytest.mark.parametrize("on", [(), ("a", "k"), ("k",)])

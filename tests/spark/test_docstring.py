@@ -32,7 +32,9 @@ def score(batch: Any) -> Any:
     import pyarrow as pa
 
     rows = batch.num_rows
-    return pa.record_batch({"id": pa.array(range(rows), pa.int64()), "score": [0.5] * rows})
+    return pa.RecordBatch.from_pydict(
+        {"id": pa.array(range(rows), pa.int64()), "score": [0.5] * rows}
+    )
 
 
 @pytest.mark.spark

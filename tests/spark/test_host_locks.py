@@ -276,7 +276,7 @@ async def fn(k):
     return k
 
 stage = rs.lookup(fn, pa.int64(), limit=rs.Limit(sys.argv[1], concurrency=3))
-list(stage.as_map_fn()(iter([pa.record_batch({"k": pa.array(range(500))})])))
+list(stage.as_map_fn()(iter([pa.RecordBatch.from_pydict({"k": pa.array(range(500))})])))
 """
 
 
@@ -358,7 +358,7 @@ async def answers(k):
     return k
 
 def run(fn, **words):
-    batch = pa.record_batch({"k": pa.array([1, 2])})
+    batch = pa.RecordBatch.from_pydict({"k": pa.array([1, 2])})
     return list(rs.lookup(fn, pa.int64(), **words).as_map_fn()(iter([batch])))
 
 logging.basicConfig(stream=sys.stdout)

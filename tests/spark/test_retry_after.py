@@ -430,7 +430,7 @@ async def look(k):
 limit = pickle.loads(bytes.fromhex(sys.argv[1]))
 stage = rs.lookup(look, pa.int64(), limit=limit, retry=rs.Retry(1, patience=0))
 try:
-    list(stage.as_map_fn()(iter([pa.record_batch({"k": [1]})])))
+    list(stage.as_map_fn()(iter([pa.RecordBatch.from_pydict({"k": [1]})])))
 except rs.RetryAfter:
     print("refused")
 """

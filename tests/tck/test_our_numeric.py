@@ -25,7 +25,7 @@ class FromArrow(StreamVerification):
     def create_failing_publisher(self, elements: int) -> rf.Stream[Any]:
         def batches() -> Iterator[Any]:
             for n in range(elements):
-                yield pa.record_batch({"n": [n]})
+                yield pa.RecordBatch.from_pydict({"n": [n]})
             raise ValueError(FAIL_AT)
 
         schema = pa.schema([("n", pa.int64())])

@@ -6,12 +6,14 @@ import gc
 import sys
 from typing import Any
 
+from rstreams_fast._third_parties import pyspark_for
 from rstreams_fast.spark.daemon.recognised import WORKER, unrecognised
 from rstreams_fast.spark.daemon.seam import install
 
 
 def main() -> None:
     """Run ``pyspark.daemon``. Nothing that starts threads is imported before a worker is forked."""
+    pyspark_for("rstreams_fast.spark.daemon")
     from pyspark import daemon
 
     if sys.argv[1:] in ([], [WORKER]):

@@ -55,7 +55,7 @@ def told() -> str:
     try:
         refusal = unrecognised()
     except ModuleNotFoundError as missing:
-        refusal = str(missing)
+        refusal = f"{missing.name} is not installed"
     if refusal is None:
         return "fits: scalar UDFs, plain and Arrow-optimised, where concurrency is asked for"
     return f"runs stock workers: {refusal}"

@@ -3,6 +3,11 @@
 Needs ``rich`` and ``matplotlib``: ``pip install 'rstreams_fast[report]'``.
 """
 
+from rstreams_fast._third_parties import importing
+
+with importing("rich", __name__, "'rstreams_fast[report]'"):
+    import rich as rich  # what follows needs it
+
 from rstreams_fast.spark.report.live import Display, make_console, watch
 from rstreams_fast.spark.report.page import write_page
 from rstreams_fast.spark.report.picture import draw

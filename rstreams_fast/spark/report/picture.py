@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rstreams_fast._third_parties import importing
 from rstreams_fast.spark.report.samples import Sample
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ def draw(
     ``names``: of stages, as they are to be shown. ``most_running`` and ``most_bytes``: bounds of
     each stage, over all tasks, drawn as lines.
     """
-    import matplotlib as mpl
+    with importing("matplotlib", "draw", "'rstreams_fast[report]'"):
+        import matplotlib as mpl
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+        mpl.use("Agg")
+        from matplotlib import pyplot as plt
 
     stages = list(names or (samples[-1].calls if samples else ()))
     shown = dict(zip(stages, stages, strict=True)) if names is None else dict(names)

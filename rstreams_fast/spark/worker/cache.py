@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
+from rstreams_fast._third_parties import importing
 from rstreams_fast.core import MISSING
 from rstreams_fast.spark.options import Cache, CallOptions
 from rstreams_fast.spark.worker.counters import Counters
@@ -71,13 +72,8 @@ class _Store:
     """A bounded map. Any thread may use it: a plan may have several stages in one process."""
 
     def __init__(self, cache: Cache) -> None:
-        try:
+        with importing("cachetools", "cache on an executor", "'rstreams_fast[spark]'"):
             import cachetools
-        except ImportError as missing:
-            raise ImportError(
-                "cache needs the package cachetools on every executor: "
-                "pip install 'rstreams_fast[spark]'"
-            ) from missing
         self._ttl = math.inf if cache.ttl is None else cache.ttl
         self._null_ttl = self._ttl if cache.null_ttl is None else cache.null_ttl
         entries, size = cache.entries, cache.bytes

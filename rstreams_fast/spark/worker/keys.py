@@ -11,6 +11,7 @@ import zoneinfo
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rstreams_fast.spark.worker.values.arrow_parts import python_values
 from rstreams_fast.spark.worker.values.sizes import bytes_of
 from rstreams_fast.spark.worker.values.zones import zone_of
 
@@ -247,9 +248,7 @@ def _read(array: pa.Array, kind: pa.DataType) -> list[Any]:
         if encoded.null_count:
             return [None if i is None else values[i] for i in encoded.indices.to_pylist()]
         return [values[i] for i in encoded.indices.to_pylist()]
-    if pa.types.is_nested(kind):
-        return list(array.to_pylist(maps_as_pydicts="strict"))
-    return list(array.to_pylist())
+    return python_values(array)
 
 
 def _zone_within(kind: pa.DataType) -> str | None:

@@ -70,6 +70,10 @@ class Sink(Protocol):
         """Raise if input and output do not agree now that all is done: nothing is lost silently."""
 
 
+_INTERVAL_MONTHS: Final = 21
+"""Arrow's number for the type, which pyarrow has had a name for since 15."""
+
+
 def first_of(upstream: Iterator[Any], what: str) -> Any:
     """Return the first input of a partition, or ``None``; ``what`` it may not be able to have."""
     import pyarrow as pa
@@ -78,7 +82,7 @@ def first_of(upstream: Iterator[Any], what: str) -> Any:
         return next(upstream, None)
     except (KeyError, pa.ArrowNotImplementedError) as unknown:
         # pyarrow's, of a type that it has no class for, or that it cannot give to pandas.
-        if unknown.args != (pa.lib.Type_INTERVAL_MONTHS,) and "month_interval" not in str(unknown):
+        if unknown.args != (_INTERVAL_MONTHS,) and "month_interval" not in str(unknown):
             raise
         raise TypeError(
             f"{what} is an interval of months, which Python has no value for; "

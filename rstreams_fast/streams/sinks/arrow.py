@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rstreams_fast._third_parties import pyarrow_for
+from rstreams_fast._third_parties import pyarrow_for, reader_of
 from rstreams_fast.api import Publisher
 from rstreams_fast.streams.sinks.collector import collect, collect_async
 
@@ -64,7 +64,7 @@ class _Collected:
             batches = element.to_batches()
             self._check(element.schema)
         elif hasattr(element, "__arrow_c_stream__"):
-            with pa.RecordBatchReader.from_stream(element) as reader:
+            with reader_of(element) as reader:
                 batches = list(reader)
                 self._check(reader.schema)
         elif hasattr(element, "__arrow_c_array__"):

@@ -210,7 +210,7 @@ def _check_cast(np: Any, array: Any, cast: Any) -> None:
             lost &= ~np.isinf(array)
     elif new.kind in "SU":
         array = array.astype(new.kind)
-        lost = np.strings.str_len(array) > new.itemsize // np.dtype(f"{new.kind}1").itemsize
+        lost = np.char.str_len(array) > new.itemsize // np.dtype(f"{new.kind}1").itemsize
     elif new.kind == "V" or (old.kind == new.kind and np.can_cast(old, new, "safe")):
         lost = (cast.astype(old) != array) & (array == array)  # noqa: PLR0124 - no NaT
     else:  # dates and times of a coarser unit

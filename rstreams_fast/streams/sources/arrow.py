@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from rstreams_fast._checks import check_count
-from rstreams_fast._third_parties import pyarrow_for
+from rstreams_fast._third_parties import pyarrow_for, reader_of
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.errors import AlreadySubscribedError
 
@@ -50,7 +50,7 @@ class ArrowSource:
                 "§1.10: the source is a RecordBatchReader, which can be read once, and was "
                 "subscribed before; give from_arrow a table"
             )
-        return self._read(pa.RecordBatchReader.from_stream(self._source, self._schema))
+        return self._read(reader_of(self._source, self._schema))
 
     def _read(self, reader: Any) -> Iterator[Any]:
         with reader:

@@ -19,6 +19,7 @@ __all__ = [
     "infinities",
     "is_encoded",
     "parts_of",
+    "python_values",
     "wide",
 ]
 
@@ -81,7 +82,10 @@ def decoded(array: pa.Array) -> pa.Array:
     if _is(kind, "run_end_encoded"):
         values = decoded(array.values)
         places = pa.array(range(len(values)), pa.int64())
-        places = pa.RunEndEncodedArray.from_arrays(array.run_ends, places)
+        ends, length = array.run_ends, array.offset + len(array)
+        kind = pa.run_end_encoded(ends.type, places.type)
+        # Before 15 pyarrow has no other way: its from_arrays raises.
+        places = pa.RunEndEncodedArray.from_buffers(kind, length, [None], 0, 0, [ends, places])
         return values.take(pc.run_end_decode(places.slice(array.offset, len(array))))
     if _is(kind, "dictionary"):
         return decoded(array.dictionary).take(array.indices)
@@ -121,6 +125,42 @@ def _decoded_list(array: pa.Array) -> pa.Array:
     if _is(kind, "map"):
         return pa.MapArray.from_arrays(offsets, *parts, mask=mask)
     return pa.LargeListArray.from_arrays(offsets.cast(pa.int64()), *parts, mask=mask)
+
+
+def python_values(array: pa.Array) -> list[Any]:
+    """Return the elements of ``array``, whose maps are dictionaries; the keys of a map differ."""
+    import pyarrow as pa
+
+    kind = array.type
+    if not pa.types.is_nested(kind):
+        return list(array.to_pylist())
+    if int(pa.__version__.split(".")[0]) >= _MAPS_AS_PYDICTS:
+        return list(array.to_pylist(maps_as_pydicts="strict"))
+    return [_with_dictionaries(value, kind) for value in array.to_pylist()]
+
+
+_MAPS_AS_PYDICTS: Final = 20
+"""The first pyarrow whose ``Array.to_pylist`` makes dictionaries of maps."""
+
+
+def _with_dictionaries(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of ``to_pylist``, with a dictionary in place of each list of pairs."""
+    import pyarrow as pa
+
+    if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_map(kind):
+        key, item = kind.key_type, kind.item_type
+        pairs = [(_with_dictionaries(k, key), _with_dictionaries(v, item)) for k, v in value]
+        if len(found := dict(pairs)) < len(pairs):
+            raise ValueError(f"a map has a key twice: {pairs}")
+        return found
+    if pa.types.is_struct(kind):
+        return {
+            field.name: _with_dictionaries(value[field.name], field.type)
+            for field in fields_of(kind)
+        }
+    return [_with_dictionaries(one, kind.value_type) for one in value]
 
 
 def infinities(array: pa.Array) -> int:

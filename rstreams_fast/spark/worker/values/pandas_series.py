@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rstreams_fast.spark.worker.keys import PythonColumn, plain
+from rstreams_fast.spark.worker.values.arrow_parts import python_values
 from rstreams_fast.spark.worker.values.zones import zone_of
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def run_on_series(
     outputs = run(map(_keys_of, batches))
     try:
         for array in outputs:
-            values = array.to_pylist(maps_as_pydicts="strict")
-            yield pd.Series([[] if value is None else [value] for value in values], dtype=object)
+            lists = [[] if value is None else [value] for value in python_values(array)]
+            yield pd.Series(lists, dtype=object)
     finally:
         outputs.close()  # type: ignore[attr-defined]
 
