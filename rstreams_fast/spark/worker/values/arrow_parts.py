@@ -63,6 +63,8 @@ def is_encoded(kind: pa.DataType) -> bool:
         return True
     if isinstance(kind, pa.BaseExtensionType):
         return True
+    if _is(kind, "fixed_size_binary"):
+        return _version() < _CASTS_SLICES_OF_BINARY
     if _is(kind, "dictionary"):
         value = kind.value_type
         return value.num_fields > 0 or _is(value, "string_view") or _is(value, "binary_view")
@@ -93,6 +95,8 @@ def decoded(array: pa.Array) -> pa.Array:
         return array.cast(pa.large_string() if _is(kind, "string_view") else pa.large_binary())
     if not is_encoded(kind):
         return array
+    if _is(kind, "fixed_size_binary"):
+        return array.take(pa.array(range(len(array)), pa.int64())) if array.offset else array
     if _is(kind, "struct"):
         parts = [decoded(array.field(place)) for place in range(kind.num_fields)]
         fields = [kind.field(place).with_type(part.type) for place, part in enumerate(parts)]
@@ -134,13 +138,22 @@ def python_values(array: pa.Array) -> list[Any]:
     kind = array.type
     if not pa.types.is_nested(kind):
         return list(array.to_pylist())
-    if int(pa.__version__.split(".")[0]) >= _MAPS_AS_PYDICTS:
+    if _version() >= _MAPS_AS_PYDICTS:
         return list(array.to_pylist(maps_as_pydicts="strict"))
     return [_with_dictionaries(value, kind) for value in array.to_pylist()]
 
 
+def _version() -> int:
+    import pyarrow as pa
+
+    return int(pa.__version__.split(".")[0])
+
+
 _MAPS_AS_PYDICTS: Final = 20
 """The first pyarrow whose ``Array.to_pylist`` makes dictionaries of maps."""
+
+_CASTS_SLICES_OF_BINARY: Final = 17
+"""The first pyarrow that casts a slice of ``fixed_size_binary``: earlier ones crash."""
 
 
 def _with_dictionaries(value: Any, kind: pa.DataType) -> Any:
