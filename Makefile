@@ -50,6 +50,11 @@ build: | $(PY) ## rebuild the compiled backends in place, where their sources ch
 $(PY):
 	@.ci/setup test
 
+.PHONY: wheels
+wheels: ## build the wheel of this machine in dist/, and try it in an empty environment (Linux)
+	@.ci/setup test
+	@exec .ci/wheels
+
 .PHONY: spark-matrix
 spark-matrix: ## run the Spark suite on PySpark 3.5 to 4.3 (SPARK_VERSIONS="3.5-oldest 4.3"); write docs/spark-versions.md
 	@.ci/setup test require

@@ -1,11 +1,13 @@
 """A program for an environment that has the package and nothing else (tests/test_install.py).
 
-It runs a stream, a queue and a ring, and prints for each optional part what its first use says.
+It runs a stream, a queue and a ring, and the programs of the page that it is given; then it prints
+for each optional part what its first use says.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +54,11 @@ def main() -> None:
     assert queue.get(timeout=1) == 1
     ring = rsf.SpscRing[int](4)
     assert ring.offer_many([1, 2, 3]) == 3
+    page = Path(sys.argv[1]).read_text(encoding="utf-8")
+    programs = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for program in programs:
+        if "rs." not in program:  # those are for Spark
+            exec(compile(program, sys.argv[1], "exec"), {"__name__": "__main__"})
     print("package", Path(rsf.__file__).parent, sys.prefix)
     for name, use in PARTS.items():
         try:

@@ -26,13 +26,16 @@ def test_alone_it_runs_and_each_optional_part_says_what_to_install(tmp_path: Pat
     (python,) = (tmp_path / "empty").glob("*/python")
     # -P: beside the program is a folder called "typing".
     done = run_python(
-        *("-P", str(ROOT / "tests/alone.py")),
+        *("-P", str(ROOT / "tests/alone.py"), str(ROOT / "README.md")),
         executable=str(python),
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT)},
     )
-    package, *parts = done.stdout.splitlines()
-    assert str(tmp_path / "empty") in package
+    lines = done.stdout.splitlines()
+    (start,) = (place for place, line in enumerate(lines) if line.startswith("package "))
+    assert str(tmp_path / "empty") in lines[start]
+    assert "RingClosed" in lines[:start]  # the last program of the README
+    parts = lines[start + 1 :]
     assert len(parts) > 10
     for part in parts:
         said = SENTENCE.fullmatch(part.split(" ", 1)[1])
