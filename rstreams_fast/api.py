@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeVar, runtime_checkable
 __all__ = ["UNBOUNDED", "Processor", "Publisher", "Subscriber", "Subscription"]
 
 UNBOUNDED: Final = 2**63 - 1
-"""A demand that never runs out (§3.17). Any larger ``int`` counts as this one."""
+"""A demand that never runs out (§3.17). Any larger ``int`` means the same."""
 
 T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -28,10 +28,13 @@ class Subscription(Protocol):
     def request(self, n: int, /) -> None:
         """Ask for ``n`` more elements (§3.8).
 
-        Demand adds up and saturates at :data:`UNBOUNDED` (§3.17). ``n <= 0`` signals
-        ``on_error`` with a ``ValueError`` naming §3.9, and anything but an ``int`` signals
-        ``on_error`` with a ``TypeError``. After ``cancel`` or a terminal signal: no effect
-        (§3.6).
+        Demand adds up, and saturates at ``UNBOUNDED`` (§3.17). After ``cancel`` or a terminal
+        signal the call has no effect (§3.6). A wrong ``n`` is signalled by ``on_error``, not
+        raised: ``n <= 0`` as a ``ValueError`` that names §3.9, and anything but an ``int`` as a
+        ``TypeError``.
+
+        Args:
+            n: The number of elements, 1 or more.
         """
         ...
 
@@ -60,15 +63,27 @@ class Subscriber(Protocol[T_contra]):
     """
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Receive the subscription, before any other signal and once only (§1.9, §2.12)."""
+        """Receive the subscription, before any other signal and once only (§1.9, §2.12).
+
+        Args:
+            subscription: Asks the publisher for elements, and cancels.
+        """
         ...
 
     def on_next(self, element: T_contra, /) -> None:
-        """Receive one of the elements asked for (§1.1)."""
+        """Receive one of the elements asked for (§1.1).
+
+        Args:
+            element: The element; never ``None``.
+        """
         ...
 
     def on_error(self, error: BaseException, /) -> None:
-        """Learn that the stream failed; nothing follows (§1.7)."""
+        """Learn that the stream failed; nothing follows (§1.7).
+
+        Args:
+            error: An exception instance.
+        """
         ...
 
     def on_complete(self) -> None:
@@ -83,8 +98,13 @@ class Publisher(Protocol[T_co]):
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
         """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
 
-        Raises ``TypeError`` for ``None`` or an object without the four methods; every other
-        failure is an ``on_error`` after ``on_subscribe``.
+        Every other failure than those below is an ``on_error`` after ``on_subscribe``.
+
+        Args:
+            subscriber: An object with the four methods of ``Subscriber``.
+
+        Raises:
+            TypeError: ``subscriber`` is ``None``, or lacks one of the four methods.
         """
         ...
 

@@ -72,14 +72,22 @@ class ShutDownError(RuntimeError):
 
 
 class InvalidRequestError(ValueError):
-    """``request(n)`` was called with ``n <= 0`` (§3.9)."""
+    """``request(n)`` was called with ``n <= 0`` (§3.9).
+
+    Args:
+        n: The argument of the call.
+    """
 
     def __init__(self, n: object) -> None:
         super().__init__(f"§3.9: request(n) needs n >= 1, got {safe_repr(n)}")
 
 
 class InvalidRequestTypeError(TypeError):
-    """``request(n)`` was called with something that is not an ``int`` (§3.9)."""
+    """``request(n)`` was called with an argument that is not an ``int`` (§3.9).
+
+    Args:
+        n: The argument of the call.
+    """
 
     def __init__(self, n: object) -> None:
         super().__init__(f"§3.9: request(n) needs an int, got {type(n).__name__}")
@@ -159,9 +167,17 @@ def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
     """Set the function that is called with every error which no subscriber can receive.
 
     Such errors are those of a subscriber that raised (§2.13), and those that arrive after a
-    terminal signal or a cancel. They also go to the logger ``rstreams_fast``. Returns the hook
-    set before; ``None`` removes it. Thread-safe. What the hook itself raises goes to
-    ``sys.unraisablehook``.
+    terminal signal or a cancel. They also go to the logger ``rstreams_fast``. Exceptions of the
+    hook go to ``sys.unraisablehook``. Any thread may call it.
+
+    Args:
+        hook: A plain function; ``None`` removes the hook.
+
+    Returns:
+        The hook that was set before.
+
+    Raises:
+        TypeError: ``hook`` cannot be called, or is ``async``.
     """
     global _hook
     if hook is not None:

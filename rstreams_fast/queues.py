@@ -86,13 +86,22 @@ def _free(places: Queue[None]) -> None:
 class BoundedExecutor(ThreadPoolExecutor):
     """A ``ThreadPoolExecutor`` whose ``submit`` waits while ``max_queue_size`` calls wait.
 
-    Calls that run do not count. Ctrl-C in a ``submit`` that waits leaves it, and nothing is
-    submitted. ``shutdown`` wakes those that wait: they raise ``RuntimeError``, as every later
-    ``submit``. While the queue is full, ``submit`` raises ``RuntimeError`` at once where waiting
-    could last for ever: in a thread of the pool itself, and in a thread that runs an event loop,
-    so in ``loop.run_in_executor``, too. There an ``asyncio.Semaphore(max_queue_size)`` around
-    each call bounds them.
-    The streams of the package never wait for a place: see ``submit_at_once``.
+    Calls that run do not count. Ctrl-C ends a ``submit`` that waits, and nothing is submitted.
+    ``shutdown`` wakes the threads that wait: they raise ``RuntimeError``, as every later ``submit``
+    does. While the queue is full, ``submit`` raises ``RuntimeError`` at once where waiting could
+    last for ever: in a thread of the pool itself, and in a thread that runs an event loop, so in
+    ``loop.run_in_executor``, too. There an ``asyncio.Semaphore(max_queue_size)`` around each call
+    bounds them. The streams of the package never wait for a place: see ``submit_at_once``.
+
+    Args:
+        max_workers: The most threads, as for ``ThreadPoolExecutor``.
+        *args: Further arguments of ``ThreadPoolExecutor``.
+        max_queue_size: The most calls that wait for a thread, 1 or more.
+        **kwargs: Further arguments of ``ThreadPoolExecutor``.
+
+    Raises:
+        TypeError: ``max_queue_size`` is not an ``int``.
+        ValueError: ``max_queue_size`` is less than 1.
     """
 
     def __init__(
@@ -104,7 +113,19 @@ class BoundedExecutor(ThreadPoolExecutor):
         self._work_queue: Any = _Waiting(self._places)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have ``fn`` called by a thread of the pool; wait until there is room to wait."""
+        """Have ``fn`` called by a thread of the pool; wait while ``max_queue_size`` calls wait.
+
+        Args:
+            fn: The function.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
+
+        Returns:
+            The future of the call.
+
+        Raises:
+            RuntimeError: The pool is shut down, or waiting here could last for ever.
+        """
         try:
             try:
                 self._places.put_nowait(None)
@@ -135,9 +156,17 @@ class BoundedExecutor(ThreadPoolExecutor):
     def submit_at_once(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Have ``fn`` called by a thread of the pool; never wait, and take no place.
 
-        For callers with a bound of their own: each ``publish_on``, ``subscribe_on``, ``interval``
-        or ``AsyncSubscriber`` on this pool has one such call at a time, or two, and
+        It is for callers with a bound of their own: each ``publish_on``, ``subscribe_on``,
+        ``interval`` or ``AsyncSubscriber`` on this pool has one such call at a time, or two, and
         ``map_blocking`` has ``concurrency`` of them.
+
+        Args:
+            fn: The function.
+            *args: Its positional arguments.
+            **kwargs: Its keyword arguments.
+
+        Returns:
+            The future of the call.
         """
         beyond = self._work_queue.beyond
         beyond.now = True
@@ -147,6 +176,11 @@ class BoundedExecutor(ThreadPoolExecutor):
             beyond.__dict__.pop("now", None)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As the standard library's; a ``submit`` that waits for room raises ``RuntimeError``."""
+        """As the standard library's; a ``submit`` that waits for room raises ``RuntimeError``.
+
+        Args:
+            wait: Whether to wait until all threads have ended.
+            cancel_futures: Whether to cancel the calls that wait for a thread.
+        """
         self._places.shutdown()
         super().shutdown(wait, cancel_futures=cancel_futures)

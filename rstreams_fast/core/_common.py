@@ -46,6 +46,12 @@ TERMINATED: Final = -2
 
 
 class Missing(enum.Enum):
+    """The type of ``MISSING``.
+
+    Attributes:
+        MISSING: The only value.
+    """
+
     MISSING = enum.auto()
 
     def __repr__(self) -> str:
@@ -57,7 +63,15 @@ MISSING: Final = Missing.MISSING
 
 
 class Emission(enum.IntEnum):
-    """What ``SignalSerializer.try_next`` answers."""
+    """An answer of ``SignalSerializer.try_next``.
+
+    Attributes:
+        OK: The element was delivered, or is in the mailbox.
+        FULL: The mailbox is full.
+        BUSY: Another thread delivers, and ``fail_fast`` is set.
+        TERMINATED: A terminal signal came before.
+        CANCELLED: The subscriber has cancelled.
+    """
 
     OK = 0
     FULL = 1

@@ -16,11 +16,18 @@ __all__ = ["WriterSubscriber"]
 class WriterSubscriber(Subscriber[bytes]):
     """Writes each element, which is bytes, and waits in ``drain()`` before the next.
 
-    So at most ``prefetch`` elements and what the writer buffers (its ``high`` water mark) are held,
-    however slow the other side reads. Made on the writer's loop; signals may come from any thread,
-    one after the other (§1.3). ``run`` is the :class:`~rstreams_fast.Run`, to await or to cancel. A
-    lost connection cancels upstream, and is what ``run`` raises. Closing the writer is the
-    caller's. Serves one subscription; any other is cancelled (§2.5).
+    So at most ``prefetch`` elements and the writer's own buffer (its ``high`` water mark) are held,
+    however slow the other side reads. It is made on the writer's loop; signals may come from any
+    thread, one after the other (§1.3). A lost connection cancels upstream, and ``run`` raises it.
+    Closing the writer is the caller's task. It serves one subscription and cancels any other
+    (§2.5).
+
+    Args:
+        writer: An ``asyncio.StreamWriter``.
+        prefetch: Elements that are asked for ahead.
+
+    Attributes:
+        run: The ``Run``, to await or to cancel.
     """
 
     __slots__ = ("_writing", "run")
@@ -42,17 +49,29 @@ class WriterSubscriber(Subscriber[bytes]):
         self.run: Run = from_publisher(self._writing).for_each(bool)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, cancel any other (§2.5)."""
+        """Take the first subscription and cancel any other (§2.5).
+
+        Args:
+            subscription: The subscription.
+        """
         self._writing.on_subscribe(subscription)
 
     def on_next(self, element: bytes, /) -> None:
-        """Write it, after those before it."""
+        """Write the element, after those before it.
+
+        Args:
+            element: The bytes.
+        """
         self._writing.on_next(element)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End with the error."""
+        """End with the error.
+
+        Args:
+            error: An exception instance.
+        """
         self._writing.on_error(error)
 
     def on_complete(self) -> None:
-        """End when all is written."""
+        """End when all elements are written."""
         self._writing.on_complete()

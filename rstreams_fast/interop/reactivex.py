@@ -47,10 +47,15 @@ def from_observable(
 ) -> Stream[T]:
     """The elements of an observable, which sends when it likes.
 
-    What comes before it is asked for is held, dropped or an error, as ``overflow``, ``capacity``
-    and ``on_drop`` say (see :func:`~rstreams_fast.create`). Each subscriber subscribes to the
-    observable, and disposes of that when it cancels. ``None``, which RxPY allows, ends the stream
-    with a ``NoneSignalError`` (§2.13).
+    Each subscriber subscribes to the observable, and disposes of that when it cancels. ``None``,
+    which RxPY allows, ends the stream with a ``NoneSignalError`` (§2.13).
+
+    Args:
+        observable: An observable of RxPY.
+        overflow: What becomes of an element that comes before it is asked for and finds no room;
+            see ``Overflow``.
+        capacity: The most elements held, as in ``create``.
+        on_drop: Called with each element that is dropped, as in ``create``.
     """
     _check_observable(observable)
 
@@ -79,8 +84,12 @@ def to_observable(publisher: Publisher[T], /) -> reactivex.Observable[T]:
     """Any publisher as a cold observable: each observer has a subscription of its own.
 
     An observer cannot ask: 256 elements are asked for ahead of those it has taken, and disposing
-    cancels. It is called where the elements come. Like RxPY's own sources, a synchronous one begins
-    when ``subscribe`` has come back to RxPY's scheduler, so that ``take`` can end an infinite one.
+    cancels. The observer is called where the elements come. Like RxPY's own sources, a synchronous
+    publisher begins when ``subscribe`` has come back to RxPY's scheduler, so that ``take`` can end
+    an infinite one.
+
+    Args:
+        publisher: Any object with ``subscribe``.
     """
     stream = from_publisher(publisher)
 
@@ -93,14 +102,18 @@ def to_observable(publisher: Publisher[T], /) -> reactivex.Observable[T]:
 def observe_on(
     executor: Executor | asyncio.AbstractEventLoop | None = None, *, prefetch: int = PREFETCH
 ) -> Callable[[reactivex.Observable[T]], reactivex.Observable[T]]:
-    """An operator to ``pipe``: what is below it runs on ``executor``, behind a bounded buffer.
+    """An operator for ``pipe``: the operators below it run on ``executor``, behind a bounded
+    buffer.
 
-    RxPY's ``observe_on`` takes all that comes, and grows. Here at most ``prefetch`` elements are on
-    their way; then the thread that sends waits until there is room, or until the observer disposes.
-    An error comes after the elements before it, as RxPY's does.
-    ``executor`` is as in ``Stream.publish_on``. A thread in which an event loop runs cannot wait:
-    of what it sends before it is asked for, ``prefetch`` elements more are held; the next one is
-    refused by a ``RuntimeError``, which ends the observable.
+    RxPY's ``observe_on`` takes all elements that come, and grows. Here the thread that sends waits
+    until there is room, or until the observer disposes. An error comes after the elements before
+    it, as RxPY's does. A thread in which an event loop runs cannot wait: of the elements that it
+    sends before they are asked for, ``prefetch`` more are held; the next one is refused by a
+    ``RuntimeError``, which ends the observable.
+
+    Args:
+        executor: As in ``Stream.publish_on``.
+        prefetch: The most elements on their way.
     """
     check_capacity("prefetch", prefetch)
     if isinstance(executor, str):

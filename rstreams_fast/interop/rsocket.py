@@ -32,10 +32,14 @@ def to_rsocket(
     loop: asyncio.AbstractEventLoop | None = None,
     prefetch: int = 256,
 ) -> RSocketPublisher:
-    """What a request handler returns: a publisher of ``rsocket.payload.Payload``, as RSocket's.
+    """A publisher of RSocket's, for a request handler to return.
 
-    They are delivered on ``loop``, the server's (``None``: the running one), wherever they come
-    from, as the client asks for them; ``prefetch`` of them are asked for ahead.
+    The payloads are delivered on ``loop``, wherever they come from, as the client asks for them.
+
+    Args:
+        publisher: A publisher of ``rsocket.payload.Payload``.
+        loop: The server's event loop. Default: the running loop.
+        prefetch: Payloads that are asked for ahead.
     """
     loop = asyncio.get_running_loop() if loop is None else loop
     return _Served(from_publisher(publisher).publish_on(loop, prefetch=prefetch))
@@ -46,9 +50,13 @@ def from_rsocket(
 ) -> Stream[Any]:
     """The payloads of a request: ``from_rsocket(lambda: client.request_stream(payload))``.
 
-    ``request()`` is called for each subscriber, when it first asks, on ``loop``, the client's
-    (``None``: the running one), and so is the subscriber. Demand goes to the server as it is asked
-    for; more than 2**31 - 1 at once is "all", as RSocket has it.
+    Demand goes to the server as it is asked for; more than 2**31 - 1 at once is "all", as RSocket
+    has it.
+
+    Args:
+        request: Called for each subscriber, on ``loop``, when it first asks.
+        loop: The client's event loop, on which the subscriber is called, too. Default: the running
+            loop.
     """
     if not callable(request):
         raise TypeError(f"request must be callable, got {type(request).__name__}")

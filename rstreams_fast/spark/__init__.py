@@ -1,17 +1,17 @@
-"""What happens inside one Spark worker: overlapping calls, bounded buffers, clean ends.
+"""Overlapping calls inside a Spark worker, with bounded buffers and clean ends.
 
-::
+```python
+import rstreams_fast.spark as rs
 
-    import rstreams_fast.spark as rs
+async def model_of(tailnum):
+    return await ask_the_registry(tailnum)
 
-    async def model_of(tailnum):
-        return await ask_the_registry(tailnum)
-
-    model = rs.lookup(model_of, "string", concurrency=64, timeout=2.0, retry=rs.Retry(3))
-    flights.withColumn("model", model("tailnum"))
-    flights.transform(rs.enrich(weather_of, on=["origin", "hour"], output="temp double"))
-    flights.transform(rs.map_batches(score, "id long, score double", concurrency=4))
-    flights.transform(rs.stage(lambda batches: batches.map(score).publish_on(), schema))
+model = rs.lookup(model_of, "string", concurrency=64, timeout=2.0, retry=rs.Retry(3))
+flights.withColumn("model", model("tailnum"))
+flights.transform(rs.enrich(weather_of, on=["origin", "hour"], output="temp double"))
+flights.transform(rs.map_batches(score, "id long, score double", concurrency=4))
+flights.transform(rs.stage(lambda batches: batches.map(score).publish_on(), schema))
+```
 
 Neither pyspark nor pyarrow is imported before a function needs it.
 """

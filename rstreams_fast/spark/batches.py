@@ -59,33 +59,59 @@ def map_batches(
     """Make a function from frame to frame of ``fn``, which is called for several Arrow batches at
     once.
 
-    ``df.transform(map_batches(fn, "id long, score double", concurrency=4))``. ``fn`` gets a
-    ``pyarrow.RecordBatch`` and returns rows: a batch, a ``pyarrow.Table``, a pandas frame, a
-    structured array of numpy, or a list of dicts; or an iterable of such, which is run on the same
-    thread and waits when it is too far ahead of its turn. It runs on up to ``concurrency`` threads;
-    or it is ``async`` and returns rows or a list of such. Outputs leave in the order of the inputs.
+    Outputs leave in the order of the inputs. With ``retry``, ``limit``, ``circuit``,
+    ``task_deadline`` or another ``on_failure`` than ``"raise"`` the output of a call is whole
+    before any of it leaves.
 
-    ``schema``: of the output, as DDL, ``StructType`` or Arrow schema. Columns are matched by name
-    and cast with checks; a mismatch names the column and the row.
-    ``using``: a factory of a context manager, opened once per partition, or a :class:`PerWorker`;
-    what it gives is passed to ``fn`` first. An async one takes an ``async`` function.
-    ``timeout``: seconds for one attempt of an async ``fn``, then ``TimeoutError``.
-    ``retry``: a :class:`Retry`; default: one attempt.
-    ``on_failure``: ``"raise"``: the exception is the task's; ``"drop"``: the call gives no rows;
-    ``"column"``: it gives a row for each of its batch, with nulls and a last column ``outcome``: a
-    struct of ``error`` (``type``, ``message``), ``attempts``, ``seconds`` and ``input``, the row
-    that ``fn`` was given. ``error`` and ``input`` are null beside what other calls gave.
-    :func:`split_failures` takes the two apart. Failures are counted in the metrics.
-    ``max_failures``: as in :func:`lookup`, of calls.
-    ``max_buffer_bytes``: bytes of input batches held per partition at work; one batch always
-    passes.
-    ``metrics``: where live metrics go, a :class:`Metrics`; a batch counts as a call.
-    ``limit``: a :class:`Limit` of calls at once and a second, which all tasks share.
-    ``circuit``, ``deadline``, ``task_deadline``, ``loop_factory``: as in :func:`lookup`; a batch is
-    a row, and a ``deadline`` takes an async ``fn``.
+    ```python
+    import pyarrow as pa
+    import rstreams_fast.spark as rs
 
-    With ``retry``, ``limit``, ``circuit``, ``task_deadline`` or another ``on_failure`` the output
-    of a call is whole before any of it leaves.
+
+    def lengths(batch):
+        tailnums = batch.column("tailnum").to_pylist()
+        return [{"tailnum": each, "length": len(each)} for each in tailnums if each]
+
+
+    mapped = flights.transform(rs.map_batches(lengths, "tailnum string, length int", concurrency=4))
+    print(mapped.first())  # Row(tailnum='N14228', length=6)
+    ```
+
+    Args:
+        fn: Gets a ``pyarrow.RecordBatch`` and returns rows: a batch, a ``pyarrow.Table``, a pandas
+            frame, a structured array of numpy, or a list of dicts; or an iterable of such, which is
+            run on the same thread and waits when it is too far ahead of its turn. It runs on up to
+            ``concurrency`` threads; or it is ``async`` and returns rows or a list of such.
+        schema: The schema of the output, as DDL, ``StructType`` or Arrow schema. Columns are
+            matched by name and cast with checks; a mismatch names the column and the row.
+        using: A factory of a context manager, opened once per partition, or a ``PerWorker``; its
+            value is passed to ``fn`` first. An async context manager needs an ``async`` function.
+        concurrency: The most calls at once, per partition at work.
+        timeout: Seconds for one attempt of an async ``fn``, then ``TimeoutError``. Default: no
+            limit.
+        retry: When a failed call is made again. Default: one attempt.
+        on_failure: With ``"raise"`` the exception fails the task. With ``"drop"`` the call gives no
+            rows. With ``"column"`` it gives a row for each row of its batch, with nulls and a last
+            column ``outcome``: a struct of ``error`` (``type``, ``message``), ``attempts``,
+            ``seconds`` and ``input``, the row that ``fn`` was given; ``error`` and ``input`` are
+            null in the rows of other calls. ``split_failures`` takes the two apart. The metrics
+            count failures.
+        max_buffer_bytes: Bytes of input batches held per partition at work; one batch always
+            passes.
+        metrics: Where live metrics go; a batch counts as a call. Default: nowhere.
+        limit: A ``Limit`` of calls at once and a second, which all tasks share.
+        circuit: As in ``lookup``.
+        deadline: As in ``lookup``, in seconds, for a batch; it needs an async ``fn``.
+        task_deadline: As in ``lookup``, in seconds.
+        max_failures: As in ``lookup``, of calls.
+        loop_factory: As in ``lookup``.
+
+    Returns:
+        The function from frame to frame.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: An argument has a wrong value; the message names it.
     """
     check_positive_int("concurrency", concurrency)
     # A call is pending from its start until its batches leave: the window is the concurrency.
@@ -111,7 +137,7 @@ def map_batches(
 
 
 class MapBatches(FrameMap):
-    """A function from frame to frame; see :func:`map_batches`. Immutable."""
+    """A function from frame to frame, made by ``map_batches``. Immutable."""
 
     def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
         """Return what ``fn`` makes of the batches, in their order."""
@@ -131,7 +157,7 @@ class MapBatches(FrameMap):
         return StructType([*columns, outcome])
 
     def describe(self) -> str:
-        """Return what runs in a partition, and its bounds, for people."""
+        """Return a text for people: the bounds of a partition, and its threads."""
         options = self.options
         how = f"up to {options.concurrency} threads"
         threads = ["Spark's own", "a reader", how]

@@ -26,23 +26,34 @@ R = TypeVar("R")
 def bounded(
     *, timeout: float | None = None, retry: Retry | None = None, limit: Limit | None = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a UDF's function with a time-out, further attempts and a limit, as ``lookup`` has.
+    """Decorate a UDF's function with a time-out, further attempts and a limit, as ``lookup`` has
+    them.
 
-    ::
-
-        @udf("string")
-        @rs.bounded(timeout=2.0, retry=rs.Retry(3), limit=rs.Limit("models", concurrency=32))
-        async def model_of(tailnum): ...
-
-    ``timeout``: seconds for one attempt, then ``TimeoutError``.
-    ``retry``: a :class:`Retry`; default: one attempt.
-    ``limit``: a :class:`Limit` that the calls share with all of its name; default: none.
-    A plain function may have ``retry`` alone; its thread waits then. After :class:`RetryAfter` a
+    The decorated function is called as the function is, anywhere: under the drop-in daemon, with
+    which an ``async def`` may be a UDF, and in a task of any asyncio loop. After ``RetryAfter`` a
     function is called again, as there.
 
-    What comes back is called as the function is, anywhere: under the drop-in daemon, with which an
-    ``async def`` may be a UDF, and in a task of any asyncio loop. A ``TypeError`` or ``ValueError``
-    names the argument that is refused.
+    ```python
+    import rstreams_fast.spark as rs
+
+
+    @rs.bounded(timeout=2.0, retry=rs.Retry(3), limit=rs.Limit("models", concurrency=32))
+    async def model_of(tailnum):
+        return tailnum.lower()
+    ```
+
+    Args:
+        timeout: Seconds for one attempt, then ``TimeoutError``. Default: no limit.
+        retry: When a failed call is made again. Default: one attempt. A plain function may have
+            ``retry`` alone; its thread waits then.
+        limit: A ``Limit`` that the calls share with all of its name. Default: none.
+
+    Returns:
+        The decorator.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: An argument has a wrong value, or all are missing.
     """
     if timeout is None and retry is None and limit is None:
         raise ValueError("bounded() needs a timeout, a retry or a limit")

@@ -15,18 +15,22 @@ __all__ = ["outcome_struct", "split_failures"]
 
 
 def split_failures(frame: DataFrame, column: str = OUTCOME) -> tuple[DataFrame, DataFrame]:
-    """Return the good rows of ``frame``, and those whose call failed: the dead letters.
+    """Return the good rows of ``frame``, and the rows whose call failed: the dead letters.
 
-    ``frame`` comes from ``lookup``, ``enrich`` or ``map_batches`` with ``on_failure="column"``.
-    ``column``: the one that tells of the calls, of a ``lookup`` the one it made; default: that of
-    the others.
+    In the good rows the column of a ``lookup`` is its value, and the column of ``enrich`` and
+    ``map_batches`` is gone. The dead letters are as they were; those of ``map_batches`` have their
+    row in ``outcome.input``. Each of the two frames that is used makes the calls: ``persist()`` the
+    frame first, or write it.
 
-    In the good rows the column of a ``lookup`` is its value, and that of the others is gone. The
-    dead letters are as they were; those of ``map_batches`` have their row in ``outcome.input``.
-    Each of the two frames that is used makes the calls: ``persist()`` what is given here first, or
-    write it.
+    Args:
+        frame: A frame of ``lookup``, ``enrich`` or ``map_batches`` with ``on_failure="column"``.
+        column: The column of outcomes; for a ``lookup`` the column that it made.
 
-    ``TypeError``: ``column`` is no such column.
+    Returns:
+        The frame of good rows, and the frame of dead letters.
+
+    Raises:
+        TypeError: ``column`` is no such column.
     """
     check_frame(frame, "split_failures")
     from pyspark.sql.types import StructType

@@ -24,21 +24,30 @@ __all__ = ["Journal", "KeyDigest", "call_id", "current_call"]
 class Journal:
     """Where answers are written as they come, so that no job pays for one of them again.
 
-    ``uri``: a directory that the executors share: an absolute path, or what
-    ``pyarrow.fs.FileSystem.from_uri`` takes, such as ``s3://bucket/path``; Spark's names for that,
-    ``s3a`` and ``s3n``, do as well. Access and endpoint are pyarrow's matter, not Spark's. A URI
-    with a key or a password in it is a ``ValueError``, which does not show it: the environment of
-    the executors gives them, such as ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``.
-    ``version``: of the function and of all that its answers depend on. An answer is found by the
-    function's name, its version, the declared types and the key: with another version all calls
-    are made anew.
-    ``max_bytes``: of all that is stored at ``uri``; the oldest answers go first. Default: no bound.
+    An answer is found by the function's name, its version, the declared types and the key. A
+    retried task, a speculative copy and a job that is started again find the answers from before
+    they began, however their rows are divided into partitions.
 
-    A retried task, a speculative copy and a job that is started again find what was answered before
-    they began, however their rows are divided into partitions. Stored are digests of keys, answers
-    and times, unencrypted; nothing of ``using``, nor of the function or what it holds, and no
-    failures. A journal that cannot be written fails the task; a damaged segment is a warning, and
-    its calls are made again. Immutable; stages may share it.
+    Stored are digests of keys, answers and times, unencrypted; nothing of ``using``, nor of the
+    function or the values it holds, and no failures. A journal that cannot be written fails the
+    task; a damaged segment is a warning, and its calls are made again. Immutable; stages may share
+    it.
+
+    Args:
+        uri: A directory that the executors share: an absolute path, or a URI that
+            ``pyarrow.fs.FileSystem.from_uri`` takes, such as ``s3://bucket/path``; Spark's names
+            ``s3a`` and ``s3n`` do as well. pyarrow, not Spark, knows access and endpoint: the
+            environment of the executors gives the keys, such as ``AWS_ACCESS_KEY_ID`` and
+            ``AWS_SECRET_ACCESS_KEY``.
+        version: The version of the function and of everything that its answers depend on. With
+            another version all calls are made anew.
+        max_bytes: The most bytes of everything that is stored at ``uri``; the oldest answers go
+            first. Default: no bound.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: ``uri`` is not absolute, or has a key or a password in it, which the message
+            does not show.
     """
 
     uri: str
@@ -64,10 +73,13 @@ class Journal:
             check_count("Journal(max_bytes)", self.max_bytes, 1)
 
     def compact(self) -> int:
-        """Merge small segments into larger ones, hold ``max_bytes``, and remove what killed
-        processes left unfinished; return how many segments there are less.
+        """Merge small segments into larger ones, hold ``max_bytes``, and remove the unfinished
+        files of killed processes.
 
-        Stages may read and write meanwhile, and another process may do the same.
+        Stages may read and write meanwhile, and another process may compact, too.
+
+        Returns:
+            How many segments there are less.
         """
         removed = sum(folder.compact() for folder in folders_of(self.uri))
         bound(self.uri, self.max_bytes)
@@ -85,13 +97,19 @@ current_call: Final[ContextVar[tuple[KeyDigest, tuple[Any, ...] | None]]] = Cont
 
 
 def call_id(*key: Any) -> str:
-    """Return the id of the call at hand, for a service that takes an idempotency key.
+    """Return the id of the present call, for a service that takes an idempotency key.
 
-    For use in the function of a stage with a ``journal``, also on its threads. 32 hexadecimal
-    digits, made of the function's name, the version and the key: the same in each attempt, task and
-    job. In a function that gets lists of keys give the ``key`` that is meant.
+    It is for the function of a stage with a ``journal``, also on its threads. The id has 32
+    hexadecimal digits, made of the function's name, the version and the key: it is the same in each
+    attempt, task and job.
 
-    Elsewhere a ``RuntimeError``.
+    Args:
+        *key: The key that is meant, in a function that gets lists of keys. Default: the key of the
+            call.
+
+    Raises:
+        RuntimeError: This is no call of such a stage, or the call is of several keys and none is
+            given.
     """
     digest_of, own = current_call.get((None, None))
     if digest_of is None:

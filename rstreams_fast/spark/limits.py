@@ -22,7 +22,7 @@ PATIENCE_SECONDS: Final = 300.0
 
 
 class RetryAfter(Exception):
-    """Raised by a user's function: the service asks for no more calls for so many ``seconds``.
+    """A user's function raises it: the service asks for no more calls for so many ``seconds``.
 
     The call waits, and is made again. It needs no ``retry`` for that, and uses up none of its
     attempts and nothing of its budget; a ``circuit`` does not count it as a failure. With a
@@ -33,10 +33,16 @@ class RetryAfter(Exception):
     failure. A ``deadline`` bounds the waits, too. One wait never holds a limit back for more than
     300 seconds: a moment that is taken for a delay, such as 1.9e9, stops no later job.
 
-    ``seconds``: a number, a ``timedelta``, or the text of a ``Retry-After`` header: a number or an
-    HTTP date. A negative number or a date that has passed is 0. ``None``: the service did not say.
-    After 0 and ``None`` the call waits for 10 ms, then twice as long each time, up to a second.
-    ``TypeError``, ``ValueError``: it is nothing of that, or not finite.
+    Args:
+        seconds: A number, a ``timedelta``, or the text of a ``Retry-After`` header: a number or an
+            HTTP date. A negative number and a date that has passed mean 0. ``None``: the service
+            did not say. After 0 and ``None`` the call waits for 10 ms, then twice as long each
+            time, up to a second.
+        *args: More arguments of the exception; its text shows them.
+
+    Raises:
+        TypeError: ``seconds`` has another type.
+        ValueError: ``seconds`` is not finite, or is a text of another form.
     """
 
     def __init__(
@@ -92,23 +98,29 @@ def _seconds_until(text: str) -> float:
 
 @dataclass(frozen=True)
 class Limit:
-    """At most ``concurrency`` calls at once, and ``rate`` a second, by all stages of this ``name``.
-
-    ``name``: stages with the same name share the limit. Its numbers must be the same for all that
-    are at work: a stage with others fails after 2 seconds. When those have ended, it obeys its own
-    numbers at once.
-    ``concurrency``: calls at once; default: no bound but those of the stages.
-    ``rate``: calls a second, evenly spaced; default: no bound. ``burst``: calls that may follow
-    each other at once after a pause; default 1.
-    ``scope``: ``"executor"``: all Python workers on a host that have the same temporary directory
-    and user, of all jobs; the permits are locks of a file. ``"job"``: all workers of the job; the
-    driver's process serves the permits, with Spark Connect that of the client, at an address that
-    the executors must reach; the task fails where they cannot. The permits of a worker that is
-    killed come back after 50 ms, when the kernel has ended its calls, too; after 1 s if the network
-    ended its connection. A worker whose connection breaks connects again, for three minutes.
+    """The most calls at once, and the most calls a second, of all stages with this ``name``.
 
     A call waits for its permit before its ``timeout`` begins, and holds none while it waits for its
-    next attempt. Immutable; may be given to any number of stages.
+    next attempt. Immutable; it may be given to any number of stages.
+
+    Args:
+        name: Stages with the same name share the limit. Its numbers must be the same for all stages
+            at work: a stage with other numbers fails after 2 seconds. When those stages have ended,
+            it obeys its own numbers at once.
+        concurrency: Calls at once. Default: no bound but those of the stages.
+        rate: Calls a second, evenly spaced. Default: no bound.
+        burst: Calls that may follow each other at once after a pause.
+        scope: ``"executor"``: all Python workers on a host that have the same temporary directory
+            and user share it, of all jobs; the permits are locks of a file. ``"job"``: all workers
+            of the job share it; the driver's process serves the permits, with Spark Connect that of
+            the client, at an address that the executors must reach; the task fails where they
+            cannot. The permits of a worker that is killed come back after 50 ms, when the kernel
+            has ended its calls, too; after 1 s if the network ended its connection. A worker whose
+            connection breaks connects again, for three minutes.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument has a wrong value, or the limit bounds nothing.
     """
 
     name: str
@@ -140,7 +152,7 @@ class Limit:
         check_choice("Limit(scope)", self.scope, SCOPES)
 
     def describe(self) -> str:
-        """Return what the service will see at most, for people."""
+        """Return a text for people: how many calls the service sees at most."""
         parts = []
         if self.concurrency is not None:
             parts.append(f"at most {self.concurrency} calls at once")

@@ -75,67 +75,90 @@ def lookup(
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     deterministic: bool = False,
 ) -> Lookup:
-    """Make a column function of ``fn``: ``df.withColumn("model", lookup(fetch,
-    "string")("tailnum"))``.
+    """Make a column function of ``fn``, whose calls overlap.
 
-    ``fn`` gets the values of the key columns as positional arguments and returns the value;
-    ``None`` is null. It is ``async``, or a plain function, which then runs on up to
-    ``concurrency`` threads. Only the key columns cross to Python. In SQL it is called by the name
-    of ``spark.udf.register(name, lookup)`` (from PySpark 4.1 on).
+    Only the key columns cross to Python. Spark calls the result in SQL by the name of
+    ``spark.udf.register(name, lookup)`` (from PySpark 4.1 on).
 
-    ``returns``: the type of the column, as DDL, Spark or Arrow type. Values are checked and cast.
-    ``using``: a factory of an (async) context manager, opened once per partition on the stage's
-    loop; what it gives is passed to ``fn`` first. Clients, connections and secrets go here, never
-    into the closure. A :class:`PerWorker` opens it once per Python worker.
-    ``concurrency``: how many calls run at once, per partition at work; ``"auto"``: as many as the
-    service answers without making them wait, found from the time that they take, at most 1024 or
-    what ``limit`` allows. It needs an async ``fn``.
-    ``max_pending_rows``: rows whose call was made, or waits for its turn (``key_order``), and whose
-    result has not left, per partition: so many may wait behind one slow call. Default: 64 x
-    ``concurrency``, at most 65 536.
-    ``ordered``: must be true here: the values of a column line up with their rows (``enrich`` can
-    do without).
-    ``dedupe``: equal keys in flight share one call, and its failure; two NaN are equal, and the two
-    times that a clock shows twice when it is put back are not.
-    ``on_null``: ``"skip"``: a null among the keys gives null without a call; ``"call"``: ``fn``
-    gets ``None``.
-    ``timeout``: seconds for one attempt of an async ``fn``, then ``TimeoutError``.
-    ``retry``: a :class:`Retry`; default: one attempt.
-    ``on_failure``: ``"raise"``: the exception is the task's, with the key that caused it;
-    ``"null"``: the value is null; ``"column"``: the column is a struct of ``value``, ``error``
-    (``type``, ``message``; null where there is a value), ``attempts`` and ``seconds``, which
-    :func:`split_failures` takes apart; there an answer that cannot become what is declared is a
-    failure, too, which else fails the task.
-    ``max_failures``: with these, how many calls may fail in a partition (an ``int``), or which
-    share of them (a ``float``; of a hundred, where there are fewer), before the task does.
-    ``max_buffer_bytes``: bytes of input batches held per partition at work; one always passes,
-    and the next is read ahead only if one as large still fits. Results count against it, too.
-    ``metrics``: where live metrics go, a :class:`Metrics`.
-    ``limit``: a :class:`Limit` of calls at once and a second, which all tasks share.
-    ``batch``: ``fn`` is called with a list of up to so many keys (tuples, if there are several key
-    columns), and returns a list of as many results, in which an exception is the failure of its
-    row. All words then hold for the calls of lists, but ``dedupe``, ``cache``, ``journal``,
-    ``on_failure`` and ``max_failures``, which are about rows.
-    ``linger``: seconds for which a key waits for others, if fewer than ``batch`` are there.
-    ``cache``: a :class:`Cache` of results, which workers keep between partitions.
-    ``journal``: a :class:`Journal`, in which answers outlive the job: what was answered before a
-    task began is not called again in it. It is asked after ``dedupe`` and ``cache``, which save
-    calls within a task.
-    ``circuit``: a :class:`Circuit`, which makes no calls for a while when too many failed.
-    ``deadline``: seconds for a row, from its turn on (``key_order``), or for a list of keys: all
-    attempts of its async call and all waits between and before them together; then
-    ``TimeoutError``, which ``on_failure`` handles.
-    ``task_deadline``: seconds for a partition; then the task fails with ``TimeoutError``.
-    ``key_order``: the place of a key column, from 0: for the rows of a partition with the same
-    value there, one call at a time, in their order; others go on beside them.
-    ``loop_factory``: makes the event loop that the calls run on, one per partition; default:
-    uvloop's, where it is installed, else asyncio's, as ``asyncio.new_event_loop`` gives it.
-    ``deterministic``: by default Spark's optimizer neither merges nor moves the calls, and pushes
-    no filter below them; what Spark runs twice (a retried task, the sampling of an ``orderBy``, a
-    frame used twice and not persisted) calls twice all the same. With true it does, and where it
-    merges plans it may call twice for a row.
+    ```python
+    import rstreams_fast.spark as rs
 
-    Bad arguments are a ``TypeError`` or ``ValueError`` that names the argument.
+
+    async def length_of(tailnum):
+        return len(tailnum)
+
+
+    length = rs.lookup(length_of, "int", timeout=2.0, retry=rs.Retry(3))
+    first = flights.withColumn("length", length("tailnum")).first()
+    print(first)  # Row(tailnum='N14228', length=6)
+    ```
+
+    Args:
+        fn: Gets the values of the key columns as positional arguments and returns the value;
+            ``None`` is null. It is ``async``, or a plain function, which then runs on up to
+            ``concurrency`` threads.
+        returns: The type of the column, as DDL, Spark or Arrow type. Values are checked and cast.
+        using: A factory of an (async) context manager, opened once per partition on the stage's
+            loop; its value is passed to ``fn`` first. Clients, connections and secrets go here,
+            never into the closure. A ``PerWorker`` opens it once per Python worker.
+        concurrency: The most calls at once, per partition at work. ``"auto"``: as many as the
+            service answers without making them wait, found from the time that they take, at most
+            1024 or the bound of ``limit``; it needs an async ``fn``.
+        max_pending_rows: The most rows, per partition, whose call was made, or waits for its turn
+            (``key_order``), and whose result has not left: so many may wait behind one slow call.
+            Default: 64 x ``concurrency``, at most 65 536.
+        ordered: It must be true here: the values of a column line up with their rows (``enrich``
+            can do without).
+        dedupe: Whether equal keys in flight share one call, and its failure. Two NaN are equal; the
+            two times that a clock shows twice when it is put back are not.
+        on_null: With ``"skip"`` a null among the keys gives null without a call; with ``"call"``
+            ``fn`` gets ``None``.
+        timeout: Seconds for one attempt of an async ``fn``, then ``TimeoutError``. Default: no
+            limit.
+        retry: When a failed call is made again. Default: one attempt.
+        on_failure: With ``"raise"`` the exception fails the task, with the key that caused it. With
+            ``"null"`` the value is null. With ``"column"`` the column is a struct of ``value``,
+            ``error`` (``type``, ``message``; null where there is a value), ``attempts`` and
+            ``seconds``, which ``split_failures`` takes apart; then an answer that cannot become the
+            declared type is a failure, too, which otherwise fails the task.
+        max_buffer_bytes: Bytes of input batches held per partition at work. One batch always
+            passes, and the next is read ahead only if one as large still fits. Results count
+            against it, too.
+        metrics: Where live metrics go. Default: nowhere.
+        limit: A ``Limit`` of calls at once and a second, which all tasks share.
+        batch: ``fn`` is called with a list of up to so many keys (tuples, if there are several key
+            columns), and returns a list of as many results, in which an exception is the failure of
+            its row. All arguments then hold for the calls of lists, but ``dedupe``, ``cache``,
+            ``journal``, ``on_failure`` and ``max_failures``, which are about rows. Default: one key
+            a call.
+        linger: Seconds for which a key waits for others, if fewer than ``batch`` are there.
+        cache: A ``Cache`` of results, which workers keep between partitions.
+        max_failures: With ``on_failure`` other than ``"raise"``: how many calls may fail in a
+            partition (an ``int``), or which share of them (a ``float``; of a hundred, where there
+            are fewer), before the task fails.
+        circuit: A ``Circuit``, which makes no calls for a while when too many failed.
+        deadline: Seconds for a row, from its turn on (``key_order``), or for a list of keys: all
+            attempts of its async call and all waits between and before them together; then
+            ``TimeoutError``, which ``on_failure`` handles.
+        task_deadline: Seconds for a partition; then the task fails with ``TimeoutError``.
+        key_order: The place of a key column, from 0: for the rows of a partition with the same
+            value there, one call is made at a time, in their order; other rows go on beside them.
+        journal: A ``Journal``, in which answers outlive the job: a key that was answered before a
+            task began is not called again in it. It is asked after ``dedupe`` and ``cache``, which
+            save calls within a task.
+        loop_factory: Makes the event loop that the calls run on, one per partition. Default:
+            uvloop's, where it is installed, else asyncio's, as ``asyncio.new_event_loop`` gives it.
+        deterministic: By default Spark's optimizer neither merges nor moves the calls, and pushes
+            no filter below them; a plan that Spark runs twice (a retried task, the sampling of an
+            ``orderBy``, a frame used twice and not persisted) calls twice all the same. With
+            ``True`` it does, and where it merges plans it may call twice for a row.
+
+    Returns:
+        The column function, to be called with the key columns.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: An argument has a wrong value; the message names it.
     """
     if ordered is False:
         raise ValueError(
@@ -198,19 +221,61 @@ def enrich(
     journal: Journal | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> Enrich:
-    """Add columns to a frame: ``df.transform(enrich(fetch, on=["a", "b"], output="x double, y
-    long"))``.
+    """Make a function from frame to frame that adds columns, one call of ``fn`` for each row.
 
-    ``fn`` gets the values of the columns ``on`` and returns the value of the one ``output``
-    column, or for several a tuple in their order, or a dict, a ``Row`` or a named tuple with
-    exactly their names; ``None`` makes all of them null, which they can always be. All columns
-    of the frame are kept.
-    ``ordered``: rows keep their order within a partition; without it they leave as their calls
-    finish.
-    ``on_failure``: with ``"column"`` the output columns are null where a call failed, and a last
-    column ``outcome`` says why: a struct of ``error``, ``attempts`` and ``seconds``.
-    ``key_order``: as in :func:`lookup`, but the name of one of the columns ``on``.
-    Everything else as in :func:`lookup`.
+    All columns of the frame are kept.
+
+    ```python
+    import rstreams_fast.spark as rs
+
+
+    async def read(tailnum):
+        return {"length": len(tailnum), "digits": sum(map(str.isdigit, tailnum))}
+
+
+    enriched = flights.transform(rs.enrich(read, on="tailnum", output="length int, digits int"))
+    print(enriched.first())  # Row(tailnum='N14228', length=6, digits=5)
+    ```
+
+    Args:
+        fn: Gets the values of the columns ``on`` and returns the value of the one ``output``
+            column; for several columns a tuple in their order, or a dict, a ``Row`` or a named
+            tuple with exactly their names. ``None`` makes all of them null, which they can always
+            be.
+        on: The name of the key column, or the names of several.
+        output: The columns to add, as DDL, ``StructType`` or Arrow schema.
+        using: As in ``lookup``.
+        concurrency: As in ``lookup``.
+        max_pending_rows: As in ``lookup``.
+        ordered: Whether rows keep their order within a partition; otherwise they leave as their
+            calls finish.
+        dedupe: As in ``lookup``.
+        on_null: As in ``lookup``.
+        timeout: As in ``lookup``, in seconds.
+        retry: As in ``lookup``.
+        on_failure: As in ``lookup``; but with ``"column"`` the output columns are null where a call
+            failed, and a last column ``outcome`` says why: a struct of ``error``, ``attempts`` and
+            ``seconds``.
+        max_buffer_bytes: As in ``lookup``, in bytes.
+        metrics: As in ``lookup``.
+        limit: As in ``lookup``.
+        batch: As in ``lookup``.
+        linger: As in ``lookup``, in seconds.
+        cache: As in ``lookup``.
+        max_failures: As in ``lookup``.
+        circuit: As in ``lookup``.
+        deadline: As in ``lookup``, in seconds.
+        task_deadline: As in ``lookup``, in seconds.
+        key_order: As in ``lookup``, but the name of one of the columns ``on``.
+        journal: As in ``lookup``.
+        loop_factory: As in ``lookup``.
+
+    Returns:
+        The function from frame to frame.
+
+    Raises:
+        TypeError: An argument has the wrong type; the message names it.
+        ValueError: An argument has a wrong value; the message names it.
     """
     keys = column_names("on", on)
     if not keys:
@@ -244,7 +309,11 @@ def enrich(
 
 
 class Lookup:
-    """A column function; see :func:`lookup`. Immutable; may be used for any number of columns."""
+    """A column function, made by ``lookup``. Immutable; it may be used for any number of columns.
+
+    ``lookup(*keys)`` returns the column of values for the given key columns, names or ``Column``s.
+    The attributes with Spark's names are for ``spark.udf.register``.
+    """
 
     def __init__(self, options: CallOptions, returns: Any, deterministic: bool) -> None:
         self._options = options
@@ -297,7 +366,7 @@ class Lookup:
 
     @property
     def func(self) -> Callable[..., Any]:
-        """What Spark calls, with columns of keys."""
+        """The function that Spark calls, with columns of keys."""
         function: Callable[..., Any] = self._registered.func
         return function
 
@@ -309,8 +378,12 @@ class Lookup:
     def as_map_fn(self, on: str | Sequence[str] = (), name: str = "value") -> MapFunction:
         """Return the plain iterator function over record batches, as ``mapInArrow`` takes it.
 
-        It appends the column ``name``, which is a new one, to the batches; the keys are the columns
-        ``on``, or all.
+        Args:
+            on: The names of the key columns. Default: all columns.
+            name: The name of the new column that is appended to the batches.
+
+        Raises:
+            TypeError: ``name`` or ``on`` is not a column's name.
         """
         _, kind = resolve_type(self._returns, "returns")
         if not isinstance(name, str):
@@ -319,7 +392,7 @@ class Lookup:
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
-        """Return what runs in a partition, and its bounds, for people."""
+        """Return a text for people: the bounds of a partition, and its threads."""
         return _describe("lookup", self._options)
 
     def __repr__(self) -> str:
@@ -327,7 +400,7 @@ class Lookup:
 
 
 class Enrich:
-    """A function from frame to frame; see :func:`enrich`. Immutable; may be used again."""
+    """A function from frame to frame, made by ``enrich``. Immutable; it may be used again."""
 
     def __init__(self, options: CallOptions, on: tuple[str, ...], output: Any) -> None:
         self._options = options
@@ -376,7 +449,7 @@ class Enrich:
         return _map_function(self._options, layout, self._key)
 
     def describe(self) -> str:
-        """Return what runs in a partition, and its bounds, for people."""
+        """Return a text for people: the bounds of a partition, and its threads."""
         return _describe("enrich", self._options)
 
     def __repr__(self) -> str:

@@ -31,73 +31,104 @@ HOST: Final = socket.gethostname()
 
 @dataclass
 class StageMetrics:
-    """What one stage did in one partition, or the sum of several (``Metrics.totals``).
+    """The work of one stage in one partition, or the sum of several (``Metrics.totals``).
 
-    Rows, calls and bytes are counts; ``waiting_*`` and ``seconds`` are seconds; ``max_*`` are
-    high-water marks, counted at every change, and bounds. A sum adds up counts and seconds of the
-    partitions; of marks and bounds, which hold for each partition, it gives the largest.
+    ``max_*`` are bounds and high-water marks, counted at every change. A sum adds up the counts and
+    seconds of the partitions; of marks and bounds, which hold for each partition, it has the
+    largest.
+
+    Attributes:
+        stage: The name of the user's function.
+        key: Tells two stages with the same function apart.
+        spark_stage: Spark's number of the stage.
+        partition: Spark's number of the partition.
+        attempt: Spark's number of the attempt within the task set.
+        task: Spark's own number of the attempt: of two, the later one has the larger.
+        run: Tells the runs of a stage over partitions apart.
+        host: The host of the worker.
+        pid: The worker's process, on ``host``.
+        process: Tells the process from others with its ``pid``: the boot of the machine, the PID
+            namespace and the start. Empty where the system has no ``/proc``.
+        state: ``running``, ``done``, ``stopped`` (nobody wanted the rest), ``failed``, or ``lost``:
+            its worker was killed, on this host and where its process could be seen from here; of a
+            sum of nothing ``unknown``.
+        partitions: How many partitions are summed up here: those that the stage ran over, also
+            where one task had several (``coalesce``).
+        rows_in: Rows of input that were read.
+        rows_out: Rows of output that left.
+        batches_in: Batches of input that were read.
+        batches_out: Batches of output that left.
+        calls: Calls of the function that were made, each once however many attempts it took; with
+            ``batch`` calls of lists. A row that a ``cache`` or a ``journal`` answered makes no
+            call.
+        shared: Rows that shared a call in flight of an equal key (``dedupe``).
+        repeated_calls: Of a sum: calls that the service saw besides, made by attempts which do not
+            count: killed ones, failed ones, the slower of two copies.
+        running: Calls that run now.
+        max_running: The most calls that ran at once.
+        pending: Rows in the window now: called, and not handed on.
+        max_pending: The most rows in the window at once.
+        cache_hits: Rows that a ``cache`` answered, without a call.
+        journal_hits: Rows that a ``journal`` answered, without a call.
+        skipped: Rows without a call, because a key was null.
+        nulls: Rows whose call gave ``None``.
+        retries: Further attempts of calls that had failed, as ``Retry`` says.
+        throttled: Attempts that raised ``RetryAfter``, and were made again when they had waited.
+        timeouts: Attempts that took longer than ``timeout``.
+        failures: Calls whose failure ``on_failure`` turned into null, or into no rows.
+        buffered_rows: Rows of input held now.
+        max_buffered_rows: The most rows of input held at once.
+        buffered_bytes: Bytes of input held now.
+        max_buffered_bytes: The most bytes of input held at once.
+        buffered_batches: Batches of input held now.
+        max_buffered_batches: The most batches of input held at once.
+        concurrency: The bound on calls at once.
+        max_pending_rows: The bound on rows in the window.
+        max_buffer_bytes: The bound on bytes of input.
+        waiting_upstream: Seconds in which calls could have been made, but there was no input.
+        waiting_function: Seconds in which there was nothing to do but calls, and work on their
+            results.
+        waiting_downstream: Seconds in which results were ready and nobody took them.
+        blocked: Of ``waiting_function``, seconds in which an ``async`` function kept the event
+            loop, as with ``time.sleep``: no other call moved. Pauses shorter than some tenths of a
+            second do not count.
+        seconds: Seconds from the start to the last update.
+        started: The start, in seconds since the epoch.
+        updated: The last update, in seconds since the epoch; an old one with ``state="running"``
+            means: perhaps killed, on another host, or in another container.
     """
 
     stage: str = ""
-    """The name of the user's function."""
     key: str = ""
-    """Tells two stages with the same function apart."""
     spark_stage: int = -1
     partition: int = -1
     attempt: int = -1
     task: int = -1
-    """Spark's own number of the attempt: of two, the later one has the larger."""
     run: str = ""
-    """Tells the runs of a stage over partitions apart."""
     host: str = ""
     pid: int = -1
-    """The worker's process, on ``host``."""
     process: str = ""
-    """What tells the process from others with its ``pid``: the boot of the machine, the PID
-    namespace and the start. Empty where the system has no ``/proc``.
-    """
     state: str = "running"
-    """``running``, ``done``, ``stopped`` (nobody wanted the rest), ``failed``, or ``lost``: its
-    worker was killed, on this host and where its process could be seen from here; of a sum of
-    nothing ``unknown``.
-    """
     partitions: int = 1
-    """How many partitions are summed up here: those that the stage ran over, also where one task
-    had several (``coalesce``).
-    """
     rows_in: int = 0
     rows_out: int = 0
     batches_in: int = 0
     batches_out: int = 0
     calls: int = 0
-    """Calls of the function that were made, each once however many attempts it took; with ``batch``
-    those of lists. What a ``cache`` or a ``journal`` answered is none.
-    """
     shared: int = 0
-    """Rows that shared a call in flight of an equal key (``dedupe``)."""
     repeated_calls: int = 0
-    """Of a sum: calls that the service saw besides, made by attempts which do not count: killed
-    ones, failed ones, the slower of two copies.
-    """
     running: int = 0
     max_running: int = 0
     pending: int = 0
     max_pending: int = 0
     cache_hits: int = 0
-    """Rows that a ``cache`` answered, without a call."""
     journal_hits: int = 0
-    """Rows that a ``journal`` answered, without a call."""
     skipped: int = 0
-    """Rows without a call, because a key was null."""
     nulls: int = 0
-    """Rows whose call gave ``None``."""
     retries: int = 0
-    """Further attempts of calls that had failed, as ``Retry`` says."""
     throttled: int = 0
-    """Attempts that raised ``RetryAfter``, and were made again when they had waited."""
     timeouts: int = 0
     failures: int = 0
-    """Calls whose failure ``on_failure`` turned into null, or into no rows."""
     buffered_rows: int = 0
     max_buffered_rows: int = 0
     buffered_bytes: int = 0
@@ -108,21 +139,12 @@ class StageMetrics:
     max_pending_rows: int = 0
     max_buffer_bytes: int = 0
     waiting_upstream: float = 0.0
-    """Seconds in which calls could have been made, but there was no input."""
     waiting_function: float = 0.0
-    """Seconds in which there was nothing to do but calls, and work on their results."""
     waiting_downstream: float = 0.0
-    """Seconds in which results were ready and nobody took them."""
     blocked: float = 0.0
-    """Of ``waiting_function``, seconds in which an ``async`` function kept the event loop, as with
-    ``time.sleep``: no other call moved. 0 for what is shorter than some tenths of a second.
-    """
     seconds: float = 0.0
     started: float = 0.0
-    """Seconds since the epoch."""
     updated: float = 0.0
-    """Seconds since the epoch; old, with ``state="running"``: perhaps killed, on another host, or
-    in another container."""
 
 
 _IDENTITY: Final = frozenset(
@@ -153,9 +175,15 @@ _PER_PARTITION: Final = frozenset(
 class Metrics:
     """Where stages leave their metrics: ``metrics=rs.Metrics()`` in any stage.
 
-    Makes a temporary directory on the driver; on a cluster, give the ``path`` of a directory that
-    the driver and the executors share. ``cleanup`` (or leaving a ``with`` block) removes the
-    files, and the directory if it was made here and holds nothing else. May be pickled.
+    The object may be pickled. ``cleanup``, or leaving a ``with`` block, removes the files.
+
+    Args:
+        path: A directory that the driver and the executors share. Default: a new temporary
+            directory on the driver, for executors on the same machine.
+
+    Raises:
+        TypeError: ``path`` is no path.
+        ValueError: ``path`` is empty, or a URI.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -191,15 +219,17 @@ class Metrics:
         return sorted(found.values(), key=lambda metrics: (metrics.started, metrics.partition))
 
     def totals(self, stage: str | None = None) -> StageMetrics:
-        """Sum up one attempt of every partition, of one ``stage`` (its name) or of all: the one
-        that is done, else the latest.
+        """Sum up one attempt of every partition: the attempt that is done, else the latest.
 
-        Summed up are the ``partitions`` that have begun so far, of every action: a second action
+        The sum covers the ``partitions`` that have begun so far, of every action: a second action
         on the same frame adds its own. Calls of the other attempts are its ``repeated_calls``.
-        ``state`` is ``failed`` if one of them failed, else ``running`` if one does, else ``lost``
-        or ``stopped`` if one was, else ``done``; ``unknown`` if there are none, of a stage that has
-        not begun or that nobody has. With another value than ``done`` the sum is a partial one;
-        with ``done`` it lacks what has not begun.
+        ``state`` is ``failed`` if one of them failed, else ``running`` if one runs, else ``lost``
+        or ``stopped`` if one was, else ``done``; ``unknown`` if there are none. With another value
+        than ``done`` the sum is a partial one; with ``done`` it lacks the partitions that have not
+        begun.
+
+        Args:
+            stage: The name of a stage. Default: all stages.
         """
         found = self.read()
         if stage is not None:

@@ -161,21 +161,30 @@ def _exception_types(name: str, value: Any) -> tuple[type[Exception], ...]:
 class Retry:
     """How often and when a failed call is made again.
 
-    ``times`` counts retries, as in ``Stream.retry(times)``: ``Retry(3)`` makes up to three further
-    attempts after the first, so four calls at most. Before retry *n* it waits
-    ``backoff * factor**(n - 1)`` seconds, never more than ``max_backoff``, of which a random share
-    of up to ``jitter`` (0 to 1) is left out, so that many callers do not come back together: with
-    1 ("full jitter") it is any time up to that. The numbers are finite. ``on`` are the exceptions
-    that are worth another attempt; a time-out is a ``TimeoutError``. A call that waits for its next
-    attempt still counts as running.
+    Before retry *n* a call waits ``backoff * factor**(n - 1)`` seconds, never more than
+    ``max_backoff``. A call that waits for its next attempt still counts as running. All numbers are
+    finite.
 
-    ``budget``: at most so large a share of the calls may be retries, such as 0.1, in each worker
-    process, for all stages that have the same object; ten are free. So a service that is down is
-    not called several times as often. Default: no bound.
+    Args:
+        times: The most retries, as in ``Stream.retry(times)``: ``Retry(3)`` makes up to three
+            further attempts after the first, so four calls at most.
+        backoff: Seconds before the first retry.
+        factor: By how much each wait is longer than the one before, 1 or more.
+        max_backoff: The most seconds of a wait.
+        jitter: The largest share of a wait, from 0 to 1, that is left out at random, so that many
+            callers do not come back together. With 1 ("full jitter") a wait is any time up to its
+            full length.
+        on: The exception types that are worth another attempt. A time-out is a ``TimeoutError``.
+        budget: The largest share of the calls that may be retries, such as 0.1, in each worker
+            process, for all stages that have the same object; ten are free. So a service that is
+            down is not called several times as often. Default: no bound.
+        patience: Seconds that a call waits in all when its function raises ``RetryAfter``, which
+            uses up no retries and no budget. A call without a ``Retry`` waits 300, too. With 0 a
+            ``RetryAfter`` is a failure at once.
 
-    ``patience``: seconds that a call waits in all when its function raises :class:`RetryAfter`,
-    which uses up no retries and no budget. Default: 300, also without a ``Retry``. With 0 a
-    ``RetryAfter`` is a failure at once.
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument has a wrong value.
     """
 
     times: int
@@ -204,7 +213,11 @@ class Retry:
         object.__setattr__(self, "on", _exception_types("Retry(on)", self.on))
 
     def delay(self, retry: int) -> float:
-        """Return the seconds to wait before retry number ``retry``, from 1."""
+        """Return the seconds to wait before a retry.
+
+        Args:
+            retry: The number of the retry, from 1.
+        """
         if not self.backoff:
             return 0.0
         try:
@@ -215,23 +228,29 @@ class Retry:
 
 
 class CircuitOpenError(Exception):
-    """A call was not made: its :class:`Circuit` is open. ``on_failure`` says what becomes of it."""
+    """A call was not made: its ``Circuit`` is open. ``on_failure`` decides about the call."""
 
 
 @dataclass(frozen=True)
 class Circuit:
-    """After too many failures no calls are made for a while, and then one, to see.
+    """After too many failures no calls are made for a while, and then one call, as a test.
 
-    ``failures``: how many attempts in a row may fail (an ``int``), or which share of the last 100
-    (a ``float``), before the circuit opens. While it is open, calls fail at once with
-    :class:`CircuitOpenError`, and are not tried again.
-    ``reset``: seconds until one call is let through. If that succeeds, the circuit closes; if it
-    fails, or has not returned after as many seconds again, it is open for as long again.
-    ``on``: the exceptions that count as failures of the service; any other shows that it answers.
-    :class:`RetryAfter` is never a failure here.
+    Each worker process has a state of its own, for all stages that have the same object, also those
+    of later tasks. ``RetryAfter`` is never a failure here.
 
-    Each worker process has a state of its own, for all stages that have the same object, also
-    those of later tasks.
+    Args:
+        failures: How many attempts in a row may fail (an ``int``), or which share of the last 100
+            (a ``float``), before the circuit opens. While it is open, calls fail at once with
+            ``CircuitOpenError``, and are not tried again.
+        reset: Seconds until one call is let through. If that call succeeds, the circuit closes. If
+            it fails, or has not returned after as many seconds again, the circuit is open for as
+            long again.
+        on: The exception types that count as failures of the service; any other exception shows
+            that the service answers.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument has a wrong value.
     """
 
     failures: float = 10
@@ -248,7 +267,7 @@ class Circuit:
         object.__setattr__(self, "on", _exception_types("Circuit(on)", self.on))
 
     def describe(self) -> str:
-        """Return when it opens, for people."""
+        """Return a text for people: when the circuit opens."""
         share = isinstance(self.failures, float)
         what = f"{self.failures:.0%} of 100 attempts" if share else f"{self.failures} in a row"
         return f"circuit: opens for {self.reset:g} s when {what} fail, in each worker"
@@ -258,13 +277,21 @@ class Circuit:
 class Cache:
     """Results that each Python worker keeps for its later calls, also those of later tasks.
 
-    ``entries`` and ``bytes`` bound it, whichever is less; what was used least recently goes first.
-    ``ttl``: how many seconds a result is good for; default: as long as the worker lives.
-    ``null_ttl``: the same for ``None``; default: as ``ttl``; 0: it is not kept.
-    A call that fails leaves nothing. Stages may share a cache; each function (a lambda or a partial
-    object is one of its own) has its own results in it, for each ``using`` and type of keys. Where
-    it was made is what counts: the same cache again finds what is kept, though something that the
-    function reads has another value by then. Make another cache for that.
+    The result that was used least recently goes first. A call that fails leaves nothing. Stages may
+    share a cache; each function (a lambda or a partial object is one of its own) has its own
+    results in it, for each ``using`` and type of keys. The cache object counts: the same object
+    finds its kept results again, though a value that the function reads may have changed meanwhile.
+    Make another cache then.
+
+    Args:
+        entries: The most results.
+        bytes: The most bytes of results.
+        ttl: How many seconds a result is good for. Default: as long as the worker lives.
+        null_ttl: The same for ``None``; 0 keeps none. Default: as ``ttl``.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument has a wrong value.
     """
 
     entries: int = 10_000
@@ -282,7 +309,7 @@ class Cache:
             check_seconds("Cache(null_ttl)", self.null_ttl)
 
     def describe(self) -> str:
-        """Return its bounds, for people."""
+        """Return a text for people: the bounds of the cache."""
         until = "" if self.ttl is None else f", for {self.ttl:g} s"
         return f"a cache of at most {self.entries} results and {self.bytes} bytes{until}"
 

@@ -16,19 +16,25 @@ __all__ = ["PerWorker"]
 
 @dataclass(frozen=True, repr=False)
 class PerWorker:
-    """What ``using`` opens once per Python worker, not per partition: a model on a card, a pool.
+    """A context manager that ``using`` opens once per Python worker: a model on a card, a pool.
 
-    ``using=rs.PerWorker(factory)``. ``factory`` gives a context manager, which the first partition
-    of a worker enters, and all that come after it use, of all stages that have the same object;
-    where a plan has two of them in one worker, both at once, on whichever thread. It is entered on
-    one of a partition's, left on the worker's own, and not told of partitions that fail. A
-    factory that raises is asked again by the next partition. An async manager is refused: it
-    belongs to a loop, and each partition has its own.
+    ``using=rs.PerWorker(factory)``. The first partition of a worker enters the context manager, and
+    all later partitions use it, of all stages that have the same object; where a plan has two of
+    them in one worker, both use it at once, on any thread. It is entered on one of a partition's
+    threads, left on the worker's own, and not told of partitions that fail. A factory that raises
+    is asked again by the next partition. An async manager is refused: it belongs to a loop, and
+    each partition has its own.
 
     It is left when the worker ends by itself: after a minute without a task, after a task that
-    failed or was not read to its end, and, without ``spark.python.worker.reuse``, after each. A
-    worker that is killed leaves nothing: when a task is cancelled, when an executor is lost, and
-    at the end of the application. Then the kernel closes what it had.
+    failed or was not read to its end, and, without ``spark.python.worker.reuse``, after each task.
+    A worker that is killed leaves nothing: when a task is cancelled, when an executor is lost, and
+    at the end of the application. Then the kernel closes its files and connections.
+
+    Args:
+        factory: Returns the context manager; its value is passed to the function first.
+
+    Raises:
+        TypeError: ``factory`` cannot be called.
     """
 
     factory: Callable[[], Any]

@@ -27,22 +27,40 @@ def stage(
     max_buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     metrics: Metrics | None = None,
 ) -> StreamStage:
-    """Make a function from frame to frame of a stream: ``stage(lambda batches:
-    batches.map(f).publish_on().map(g), schema)``.
+    """Make a function from frame to frame of a stream.
 
-    ``build`` is called once per partition, gets the ``Stream`` of its ``pyarrow.RecordBatch``
-    objects and returns the stream of the output's. A stream that ends early (``take``) ends the
-    partition.
+    Calls are made by the stream: it has ``retry``, ``timeout`` and ``on_error_continue``, and
+    ``bounded`` puts a ``Limit`` around the function of ``map_async``.
 
-    ``schema``: of the output, as in :func:`map_batches`.
-    ``max_buffer_bytes``: bytes of input batches that are alive, read ahead or in the stream. What
-    the stages make of them is theirs to bound, by the prefetch of each boundary. A stream that
-    keeps batches (``batch``, ``reduce``) is given one more, beyond the bound, when nothing was
-    released for a second.
-    ``metrics``: where live metrics go, a :class:`Metrics`.
+    ```python
+    import rstreams_fast.spark as rs
 
-    Calls are the stream's: it has ``retry``, ``timeout`` and ``on_error_continue``, and
-    :func:`bounded` puts a :class:`Limit` around the function of ``map_async``.
+
+    def first_of(batch):
+        return batch.slice(0, 1)
+
+
+    firsts = rs.stage(lambda batches: batches.map(first_of).publish_on(), "tailnum string")
+    print(flights.coalesce(1).transform(firsts).first())  # Row(tailnum='N14228')
+    ```
+
+    Args:
+        build: Called once per partition. It gets the ``Stream`` of the partition's
+            ``pyarrow.RecordBatch`` objects and returns the stream of the output's. A stream that
+            ends early (``take``) ends the partition.
+        schema: The schema of the output, as in ``map_batches``.
+        max_buffer_bytes: Bytes of input batches that are alive, read ahead or in the stream. The
+            prefetch of each boundary bounds the results of its stages. A stream that keeps batches
+            (``batch``, ``reduce``) is given one more, beyond the bound, when nothing was released
+            for a second.
+        metrics: Where live metrics go. Default: nowhere.
+
+    Returns:
+        The function from frame to frame.
+
+    Raises:
+        TypeError: ``build`` cannot be called, or an argument has the wrong type.
+        ValueError: An argument has a wrong value; the message names it.
     """
     if not callable(build):
         raise TypeError(f"build must be callable, got {type(build).__name__}")
@@ -51,14 +69,14 @@ def stage(
 
 
 class StreamStage(FrameMap):
-    """A function from frame to frame; see :func:`stage`. Immutable."""
+    """A function from frame to frame, made by ``stage``. Immutable."""
 
     def work(self, schema: pa.Schema, partition: Partition, held: list[Any]) -> Iterator[Any]:
         """Return what the stream makes of the batches."""
         return run_stream(self.options.fn, self.options.label, schema, partition, held)
 
     def describe(self) -> str:
-        """Return what runs in a partition, and its bounds, for people."""
+        """Return a text for people: the bounds of a partition, its stream and its threads."""
         options = self.options
         built = built_stream(options.fn, empty(), options.label)
         return "\n".join(

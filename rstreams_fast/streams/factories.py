@@ -64,7 +64,15 @@ E = TypeVar("E")
 
 
 def range_(*args: int) -> Stream[int]:
-    """The numbers of ``range(*args)``: ``stop``, or ``start, stop`` and perhaps ``step``."""
+    """The numbers of ``range(*args)``.
+
+    Args:
+        *args: ``stop``, or ``start``, ``stop`` and perhaps ``step``, as for ``range``.
+
+    Raises:
+        TypeError: An argument is not an ``int``.
+        ValueError: ``step`` is 0.
+    """
     numbers = range(*args)
     return Stream(IterableSource(numbers, safe_repr(numbers)))
 
@@ -72,9 +80,15 @@ def range_(*args: int) -> Stream[int]:
 def from_iterable(iterable: Iterable[T], /) -> Stream[T]:
     """The items of ``iterable``, which is iterated anew for each subscriber.
 
-    A one-shot iterator, such as a generator, serves one: a second subscriber gets a
-    ``RuntimeError`` by ``on_error``. A generator is closed when the stream ends early; a file,
-    say, is left to its owner.
+    A one-shot iterator, such as a generator, serves one subscriber: a second one gets a
+    ``RuntimeError`` by ``on_error``. A generator is closed when the stream ends early. Other
+    iterators, such as files, are left to their owner.
+
+    Args:
+        iterable: Any iterable without ``None`` in it.
+
+    Raises:
+        TypeError: ``iterable`` cannot be iterated, or only asynchronously.
     """
     if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
         hint = "; use from_async_iterable" if hasattr(iterable, "__aiter__") else ""
@@ -88,12 +102,19 @@ def from_async_iterable(
     *,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> Stream[T]:
-    """The items of an asynchronous iterable, or of what a function makes for each subscriber.
+    """The items of an asynchronous iterable.
 
-    ``loop=None`` is the loop running where the stream is subscribed to, or else a private one.
     A generator is closed when the stream ends early, and its ``finally`` may await. Ends that are
     awaited return after that, and so does leaving ``async with stream.iterate()``; a ``break`` out
     of ``async for`` alone does not wait for it.
+
+    Args:
+        iterable: An asynchronous iterable, or a function that makes one for each subscriber.
+        loop: The event loop that it is iterated on. Default: the loop that runs where the stream is
+            subscribed to, or else a private loop.
+
+    Raises:
+        TypeError: ``iterable`` is neither.
     """
     # Loaded when it is first needed: it brings asyncio.
     from rstreams_fast.streams.sources.async_iterable import AsyncIterableSource
@@ -107,10 +128,16 @@ def from_async_iterable(
 
 
 def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
-    """The elements of any publisher: an object with ``subscribe(subscriber)``.
+    """The elements of any publisher.
 
-    It need not keep the rules: ``None``, too many elements, signals after the end or from several
-    threads at once never reach a subscriber of the stream.
+    The publisher need not keep the rules: ``None``, too many elements, signals after the end, and
+    signals from several threads at once never reach a subscriber of the stream.
+
+    Args:
+        publisher: An object with ``subscribe(subscriber)``.
+
+    Raises:
+        TypeError: ``publisher`` is ``None``, or has no ``subscribe``.
     """
     if publisher is None:
         raise NoneSignalError("publisher is None")
@@ -124,28 +151,50 @@ def from_publisher(publisher: Publisher[T], /) -> Stream[T]:
 def from_arrow(source: Any, /, *, chunk: int | None = None, schema: Any = None) -> Stream[Any]:
     """The record batches of any tabular Arrow data, as ``pyarrow.RecordBatch``, without a copy.
 
-    ``source`` has ``__arrow_c_stream__`` (tables, readers, data frames of pandas, polars, DuckDB
-    and others), whose batches are read as they are asked for, or ``__arrow_c_array__`` (one record
-    batch). ``chunk``: no element has more rows than that; ``None``: they are as the source has
-    them. ``schema``: what the source is asked to give, as far as it can.
+    A table is read anew for each subscriber. A reader can be read once: a second subscriber gets a
+    ``RuntimeError`` by ``on_error``. A reader is closed when the stream ends.
 
-    A table is read anew for each subscriber. A reader can be read once: a second subscriber gets
-    a ``RuntimeError`` by ``on_error``. A reader is closed when the stream ends.
+    Args:
+        source: An object with ``__arrow_c_stream__`` (tables, readers, data frames of pandas,
+            polars, DuckDB and others), whose batches are read as they are asked for, or with
+            ``__arrow_c_array__`` (one record batch).
+        chunk: The most rows of an element. Default: as the source has them.
+        schema: The schema that the source is asked for, as far as it can give that.
+
+    Raises:
+        TypeError: ``source`` is not tabular Arrow data.
+        ValueError: ``chunk`` is less than 1.
     """
     return Stream(arrow_source(source, chunk, schema))
 
 
 def from_numpy(array: np.ndarray[Any, Any], /, *, chunk: int = ROWS) -> Stream[Any]:
-    """The parts of ``array``, ``chunk`` rows each, the last perhaps fewer: views, without a copy.
+    """The parts of ``array``, ``chunk`` rows each: views, without a copy.
 
-    Rows are what there is along the first axis. The elements share the memory of ``array``, and
-    are writable if it is. Every subscriber gets all of them; an array of no rows has none.
+    Rows are counted along the first axis; the last part may have fewer. The elements share the
+    memory of ``array``, and are writable if it is. Every subscriber gets all of them. An array of
+    no rows has no elements.
+
+    Args:
+        array: An array of at least one dimension.
+        chunk: The rows of an element.
+
+    Raises:
+        TypeError: ``array`` is not such an array.
+        ValueError: ``chunk`` is less than 1.
     """
     return Stream(array_source(array, chunk))
 
 
 def from_callable(fn: Callable[[], T], /) -> Stream[T]:
-    """One element, ``fn()``, called for each subscriber when it asks."""
+    """One element, ``fn()``, called for each subscriber when it asks.
+
+    Args:
+        fn: A plain function without parameters. It must not return ``None``.
+
+    Raises:
+        TypeError: ``fn`` cannot be called, or is ``async``.
+    """
     check_sync("from_callable", "fn", fn)
     return Stream(CallOnce(fn))
 
@@ -153,11 +202,20 @@ def from_callable(fn: Callable[[], T], /) -> Stream[T]:
 def defer(factory: Callable[[], Publisher[T]], /) -> Stream[T]:
     """The elements of the publisher ``factory()``, made anew for each subscriber.
 
-        factory()   --1--2--|
-        below       --1--2--|
+    ```text
+    factory()   --1--2--|
+    below       --1--2--|
+    ```
 
-    It is called within ``subscribe``; what it raises is signalled by ``on_error`` (§1.9). The
-    publisher need not keep the rules. Reactor, RxPY: ``defer``.
+    ``factory`` is called within ``subscribe``; its exceptions are signalled by ``on_error`` (§1.9).
+
+    Reactor, RxPY: ``defer``.
+
+    Args:
+        factory: Returns a publisher, which need not keep the rules.
+
+    Raises:
+        TypeError: ``factory`` cannot be called, or is ``async``.
     """
     check_sync("defer", "factory", factory)
     return Stream(defer_source(factory, f"defer({describe_callable(factory)})"))
@@ -169,17 +227,29 @@ def using(
     close: Callable[[A], object],
     /,
 ) -> Stream[T]:
-    """The elements of ``stream_of(resource)``, of a resource for each subscriber.
+    """The elements of ``stream_of(resource)``, with a resource for each subscriber.
 
-        factory()  --1--2--|
-        below      --1--2--|close(resource)
+    ```text
+    factory()  --1--2--|
+    below      --1--2--|close(resource)
+    ```
 
     ``resource = factory()`` is made within ``subscribe``, and closed once: after the end, after a
-    ``cancel()`` (§3.12), or if there is no stream of it. A cancel does not wait for calls that go
-    on in other threads, as ``map_blocking`` makes them: ``close`` may have to. What ``close``
-    raises after a stream goes to ``sys.unraisablehook``; so does a ``TypeError`` where it returns a
-    coroutine, which nobody awaits. What is closed by an ``await`` is for an ``async with`` in an
-    async generator, and :func:`from_async_iterable`. Reactor, RxPY: ``using``.
+    ``cancel()`` (§3.12), or if ``stream_of`` gives no stream. A cancel does not wait for calls that
+    go on in other threads, as ``map_blocking`` makes them: ``close`` may have to. Exceptions of
+    ``close`` after a stream go to ``sys.unraisablehook``; so does a ``TypeError`` if ``close``
+    returns a coroutine, which nobody awaits. A resource that is closed by an ``await`` belongs in
+    an ``async with`` of an async generator: see ``from_async_iterable``.
+
+    Reactor, RxPY: ``using``.
+
+    Args:
+        factory: Makes the resource.
+        stream_of: Returns a publisher, which need not keep the rules.
+        close: Closes the resource.
+
+    Raises:
+        TypeError: A function cannot be called, or is ``async``.
     """
     check_sync("using", "factory", factory)
     check_sync("using", "stream_of", stream_of)
@@ -213,11 +283,21 @@ def _close(close: Callable[[A], object], resource: A) -> None:
 def generate(state: A, fn: Callable[[A], tuple[T, A] | None], /) -> Stream[T]:
     """The elements of ``element, state = fn(state)``, until ``fn(state)`` is ``None``.
 
-        fn(1)   (a, 2)    fn(2)   (b, 3)    fn(3)   None
-        below   --a---------------b-----------------|
+    ```text
+    fn(1)   (a, 2)    fn(2)   (b, 3)    fn(3)   None
+    below   --a---------------b-----------------|
+    ```
 
-    ``fn`` is called when an element is asked for (§1.1), and begins with ``state`` for each
-    subscriber. Reactor: ``generate``; RxPY: ``generate``, in three functions.
+    ``fn`` is called when an element is asked for (§1.1).
+
+    Reactor: ``generate``; RxPY: ``generate``, in three functions.
+
+    Args:
+        state: The first state, for each subscriber.
+        fn: Returns an element and the next state, or ``None`` to complete.
+
+    Raises:
+        TypeError: ``fn`` cannot be called, or is ``async``.
     """
     check_sync("generate", "fn", fn)
     return Stream(generate_source(state, fn))
@@ -229,7 +309,14 @@ def empty() -> Stream[Never]:
 
 
 def error(error: BaseException, /) -> Stream[Never]:
-    """No element: fails at once with ``error``."""
+    """No element: fails at once with ``error``.
+
+    Args:
+        error: The exception that every subscriber gets.
+
+    Raises:
+        TypeError: ``error`` is not an exception instance.
+    """
     if not isinstance(error, BaseException):
         raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
     return Stream(Foreign(constant.Failed(error), f"error({safe_repr(error)})", trusted=False))
@@ -250,14 +337,35 @@ def create(
 ) -> Stream[T]:
     """The elements that ``fn(emitter)`` sends by ``emitter.next(element)``.
 
-    ``fn`` is called for each subscriber, within ``subscribe``, after ``on_subscribe``; it may send
-    at once, or hand the emitter, or its methods, to threads and callbacks that send later. What it
-    raises ends the stream. What comes before it is asked for is held, up to ``capacity`` elements,
-    and beyond that dropped or an error, as ``overflow`` says (see ``Overflow``); ``on_drop`` is
-    called with each element that is dropped, on the thread that sent it.
+    ``fn`` is called for each subscriber, within ``subscribe``, after ``on_subscribe``. It may send
+    at once, or hand the emitter, or its methods, to threads and callbacks that send later. An
+    exception of ``fn`` ends the stream. Elements that come before they are asked for are held. They
+    are delivered on the threads that send or request; ``publish_on`` below moves them to another
+    executor.
 
-    Elements are delivered on the threads that send or request: with ``publish_on`` below, on an
-    executor of one's choice.
+    ```python
+    import rstreams_fast as rsf
+
+
+    def numbers(emitter):
+        for n in range(3):
+            emitter.next(n)
+        emitter.complete()
+
+
+    print(rsf.create(numbers).to_list())  # [0, 1, 2]
+    ```
+
+    Args:
+        fn: A plain function, which gets an ``Emitter``.
+        overflow: What becomes of an element that finds no room; see ``Overflow``.
+        capacity: The most elements held. Default: 1024, or 1 for ``Overflow.LATEST``.
+        on_drop: ``on_drop(element)`` is called for each element that is dropped, on the thread that
+            sent it.
+
+    Raises:
+        TypeError: A function cannot be called, or is ``async``; ``overflow`` is no ``Overflow``.
+        ValueError: ``capacity`` is less than 1, or does not suit ``overflow``.
     """
     return Stream(create_source(fn, overflow, capacity, on_drop))
 
@@ -272,21 +380,26 @@ def interval(
     executor: Executor | asyncio.AbstractEventLoop | None = None,
     timer: Timer | None = None,
 ) -> Stream[int]:
-    """A tick every ``seconds``, which are 1e-9 at least: 0, 1, 2, ..., without end.
+    """A tick every ``seconds``: 0, 1, 2, ..., without end.
 
     Tick ``n`` comes ``delay + n * seconds`` after the subscriber first asks (§3.8), or a little
-    later, but delays do not add up; ``delay=None`` is ``seconds``. Ticks missed because the process
-    was stopped, or the machine overloaded, are not made up for: of those that are due together the
-    last one comes, and the numbers of the others are left out. So a tick's number always tells its
-    time.
+    later, but delays do not add up. Ticks that were missed because the process was stopped, or the
+    machine overloaded, are not made up for: of the ticks that are due together only the last one
+    comes. So the number of a tick always tells its time. Each subscriber has its own ticks.
 
-    A tick that comes before it is asked for is an error, unless ``overflow`` says otherwise (see
-    ``Overflow``; ``capacity`` is the most ticks held).
+    Args:
+        seconds: The time from tick to tick, 1e-9 at least.
+        delay: The seconds before the first tick. Default: ``seconds``.
+        overflow: What becomes of a tick that comes before it is asked for; see ``Overflow``.
+            Default: it is an error.
+        capacity: The most ticks held.
+        executor: Where ticks are delivered; see ``publish_on``. ``"caller"``, which would be the
+            timer, is refused. Default: threads that all clocks of the process share.
+        timer: The clock. Default: the timer of this process.
 
-    Each subscriber has its own ticks. They are delivered on ``executor`` (see ``publish_on``;
-    ``None`` stands for threads that all clocks of the process share, as many as are at work at
-    once; ``"caller"``, which would be the timer, is refused). ``timer=None`` is the one of this
-    process.
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument has a wrong value.
     """
     return Stream(interval_source(seconds, delay, overflow, capacity, executor, timer))
 
@@ -306,13 +419,16 @@ def concat(*publishers: Publisher[T]) -> Stream[T]: ...
 def concat(*publishers: Publisher[Any]) -> Stream[Any]:
     """All elements of the first of ``publishers``, then all of the second, and so on.
 
-    The next is subscribed to when the one before has completed, and asked for what that one still
-    owed: nothing is asked for that the subscriber has not asked for, and nothing is held. The error
-    of one ends the stream at once, and the rest is never subscribed to. Completes after the last;
-    of no publishers, at once.
+    The next publisher is subscribed to when the one before has completed, and asked for the
+    elements that are still owed. Nothing is asked for that the subscriber has not asked for, and
+    nothing is held. The error of one publisher ends the stream at once, and the rest is never
+    subscribed to. The stream completes after the last publisher; without publishers, at once.
 
-    The publishers may be any objects with ``subscribe``, and need not keep the rules; else it is a
-    ``TypeError``.
+    Args:
+        *publishers: Objects with ``subscribe``, which need not keep the rules.
+
+    Raises:
+        TypeError: One of ``publishers`` has no ``subscribe``.
     """
     return Stream(concat_source(publishers)) if publishers else empty()
 
@@ -351,20 +467,26 @@ def merge(
 ) -> Stream[Any]:
     """The elements of all ``publishers``, each as soon as it is there and asked for.
 
-    All are subscribed to at once, and asked when the subscriber first asks: for at most
-    ``prefetch`` elements ahead of what was delivered, and again when three quarters are. Those that
-    have elements waiting take turns. Completes when all have completed; of no publishers, at once.
-
-    The error of one ends the stream at once and cancels the others. With ``delay_error`` it comes
-    after everything: itself if it is the only one, else in an ``ExceptionGroup``, of 64 at most;
-    those beyond go to ``on_dropped_error``.
+    All publishers are subscribed to at once, and asked when the subscriber first asks. Publishers
+    that have elements waiting take turns. The stream completes when all have completed; without
+    publishers, at once.
 
     Elements are delivered on the threads that they come on, one at a time. A publisher that works
-    on the thread that asks it, and waits there, keeps the others from being asked for more: give
-    it a resource of its own by ``subscribe_on``.
+    on the thread that asks it, and waits there, keeps the others from being asked for more: give it
+    an executor by ``subscribe_on``.
 
-    The publishers may be any objects with ``subscribe``, and need not keep the rules; else it is a
-    ``TypeError``.
+    Args:
+        *publishers: Objects with ``subscribe``, which need not keep the rules.
+        prefetch: Elements that each publisher is asked for ahead of those that were delivered; more
+            are asked for when three quarters are.
+        delay_error: By default the error of one publisher ends the stream at once and cancels the
+            others. With ``True`` it comes after all elements: as itself if it is the only error,
+            else in an ``ExceptionGroup`` of at most 64 errors; further errors go to
+            ``on_dropped_error``.
+
+    Raises:
+        TypeError: One of ``publishers`` has no ``subscribe``.
+        ValueError: ``prefetch`` is less than 1.
     """
     return Stream(merge_source(publishers, prefetch, delay_error)) if publishers else empty()
 
@@ -417,12 +539,18 @@ def zip_(*publishers: Publisher[T], prefetch: int = INNER_PREFETCH) -> Stream[tu
 def zip_(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
     """Tuples of the elements that have the same position in each of ``publishers``.
 
-    Completes, and cancels the others, as soon as one has completed and none of its elements waits
-    for a partner; of no publishers, at once. The error of one ends the stream at once, overtakes
-    what waits, and cancels the others. Each is asked when the subscriber first asks: for at most
-    ``prefetch`` elements ahead of what was delivered, and again when three quarters are.
+    The stream completes, and cancels the other publishers, as soon as one has completed and none of
+    its elements waits for a partner; without publishers, at once. The error of one publisher ends
+    the stream at once, overtakes waiting elements, and cancels the others. All publishers are asked
+    when the subscriber first asks.
 
-    The publishers may be any objects with ``subscribe``, and need not keep the rules; else it is a
-    ``TypeError``.
+    Args:
+        *publishers: Objects with ``subscribe``, which need not keep the rules.
+        prefetch: Elements that each publisher is asked for ahead of those that were delivered; more
+            are asked for when three quarters are.
+
+    Raises:
+        TypeError: One of ``publishers`` has no ``subscribe``.
+        ValueError: ``prefetch`` is less than 1.
     """
     return Stream(zip_source(publishers, prefetch)) if publishers else empty()

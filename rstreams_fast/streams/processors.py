@@ -34,16 +34,29 @@ U = TypeVar("U")
 def processor(build: Callable[[Stream[T]], Stream[U]], /) -> Processor[T, U]:
     """Return a processor of the stages that ``build(stream)`` adds to a stream.
 
-    ``build`` is called once, here. Subscribe the processor to a publisher, and a subscriber to it,
-    in any order; before both are there nothing is asked for, and then only what the stages ask for
-    on behalf of downstream. A cancel goes up, an error down without waiting for demand (§4.2),
-    unless a stage of ``build`` says otherwise. It trusts no publisher.
+    Subscribe the processor to a publisher, and a subscriber to the processor, in any order. Before
+    both are there nothing is asked for, and then only the elements that the stages ask for on
+    behalf of downstream. A cancel goes up, and an error goes down without waiting for demand
+    (§4.2), unless a stage of ``build`` says otherwise. The processor trusts no publisher.
 
-    It serves one subscription upstream, any other is cancelled (§2.5), and one subscriber: any
-    other is told ``AlreadySubscribedError`` by ``on_error``, unless ``build`` ends in
-    ``multicast``, ``share`` or ``replay``. One that subscribes when upstream has ended sees
-    the stages on that end alone. ``TypeError`` if ``build`` returns anything but a ``Stream``.
-    Any thread may call anything.
+    It serves one subscription upstream and cancels any other (§2.5). It serves one subscriber: any
+    other gets an ``AlreadySubscribedError`` by ``on_error``, unless ``build`` ends in
+    ``multicast``, ``share`` or ``replay``. A subscriber that comes when upstream has ended sees the
+    result of the stages on that end alone. Any thread may call any method.
+
+    ```python
+    import rstreams_fast as rsf
+
+    doubled = rsf.processor(lambda stream: stream.map(lambda n: 2 * n))
+    rsf.range_(3).subscribe(doubled)
+    print(rsf.from_publisher(doubled).to_list())  # [0, 2, 4]
+    ```
+
+    Args:
+        build: A plain function, called once, at once, with a stream; it returns a stream.
+
+    Raises:
+        TypeError: ``build`` cannot be called, or does not return a ``Stream``.
     """
     check_sync("processor", "build", build)
     entrance: _Entrance[T] = _Entrance()
@@ -204,16 +217,26 @@ _METHODS = ("subscribe", "on_subscribe", "on_next", "on_error", "on_complete")
 class SerializedProcessor(NotPicklable, Generic[T, U]):
     """A processor that any number of threads may signal at once.
 
-    A :class:`~rstreams_fast.SignalSerializer` in front of ``processor`` (``None``: a
-    :class:`~rstreams_fast.MulticastProcessor`), which so gets one signal at a time. One that finds
-    nobody at work delivers; the others leave their element in a mailbox of ``capacity`` elements
-    and go. When that is full, ``on_next`` ends the stream with ``BufferOverflowError``
-    (``on_full="error"``) or waits (``"wait"``); ``try_next`` does neither, and says how it went. An
-    error overtakes what is in the mailbox, unless ``delay_error``.
+    A ``SignalSerializer`` stands in front of ``processor``, which so gets one signal at a time. A
+    thread that finds no other at work delivers; the others leave their element in a mailbox and go.
+    An error overtakes the elements in the mailbox, unless ``delay_error`` is set.
 
-    Together the threads may send no more than was asked for, as any publisher: what
-    becomes of the rest is said by ``processor``; ``"wait"`` does not wait for its subscribers.
-    ``TypeError`` for what is no processor.
+    Together the threads may send no more elements than were asked for, as any publisher.
+    ``processor`` decides about the rest: ``on_full="wait"`` does not wait for its subscribers.
+
+    Args:
+        processor: The processor behind the mailbox. Default: a ``MulticastProcessor``.
+        capacity: The most elements in the mailbox.
+        on_full: With ``"error"``, ``on_next`` ends the stream with a ``BufferOverflowError`` when
+            the mailbox is full; with ``"wait"`` it waits. ``try_next`` does neither.
+        delay_error: Signal an error after the elements in the mailbox, not at once.
+
+    Attributes:
+        on_next: Hands an element on, or leaves it in the mailbox. Any thread may call it.
+
+    Raises:
+        TypeError: ``processor`` lacks one of the methods of a processor.
+        ValueError: An argument has a wrong value.
     """
 
     __slots__ = {
@@ -247,21 +270,36 @@ class SerializedProcessor(NotPicklable, Generic[T, U]):
     def try_next(self, element: T, /) -> Emission:
         """``on_next`` that neither waits nor ends the stream, and says what became of the element.
 
-        ``FULL`` is the mailbox; after ``TERMINATED`` (or :attr:`ended`) and ``CANCELLED`` nobody
-        gets an element. Any thread.
+        ``FULL`` says that the mailbox is full; after ``TERMINATED`` (or ``ended``) and
+        ``CANCELLED`` no subscriber gets an element. Any thread may call it.
+
+        Args:
+            element: The element; not ``None``.
         """
         return Emission.TERMINATED if self.ended else self._signals.try_next(element)
 
     def subscribe(self, subscriber: Subscriber[U], /) -> None:
-        """Subscribe to the processor within."""
+        """Subscribe to the processor within.
+
+        Args:
+            subscriber: Any object with the four methods of ``Subscriber``.
+        """
         self._processor.subscribe(subscriber)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, cancel any other (§2.5)."""
+        """Take the first subscription and cancel any other (§2.5).
+
+        Args:
+            subscription: The subscription.
+        """
         self._signals.on_subscribe(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End with the error; the first terminal signal counts."""
+        """End with the error; only the first terminal signal counts.
+
+        Args:
+            error: The error of upstream.
+        """
         self._signals.on_error(error)
 
     def on_complete(self) -> None:
@@ -270,10 +308,10 @@ class SerializedProcessor(NotPicklable, Generic[T, U]):
 
     @property
     def ended(self) -> bool:
-        """Whether ``processor`` has ended, or shut down, as far as it tells (it has ``ended``)."""
+        """Whether ``processor`` has ended, or shut down, if it has an attribute ``ended``."""
         return bool(getattr(self._processor, "ended", False))
 
     @property
     def queued(self) -> int:
-        """How many elements wait in the mailbox."""
+        """The number of elements that wait in the mailbox."""
         return self._signals.queued

@@ -59,20 +59,29 @@ _ONE_CALL = "; let it return from_iterable([element]).map_async(call)"
 class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     """A publisher with operators.
 
-    Immutable: every operator returns a new stream, and any number of subscribers may subscribe to
-    each; every one of them gets elements of its own, from the source on (§1.11). Nothing runs
-    before that.
+    A stream is immutable: every operator returns a new stream. Any number of subscribers may
+    subscribe to each stream, and every subscriber gets elements of its own, from the source on
+    (§1.11). Nothing runs before ``subscribe``.
 
     Stages without a boundary between them run as one loop, on the caller of ``subscribe`` or
     ``request`` (§3.10), if the source can be pulled; ``subscribe_on`` and ``publish_on`` name
     another resource. Signals are serial (§1.3), demand is kept to (§1.1), and subscriptions may be
     used from any thread.
 
-    ``None`` is no element: a function of a stage that returns it is a ``TypeError`` that names the
-    stage. An ``Exception`` from user code is signalled by ``on_error``. ``KeyboardInterrupt``,
-    ``SystemExit`` and ``GeneratorExit`` cancel upstream and leave through the call they happened
-    in. Subscriptions belong to their process: they cannot be pickled, and refuse to work in the
-    child of a fork. Subinterpreters are not supported.
+    ``None`` is no element: a stage function that returns ``None`` ends the stream with a
+    ``TypeError`` that names the stage. An ``Exception`` from user code is signalled by
+    ``on_error``. ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` cancel upstream and
+    leave through the call they happened in. Subscriptions belong to their process: they cannot be
+    pickled, and refuse to work in the child of a fork. Subinterpreters are not supported.
+
+    Streams are made by the functions of the package, such as ``range_`` and ``from_iterable``:
+
+    ```python
+    import rstreams_fast as rsf
+
+    squares = rsf.range_(1_000_000).map(lambda n: n * n).publish_on(prefetch=256)
+    print(squares.take(4).to_list())  # [0, 1, 4, 9]
+    ```
     """
 
     __slots__ = ()
@@ -80,12 +89,26 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     # -- stages ----------------------------------------------------------------------------------
 
     def map(self, fn: Callable[[T_co], U], /) -> Stream[U]:
-        """``fn(element)`` for each element. ``fn`` must not return ``None``."""
+        """``fn(element)`` for each element.
+
+        Args:
+            fn: A plain function, called once for each element. It must not return ``None``.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``: use ``map_async``.
+        """
         check_sync("map", "fn", fn, _AWAIT)
         return self._stage("map", fn)
 
     def map_not_none(self, fn: Callable[[T_co], U | None], /) -> Stream[U]:
-        """``fn(element)`` for each element, where that is not ``None``."""
+        """``fn(element)`` for each element, without the results that are ``None``.
+
+        Args:
+            fn: A plain function, called once for each element.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``: use ``map_async``.
+        """
         check_sync("map_not_none", "fn", fn, _AWAIT)
         return self._stage("map_not_none", fn)
 
@@ -96,38 +119,79 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     def filter(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]: ...
 
     def filter(self, predicate: Callable[[T_co], object], /) -> Stream[Any]:
-        """The elements for which ``predicate(element)`` is true; a ``TypeGuard`` says what they
-        are.
+        """The elements for which ``predicate(element)`` is true.
+
+        Args:
+            predicate: A plain function. A ``TypeGuard`` narrows the type of the elements.
+
+        Raises:
+            TypeError: ``predicate`` cannot be called, or is ``async``: use ``map_async``.
         """
         check_sync("filter", "predicate", predicate, _AWAIT)
         return self._stage("filter", predicate)
 
     def distinct_until_changed(self, key: Callable[[T_co], object] | None = None) -> Stream[T_co]:
-        """The elements that differ from the one before: all of a row of equal ones but the first.
+        """The elements that differ from the element before.
 
-        ``key(element)``, if given, is compared in place of the element. Equal is what is the same
-        object, or else equal by ``==``; what that raises ends the stream.
+        ```text
+        above   --1--1--2--1--|
+        below   --1-----2--1--|
+        ```
+
+        Two elements are equal if they are the same object, or else if they are equal by ``==``. An
+        exception of ``==`` or of ``key`` ends the stream.
+
+        Args:
+            key: ``key(element)`` is compared in place of the element. Default: the element itself.
         """
         if key is not None:
             check_sync("distinct_until_changed", "key", key)
         return self._stage("distinct_until_changed", key)
 
     def take(self, n: int, /) -> Stream[T_co]:
-        """The first ``n`` elements; never asks for more. ``take(0)`` asks for nothing."""
+        """The first ``n`` elements, and then the end. It never asks for more.
+
+        Args:
+            n: The number of elements, 0 or more. ``take(0)`` asks for nothing.
+
+        Raises:
+            TypeError: ``n`` is not an ``int``.
+            ValueError: ``n`` is negative.
+        """
         return self._stage("take", check_count("take(n): n", n))
 
     def take_while(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]:
-        """The elements before the first for which ``predicate(element)`` is false."""
+        """The elements before the first element for which ``predicate(element)`` is false.
+
+        Args:
+            predicate: A plain function. The first false result cancels upstream.
+
+        Raises:
+            TypeError: ``predicate`` cannot be called, or is ``async``.
+        """
         check_sync("take_while", "predicate", predicate, _AWAIT)
         return self._stage("take_while", predicate)
 
     def skip(self, n: int, /) -> Stream[T_co]:
-        """All but the first ``n`` elements."""
+        """All elements but the first ``n``.
+
+        Args:
+            n: The number of elements to leave out, 0 or more.
+
+        Raises:
+            TypeError: ``n`` is not an ``int``.
+            ValueError: ``n`` is negative.
+        """
         return self._stage("skip", check_count("skip(n): n", n))
 
     def skip_while(self, predicate: Callable[[T_co], object], /) -> Stream[T_co]:
-        """All from the first element on for which ``predicate(element)`` is false; it is not called
-        again.
+        """All elements from the first element on for which ``predicate(element)`` is false.
+
+        Args:
+            predicate: A plain function. It is not called again after its first false result.
+
+        Raises:
+            TypeError: ``predicate`` cannot be called, or is ``async``.
         """
         check_sync("skip_while", "predicate", predicate, _AWAIT)
         return self._stage("skip_while", predicate)
@@ -139,10 +203,15 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     def scan(self, fn: Callable[[A, T_co], A], seed: A, /) -> Stream[A]: ...
 
     def scan(self, fn: Callable[[Any, Any], Any], seed: Any = MISSING, /) -> Stream[Any]:
-        """Accumulations so far, as ``itertools.accumulate`` gives them.
+        """The accumulations so far, as ``itertools.accumulate`` gives them.
 
-        With a ``seed`` that comes first, then ``fn(seed, first)`` and so on; without, the first
-        element comes as it is.
+        Args:
+            fn: ``fn(accumulation, element)`` gives the next accumulation.
+            seed: The first accumulation, which is the first element below. Without a seed the first
+                element passes as it is. It must not be ``None``.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or ``seed`` is ``None``.
         """
         check_sync("scan", "fn", fn)
         _check_seed("scan", seed)
@@ -155,8 +224,17 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     def reduce(self, fn: Callable[[A, T_co], A], seed: A, /) -> Stream[A]: ...
 
     def reduce(self, fn: Callable[[Any, Any], Any], seed: Any = MISSING, /) -> Stream[Any]:
-        """One element, the accumulation of all; of none, it is ``seed``, or nothing if there is no
-        seed.
+        """One element: the accumulation of all elements.
+
+        An empty stream gives ``seed``, or nothing if there is no seed.
+
+        Args:
+            fn: ``fn(accumulation, element)`` gives the next accumulation.
+            seed: The first accumulation. Without a seed the first element is the first
+                accumulation. It must not be ``None``.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or ``seed`` is ``None``.
         """
         check_sync("reduce", "fn", fn)
         _check_seed("reduce", seed)
@@ -170,8 +248,15 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         prefetch: int = INNER_PREFETCH,
         delay_error: bool = False,
     ) -> Stream[T_co | U]:
-        """The elements of this and of ``others``, as they come. See
-        :func:`rstreams_fast.merge`.
+        """The elements of this stream and of ``others``, as they come. See ``rstreams_fast.merge``.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+            prefetch: Elements that each publisher is asked for ahead.
+            delay_error: Signal an error after all elements, not at once.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
         """
         return Stream(merge_source((self, *others), prefetch, delay_error))
 
@@ -214,14 +299,27 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     ) -> Stream[tuple[Any, ...]]: ...
 
     def zip(self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
-        """Tuples of the elements at the same position in this and in ``others``. See
-        :func:`rstreams_fast.zip_`.
+        """Tuples of the elements at the same position in this stream and in ``others``. See
+        ``rstreams_fast.zip_``.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+            prefetch: Elements that each publisher is asked for ahead.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
         """
         return Stream(zip_source((self, *others), prefetch))
 
     def concat(self, *others: Publisher[U]) -> Stream[T_co | U]:
-        """All elements of this, then those of each of ``others``. See
-        :func:`rstreams_fast.concat`.
+        """All elements of this stream, then those of each of ``others``. See
+        ``rstreams_fast.concat``.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
         """
         return Stream(concat_source((self, *others)))
 
@@ -238,18 +336,29 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     def combine_latest(
         self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH
     ) -> Stream[Any]:
-        """For each element of this or of ``others`` a tuple of the newest of each.
+        """For each element of this stream or of ``others`` a tuple of the newest element of each.
 
-            above   --1--------2-----|
-            other   -----a--b-----|
-            below   ----1a-1b-2b-----|
+        ```text
+        above   --1--------2-----|
+        other   -----a--b-----|
+        below   ----1a-1b-2b-----|
+        ```
 
-        Nothing is passed over: each is asked for one element until all have given one, and then for
-        ``prefetch`` ahead, as in :func:`rstreams_fast.merge`; what has come waits for demand (§1.1)
-        in the order in which it came. Completes when all have, or one has without an element. An
-        error of any ends the stream at once. ``others`` need not keep the rules. Reactor:
-        ``combineLatest``; RxPY: ``combine_latest``, which passes over all that a publisher gives
-        before the last one has begun.
+        No element is passed over: each publisher is asked for one element until all have given one,
+        and then for ``prefetch`` ahead, as in ``rstreams_fast.merge``. Tuples wait for demand
+        (§1.1) in the order in which their elements came. The stream completes when all publishers
+        have, or when one completes without an element. An error of any publisher ends the stream at
+        once.
+
+        Reactor: ``combineLatest``; RxPY: ``combine_latest``, which passes over the elements that
+        come before the last publisher has begun.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+            prefetch: Elements that each publisher is asked for ahead.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
         """
         return self._boundary(CombineLatest(others, prefetch))
 
@@ -260,68 +369,117 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     def with_latest_from(self, *others: Publisher[Any]) -> Stream[tuple[Any, ...]]: ...
 
     def with_latest_from(self, *others: Publisher[Any]) -> Stream[Any]:
-        """For each element of this a tuple of it and the newest of each of ``others``.
+        """For each element of this stream a tuple of the element and of the newest of each of
+        ``others``.
 
-            above   -----1--2-----3--|
-            other   --a--------b-----|
-            below   -----1a-2a----3b-|
+        ```text
+        above   -----1--2-----3--|
+        other   --a--------b-----|
+        below   -----1a-2a----3b-|
+        ```
 
-        ``others`` are asked for everything at once. Of each the newest element is held; those that
-        another replaced before they left are counted (see ``metrics_of``). One that is an iterator
-        is run through within ``subscribe``: give it a thread, by ``subscribe_on``, if that takes
-        long. This is asked, for what was asked for (§1.1), when all of them have given an element:
-        before that nothing of it is dropped. Completes when this does, or one of ``others`` without
-        an element. An error of any ends the stream. Reactor: ``withLatestFrom``; RxPY:
-        ``with_latest_from``, which drops what comes before.
+        ``others`` are asked for everything at once, and the newest element of each is held.
+        ``metrics_of`` counts the elements that were replaced before they were used. An iterator
+        among ``others`` is run to its end within ``subscribe``: give it a thread by
+        ``subscribe_on`` if that takes long. This stream is asked, for what was asked for (§1.1),
+        when all of ``others`` have given an element: none of its elements is dropped. The stream
+        completes when this stream does, or when one of ``others`` completes without an element. An
+        error of any publisher ends the stream.
+
+        Reactor: ``withLatestFrom``; RxPY: ``with_latest_from``, which drops the elements that come
+        before.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
         """
         return self._boundary(WithLatestFrom(others))
 
     def race(self, *others: Publisher[U]) -> Stream[T_co | U]:
-        """The elements of the one that signals first, of this and ``others``.
+        """The elements of the publisher that signals first: this stream or one of ``others``.
 
-            above   ------1--2--|
-            other   ---a--b--|
-            below   ---a--b--|
+        ```text
+        above   ------1--2--|
+        other   ---a--b--|
+        below   ---a--b--|
+        ```
 
-        All are subscribed to, and then asked for one element each; the first element, or end, or
-        error, decides, and the others are cancelled. One that gives its element at the same time is
-        not heard (§2.8): at most one element of each is dropped. Nothing else is asked for that was
-        not asked of this (§1.1). ``others`` need not keep the rules. Reactor: ``firstWithSignal``;
-        RxPY: ``amb``.
+        All are subscribed to, and then asked for one element each. The first element, completion or
+        error decides, and the other publishers are cancelled. An element that another publisher
+        gives at the same time is dropped (§2.8): at most one of each. Nothing else is asked for
+        that was not asked of this stream (§1.1).
+
+        Reactor: ``firstWithSignal``; RxPY: ``amb``.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
         """
         return self._boundary(Race(others))
 
     def start_with(self, *elements: U) -> Stream[T_co | U]:
-        """``elements``, and then those of this.
+        """``elements``, and then the elements of this stream.
 
-            above   ------3--4--|
-            below   -1-2--3--4--|   of start_with(1, 2)
+        ```text
+        above   ------3--4--|
+        below   -1-2--3--4--|   of start_with(1, 2)
+        ```
 
-        This is subscribed to after them; nothing is asked for twice (§1.1). Reactor: ``startWith``;
-        RxPY: ``start_with``.
+        This stream is subscribed to after ``elements``; nothing is asked for twice (§1.1).
+
+        Reactor: ``startWith``; RxPY: ``start_with``.
+
+        Args:
+            *elements: The first elements, none of them ``None``.
+
+        Raises:
+            TypeError: One of ``elements`` is ``None`` (§2.13).
         """
         return Stream(concat_source((_given("start_with", *elements), self)))
 
     def default_if_empty(self, element: U, /) -> Stream[T_co | U]:
-        """The elements of this, or ``element`` if there is none.
+        """The elements of this stream, or ``element`` if there is none.
 
-            above   -----|
-            below   -----0|   of default_if_empty(0)
+        ```text
+        above   -----|
+        below   -----0|   of default_if_empty(0)
+        ```
 
-        It waits for demand (§1.1); an error is passed on. Reactor: ``defaultIfEmpty``; RxPY:
-        ``default_if_empty``.
+        ``element`` waits for demand (§1.1); an error is passed on.
+
+        Reactor: ``defaultIfEmpty``; RxPY: ``default_if_empty``.
+
+        Args:
+            element: The element of an empty stream; not ``None``.
+
+        Raises:
+            TypeError: ``element`` is ``None`` (§2.13).
         """
         return self._boundary(SwitchIfEmpty(_given("default_if_empty", element)))
 
     def switch_if_empty(self, other: Publisher[U], /) -> Stream[T_co | U]:
-        """The elements of this, or those of ``other`` if there is none.
+        """The elements of this stream, or those of ``other`` if there is none.
 
-            above   -----|
-            other        -1--2-|
-            below   ------1--2-|
+        ```text
+        above   -----|
+        other        -1--2-|
+        below   ------1--2-|
+        ```
 
-        ``other`` is subscribed to when this has completed without an element, and asked for what
-        was asked for (§1.1). It need not keep the rules. Reactor: ``switchIfEmpty``.
+        ``other`` is subscribed to when this stream has completed without an element, and is asked
+        for what was asked for (§1.1).
+
+        Reactor: ``switchIfEmpty``.
+
+        Args:
+            other: A publisher, which need not keep the rules.
+
+        Raises:
+            TypeError: ``other`` has no ``subscribe``.
         """
         return self._boundary(SwitchIfEmpty(other))
 
@@ -336,14 +494,21 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     ) -> Stream[U]:
         """The elements of the publishers ``fn(element)``, as they come.
 
-        At most ``concurrency`` elements are asked for whose publishers are not over, and each of
-        these is asked for at most ``prefetch`` elements ahead; those that have elements waiting
-        take turns. ``fn`` may return any object with ``subscribe``, which need not keep the rules;
-        anything else is a ``TypeError``. For iterables use ``map(fn).unbatch()``.
+        Publishers that have elements waiting take turns. An error, of ``fn`` too, ends the stream
+        at once and cancels everything. ``rstreams_fast.merge`` says what a publisher does to the
+        others if it waits on the thread that asks it. For iterables use ``map(fn).unbatch()``.
 
-        An error, of ``fn`` too, ends the stream at once and cancels everything. With
-        ``delay_error`` it comes after everything: see :func:`rstreams_fast.merge`, which also says
-        what a publisher does that waits when it is asked.
+        Args:
+            fn: Returns a publisher: any object with ``subscribe``, which need not keep the rules.
+                Anything else ends the stream with a ``TypeError``.
+            concurrency: The most inner publishers at once, and so the most elements of this stream
+                that are asked for whose publishers have not ended.
+            prefetch: Elements that each inner publisher is asked for ahead.
+            delay_error: Signal an error after all elements, not at once; see
+                ``rstreams_fast.merge``.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("flat_map", "fn", fn, _AWAIT)
         return self._boundary(FlatMap(fn, concurrency, prefetch, delay_error))
@@ -359,14 +524,27 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     ) -> Stream[U]:
         """The elements of the publishers ``fn(element)``, which run together, in their order.
 
-            above   --a--b-----|
-            fn        a: ---1---2|  b: -3-4|
-            below   -----1---2-3-4--|
+        ```text
+        above   --a--b-----|
+        fn        a: ---1---2|  b: -3-4|
+        below   -----1---2-3-4--|
+        ```
 
-        As ``flat_map``, but that the elements of a publisher wait until those of all publishers
-        before it were delivered (at most ``concurrency * prefetch`` wait; nothing is asked for
-        beyond that, §1.1). An error does not wait, but with ``delay_error``. Reactor:
-        ``flatMapSequential``; RxPY has none.
+        It is ``flat_map``, but the elements of a publisher wait until the elements of all
+        publishers before it are delivered. At most ``concurrency * prefetch`` elements wait;
+        nothing is asked for beyond that (§1.1). An error does not wait, unless ``delay_error`` is
+        set.
+
+        Reactor: ``flatMapSequential``; RxPY has none.
+
+        Args:
+            fn: Returns a publisher, as in ``flat_map``.
+            concurrency: The most inner publishers at once.
+            prefetch: Elements that each inner publisher is asked for ahead.
+            delay_error: Signal an error after all elements, not at once.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("flat_map_sequential", "fn", fn, _AWAIT)
         return self._boundary(FlatMapSequential(fn, concurrency, prefetch, delay_error))
@@ -374,13 +552,20 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     def concat_map(
         self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH
     ) -> Stream[U]:
-        """All elements of the publisher ``fn(element)`` of the first element, then of the next.
+        """All elements of the publisher ``fn(element)`` of the first element, then of the next
+        element.
 
-        ``fn`` is called when the publisher before is over. At most ``prefetch`` elements wait for
-        that; of the publishers nothing is asked for that was not asked of this. ``fn`` may return
-        any object with ``subscribe``, which need not keep the rules; anything else is a
-        ``TypeError``. For iterables use ``map(fn).unbatch()``. An error, of ``fn`` too, ends the
-        stream at once.
+        ``fn`` is called when the publisher before has ended. The publishers are asked for nothing
+        that was not asked of this stream. An error, of ``fn`` too, ends the stream at once. For
+        iterables use ``map(fn).unbatch()``.
+
+        Args:
+            fn: Returns a publisher: any object with ``subscribe``, which need not keep the rules.
+                Anything else ends the stream with a ``TypeError``.
+            prefetch: Elements of this stream that are asked for ahead, and wait for their turn.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("concat_map", "fn", fn, _AWAIT)
         return self._boundary(ConcatMap(fn, prefetch))
@@ -390,17 +575,27 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     ) -> Stream[U]:
         """The elements of the publisher ``fn(element)`` of the newest element alone.
 
-            above   --a--------b----------|
-            fn        a: -1--2--3  b: -4--5|
-            below   ---1--2-----4--5------|
+        ```text
+        above   --a--------b----------|
+        fn        a: -1--2--3  b: -4--5|
+        below   ---1--2-----4--5------|
+        ```
 
-        An element cancels the publisher of the one before at once (§1.8: what is on its way is
-        dropped here); if several come together, ``fn`` is called for the last. ``prefetch``
-        elements are asked for ahead, whether or not there is demand, and again when three quarters
-        have come; of the publisher nothing is asked for that was not asked of this. Completes when
-        both this and the last publisher have. An error, of ``fn`` too, ends the stream; that of
-        this at once. ``fn`` may return what it may in ``concat_map``. Reactor: ``switchMap``;
-        RxPY: ``switch_map``.
+        An element cancels the publisher of the element before at once (§1.8: what is on its way is
+        dropped here). If several elements come together, ``fn`` is called for the last. The
+        publisher is asked for nothing that was not asked of this stream. The stream completes when
+        both this stream and the last publisher have. An error, of ``fn`` too, ends the stream; an
+        error of this stream ends it at once.
+
+        Reactor: ``switchMap``; RxPY: ``switch_map``.
+
+        Args:
+            fn: Returns a publisher, as in ``concat_map``.
+            prefetch: Elements of this stream that are asked for ahead, with or without demand; more
+                are asked for when three quarters have come.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("switch_map", "fn", fn, _ONE_CALL)
         return self._boundary(SwitchMap(fn, prefetch))
@@ -410,17 +605,27 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     ) -> Stream[A]:
         """Each element, and the elements of ``fn(element)``, expanded likewise: pages, trees.
 
-            above   --1---------|
-            fn        1: -2-3|  2: -4|  3: |  4: |
-            below   --1-2-3-4---|   depth first: --1-2-4-3---|
+        ```text
+        above   --1---------|
+        fn        1: -2-3|  2: -4|  3: |  4: |
+        below   --1-2-3-4---|   depth first: --1-2-4-3---|
+        ```
 
-        This is recursion without a stack: any number of levels will do. Breadth first, all of one
-        level comes before the next, and each element is held until it is expanded; depth first,
-        what follows from an element comes before the next one beside it, and the publishers on the
-        way down are held that are not over. Nothing is asked for that was not asked of this (§1.1);
-        depth first, each is asked for one element at a time. ``fn`` ends it by ``empty()``, and may
-        return what it may in ``concat_map``. An error, of ``fn`` too, ends the stream. Reactor:
-        ``expand``, ``expandDeep``; RxPY: ``expand``.
+        This is recursion without a stack: any number of levels will do. Breadth first, all elements
+        of one level come before the next level, and each element is held until it is expanded.
+        Depth first, the elements that follow from an element come before the next element beside
+        it; the publishers on the way down are held until they end, and each is asked for one
+        element at a time. Nothing is asked for that was not asked of this stream (§1.1). An error,
+        of ``fn`` too, ends the stream.
+
+        Reactor: ``expand``, ``expandDeep``; RxPY: ``expand``.
+
+        Args:
+            fn: Returns a publisher, as in ``concat_map``; ``empty()`` ends a branch.
+            depth_first: Whether children come before siblings. Default: breadth first.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("expand", "fn", fn, _ONE_CALL)
         return self._boundary(Expand(fn, depth_first))
@@ -434,11 +639,17 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         *,
         on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
     ) -> Stream[T_co | U]:
-        """Go on with the publisher ``fn(error)`` when what is above this has failed.
+        """Go on with the publisher ``fn(error)`` when the stream above has failed.
 
-        Only for errors that are instances of ``on``; others are passed on, and so is an error of
-        that publisher itself. It need not keep the rules (see ``from_publisher``). What ``fn``
-        raises ends the stream, with the error as its ``__context__``.
+        Other errors are passed on, and so is an error of that publisher itself. An exception of
+        ``fn`` ends the stream, with the error as its ``__context__``.
+
+        Args:
+            fn: Returns a publisher, which need not keep the rules (see ``from_publisher``).
+            on: The exception types that ``fn`` is called for, one or a tuple.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or ``on`` is not an exception type.
         """
         check_sync("on_error_resume", "fn", fn)
         return self._boundary(OnErrorResume(fn, on))
@@ -450,13 +661,23 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         *,
         on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
     ) -> Stream[T_co | U]:
-        """``element`` and the end, when what is above this has failed.
+        """``element`` and the completion, when the stream above has failed.
 
-            above   --1--2--X
-            below   --1--2--0|   of on_error_return(0)
+        ```text
+        above   --1--2--X
+        below   --1--2--0|   of on_error_return(0)
+        ```
 
-        It waits for demand (§1.1). Only for errors that are instances of ``on``. Reactor:
-        ``onErrorReturn``.
+        ``element`` waits for demand (§1.1). Other errors are passed on.
+
+        Reactor: ``onErrorReturn``.
+
+        Args:
+            element: The element that takes the place of the error; not ``None``.
+            on: The exception types that this is done for, one or a tuple.
+
+        Raises:
+            TypeError: ``element`` is ``None``, or ``on`` is not an exception type.
         """
         given = _given("on_error_return", element)
         return self._boundary(OnErrorResume(partial(_instead, given), on))
@@ -464,15 +685,27 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     def distinct(
         self, key: Callable[[T_co], Hashable] | None = None, /, *, max_keys: int
     ) -> Stream[T_co]:
-        """The elements whose ``key(element)``, or which themselves, were not seen before.
+        """The elements that were not seen before, by themselves or by ``key(element)``.
 
-            above   --1--2--1--3--2--|
-            below   --1--2-----3-----|
+        ```text
+        above   --1--2--1--3--2--|
+        below   --1--2-----3-----|
+        ```
 
-        At most ``max_keys`` keys are held: of more, the one not seen for the longest is forgotten,
-        and new again. Keys are hashable; what is not, or what ``key`` raises, ends the stream
-        (§2.13). Each subscriber has keys of its own. Reactor, RxPY: ``distinct``, which hold all
-        keys there are.
+        Each subscriber has keys of its own. A key that cannot be hashed, and an exception of
+        ``key``, end the stream (§2.13).
+
+        Reactor, RxPY: ``distinct``, which hold all keys.
+
+        Args:
+            key: ``key(element)`` is looked up in place of the element. It must be hashable.
+                Default: the element itself.
+            max_keys: The most keys that are held, 1 or more. Beyond that the key that was not seen
+                for the longest is forgotten, and is new again.
+
+        Raises:
+            TypeError: ``key`` cannot be called, or ``max_keys`` is not an ``int``.
+            ValueError: ``max_keys`` is less than 1.
         """
         if key is not None:
             check_sync("distinct", "key", key)
@@ -499,13 +732,51 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         loop: asyncio.AbstractEventLoop | None = None,
         key: Callable[[T_co], Hashable] | None = None,
     ) -> Stream[U]:
-        """``await fn(element)`` for each element, up to ``concurrency`` of them at once.
+        """``await fn(element)`` for each element, up to ``concurrency`` calls at once.
 
-        ``ordered``: results keep the order of the elements; else they come as they are ready.
-        ``key``: elements with the same ``key(element)`` are called one at a time, in their order.
-        ``loop=None`` is the loop running where the stream is subscribed to; where a timer or a
-        worker subscribes, that of the task which awaits the whole; or else a private one.
-        For the rest see :class:`rstreams_fast.streams.operators.map_async.MapAsync`.
+        All calls, and every ``request`` to upstream, run on one event loop, in copies of the
+        context of ``subscribe``. Upstream is asked when the subscriber first asks. With a ``key``,
+        an element that waits for its turn counts towards ``prefetch``, not towards ``concurrency``.
+
+        An error of upstream is signalled at once; an error of a call after the results that are
+        ready and asked for. Either cancels the other calls, and upstream. Where a ``take`` below
+        needs no more elements than have come, an error of upstream is signalled after their
+        results. ``asyncio.CancelledError`` out of ``fn``, while nobody cancelled the stream, is a
+        ``RuntimeError``. ``cancel`` waits for nothing: it cancels the running calls, which end in
+        their own time, and no other call starts.
+
+        ```python
+        import asyncio
+        import rstreams_fast as rsf
+
+
+        async def fetch(n):
+            await asyncio.sleep(0.01)
+            return n * n
+
+
+        print(rsf.range_(3).map_async(fetch, concurrency=2).to_list())  # [0, 1, 4]
+        ```
+
+        Args:
+            fn: A coroutine function, or a function that returns an awaitable. A result of ``None``,
+                or one that cannot be awaited, ends the stream with a ``TypeError``.
+            concurrency: The most calls at once.
+            ordered: Whether results keep the order of the elements; otherwise they come as they are
+                ready.
+            prefetch: The most elements that are asked for, being worked on or, as results, waiting
+                for their turn or for demand, together. A ``prefetch`` below ``concurrency`` bounds
+                the calls, too. Default: 64 for each call, or 4 without order, and 65 536 at most.
+            loop: The event loop of the calls. Default: the loop that runs where the stream is
+                subscribed to; where a timer or a worker subscribes, the loop of the task that
+                awaits the stream's end; otherwise a private loop, which ends with the subscription.
+            key: Elements with the same ``key(element)``, which must be hashable, are called one at
+                a time, in their order.
+
+        Raises:
+            TypeError: An argument has the wrong type, or ``fn`` is an asynchronous generator
+                function.
+            ValueError: A bound is less than 1.
         """
         # Loaded when it is first needed: it brings asyncio.
         from rstreams_fast.streams.operators.map_async import MapAsync
@@ -528,22 +799,34 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     ) -> Stream[U]:
         """``fn(element)`` on ``executor`` for each element, up to ``concurrency`` calls at once.
 
-            above     --1--2--3--|
-            workers     f(1)---   f(3)-
-                           f(2)-
-            below     ---------f(1)-f(2)-f(3)-|
+        ```text
+        above     --1--2--3--|
+        workers     f(1)---   f(3)-
+                       f(2)-
+        below     ---------f(1)-f(2)-f(3)-|
+        ```
 
-        ``executor``: any ``concurrent.futures.Executor``, which may have less room than that;
-        ``None``: threads that are shared within the process. One of processes pickles ``fn``, each
-        element and each result, so ``fn`` must be a function of a module. ``concurrency=None`` is
-        the number of processors. Order, ``prefetch`` (256 for each call), ``None`` and errors
-        (§2.13) are as in ``map_async``; a call that runs when the stream ends cannot be stopped,
-        and its result is dropped. Short calls are submitted together, as many as take about 3 ms:
-        so no call may wait for another one. Calls in threads see the context of ``subscribe``
-        (``contextvars``). Results come on the loop running where the stream is subscribed to, or
-        else on a thread of its own. What a call in another process raises has its traceback as a
-        note.
+        Errors (§2.13) and ``None`` are handled as in ``map_async``. A call that runs when the
+        stream ends cannot be stopped, and its result is dropped. Short calls are submitted
+        together, as many as take about 3 ms: so no call may wait for another call. Calls in threads
+        see the context of ``subscribe`` (``contextvars``). Results come on the loop that runs where
+        the stream is subscribed to, or else on a thread of their own. An exception of a call in
+        another process has its traceback as a note.
+
         Reactor: ``flatMapSequential(fromCallable, ...)``; RxPY has ``flat_map`` with ``start``.
+
+        Args:
+            fn: A plain function. For an executor of processes it must be a function of a module: it
+                is pickled, as each element and each result is.
+            executor: Any ``concurrent.futures.Executor``, also one with fewer workers than
+                ``concurrency``. Default: threads that are shared within the process.
+            concurrency: The most calls at once. Default: the number of processors.
+            ordered: Whether results keep the order of the elements.
+            prefetch: The most elements in flight, as in ``map_async``. Default: 256 for each call.
+
+        Raises:
+            TypeError: An argument has the wrong type, or ``fn`` is ``async``: use ``map_async``.
+            ValueError: A bound is less than 1.
         """
         from rstreams_fast.streams.operators.map_blocking import MapBlocking
 
@@ -560,24 +843,42 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         chunk: int | None = None,
         delay_error: bool = False,
     ) -> Stream[np.ndarray[Any, Any]]:
-        """Run what is below this on ``executor``, behind a bounded buffer of numpy records.
+        """Run the stages below on ``executor``, behind a bounded buffer of numpy records. Needs
+        numpy.
 
-        Elements are arrays of ``dtype``, which are copied into memory for ``capacity`` records
-        that is allocated once; what leaves are new arrays, of as many records as there are, and at
-        most ``chunk`` (``None``: ``capacity``). One array is asked for at a time, when all of the
-        one before is in. So at most ``capacity`` records are held, and one array that does not fit
-        yet; it must not change until the next is asked for.
+        Elements are arrays of ``dtype``. They are copied into memory for ``capacity`` records,
+        which is allocated once. The arrays that leave are new: of as many records as there are, and
+        at most ``chunk``. One array is asked for at a time, when the array before is copied
+        completely. So at most ``capacity`` records are held, and one array that does not fit yet;
+        it must not change until the next array is asked for. An element of another dtype ends the
+        stream with a ``TypeError``.
 
-        ``dtype`` may be a sub-array's, as ``("f4", (3,))``: its records are rows of 3 numbers. An
-        element of another dtype, or Python objects in ``dtype``, are a ``TypeError``. For
-        ``executor`` and ``delay_error`` see ``publish_on``. Needs numpy.
+        Args:
+            dtype: The dtype of the elements. It may be a sub-array's, such as ``("f4", (3,))``: its
+                records are rows of 3 numbers.
+            executor: Where the stages below run; see ``publish_on``.
+            capacity: The most records in the buffer.
+            chunk: The most records of an array that leaves. Default: ``capacity``.
+            delay_error: Whether an error waits for the records before it; see ``publish_on``.
+
+        Raises:
+            TypeError: ``dtype`` has Python objects in it, or an argument has the wrong type.
+            ValueError: A bound is less than 1.
         """
         return self._boundary(PublishRecordsOn(dtype, executor, capacity, chunk, delay_error))
 
     def transform(self, fn: Callable[[Self], U], /) -> U:
         """``fn(self)``: a function of streams, in its place in a chain.
 
-        Called at once, not for each subscriber. Reactor: ``transform``; RxPY: ``pipe``.
+        ``fn`` is called at once, not for each subscriber.
+
+        Reactor: ``transform``; RxPY: ``pipe``.
+
+        Args:
+            fn: Takes the stream; its result is returned.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("transform", "fn", fn)
         return fn(self)
@@ -585,8 +886,10 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
     # -- description -----------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """Print-ready text: source, boundaries with their bounds, and how each run of stages
-        executes; indented, the same of the streams that a source combines.
+        """A text for people: the source, the boundaries with their bounds, and how each run of
+        stages executes.
+
+        The streams that a source combines are described below it, indented.
         """
         return describe(self.source, self.parts)
 

@@ -40,15 +40,52 @@ class StreamEnds(Pipeline[T_co]):
         *,
         prefetch: int = UNBOUNDED,
     ) -> Run:
-        """Subscribe functions. See :func:`~rstreams_fast.streams.sinks.ends.for_each`."""
+        """Call ``on_next`` with every element, on the threads that the publisher signals on.
+
+        The end calls ``on_error`` or ``on_complete``, and then the ``Run`` is done. An exception of
+        ``on_next`` or ``on_complete`` cancels upstream and is the stream's error; so is a coroutine
+        that ``on_next`` returns, since nobody would await it. Exceptions of ``on_error`` go to
+        ``on_dropped_error``, and so does an error that neither ``on_error`` nor a reader of the
+        run's result has seen. ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` leave
+        through the call they happened in.
+
+        A source that works on the caller has done so when ``for_each`` returns, and a source
+        without end never returns: give it a thread by ``subscribe_on``, or subscribe a
+        ``SyncSubscriber``, whose ``run`` is there before, for another thread to cancel.
+
+        Args:
+            on_next: A plain function, called with each element.
+            on_error: Called with the error when the stream fails.
+            on_complete: Called when the stream completes.
+            prefetch: Elements that are asked for ahead; more are asked for when three quarters are
+                consumed. 1 is stop-and-wait. Default: everything at once.
+
+        Returns:
+            The run, to cancel, to wait for or to await.
+
+        Raises:
+            TypeError: A function cannot be called, or is ``async``.
+            ValueError: ``prefetch`` is less than 1.
+        """
         return ends.for_each(self, on_next, on_error, on_complete, prefetch=prefetch)
 
     def to_list(self) -> list[T_co]:
-        """Wait for all elements. See :func:`~rstreams_fast.streams.sinks.ends.to_list`."""
+        """Wait for all elements and return them in a list of unbounded size.
+
+        Raises:
+            RuntimeError: An event loop runs in this thread: use ``to_list_async``.
+            Exception: The stream's error, as itself.
+        """
         return ends.to_list(self)
 
     async def to_list_async(self) -> list[T_co]:
-        """Await all elements. See :func:`~rstreams_fast.streams.sinks.ends.to_list_async`."""
+        """Await all elements and return them in a list of unbounded size.
+
+        At most 1024 elements are asked for ahead. Cancelling the task cancels upstream, once.
+
+        Raises:
+            Exception: The stream's error, as itself.
+        """
         return await ends.to_list_async(self)
 
     @overload
@@ -58,7 +95,18 @@ class StreamEnds(Pipeline[T_co]):
     def first(self, default: A) -> T_co | A: ...
 
     def first(self, default: Any = MISSING) -> Any:
-        """Wait for the first element. See :func:`~rstreams_fast.streams.sinks.ends.first`."""
+        """Wait for the first element and return it.
+
+        Exactly one element is asked for, and then upstream is cancelled.
+
+        Args:
+            default: Returned for an empty stream.
+
+        Raises:
+            LookupError: The stream is empty, and there is no ``default``.
+            RuntimeError: An event loop runs in this thread: use ``first_async``.
+            Exception: The stream's error, as itself.
+        """
         return ends.first(self._first_only(), default)
 
     @overload
@@ -68,7 +116,16 @@ class StreamEnds(Pipeline[T_co]):
     async def first_async(self, default: A) -> T_co | A: ...
 
     async def first_async(self, default: Any = MISSING) -> Any:
-        """Await the first element. See :func:`~rstreams_fast.streams.sinks.ends.first_async`."""
+        """Await the first element and return it; otherwise as ``first``.
+
+        Cancelling the task cancels upstream, once.
+
+        Args:
+            default: Returned for an empty stream.
+
+        Raises:
+            LookupError: The stream is empty, and there is no ``default``.
+        """
         return await ends.first_async(self._first_only(), default)
 
     @overload
@@ -78,7 +135,15 @@ class StreamEnds(Pipeline[T_co]):
     def last(self, default: A) -> T_co | A: ...
 
     def last(self, default: Any = MISSING) -> Any:
-        """Wait for the end, and return the last element; of none, see ``first``."""
+        """Wait for the end and return the last element.
+
+        Args:
+            default: Returned for an empty stream.
+
+        Raises:
+            LookupError: The stream is empty, and there is no ``default``.
+            RuntimeError: An event loop runs in this thread: use ``last_async``.
+        """
         return ends.last(self, default)
 
     @overload
@@ -88,77 +153,184 @@ class StreamEnds(Pipeline[T_co]):
     async def last_async(self, default: A) -> T_co | A: ...
 
     async def last_async(self, default: Any = MISSING) -> Any:
-        """Await the end, and return the last element; of none, see ``first``."""
+        """Await the end and return the last element.
+
+        Args:
+            default: Returned for an empty stream.
+
+        Raises:
+            LookupError: The stream is empty, and there is no ``default``.
+        """
         return await ends.first_async(self._through("reduce", _latter, MISSING), default)
 
     def count(self) -> int:
-        """Wait for the end, and return the number of elements."""
+        """Wait for the end and return the number of elements.
+
+        Raises:
+            RuntimeError: An event loop runs in this thread: use ``count_async``.
+        """
         return int(_first("count", self._count()))
 
     async def count_async(self) -> int:
-        """Await the end, and return the number of elements."""
+        """Await the end and return the number of elements."""
         return await ends.first_async(self._count())
 
     def any(self, predicate: Callable[[T_co], object], /) -> bool:
-        """Wait for an element for which ``predicate(element)`` is true, and cancel; of none, it is
+        """Return whether ``predicate(element)`` is true for an element; an empty stream gives
         false.
+
+        The first such element cancels upstream.
+
+        Args:
+            predicate: A plain function.
+
+        Raises:
+            TypeError: ``predicate`` cannot be called, or is ``async``.
+            RuntimeError: An event loop runs in this thread: use ``any_async``.
         """
         return bool(_first("any", self._any(predicate)))
 
     async def any_async(self, predicate: Callable[[T_co], object], /) -> bool:
-        """The same as ``any``, awaited."""
+        """The same as ``any``, awaited.
+
+        Args:
+            predicate: A plain function.
+
+        Raises:
+            TypeError: ``predicate`` cannot be called, or is ``async``.
+        """
         return bool(await ends.first_async(self._any(predicate)))
 
     def all(self, predicate: Callable[[T_co], object], /) -> bool:
-        """Wait for an element for which ``predicate(element)`` is false, and cancel; of none, it is
+        """Return whether ``predicate(element)`` is true for every element; an empty stream gives
         true.
+
+        The first element for which it is false cancels upstream.
+
+        Args:
+            predicate: A plain function.
+
+        Raises:
+            TypeError: ``predicate`` cannot be called, or is ``async``.
+            RuntimeError: An event loop runs in this thread: use ``all_async``.
         """
         return not _first("all", self._all(predicate))
 
     async def all_async(self, predicate: Callable[[T_co], object], /) -> bool:
-        """The same as ``all``, awaited."""
+        """The same as ``all``, awaited.
+
+        Args:
+            predicate: A plain function.
+
+        Raises:
+            TypeError: ``predicate`` cannot be called, or is ``async``.
+        """
         return not await ends.first_async(self._all(predicate))
 
     def to_numpy(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
-        """Wait for one array of all elements. See
-        :func:`~rstreams_fast.streams.sinks.numpy.to_numpy`.
+        """Wait for all elements and return them in one numpy array.
+
+        The elements are arrays of at least one dimension, whose rows make up the result and which
+        must agree in their other dimensions; or they are scalars, each of which is a row. Elements
+        are copied as they come, into memory that doubles when it is full; memory that is not needed
+        is given back at the end. So the stream may use the memory of its elements again. About
+        three times the memory of the result is needed at most. An element that does not fit cancels
+        upstream.
+
+        Args:
+            dtype: The dtype of the result. Elements are cast to it if that loses no more than
+                precision: by numpy's ``same_kind``, and integers to every integer type that they
+                fit in. Only tuples are cast as ``numpy.array`` does. Default: the smallest dtype
+                that all elements can be cast to, as in ``numpy.concatenate``. A stream without
+                elements gives no rows, of ``dtype`` or of floats.
+
+        Raises:
+            OverflowError: A number would wrap around or become infinite.
+            ValueError: Text would be cut, or an array does not fit.
+            TypeError: An element has another type, or is a masked array.
+            RuntimeError: An event loop runs in this thread: use ``to_numpy_async``.
         """
         return numpy.to_numpy(self, dtype=dtype)
 
     async def to_numpy_async(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
-        """Await one array of all elements. See
-        :func:`~rstreams_fast.streams.sinks.numpy.to_numpy_async`.
+        """Await all elements and return them in one numpy array; otherwise as ``to_numpy``.
+
+        At most 8 elements are asked for ahead. Cancelling the task cancels upstream, once.
+
+        Args:
+            dtype: The dtype of the result, as in ``to_numpy``.
         """
         return await numpy.to_numpy_async(self, dtype=dtype)
 
     def to_arrow(self, *, schema: pa.Schema | None = None) -> pa.Table:
-        """Wait for one table of all rows. See
-        :func:`~rstreams_fast.streams.sinks.arrow.to_arrow`.
+        """Wait for the rows of all elements and return them as one ``pyarrow.Table``, without a
+        copy.
+
+        The elements are tabular Arrow data: record batches, tables, and any object with
+        ``__arrow_c_stream__`` or ``__arrow_c_array__``. A stream without elements, as that of a
+        table without rows may be, gives a table without rows: of ``schema``, or else without
+        columns. An element that does not fit cancels upstream.
+
+        Args:
+            schema: The schema that all elements must have. Default: that of the first element.
+
+        Raises:
+            ValueError: An element has another schema.
+            TypeError: An element is not tabular Arrow data.
+            RuntimeError: An event loop runs in this thread: use ``to_arrow_async``.
         """
         return arrow.to_arrow(self, schema=schema)
 
     async def to_arrow_async(self, *, schema: pa.Schema | None = None) -> pa.Table:
-        """Await one table of all rows. See
-        :func:`~rstreams_fast.streams.sinks.arrow.to_arrow_async`.
+        """Await the rows of all elements and return them as one table; otherwise as ``to_arrow``.
+
+        At most 8 elements are asked for ahead. Cancelling the task cancels upstream, once.
+
+        Args:
+            schema: The schema that all elements must have, as in ``to_arrow``.
         """
         return await arrow.to_arrow_async(self, schema=schema)
 
     def run(self) -> None:
-        """Wait for the end, dropping the elements. See
-        :func:`~rstreams_fast.streams.sinks.ends.run`.
+        """Consume the stream to its end and drop the elements.
+
+        Raises:
+            RuntimeError: An event loop runs in this thread: use ``run_async``.
+            Exception: The stream's error, as itself.
         """
         ends.run(self)
 
     async def run_async(self) -> None:
-        """Await the end, dropping the elements. See
-        :func:`~rstreams_fast.streams.sinks.ends.run_async`.
+        """Consume the stream to its end without blocking the loop, and drop the elements.
+
+        At most 1024 elements are asked for ahead. Cancelling the task cancels upstream, once.
+
+        Raises:
+            Exception: The stream's error, as itself.
         """
         await ends.run_async(self)
 
     def iterate(self, *, prefetch: int = PREFETCH) -> Iteration[T_co]:
         """Iterate within ``with`` or ``async with``, at most ``prefetch`` elements ahead.
 
-        With ``prefetch=1`` this is exactly stop-and-wait.
+        The iterator subscribes when it is entered, or with the first ``next`` or ``anext``. Leaving
+        the block, ``close()``, and an exception out of ``next`` cancel upstream, once. A publisher
+        that works on the thread that asks is driven on the consumer's thread. An error of the
+        stream is raised after the elements before it, once. One consumer may iterate at a time; any
+        thread may call ``close()``.
+
+        ```python
+        import rstreams_fast as rsf
+
+        with rsf.range_(10).iterate(prefetch=2) as numbers:
+            print(next(numbers), next(numbers))  # 0 1
+        ```
+
+        Args:
+            prefetch: Elements that are asked for ahead. 1 is exactly stop-and-wait.
+
+        Raises:
+            ValueError: ``prefetch`` is less than 1.
         """
         return iterate(self, prefetch=prefetch)
 

@@ -50,19 +50,30 @@ class StreamFlow(Pipeline[T_co]):
         delay: float | Callable[[int], float] | None = None,
         timer: Timer | None = None,
     ) -> Self:
-        """Subscribe to what is above this again when it has failed, up to ``times`` times.
+        """Subscribe to the stream above again when it has failed, up to ``times`` times.
 
         ``retry(3)`` subscribes up to three times more after the first, as ``spark.Retry(3)`` calls.
-        What had come before is not taken back: a source that starts anew repeats it. Elements that
-        were asked for and have not come are asked for again. The error after the last retry is
-        passed on, and so is one that ``when(error)`` is false for, or that is no ``Exception``. A
-        source that can be read once only gives nothing to retry: the stream then ends with the
-        error that was to be made good, and a note on it.
+        Elements that had come before are not taken back: a source that starts anew repeats them.
+        Elements that were asked for and have not come are asked for again. The error after the last
+        retry is passed on, and so is an error that is no ``Exception``. A source that can be read
+        only once gives nothing to retry: the stream then ends with the error that was to be made
+        good, and a note on it.
 
-        ``delay``: seconds before each retry, or a function that gives them for the number of the
-        retry, 1 for the first. Then a worker of one's own subscribes, at the time of ``timer``
-        (``None``: that of this process), and elements that nobody asks for elsewhere come on it.
-        What ``when`` or ``delay`` raises ends the stream, with the error as its ``__context__``.
+        With a ``delay`` a worker thread of the stream subscribes, and elements that nobody asks for
+        elsewhere come on that thread. An exception of ``when`` or ``delay`` ends the stream, with
+        the error as its ``__context__``.
+
+        Args:
+            times: The most retries. Default: no limit.
+            when: An error for which ``when(error)`` is false is passed on. Default: retry every
+                error.
+            delay: Seconds before each retry, or a function that gives them for the number of the
+                retry, 1 for the first. Default: no delay.
+            timer: The clock of ``delay``. Default: the timer of this process.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: ``times`` or ``delay`` is negative.
         """
         if when is not None:
             check_sync("retry", "when", when)
@@ -71,98 +82,170 @@ class StreamFlow(Pipeline[T_co]):
     def on_error_continue(self, fn: Callable[[Exception, Any], object], /) -> Self:
         """Leave out the elements that the stages directly above fail for, and go on.
 
-            above   --1--0--2--|
-            map       1/x
-            below   --1-----.5-|   fn(ZeroDivisionError, 0)
+        ```text
+        above   --1--0--2--|
+        map       1/x
+        below   --1-----.5-|   fn(ZeroDivisionError, 0)
+        ```
 
-        Those are ``map``, ``map_not_none`` and ``filter``, one or several in a row: what their
-        functions raise is of one element alone. ``fn(error, element)`` is called with what the
-        stage was given, which ``on_discard`` then gets, too; what ``fn`` raises ends the stream.
-        Below anything else it is a ``ValueError``: a source, or another publisher, that has
-        signalled an error has nothing more to give (§1.7). For calls of ``map_async`` catch what
-        you can in the function. Reactor: ``onErrorContinue``, which also changes what stands above
-        unseen; RxPY has none.
+        These stages are ``map``, ``map_not_none`` and ``filter``, one or several in a row: an
+        exception of their functions concerns one element alone. ``on_discard`` gets the element,
+        too. An exception of ``fn`` ends the stream. For calls of ``map_async`` catch the exception
+        in the function.
+
+        Reactor: ``onErrorContinue``, which also changes the operators above it; RxPY has none.
+
+        Args:
+            fn: ``fn(error, element)`` is called with the exception and the element that the stage
+                was given.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
+            ValueError: The operator above is none of these stages: a source, or another publisher,
+                that has signalled an error has nothing more to give (§1.7).
         """
         check_sync("on_error_continue", "fn", fn)
         return type(self)(self.source, tuple(continuing(self.parts, fn)))
 
     def repeat(self, times: int = UNBOUNDED, /) -> Self:
-        """Subscribe to what is above this again when it has completed, up to ``times`` times.
+        """Subscribe to the stream above again when it has completed, up to ``times`` times.
 
-            above   --1--2--|  --1--2--|
-            below   --1--2-------1--2--|   of repeat(1)
+        ```text
+        above   --1--2--|  --1--2--|
+        below   --1--2-------1--2--|   of repeat(1)
+        ```
 
-        As ``retry``, so ``repeat(1)`` gives all twice. What was asked for and has not come is asked
-        for again, and nothing else (§1.1). Without end, one that is empty is subscribed to until
-        somebody cancels. Reactor: ``repeat``; RxPY: ``repeat``, which counts the first, too.
+        It counts as ``retry`` does, so ``repeat(1)`` gives all elements twice. Elements that were
+        asked for and have not come are asked for again, and nothing else (§1.1). Without a limit,
+        an empty stream is subscribed to until somebody cancels.
+
+        Reactor: ``repeat``; RxPY: ``repeat``, which counts the first subscription, too.
+
+        Args:
+            times: The most repetitions. Default: no limit.
+
+        Raises:
+            TypeError: ``times`` is not an ``int``.
+            ValueError: ``times`` is negative.
         """
         return self.with_part(Repeat(times))
 
     def take_until(self, other: Publisher[object], /) -> Self:
-        """The elements of this until ``other`` gives one, or completes.
+        """The elements of this stream until ``other`` gives an element, or completes.
 
-            above   --1--2--3--4--|
-            other   ---------x
-            below   --1--2---|
+        ```text
+        above   --1--2--3--4--|
+        other   ---------x
+        below   --1--2---|
+        ```
 
-        ``other`` is subscribed to first, and asked for one element, whether or not there is demand;
-        then this is cancelled, and what is on its way is dropped (§2.8). Nothing is asked for that
-        was not asked of this (§1.1). An error of ``other`` ends the stream. Reactor:
-        ``takeUntilOther``; RxPY: ``take_until``, which goes on when ``other`` completes.
+        ``other`` is subscribed to first, and asked for one element, with or without demand. When it
+        signals, this stream is cancelled, and elements on their way are dropped (§2.8). Nothing is
+        asked for that was not asked of this stream (§1.1). An error of ``other`` ends the stream.
+
+        Reactor: ``takeUntilOther``; RxPY: ``take_until``, which goes on when ``other`` completes.
+
+        Args:
+            other: A publisher, which need not keep the rules.
+
+        Raises:
+            TypeError: ``other`` has no ``subscribe``.
         """
         return self.with_part(TakeUntil(other))
 
     # -- observers -------------------------------------------------------------------------------
 
     def do_on_subscribe(self, fn: Callable[[Subscription], object], /) -> Self:
-        """Call ``fn(subscription)`` before ``on_subscribe`` is passed on. See ``do_on_next``."""
+        """Call ``fn(subscription)`` before ``on_subscribe`` is passed on. See ``do_on_next``.
+
+        Args:
+            fn: A plain function.
+        """
         return self._observe("on_subscribe", fn)
 
     def do_on_next(self, fn: Callable[[T_co], object], /) -> Self:
         """Call ``fn(element)`` before each element is passed on.
 
-        What an observer returns does not matter, and what it raises goes to ``sys.unraisablehook``.
+        The result of an observer is ignored. Its exceptions go to ``sys.unraisablehook``, and the
+        stream goes on.
+
+        Args:
+            fn: A plain function. It is called on the thread that the signal comes on.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_sync("do_on_next", "fn", fn)
         return self.with_part(Stage(("do_on_next", fn)))
 
     def do_on_error(self, fn: Callable[[BaseException], object], /) -> Self:
-        """Call ``fn(error)`` before ``on_error`` is passed on. See ``do_on_next``."""
+        """Call ``fn(error)`` before ``on_error`` is passed on. See ``do_on_next``.
+
+        Args:
+            fn: A plain function.
+        """
         return self._observe("on_error", fn)
 
     def do_on_complete(self, fn: Callable[[], object], /) -> Self:
-        """Call ``fn()`` before ``on_complete`` is passed on. See ``do_on_next``."""
+        """Call ``fn()`` before ``on_complete`` is passed on. See ``do_on_next``.
+
+        Args:
+            fn: A plain function.
+        """
         return self._observe("on_complete", fn)
 
     def do_on_request(self, fn: Callable[[int], object], /) -> Self:
-        """Call ``fn(n)`` before each ``request(n)`` from below is passed on. See ``do_on_next``."""
+        """Call ``fn(n)`` before each ``request(n)`` from below is passed on. See ``do_on_next``.
+
+        Args:
+            fn: A plain function.
+        """
         return self._observe("on_request", fn)
 
     def do_on_cancel(self, fn: Callable[[], object], /) -> Self:
-        """Call ``fn()`` before the first ``cancel()`` from below is passed on. See
-        ``do_on_next``.
+        """Call ``fn()`` before the first ``cancel()`` from below is passed on. See ``do_on_next``.
+
+        Args:
+            fn: A plain function.
         """
         return self._observe("on_cancel", fn)
 
     def do_finally(self, fn: Callable[[], object], /) -> Self:
         """Call ``fn()`` once, after the end or a ``cancel()`` was passed on. See ``do_on_next``.
 
-            above   --1--2--|
-            below   --1--2--|fn()
+        ```text
+        above   --1--2--|
+        below   --1--2--|fn()
+        ```
 
-        It is called as well when a subscriber raises (§2.13). Reactor: ``doFinally``; RxPY:
-        ``finally_action``.
+        ``fn`` is called as well when a subscriber raises (§2.13).
+
+        Reactor: ``doFinally``; RxPY: ``finally_action``.
+
+        Args:
+            fn: A plain function.
         """
         return self._observe("finally", fn)
 
     def log(self, name: str = "rstreams_fast", /, *, level: int = logging.DEBUG) -> Self:
-        """Log each signal, and what is asked for, by ``logging.getLogger(name)``.
+        """Log each signal, each request and the cancel by ``logging.getLogger(name)``.
 
-            above   --1--2--|
-            below   --1--2--|   on_subscribe(...), request(2), on_next(1), on_next(2), on_complete()
+        ```text
+        above   --1--2--|
+        below   --1--2--|   on_subscribe(...), request(2), on_next(1), on_next(2), on_complete()
+        ```
 
-        Nothing else changes (see ``do_on_next``). A level that the logger leaves out when the
-        stream is composed costs nothing. Reactor: ``log``; RxPY: ``do``.
+        Nothing else changes (see ``do_on_next``). If the logger leaves out this level when the
+        stream is composed, ``log`` costs nothing.
+
+        Reactor: ``log``; RxPY: ``do``.
+
+        Args:
+            name: The name of the logger.
+            level: The level of the records.
+
+        Raises:
+            TypeError: ``level`` is not an ``int``.
         """
         if not isinstance(level, int):
             raise TypeError(f"log(level): level must be an int, got {type(level).__name__}")
@@ -183,39 +266,61 @@ class StreamFlow(Pipeline[T_co]):
         )
 
     def named(self, name: str, /) -> Self:
-        """Name what is above this: in errors, in ``describe()`` and in the figures.
+        """Name the stream above: in errors, in ``describe()`` and in the metrics.
 
-            above   --1--2--X
-            below   --1--2--X   whose notes say: it passed 'orders'
+        ```text
+        above   --1--2--X
+        below   --1--2--X   whose notes say: it passed 'orders'
+        ```
 
-        An error that passes gets a note (once, however many subscribers there are). The name has a
-        line of its own in ``describe()`` and among the figures of ``metrics_of``, where those of
-        the boundaries above follow. Nothing else changes. Reactor: ``name``, ``checkpoint``.
+        An error that passes gets a note, once, however many subscribers there are. The name has a
+        line of its own in ``describe()`` and among the metrics of ``metrics_of``, where the
+        boundaries above follow. Nothing else changes.
+
+        Reactor: ``name``, ``checkpoint``.
+
+        Args:
+            name: The name, a ``str``.
+
+        Raises:
+            TypeError: ``name`` is not a ``str``.
         """
         return self.with_part(Named(name))
 
     def on_discard(self, hook: Callable[[Any], object], /) -> Self:
-        """Call ``hook(element)`` for each element that is dropped above this: it can be released.
+        """Call ``hook(element)`` for each element that is dropped above: so the element can be
+        released.
 
-            above   --1--2--3--4--cancel
-            filter  -----2-----4--
-            hook      1     3         and what waits in buffers
+        ```text
+        above   --1--2--3--4--cancel
+        filter  -----2-----4--
+        hook      1     3         and the elements that wait in buffers
+        ```
 
-        Of the elements that come into being above this each is delivered below this, or the hook is
-        called for it: once, as it is where it is dropped. By a filter, ``skip``, ``take_while``, an
-        overflow strategy, a switch, at once; what waits in a buffer, in a batch, or as a result of
-        ``map_async``, when the stream ends, by cancel or error too, or the inner publisher whose it
-        is. An element that a function has made another of, as ``map`` does, is the function's; one
-        for which it raises, returns ``None``, or is cancelled, is discarded. So is the rest of a
-        list that ``unbatch`` takes apart. ``combine_latest`` and ``with_latest_from`` may deliver
-        an element several times; of ``expand``, what was delivered is expanded.
+        Each element that comes into being above is delivered below, or the hook is called for it,
+        once, with the form that it has where it is dropped. A filter, ``skip``, ``take_while``, an
+        overflow strategy and a switch drop at once. Elements in a buffer or a batch, and results of
+        ``map_async``, are dropped when the stream ends, also by a cancel or an error, or when their
+        inner publisher ends. An element that a function has turned into another, as ``map`` does,
+        belongs to the function; if the function raises, returns ``None`` or is cancelled, its
+        element is discarded. So is the rest of a list that ``unbatch`` takes apart.
+        ``combine_latest`` and ``with_latest_from`` may deliver an element several times; ``expand``
+        expands the elements that were delivered.
 
-        The hook may be called on any thread, and for a batch or a pair gets that. What it raises
-        goes to ``sys.unraisablehook``. Out of its reach: what other libraries' publishers hold;
-        what subscribers share, by ``multicast``, ``replay`` or a processor; what goes into windows
-        and groups, by ``window``, ``group_by`` or ``skip=`` of ``batch``; and what is below it, as
-        what ``iterate`` has read ahead. Each element is accounted for until it leaves, which takes
-        time; a stream without a hook has no such costs. Reactor: ``doOnDiscard``.
+        The hook is not called for elements that publishers of other libraries hold; for elements
+        that subscribers share, by ``multicast``, ``replay`` or a processor; for elements that go
+        into windows and groups, by ``window``, ``group_by`` or ``skip=`` of ``batch``; nor for
+        elements below the hook, such as those that ``iterate`` has read ahead. Each element is
+        accounted for until it leaves, which takes time; a stream without a hook has no such costs.
+
+        Reactor: ``doOnDiscard``.
+
+        Args:
+            hook: A plain function. It may be called on any thread, and gets a batch or a pair as a
+                whole. Its exceptions go to ``sys.unraisablehook``.
+
+        Raises:
+            TypeError: ``hook`` cannot be called, or is ``async``.
         """
         check_sync("on_discard", "hook", hook)
         return self.with_part(OnDiscard(hook))
@@ -231,23 +336,30 @@ class StreamFlow(Pipeline[T_co]):
         weigher: Callable[[T_co], int] | None = None,
         delay_error: bool = False,
     ) -> Self:
-        """Run what is below this on ``executor``, behind a bounded buffer (§2.2).
+        """Run the stages below on ``executor``, behind a bounded buffer (§2.2).
 
-        ``executor``: a thread-based ``concurrent.futures.Executor``, an asyncio event loop,
-        ``"caller"``, or ``None`` for a worker thread that lives as long as the subscription. At
-        most ``prefetch`` elements are asked for, in the buffer, or being delivered, together; more
-        are asked for when three quarters are consumed. ``request``, ``cancel`` and ``subscribe``
-        return at once: upstream is asked from the executor.
+        ``request``, ``cancel`` and ``subscribe`` return at once: upstream is asked from the
+        executor. An error overtakes the elements in the buffer, unless ``delay_error`` is set, or
+        unless a ``take`` below needs no more elements than have come. Such a ``take(n)`` also
+        narrows the buffer: at most ``n`` elements are asked for. An executor that refuses the work
+        cancels upstream, and ``on_error`` signals the refusal.
 
-        ``max_bytes`` bounds the bytes held too, as ``weigher(element)`` counts them. As an
-        element's weight is not known before it has come, elements are then asked for one by one,
-        while fewer than ``max_bytes`` are held: the bound is ``max_bytes`` plus one element. A
-        single element larger than ``max_bytes`` passes.
+        Args:
+            executor: A thread-based ``concurrent.futures.Executor``, an asyncio event loop, or
+                ``"caller"``. Default: a worker thread that lives as long as the subscription.
+            prefetch: The most elements that are asked for, in the buffer, or being delivered,
+                together. More are asked for when three quarters are consumed.
+            max_bytes: The most bytes held, counted by ``weigher``. The weight of an element is not
+                known before it has come, so elements are asked for one by one, while fewer than
+                ``max_bytes`` are held: the bound is ``max_bytes`` plus one element. A single
+                element larger than ``max_bytes`` passes. Default: no bound in bytes.
+            weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
+            delay_error: Signal an error after the elements in the buffer, not at once.
 
-        An error overtakes the elements in the buffer, unless ``delay_error``, or unless ``take``
-        below needs no more elements than have come. Such a ``take(n)`` also narrows the buffer:
-        at most ``n`` elements are asked for. An executor that refuses the work cancels upstream
-        and is signalled by ``on_error``.
+        Raises:
+            TypeError: An argument has the wrong type, or ``executor`` runs processes.
+            ValueError: A bound is less than 1, or only one of ``max_bytes`` and ``weigher`` is
+                given.
         """
         return self.with_part(AsyncBoundary(executor, prefetch, max_bytes, weigher, delay_error))
 
@@ -255,11 +367,17 @@ class StreamFlow(Pipeline[T_co]):
         self,
         executor: Executor | asyncio.AbstractEventLoop | str | None = None,
     ) -> Self:
-        """Subscribe to what is above this, and ask it for elements, on ``executor`` (see
-        ``publish_on``).
+        """Subscribe to the stream above, and ask it for elements, on ``executor``.
 
-        ``subscribe`` and ``request`` return at once, and a synchronous source works there. Only
-        the one closest to the source matters.
+        ``subscribe`` and ``request`` return at once, and a synchronous source works on
+        ``executor``. Only the ``subscribe_on`` closest to the source matters.
+
+        Args:
+            executor: As in ``publish_on``. Default: a worker thread that lives as long as the
+                subscription.
+
+        Raises:
+            TypeError: ``executor`` is none of these.
         """
         return self.with_part(SubscribeOn(executor))
 
@@ -271,15 +389,23 @@ class StreamFlow(Pipeline[T_co]):
         capacity: int | None = None,
         on_drop: Callable[[T_co], object] | None = None,
     ) -> Self:
-        """Ask upstream for everything at once; hold what comes before it is asked for, and do with
-        what finds no room as ``strategy`` says. With ``Overflow.ERROR`` upstream is asked when the
-        subscriber first asks.
+        """Ask upstream for everything at once, hold elements until they are asked for, and drop by
+        ``strategy``.
 
-        At most ``capacity`` elements are held: 1024, or, for ``Overflow.LATEST``, 1. What is
-        dropped is counted (see ``metrics_of``), and ``on_drop(element)`` is called, on the thread
-        that upstream signals on; what that raises goes to ``sys.unraisablehook``. The end, an error
-        too, comes after what is held. A source that is an iterator is run through within
-        ``subscribe``: give it a thread, by ``subscribe_on``, if that takes long.
+        With ``Overflow.ERROR`` upstream is asked when the subscriber first asks. Elements that are
+        dropped are counted (see ``metrics_of``). Every end, an error too, comes after the elements
+        that are held. A source that is an iterator is run to its end within ``subscribe``: give it
+        a thread by ``subscribe_on`` if that takes long.
+
+        Args:
+            strategy: What becomes of an element that finds no room; see ``Overflow``.
+            capacity: The most elements held. Default: 1024, or 1 for ``Overflow.LATEST``.
+            on_drop: ``on_drop(element)`` is called for each element that is dropped, on the thread
+                that upstream signals on. Its exceptions go to ``sys.unraisablehook``.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: ``capacity`` is less than 1, or does not suit ``strategy``.
         """
         return self.with_part(OverflowBoundary(strategy, capacity, on_drop))
 
@@ -294,24 +420,37 @@ class StreamFlow(Pipeline[T_co]):
         on_last_cancel: Literal["shut_down", "keep", "restart"] = "shut_down",
         delay_error: bool = False,
     ) -> Self:
-        """One subscription to what is above this, shared by all who subscribe below it.
+        """One subscription to the stream above, shared by all subscribers below.
 
-        All get the same elements, and may be ahead of each other by at most ``buffer_size``. One
-        that comes late starts at the oldest element that is still held for another. The source is
-        subscribed to when there are ``min_subscribers``.
+        All subscribers get the same elements, and may be ahead of each other by at most
+        ``buffer_size``. A subscriber that comes late starts at the oldest element that is still
+        held for another subscriber. See ``MulticastProcessor`` for the rest.
 
-        ``slow="gate"``: the source is not asked while the slowest lags by ``buffer_size``;
-        ``"drop"``: the fastest sets the pace, and one that lags by more gets a
-        ``BufferOverflowError``. ``on_last_cancel``: when the last has cancelled, ``"shut_down"``
-        cancels the source, and one that comes later gets a ``ShutDownError``; ``"keep"`` leaves it
-        waiting, unasked, for the next; ``"restart"`` cancels it and subscribes to it anew for the
-        next, also after its end. See :class:`MulticastProcessor` for the rest.
+        Args:
+            buffer_size: The most elements between the fastest and the slowest subscriber.
+            slow: With ``"gate"`` the source is not asked while the slowest subscriber lags by
+                ``buffer_size``. With ``"drop"`` the fastest sets the pace, and a subscriber that
+                lags by more gets a ``BufferOverflowError``.
+            min_subscribers: The number of subscribers at which the source is subscribed to.
+            on_last_cancel: What happens when the last subscriber has cancelled. ``"shut_down"``
+                cancels the source, and a later subscriber gets a ``ShutDownError``. ``"keep"``
+                leaves the source waiting, unasked, for the next subscriber. ``"restart"`` cancels
+                the source and subscribes to it anew for the next subscriber, also after its end.
+            delay_error: Signal an error after the elements in the buffer, not at once.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: An argument has a value that is none of these.
         """
         options = MulticastOptions(buffer_size, slow, delay_error)
         return self.with_part(Multicast(options, min_subscribers, on_last_cancel))
 
     def share(self, *, buffer_size: int = MULTICAST_BUFFER) -> Self:
-        """``multicast`` that begins with the first subscriber, and anew after the last has left."""
+        """``multicast`` that begins with the first subscriber, and anew after the last has left.
+
+        Args:
+            buffer_size: The most elements between the fastest and the slowest subscriber.
+        """
         return self.multicast(buffer_size=buffer_size, on_last_cancel="restart")
 
     def replay(
@@ -328,11 +467,26 @@ class StreamFlow(Pipeline[T_co]):
         delay_error: bool = False,
         timer: Timer | None = None,
     ) -> Self:
-        """``multicast`` that keeps elements for subscribers who come late, also after the end.
+        """``multicast`` that keeps elements for subscribers that come late, also after the end.
 
-        Kept are the last ``count`` elements, as many of the last as weigh at most ``max_bytes``
-        together, by ``weigher(element)``, and those of the last ``seconds``: whichever is fewest.
-        At least one must be given. See :class:`ReplayProcessor` for the rest.
+        At least one of ``count``, ``max_bytes`` and ``seconds`` must be given; the bound that keeps
+        the fewest elements counts. See ``ReplayProcessor`` for the rest.
+
+        Args:
+            count: Keep the last ``count`` elements.
+            max_bytes: Keep as many of the last elements as weigh at most ``max_bytes`` together.
+            weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
+            seconds: Keep the elements of the last ``seconds``.
+            buffer_size: As in ``multicast``.
+            slow: As in ``multicast``.
+            min_subscribers: As in ``multicast``.
+            on_last_cancel: As in ``multicast``.
+            delay_error: As in ``multicast``.
+            timer: The clock of ``seconds``. Default: the timer of this process.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: No bound is given, or an argument has a wrong value.
         """
         bounds = ReplayBounds(count, max_bytes, weigher, seconds, timer)
         options = MulticastOptions(buffer_size, slow, delay_error)

@@ -49,22 +49,34 @@ class StreamParts(Pipeline[T_co]):
         weigher: Callable[[T_co], int] | None = None,
         timer: Timer | None = None,
     ) -> Stream[list[T_co]]:
-        """Lists of ``n`` elements; the last may be shorter, and so may others, but none is empty.
+        """Lists of ``n`` elements; a list may be shorter, but none is empty.
 
-        ``seconds``: a batch also leaves that long after its first element has come, at the time of
-        ``timer`` (``None``: that of this process), and then on a worker of its own; if nobody has
-        asked for it, as soon as somebody does. ``max_bytes``: it also leaves when it weighs that
-        much, as ``weigher(element)`` counts, or when the next element would make it weigh more. So
-        only a batch of one element weighs more than ``max_bytes``.
+        ```text
+        above   --1--2--3--4-------|
+        below   --------a--b-------|cd   of batch(3, skip=1); a: 1 2 3, b: 2 3 4, c: 3 4, d: 4
+        ```
 
         At most ``n`` elements are asked for or held, and at most ``max_bytes`` plus one element.
+        With ``skip``, so much is asked for as fills the lists that were asked for (§1.1).
 
-            above   --1--2--3--4-------|
-            below   --------a--b-------|cd   of batch(3, skip=1); a: 1 2 3, b: 2 3 4, c: 3 4, d: 4
+        Reactor: ``buffer``; RxPY: ``buffer_with_count``.
 
-        ``skip``, which goes with ``n`` alone: a list begins every ``skip`` elements, so that they
-        overlap, or leave elements out. Asked for is what fills the lists that were asked for
-        (§1.1). Reactor: ``buffer``; RxPY: ``buffer_with_count``.
+        Args:
+            n: The most elements of a list, 1 or more.
+            skip: A list begins every ``skip`` elements, so lists overlap or leave elements out. It
+                goes with ``n`` alone. Default: ``n``.
+            seconds: A list also leaves that long after its first element has come, on a worker
+                thread of the stream; if nobody has asked for it, as soon as somebody does. Default:
+                no bound in time.
+            max_bytes: A list also leaves when it weighs that much, or when the next element would
+                make it weigh more. So only a list of one element weighs more. Default: no bound in
+                bytes.
+            weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
+            timer: The clock of ``seconds``. Default: the timer of this process.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: A bound is less than 1, or ``skip`` comes with time or bytes.
         """
         if skip is not None:
             if any(other is not None for other in (seconds, max_bytes, weigher, timer)):
@@ -75,17 +87,28 @@ class StreamParts(Pipeline[T_co]):
         return self._boundary(TimedBatch(n, seconds, max_bytes, weigher, timer))
 
     def window(self, n: int, /, *, skip: int | None = None) -> Stream[Stream[T_co]]:
-        """Streams of ``n`` elements, a new one every ``skip`` (``None``: ``n``) elements.
+        """Streams of ``n`` elements; a new stream begins every ``skip`` elements.
 
-            above   --1--2--3--4--|
-            below   --a-----b-----|   of window(2)
-            a, b    --1--2| 3--4--|
+        ```text
+        above   --1--2--3--4--|
+        below   --a-----b-----|   of window(2)
+        a, b    --1--2| 3--4--|
+        ```
 
-        A window is published with its first element, and may have one subscriber. Asked for is
-        what fills the windows that were asked for (§1.1), read or not: one that nobody reads holds
-        its ``n`` elements, and nobody waits for it. After a cancel the windows that are open go
-        on, until they are full, cancelled or dropped. An error ends them all. Reactor: ``window``;
-        RxPY: ``window_with_count``.
+        A window is published with its first element, and may have one subscriber. So much is asked
+        for as fills the windows that were asked for (§1.1), read or not: a window that nobody reads
+        holds its ``n`` elements, and nothing waits for it. After a cancel the open windows go on
+        until they are full, cancelled or dropped. An error ends them all.
+
+        Reactor: ``window``; RxPY: ``window_with_count``.
+
+        Args:
+            n: The elements of a window, 1 or more.
+            skip: The elements from one window's begin to the next. Default: ``n``.
+
+        Raises:
+            TypeError: An argument is not an ``int``.
+            ValueError: An argument is less than 1.
         """
         return self._boundary(Window(n, skip, type(self)))
 
@@ -100,15 +123,27 @@ class StreamParts(Pipeline[T_co]):
     ) -> Stream[Stream[T_co]]:
         """Streams of the elements that come within ``seconds`` of the first of them.
 
-            above   --1-2-----3---|
-            below   --a-------b---|
-            a, b    --1-2---| 3---|
+        ```text
+        above   --1-2-----3---|
+        below   --a-------b---|
+        a, b    --1-2---| 3---|
+        ```
 
-        A window begins with an element, so none is empty. Nothing is dropped: ``prefetch`` elements
-        are asked for ahead, for all windows together (§1.1), and windows that nobody reads are an
-        error after ``unread`` seconds, as in ``group_by``. A window ends on a shared thread, at the
-        time of ``timer`` (``None``: that of this process). Reactor: ``window``; RxPY:
-        ``window_with_time``, whose windows follow the clock.
+        A window begins with an element, so none is empty. Nothing is dropped. A window ends on a
+        shared thread.
+
+        Reactor: ``window``; RxPY: ``window_with_time``, whose windows follow the clock.
+
+        Args:
+            seconds: How long a window lasts from its first element on.
+            prefetch: Elements that are asked for ahead, for all windows together (§1.1).
+            unread: Windows that nobody reads end the stream with an error after so many seconds, as
+                in ``group_by``.
+            timer: The clock. Default: the timer of this process.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: A bound is not positive.
         """
         return self._boundary(WindowTime(seconds, prefetch, unread, timer, type(self)))
 
@@ -122,104 +157,185 @@ class StreamParts(Pipeline[T_co]):
         unread: float = 10.0,
         timer: Timer | None = None,
     ) -> Stream[Group[A, Stream[T_co]]]:
-        """A :class:`Group`, a key and a stream, for each value of ``key(element)``.
+        """A ``Group``, a key and a stream, for each value of ``key(element)``.
 
-            above    --1--2--3--4--|
-            below    --a--b--------|   of group_by(lambda n: n % 2)
-            streams  a: 1--3  b: 2--4
+        ```text
+        above    --1--2--3--4--|
+        below    --a--b--------|   of group_by(lambda n: n % 2)
+        streams  a: 1--3  b: 2--4
+        ```
 
-        A group may have one subscriber, holds what waits for its demand (§1.1), and is over with
-        its cancel, which drops what it held: the key's next element opens another one. An element
-        for one group too many, beyond ``max_groups`` open ones, is a ``BufferOverflowError``;
-        groups that end by themselves, as by ``take``, are never too many if these are ``prefetch``
-        or more. That many elements are asked for ahead, for all groups together. **A group that
-        nobody reads** holds its elements: when such groups hold all ``prefetch``, nothing would
-        move any more, and after ``unread`` seconds (by ``timer``; ``None``: that of this process)
-        all ends with a ``BufferOverflowError``. The same holds of a group whose subscriber does not
-        ask, while that of another group waits: one that is not of this package, or ``zip_``, which
-        waits for the other group. Give such a subscriber a greater ``unread`` if it takes longer.
-        Other streams and iterators below may be slow, and are waited for, however long; all groups
-        wait with them. A cancel leaves the open groups going, as in
-        ``window``. What ``key`` raises ends the stream. Reactor: ``groupBy``; RxPY: ``group_by``.
+        A group may have one subscriber, and holds the elements that wait for its demand (§1.1). It
+        ends with its cancel, which drops the elements that it held: the next element of the key
+        opens another group. Groups that end by themselves, as by ``take``, never exceed
+        ``max_groups`` if that is ``prefetch`` or more.
+
+        **A group that nobody reads** holds its elements: when such groups hold all ``prefetch``
+        elements, nothing would move any more, and after ``unread`` seconds everything ends with a
+        ``BufferOverflowError``. The same holds for a group whose subscriber does not ask while the
+        subscriber of another group waits: a subscriber that is not of this package, or ``zip_``,
+        which waits for the other group. Give such a subscriber a greater ``unread`` if it takes
+        longer. Other streams and iterators below may be slow: they are waited for, and all groups
+        wait with them.
+
+        A cancel leaves the open groups going, as in ``window``. An exception of ``key`` ends the
+        stream.
+
+        Reactor: ``groupBy``; RxPY: ``group_by``.
+
+        Args:
+            key: ``key(element)``, which must be hashable, says which group an element belongs to.
+            max_groups: The most open groups. An element for one group more ends the stream with a
+                ``BufferOverflowError``.
+            prefetch: Elements that are asked for ahead, for all groups together.
+            unread: Seconds that unread groups may hold all elements.
+            timer: The clock of ``unread``. Default: the timer of this process.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: A bound is not positive.
         """
         check_sync("group_by", "key", key)
         options = GroupBy(key, max_groups, prefetch, unread, timer, type(self))
         return self._boundary(options)
 
     def unbatch(self: StreamParts[Iterable[U]]) -> Stream[U]:
-        """The items of elements that are iterables, of which one at a time is held."""
+        """The items of elements that are iterables. One iterable is held at a time."""
         return self._boundary(Unbatch())
 
     # -- time ------------------------------------------------------------------------------------
 
     def timestamp(self, clock: Callable[[], float] = time.time) -> Stream[tuple[float, T_co]]:
-        """Pairs of the time by ``clock()``, in seconds, and each element.
+        """Pairs of the time by ``clock()`` and each element.
 
-            above   --------a--------b--|
-            below   --(0.8, a)-(1.7, b)-|
+        ```text
+        above   --------a--------b--|
+        below   --(0.8, a)-(1.7, b)-|
+        ```
 
         The time is that at which the element came here (§1.1 holds it back until it is asked for).
+
         Reactor, RxPY: ``timestamp``.
+
+        Args:
+            clock: Gives the time in seconds. Default: ``time.time``.
+
+        Raises:
+            TypeError: ``clock`` cannot be called.
         """
         check_sync("timestamp", "clock", clock)
         return self._stage("map", partial(_stamped, clock))
 
     def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
-        """Each element ``seconds`` after it came, or after the one before was delivered.
+        """Each element ``seconds`` after it came, or after the element before was delivered.
 
-            above   --1-2--3---------|
-            below   -----1-----2-----3|
+        ```text
+        above   --1-2--3---------|
+        below   -----1-----2-----3|
+        ```
 
         One element is asked for ahead (§1.1), so nothing is dropped and nothing piles up. Elements
-        come on shared threads, at the time of ``timer`` (``None``: that of this process). An error
-        comes at once. Reactor: ``delayElements``; RxPY: ``delay``, which holds all that comes.
+        come on shared threads. An error comes at once.
+
+        Reactor: ``delayElements``; RxPY: ``delay``, which holds all elements that come.
+
+        Args:
+            seconds: The delay.
+            timer: The clock. Default: the timer of this process.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: ``seconds`` is not positive.
         """
         return self._boundary(DelayElements(seconds, timer))
 
     def timeout(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
         """Fail with a ``TimeoutError`` when an element that was asked for does not come in time.
 
-        It must come within ``seconds`` of the request, or of the element before it if that was
-        delivered later; or the end must. While nobody asks, or is at work on an element, the clock
-        stands still. Upstream is cancelled then. The error is signalled on a worker of one's own,
-        at the time of ``timer`` (``None``: that of this process).
+        The element, or the end, must come within ``seconds`` of the request, or of the element
+        before it if that was delivered later. While nobody asks, or while the subscriber works on
+        an element, the clock stands still. Then upstream is cancelled. The error is signalled on a
+        worker thread of the stream.
+
+        Args:
+            seconds: The time an element may take.
+            timer: The clock. Default: the timer of this process.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: ``seconds`` is not positive.
         """
         return self.with_part(Timeout(seconds, timer))
 
     def debounce(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """An element when no other has come for ``seconds`` after it, and the last at the end.
+        """An element when no other has come for ``seconds`` after it, and the last element at the
+        end.
 
-            above   --1-2-3-------4--|
-            below   ---------3-------4|
+        ```text
+        above   --1-2-3-------4--|
+        below   ---------3-------4|
+        ```
 
-        Time cannot wait for demand: all is asked for at once (§3.17), what is followed too soon is
-        dropped, and so is what waits for demand when the next is due. Drops are counted (see
-        ``metrics_of``). An error comes at once, in place of what waits for its time. Elements come
-        on shared threads, at the time of ``timer`` (``None``: that of this process). Reactor:
-        ``sampleTimeout``; RxPY: ``debounce``.
+        Time cannot wait for demand: everything is asked for at once (§3.17). An element is dropped
+        when the next comes too soon, or when it still waits for demand as the next is due. Drops
+        are counted (see ``metrics_of``). An error comes at once, in place of the element that waits
+        for its time. Elements come on shared threads.
+
+        Reactor: ``sampleTimeout``; RxPY: ``debounce``.
+
+        Args:
+            seconds: The silence that an element waits for.
+            timer: The clock. Default: the timer of this process.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: ``seconds`` is not positive.
         """
         return self.with_part(Timed("debounce", seconds, timer))
 
     def throttle_first(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
         """An element, and then none for ``seconds``, and so on.
 
-            above   --1-2-3-------4--|
-            below   --1-----------4--|
+        ```text
+        above   --1-2-3-------4--|
+        below   --1-----------4--|
+        ```
 
-        As ``debounce``, it asks for all (§3.17), and drops and counts what comes meanwhile, and
-        what waits for demand when the next comes. Reactor: ``sampleFirst``; RxPY:
-        ``throttle_first``.
+        As ``debounce``, it asks for everything (§3.17). It drops and counts the elements that come
+        meanwhile, and an element that waits for demand when the next comes.
+
+        Reactor: ``sampleFirst``; RxPY: ``throttle_first``.
+
+        Args:
+            seconds: The pause after each element.
+            timer: The clock. Default: the timer of this process.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: ``seconds`` is not positive.
         """
         return self.with_part(Timed("throttle_first", seconds, timer))
 
     def sample(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """The newest element every ``seconds``, if one has come, and the last at the end.
+        """The newest element every ``seconds``, if one has come, and the last element at the end.
 
-            above   --1-2-3-------4--|
-            below   -----2-----3-----4|
+        ```text
+        above   --1-2-3-------4--|
+        below   -----2-----3-----4|
+        ```
 
-        As ``debounce``, it asks for all (§3.17), and drops and counts what is followed by another
-        before the tick, and what waits for demand at the next. Reactor, RxPY: ``sample``.
+        As ``debounce``, it asks for everything (§3.17). It drops and counts an element that another
+        follows before the tick, and an element that still waits for demand at the next tick.
+
+        Reactor, RxPY: ``sample``.
+
+        Args:
+            seconds: The time from tick to tick.
+            timer: The clock. Default: the timer of this process.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: ``seconds`` is not positive.
         """
         return self.with_part(Timed("sample", seconds, timer))
 

@@ -38,7 +38,13 @@ def place_of(raised: BaseException) -> str:
 
 
 class RuleBroken(AssertionError):
-    """A rule is broken. The text says what was done, what was expected and what came instead."""
+    """A rule is broken. The text says what was done, what was expected and what came instead.
+
+    Args:
+        rule: The number of the rule.
+        expected: The sentence that says what must be.
+        came: The sentence that says what was.
+    """
 
     def __init__(self, rule: str, expected: str, came: str) -> None:
         super().__init__(rule, expected, came)
@@ -52,7 +58,7 @@ class RuleBroken(AssertionError):
         return f"{self.brief()}\n{self.history}" if self.history else self.brief()
 
     def brief(self) -> str:
-        """Everything but the signals."""
+        """The text without the signals."""
         told = {
             "checked": self.title,
             "done": self.done,

@@ -67,10 +67,10 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     It runs all checks of both sides, and those of a processor as a whole.
     """
 
-    #: How many elements the processor must be able to hold.
     buffer_size: int = 16
-    #: Whether it emits only when *all* its subscribers have asked.
+    """How many elements the processor must be able to hold."""
     coordinated_emission: bool = False
+    """Whether it emits only when *all* its subscribers have asked."""
 
     essential_hook = "create_identity_processor"
     hooks: ClassVar[tuple[str, ...]] = (
@@ -92,7 +92,11 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
     # -- hooks -------------------------------------------------------------------------------------
 
     def create_identity_processor(self, buffer_size: int) -> Any:
-        """A new processor that passes elements on unchanged and can hold so many of them."""
+        """A new processor that passes elements on unchanged.
+
+        Args:
+            buffer_size: The number of elements that it can hold.
+        """
         raise NotImplementedError(
             "create_identity_processor(buffer_size) is the hook that makes a processor"
         )
@@ -102,7 +106,11 @@ class IdentityProcessorVerification(PublisherVerification, SubscriberWhiteboxVer
         return self._below(CorrectSource(self.create_element, elements))
 
     def create_failing_publisher(self, elements: int) -> Any:
-        """The processor itself, with a publisher above it that fails after so many elements."""
+        """The processor itself, with a publisher above it that fails after some elements.
+
+        Args:
+            elements: The number of elements before the error.
+        """
         failure = TestError("after some elements")
         return self._below(CorrectSource(self.create_element, elements, failure))
 

@@ -30,6 +30,10 @@ __all__ = ["GRADES", "PYTHON", "SPEC", "STRICT", "Check", "Verification", "check
 #: what a careful implementation does, also where the other side breaks a rule first.
 SPEC, PYTHON, STRICT = "spec", "python", "strict"
 GRADES: Final = (SPEC, PYTHON, STRICT)
+"""The grades of checks. ``spec``: the specification says it must be. ``python``: how Python maps
+the types of Java. ``strict``: what a careful implementation does, also where the other side
+breaks a rule first.
+"""
 
 _CHECK = "__tck_check__"
 _SUBSCRIBER = ("on_subscribe", "on_next", "on_error", "on_complete")
@@ -82,15 +86,26 @@ _SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 @dataclass(frozen=True)
 class Check:
-    """One row of the table of checks."""
+    """One row of the table of checks.
 
-    name: str  #: that of the official kit, or ``beyond_...`` for what that kit lacks
-    rule: str  #: such as ``"1.9"``
-    grade: str  #: one of ``GRADES``
-    title: str  #: what it checks
-    look: str  #: where to look when it fails
-    needs: tuple[str, ...]  #: what must have been established before
-    establishes: str  #: what other checks may need
+    Attributes:
+        name: The name of the official kit's check, or ``beyond_...`` for a check that the official
+            kit lacks.
+        rule: Such as ``"1.9"``.
+        grade: One of ``GRADES``.
+        title: The sentence that says what is checked.
+        look: Where to look when the check fails.
+        needs: What must have been established before.
+        establishes: What other checks may need.
+    """
+
+    name: str
+    rule: str
+    grade: str
+    title: str
+    look: str
+    needs: tuple[str, ...]
+    establishes: str
 
     @property
     def is_official(self) -> bool:
@@ -101,11 +116,20 @@ class Check:
 def check(
     rule: str, grade: str = SPEC, *, needs: str = "", establishes: str = ""
 ) -> Callable[[_Method], _Method]:
-    """Make a method a check of the rule ``rule``.
+    """Make a method a check of a rule.
 
-    Its docstring says what it checks and, from ``Look at`` on, where to look when it fails.
-    ``needs`` names what another check ``establishes``, several names with commas: without it this
-    check is not run, since it could only fail again.
+    The docstring of the method says what it checks and, from ``Look at`` on, where to look when it
+    fails.
+
+    Args:
+        rule: The number of the rule, such as ``"1.9"``.
+        grade: One of ``GRADES``.
+        needs: Names that other checks ``establish``, with commas. Without them this check is not
+            run, since it could only fail again.
+        establishes: The name that other checks may need.
+
+    Returns:
+        The decorator.
     """
 
     def wrap(method: _Method) -> _Method:
@@ -125,7 +149,11 @@ def check(
 
 
 def list_checks(verification: type[Verification]) -> list[Check]:
-    """The table of a verification: first what others need, then by rule."""
+    """The table of a verification: first the checks that others need, then by rule.
+
+    Args:
+        verification: A class.
+    """
     found: dict[str, Check] = {}
     for base in reversed(verification.__mro__):
         for name, value in vars(base).items():
@@ -158,24 +186,27 @@ def _stop(thread: threading.Thread) -> None:
 class Verification:
     """The settings of every verification. One instance serves one check at a time."""
 
-    #: Seconds that something which must happen may take. Only a broken implementation uses it up.
     timeout: float = 3.0
-    #: Seconds without a signal that count as silence.
+    """Seconds that something which must happen may take. Only a broken implementation uses them up.
+    """
     silence: float = 0.05
-    #: The grade up to which a broken rule is a failure: ``spec``, ``python`` or ``strict``.
+    """Seconds without a signal that count as silence."""
     fail_on: str = SPEC
-    #: Checks of grade ``strict`` that do not apply, by name, with ``*`` and ``?``: what the
-    #: implementation chooses not to do, and the specification does not ask for.
+    """The grade up to which a broken rule is a failure: ``spec``, ``python`` or ``strict``."""
     not_claimed: tuple[str, ...] = ()
-    #: Whether hooks, publishers and subscribers may only be called on a running asyncio loop. The
-    #: kit then runs one in a thread of its own and makes every call there; hooks may be coroutine
-    #: functions. Checks that call from several threads do not apply.
+    """Checks of grade ``strict`` that do not apply, by name, with ``*`` and ``?``: what the
+    implementation chooses not to do, and the specification does not ask for.
+    """
     asyncio_bound: bool = False
+    """Whether hooks, publishers and subscribers may only be called on a running asyncio loop. The
+    kit then runs a loop in a thread of its own and makes every call there; hooks may be
+    coroutine functions. Checks that call from several threads do not apply.
+    """
 
-    #: The hook that makes a class a verification of something.
     essential_hook: ClassVar[str] = ""
-    #: Every hook and every setting, for classes that do not inherit.
+    """The hook that makes a class a verification of something."""
     hooks: ClassVar[tuple[str, ...]] = ()
+    """Every hook, for classes that do not inherit."""
     settings: ClassVar[tuple[str, ...]] = (
         "timeout",
         "silence",
@@ -183,8 +214,9 @@ class Verification:
         "not_claimed",
         "asyncio_bound",
     )
-    #: By name of a check: what it needs in this verification beside what it says itself.
+    """Every setting, for classes that do not inherit."""
     more_needs: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """By the name of a check: what it needs in this verification beside its own ``needs``."""
 
     environment: Environment
 
@@ -208,8 +240,10 @@ class Verification:
         )
 
     def check_settings(self) -> None:
-        """Refuse a setting of the wrong type or size, for which the implementation would be
-        blamed: ``HookFailed`` names it.
+        """Refuse a setting of the wrong type or size, for which the implementation would be blamed.
+
+        Raises:
+            HookFailed: A setting is wrong; the message names it.
         """
         for name in self.settings:
             value = getattr(self, name)

@@ -423,15 +423,33 @@ cdef class SimpleThreadQueue(ThreadQueue):
         pass
 
     def put(self, item, block=True, timeout=None):
-        """Put ``item`` in; never waits. ``block`` and ``timeout`` are there for ``Queue``'s sake."""
+        """Put ``item`` in, without waiting.
+
+        Args:
+            item: The element.
+            block: It has no effect; the methods of all queues have it.
+            timeout: It has no effect.
+        """
         self._put(item, False, None)
 
     def put_nowait(self, item):
-        """Put ``item`` in."""
+        """Put ``item`` in, without waiting.
+
+        Args:
+            item: The element.
+        """
         self._put(item, False, None)
 
     def get(self, bint block=True, timeout=None):
-        """Take the oldest element; wait for one, at most ``timeout`` seconds, else ``Empty``."""
+        """Take the oldest element out, and wait for one.
+
+        Args:
+            block: Whether to wait.
+            timeout: Seconds. Default: no limit.
+
+        Raises:
+            Empty: There is no element, or none came in time.
+        """
         cdef PyObject *element
         if timeout is not None and block:
             check_timeout(timeout)
@@ -440,27 +458,38 @@ cdef class SimpleThreadQueue(ThreadQueue):
         return stolen(element)
 
     def get_nowait(self):
-        """Take the oldest element, or raise ``Empty``."""
+        """Take the oldest element out, without waiting.
+
+        Raises:
+            Empty: There is no element.
+        """
         cdef PyObject *element
         if self._get(&element, False, None) != DONE:
             raise Empty
         return stolen(element)
 
     def empty(self):
-        """Whether it was empty a moment ago."""
+        """Whether the queue was empty a moment ago."""
         return self.count == 0
 
     def qsize(self):
-        """How many elements were in it a moment ago."""
+        """The number of elements that were in the queue a moment ago."""
         return self.count
 
 
 cdef class FullThreadQueue(ThreadQueue):
 
     def put(self, item, bint block=True, timeout=None):
-        """Put ``item`` in; wait for room, at most ``timeout`` seconds, else raise ``Full``.
+        """Put ``item`` in, and wait for room.
 
-        Raises ``ShutDown`` after ``shutdown``.
+        Args:
+            item: The element.
+            block: Whether to wait.
+            timeout: Seconds. Default: no limit.
+
+        Raises:
+            Full: There is no room, or none in time.
+            ShutDown: The queue was shut down.
         """
         cdef Answer answer
         if timeout is not None and block and self.bound != PY_SSIZE_T_MAX:
@@ -474,9 +503,15 @@ cdef class FullThreadQueue(ThreadQueue):
             spec.Queue.put(self, item, block, timeout)
 
     def get(self, bint block=True, timeout=None):
-        """Take an element; wait for one, at most ``timeout`` seconds, else raise ``Empty``.
+        """Take an element out, and wait for one.
 
-        Raises ``ShutDown`` after ``shutdown``, when the queue is empty.
+        Args:
+            block: Whether to wait.
+            timeout: Seconds. Default: no limit.
+
+        Raises:
+            Empty: There is no element, or none came in time.
+            ShutDown: The queue was shut down, and is empty.
         """
         cdef PyObject *element
         cdef Answer answer
@@ -492,7 +527,11 @@ cdef class FullThreadQueue(ThreadQueue):
         return stolen(element)
 
     def task_done(self):
-        """Say that one element that was taken is worked off; see ``join``."""
+        """Say that one element that was taken is worked off; see ``join``.
+
+        Raises:
+            ValueError: It was called more often than elements were put in.
+        """
         cdef bint too_often
         self.lock()
         if self.has_mutex:
@@ -513,21 +552,24 @@ cdef class FullThreadQueue(ThreadQueue):
             spec.Queue.join(self)
 
     def qsize(self):
-        """How many elements were in it a moment ago."""
+        """The number of elements that were in the queue a moment ago."""
         return spec.Queue.qsize(self) if self.has_mutex else self.count
 
     def empty(self):
-        """Whether it was empty a moment ago."""
+        """Whether the queue was empty a moment ago."""
         return spec.Queue.empty(self) if self.has_mutex else self.count == 0
 
     def full(self):
-        """Whether it was full a moment ago."""
+        """Whether the queue was full a moment ago."""
         return spec.Queue.full(self) if self.has_mutex else self.count >= self.bound
 
     def shutdown(self, immediate=False):
         """Have every ``put`` raise ``ShutDown``, and every ``get`` as soon as the queue is empty.
 
-        Threads that wait are woken. ``immediate`` empties it at once, and counts what it drops as done.
+        Threads that wait are woken.
+
+        Args:
+            immediate: Empty the queue at once, and count the dropped elements as done.
         """
         cdef Store dropped
         cdef int i
@@ -557,7 +599,7 @@ cdef class FullThreadQueue(ThreadQueue):
 
     @property
     def maxsize(self):
-        """How many elements it holds at most; 0 or less: any number."""
+        """The most elements; 0 or less: no bound."""
         self.lock()
         maxsize = self._maxsize
         self.unlock()
@@ -576,7 +618,7 @@ cdef class FullThreadQueue(ThreadQueue):
 
     @property
     def unfinished_tasks(self):
-        """How many elements were put in and not worked off."""
+        """The number of elements that were put in and are not worked off."""
         return self.unfinished
 
     @unfinished_tasks.setter
@@ -658,10 +700,10 @@ class _ContainerOfTheMutex(_OfTheMutex):
 class Queue(FullThreadQueue, spec.Queue):
     """A first-in first-out queue between threads: ``queue.Queue``, in C.
 
-    ``maxsize`` bounds it; 0 or less is no bound. Threads that wait are served in order of arrival, but for
-    newcomers that find something at once: those pass at most a few times. A subclass that overrides
+    ``Queue(maxsize=0)`` makes one. Threads that wait are served in order of arrival; a newcomer that
+    finds an element or room at once may pass them, a few times at most. A subclass that overrides
     ``_init``, ``_qsize``, ``_put`` or ``_get``, and a queue whose ``mutex``, conditions or ``queue``
-    somebody asks for, work as the standard library's, and as fast.
+    are used, work as the standard library's, and as fast.
     """
 
     _plain = spec.Queue
@@ -673,7 +715,7 @@ class Queue(FullThreadQueue, spec.Queue):
 
 
 class LifoQueue(Queue, spec.LifoQueue):
-    """The same, last in first out."""
+    """A ``Queue`` that gives the last element first."""
 
     _plain = spec.LifoQueue
 
@@ -683,7 +725,10 @@ class LifoQueue(Queue, spec.LifoQueue):
 
 
 class PriorityQueue(Queue, spec.PriorityQueue):
-    """The same, least first. To compare elements runs code: it always works as the library's."""
+    """A ``Queue`` that gives the smallest element first.
+
+    Comparing elements runs Python code, so it always works as the standard library's, and as fast.
+    """
 
     queue = _OfTheMutex("queue")
 

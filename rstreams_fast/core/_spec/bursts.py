@@ -11,12 +11,13 @@ T = TypeVar("T")
 
 
 class BurstIterator(Generic[T]):
-    """Gives out a burst one by one, to ``for`` and ``async for``; a subclass fetches the next one.
+    """Gives out the elements of a burst one by one, to ``for`` and ``async for``; a subclass
+    fetches the next burst.
 
     A subclass has ``_refill()``, which returns the next element or raises, and a coroutine function
     ``_refill_async()`` that does the same. They are called when the burst is used up, and mostly
-    return what ``_first_of`` does. What ``anext`` returns takes its element when it is awaited, not
-    before. Any thread may call anything: none gets an element twice.
+    return the result of ``_first_of``. The awaitable of ``anext`` takes its element when it is
+    awaited, not before. Any thread may call any method: no two threads get the same element.
     """
 
     __slots__ = ("_burst",)

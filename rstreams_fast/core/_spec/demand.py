@@ -14,7 +14,11 @@ __all__ = ["DemandCounter"]
 
 
 class DemandCounter:
-    """How many elements were requested and not yet delivered. Any thread may call any method."""
+    """How many elements were requested and not yet delivered. Any thread may call any method.
+
+    Args:
+        initial: The demand at the beginning.
+    """
 
     __slots__ = ("__weakref__", "_lock", "_value")
 
@@ -25,10 +29,17 @@ class DemandCounter:
         self._value = min(check_count("initial", initial), UNBOUNDED)
 
     def request(self, n: int, /) -> int:
-        """Add ``n``; return the demand before it, or the sentinel: then this was a NOP (§3.6).
+        """Add ``n`` and return the demand before it, or the sentinel: then the call had no effect
+        (§3.6).
 
-        Saturates at ``UNBOUNDED``, and stays there (§3.17). ``n <= 0`` is a ``ValueError``, a
-        non-int a ``TypeError``; both change nothing (§3.9).
+        The demand saturates at ``UNBOUNDED``, and stays there (§3.17).
+
+        Args:
+            n: The number of elements, 1 or more.
+
+        Raises:
+            ValueError: ``n <= 0``; nothing changes (§3.9).
+            TypeError: ``n`` is not an ``int``; nothing changes (§3.9).
         """
         if self._value < 0:
             return self._value
@@ -40,9 +51,13 @@ class DemandCounter:
             return before
 
     def fulfil(self, n: int = 1, /) -> int:
-        """Take ``n`` delivered elements off and return what is left, or the sentinel.
+        """Take ``n`` delivered elements off and return the demand that is left, or the sentinel.
 
-        More than was requested is a ``DemandExceededError`` and changes nothing (§1.1).
+        Args:
+            n: The number of delivered elements.
+
+        Raises:
+            DemandExceededError: More than was requested; nothing changes (§1.1).
         """
         n = check_count("n", n)
         with self._lock:

@@ -46,24 +46,31 @@ _DROPPED: Final = object()
 class FusedRun:
     """A run of stages without a boundary, executed as one loop over its source.
 
-    ``source`` is an iterator, or an ``SpscRing`` or a ``deque`` (which are emptied, and may be
-    filled again), or ``None`` when elements come through ``push``. ``program`` is a tuple of
-    stages::
+    No more is delivered than ``demand`` says (§1.1), and after ``demand.cancel()``, even by the
+    slot itself, no further element. One caller at a time: the drain's owner. An ``Exception`` is an
+    answer (``FAILED``, ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt``, ``SystemExit`` and
+    ``GeneratorExit`` are raised. ``None`` from a source or a ``map`` is ``FAILED`` with a
+    ``TypeError`` that names the stage; exceptions of ``do_on_next`` go to ``sys.unraisablehook``.
 
-        ("map", f) ("map_not_none", f) ("filter", p) ("take", n) ("take_while", p) ("skip", n)
-        ("skip_while", p) ("distinct_until_changed", key) ("scan", f, seed)
-        ("reduce", f, seed) ("batch", n) ("do_on_next", f)
+    The stages of a program:
+
+    ```text
+    ("map", f) ("map_not_none", f) ("filter", p) ("take", n) ("take_while", p) ("skip", n)
+    ("skip_while", p) ("distinct_until_changed", key) ("scan", f, seed)
+    ("reduce", f, seed) ("batch", n) ("do_on_next", f)
+    ```
 
     ``scan`` emits each new accumulation (the seed itself is not emitted); with ``MISSING`` as the
     seed the first element passes as it is. ``reduce`` emits one element, at the end. A ``key`` of
-    ``None`` stands for the element itself. ``slot`` is called with every result (or, if it is an
-    ``SpscRing``, offered it: its capacity must cover the demand). No more than ``demand`` says is
-    delivered (§1.1), and after ``demand.cancel()``, even by the slot itself, no further element.
+    ``None`` stands for the element itself.
 
-    One caller at a time; that is the drain's owner. An ``Exception`` is an answer (``FAILED``,
-    ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt`` and its like are raised. ``None`` from a
-    source or a ``map`` is ``FAILED`` with a ``TypeError`` that names the stage; ``do_on_next``
-    errors go to ``sys.unraisablehook``.
+    Args:
+        source: An iterator; or an ``SpscRing`` or a ``deque``, which are emptied, and may be filled
+            again; or ``None`` when elements come through ``push``.
+        program: A tuple of stages.
+        slot: Called with every result; or an ``SpscRing``, which every result is offered to: its
+            capacity must cover the demand.
+        demand: The demand of the subscriber.
     """
 
     #: What sources and slots, and the demand, may be.
@@ -138,14 +145,18 @@ class FusedRun:
 
     @property
     def ratio(self) -> int:
-        """How many source elements one result takes at least (the product of batch sizes)."""
+        """How many source elements one result takes at least: the product of the batch sizes."""
         return self._ratio
 
     def __reduce__(self) -> NoReturn:
         refuse_pickle(self)
 
     def drain(self, limit: int, /) -> RunStatus:
-        """Pull, process and deliver one burst of at most ``limit`` source elements."""
+        """Pull, process and deliver one burst of source elements.
+
+        Args:
+            limit: The most source elements of the burst.
+        """
         limit = check_count("limit", limit, 1)
         with self._owned():
             return self._drain(limit)
@@ -193,8 +204,11 @@ class FusedRun:
     def push(self, element: Any, /) -> RunStatus:
         """Process and deliver one element that came from upstream by itself.
 
-        ``MORE`` when it was delivered or kept, ``DROPPED`` when it was filtered out. A delivery
-        without demand is ``FAILED`` with ``DemandExceededError`` (§1.1).
+        The answer is ``MORE`` when it was delivered or kept, ``DROPPED`` when it was filtered out.
+        A delivery without demand is ``FAILED`` with ``DemandExceededError`` (§1.1).
+
+        Args:
+            element: The element.
         """
         check_element(element)
         with self._owned():
@@ -221,9 +235,10 @@ class FusedRun:
         return RunStatus.ENDED if self._ended else RunStatus.MORE
 
     def finish(self) -> RunStatus:
-        """Deliver what batches and reductions still hold; the source has ended.
+        """Deliver the elements that batches and reductions still hold; the source has ended.
 
-        ``IDLE`` when that needs demand: call again after the next request. ``DONE`` at the end.
+        The answer is ``IDLE`` when that needs demand: call again after the next request. It is
+        ``DONE`` at the end.
         """
         with self._owned():
             return self._finish()

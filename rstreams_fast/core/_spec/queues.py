@@ -63,7 +63,11 @@ else:
         queue.mutex = mutex
 
     class Queue(queue.Queue[T]):
-        """``queue.Queue`` with ``shutdown``."""
+        """``queue.Queue`` with ``shutdown``: first in, first out.
+
+        Args:
+            maxsize: The most elements; 0 or less: no bound.
+        """
 
         is_shutdown: bool
 
@@ -83,7 +87,8 @@ else:
         def shutdown(self, immediate: bool = False) -> None:
             """Have every ``put`` raise, and every ``get`` as soon as the queue is empty.
 
-            ``immediate`` empties it at once, and counts what it drops as done.
+            Args:
+                immediate: Empty the queue at once, and count the dropped elements as done.
             """
             with self.mutex:
                 self.is_shutdown = True
@@ -96,7 +101,15 @@ else:
                 self.not_full.notify_all()
 
     class LifoQueue(Queue[T], queue.LifoQueue[T]):
-        """``queue.LifoQueue`` with ``shutdown``."""
+        """``queue.LifoQueue`` with ``shutdown``: last in, first out.
+
+        Args:
+            maxsize: The most elements; 0 or less: no bound.
+        """
 
     class PriorityQueue(Queue[C], queue.PriorityQueue[C]):
-        """``queue.PriorityQueue`` with ``shutdown``."""
+        """``queue.PriorityQueue`` with ``shutdown``: the smallest element first.
+
+        Args:
+            maxsize: The most elements; 0 or less: no bound.
+        """

@@ -48,22 +48,25 @@ class Views:
 class RecordRing(BoundedRing):
     """A bounded first-in first-out buffer of fixed-size records: numpy data, in memory of its own.
 
-    ``dtype`` is any numpy dtype without Python objects; ``capacity`` is the bound, in records. All
-    memory is allocated at once, and the records are copied in and out, or worked on in place:
+    All memory is allocated at once, and the records are copied in and out, or worked on in place:
 
-    * ``write`` copies in as many as fit, ``put`` all; ``read`` and ``get`` copy out. Large copies
-      are made without the GIL.
+    * ``write`` copies in as many records as fit, ``put`` all; ``read`` and ``get`` copy out. Large
+      copies are made without the GIL.
     * ``reserve(n)`` gives a writable view of free room, ``commit(k)`` puts its first ``k`` records
       in; ``peek(n)`` gives a read-only view of the oldest records, ``release(k)`` takes its first
-      ``k`` out. Neither touches a byte.
+      ``k`` out. Neither copies a byte.
 
-    One producer (``write``, ``put``, ``aput``, ``reserve``, ``commit``, ``arm_producer``) and one
-    consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``), as with
-    ``SpscRing``: two calls that overlap on one side raise ``OverlappingCallsError``. While a view
-    of the reserved records lives, the producer's calls that put records in raise ``BufferError``,
-    as ``bytearray`` does; so do the consumer's that take records out, while a view of the peeked
-    ones lives. A view keeps the memory alive, beyond the ring: unless its base is released by hand
-    (``view.base.release()``), which ends both, as numpy has it.
+    There is one producer (``write``, ``put``, ``aput``, ``reserve``, ``commit``, ``arm_producer``)
+    and one consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``),
+    as with ``SpscRing``: two calls that overlap on one side raise ``OverlappingCallsError``. While
+    a view of the reserved records lives, the producer's calls that put records in raise
+    ``BufferError``, as ``bytearray`` does; so do the consumer's calls that take records out, while
+    a view of the peeked records lives. A view keeps the memory alive, beyond the ring: unless its
+    base is released by hand (``view.base.release()``), which ends both, as numpy has it.
+
+    Args:
+        dtype: Any numpy dtype without Python objects.
+        capacity: The most records, 1 or more.
     """
 
     def __init__(self, dtype: Any, capacity: int) -> None:
@@ -92,7 +95,7 @@ class RecordRing(BoundedRing):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """What a record is."""
+        """The dtype of a record."""
         dtype: np.dtype[Any] = self._records.dtype
         return dtype
 
@@ -103,11 +106,17 @@ class RecordRing(BoundedRing):
     # -- producer --------------------------------------------------------------------------------
 
     def write(self, array: np.ndarray[Any, Any], /) -> int:
-        """Copy in as many of the records of ``array`` as fit, and return how many that were.
+        """Copy in as many of the records of ``array`` as fit, and return their number.
 
-        ``array`` has the ring's dtype, byte order included, or it is a ``TypeError``, and one
-        dimension, or it is a ``ValueError``; of a sub-array dtype the array has its dimensions,
-        too. An array that is not contiguous is copied twice. ``RingClosed`` when closed.
+        Args:
+            array: An array of one dimension with the ring's dtype, byte order included; for a
+                sub-array dtype the array has its dimensions, too. An array that is not contiguous
+                is copied twice.
+
+        Raises:
+            TypeError: ``array`` has another dtype.
+            ValueError: ``array`` has another number of dimensions.
+            RingClosed: The ring is closed.
         """
         plain = self._records.source(array)
         inside = self._putting(self, "write")
@@ -116,18 +125,27 @@ class RecordRing(BoundedRing):
             return self._put(inside, plain)
 
     def put(self, array: np.ndarray[Any, Any], timeout: float | None = None) -> None:
-        """Put in all records of ``array``, waiting for room as often as that takes.
+        """Put in all records of ``array``, and wait for room as often as that takes.
 
-        ``TimeoutError`` after ``timeout`` seconds in all. An error may come when a part has been
-        put in: then its note says how many records.
+        An error may come when a part has been put in: then its note says how many records.
+
+        Args:
+            array: As for ``write``.
+            timeout: Seconds in all. Default: no limit.
+
+        Raises:
+            TimeoutError: There was no room in time.
         """
         put_all(self._records, self._put_part, array, timeout)
 
     async def aput(self, array: np.ndarray[Any, Any]) -> None:
-        """The same, awaiting room.
+        """Put in all records of ``array``, and await room.
 
         The other side may be in another thread or loop. When the awaiting task is cancelled, a part
         may have been put in: a note on the ``CancelledError`` says how many records.
+
+        Args:
+            array: As for ``write``.
         """
         await aput_all(self._records, self._aput_part, array)
 
@@ -163,10 +181,17 @@ class RecordRing(BoundedRing):
         return count
 
     def reserve(self, n: int, /) -> np.ndarray[Any, Any]:
-        """A writable view of free room for at most ``n`` contiguous records; empty when full.
+        """A writable view of free room for at most ``n`` contiguous records; empty when the ring is
+        full.
 
-        Reserving changes nothing: it may be repeated, or forgotten. What is in the room before it
-        is written is anything. ``RingClosed`` when closed.
+        Reserving changes nothing: it may be repeated, or forgotten. The room has arbitrary contents
+        before it is written.
+
+        Args:
+            n: The most records.
+
+        Raises:
+            RingClosed: The ring is closed.
         """
         wanted = check_count("n", n)
         inside = Putting(self, "reserve")
@@ -176,10 +201,15 @@ class RecordRing(BoundedRing):
             return self._view(self._reserved_views, at, self._reserved)
 
     def commit(self, n: int, /) -> None:
-        """Put in the first ``n`` records of what ``reserve`` gave last; the rest is given up.
+        """Put in the first ``n`` records of the last ``reserve``; the rest is given up.
 
-        ``BufferError`` while a view of them lives; ``ValueError`` if they are fewer;
-        ``RingClosed`` when closed.
+        Args:
+            n: The number of records.
+
+        Raises:
+            BufferError: A view of them lives.
+            ValueError: There are fewer.
+            RingClosed: The ring is closed.
         """
         count = check_count("n", n)
         inside = self._putting(self, "commit")
@@ -204,7 +234,11 @@ class RecordRing(BoundedRing):
     # -- consumer --------------------------------------------------------------------------------
 
     def read(self, max: int | None = None) -> np.ndarray[Any, Any]:
-        """Take up to ``max`` records out (``None``: all), oldest first, as a new array."""
+        """Take records out, oldest first, as a new array.
+
+        Args:
+            max: The most records. Default: all.
+        """
         wanted = check_most(max)
         inside = self._taking(self)
         with inside, inside:
@@ -212,9 +246,13 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     def read_into(self, array: np.ndarray[Any, Any], /) -> int:
-        """Take out as many records as there are and ``array`` has room for; return how many.
+        """Take out as many records as there are and ``array`` has room for; return their number.
 
-        ``array`` is as for ``write``, and contiguous and writable, or it is a ``ValueError``.
+        Args:
+            array: As for ``write``, but contiguous and writable.
+
+        Raises:
+            ValueError: ``array`` is not contiguous or not writable.
         """
         plain = self._records.target(array)
         inside = self._taking(self)
@@ -223,10 +261,15 @@ class RecordRing(BoundedRing):
             return self._take_into(inside, plain)
 
     def get(self, max: int | None = None, timeout: float | None = None) -> np.ndarray[Any, Any]:
-        """``read`` up to ``max`` records, waiting until there is one.
+        """``read`` up to ``max`` records, and wait until there is one.
 
-        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
-        ``close``, else ``RingClosed``.
+        Args:
+            max: The most records. Default: all.
+            timeout: Seconds. Default: no limit.
+
+        Raises:
+            TimeoutError: There was no record for ``timeout`` seconds.
+            RingClosed: The ring is closed and empty, and ``close`` was given no error.
         """
         wanted = check_wanted(max)
         timeout = check_timeout(timeout)
@@ -237,11 +280,14 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     async def aget(self, max: int | None = None) -> np.ndarray[Any, Any]:
-        """``read`` up to ``max`` records, awaiting that there is one. At the end it raises what
-        ``get`` does.
+        """``read`` up to ``max`` records, and await the first. At the end it raises as ``get``
+        does.
 
         The other side may be in another thread or loop. When the awaiting task is cancelled,
         nothing has been taken out.
+
+        Args:
+            max: The most records. Default: all.
         """
         wanted = check_wanted(max)
         inside = self._taking(self)
@@ -269,9 +315,13 @@ class RecordRing(BoundedRing):
         return count
 
     def peek(self, n: int, /) -> np.ndarray[Any, Any]:
-        """A read-only view of at most ``n`` contiguous records, the oldest; empty when empty.
+        """A read-only view of at most ``n`` contiguous records, the oldest; empty when the ring is
+        empty.
 
         Peeking changes nothing: it may be repeated, or forgotten.
+
+        Args:
+            n: The most records.
         """
         wanted = check_count("n", n)
         inside = Taking(self)
@@ -281,9 +331,14 @@ class RecordRing(BoundedRing):
             return self._view(self._peeked_views, at, self._peeked, readonly=True)
 
     def release(self, n: int, /) -> None:
-        """Take out the first ``n`` records of what ``peek`` gave last; the rest stays.
+        """Take out the first ``n`` records of the last ``peek``; the rest stays.
 
-        ``BufferError`` while a view of them lives; ``ValueError`` if they are fewer.
+        Args:
+            n: The number of records.
+
+        Raises:
+            BufferError: A view of them lives.
+            ValueError: There are fewer.
         """
         count = check_count("n", n)
         inside = self._taking(self)

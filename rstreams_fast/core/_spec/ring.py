@@ -133,9 +133,13 @@ class BoundedRing:
     def arm(self, waker: Callable[[], object], /) -> bool:
         """Have ``waker()`` called, once, by the next thread that puts an element in or closes.
 
-        The consumer's way to wait without a thread. ``False`` if there is an element, or the ring
-        is closed: look again. What the waker raises leaves through the call that put the element
-        in. ``get`` disarms.
+        It is the consumer's way to wait without a thread. ``get`` disarms.
+
+        Args:
+            waker: A plain function. Its exceptions leave through the call that put the element in.
+
+        Returns:
+            ``False`` if there is an element, or the ring is closed; look again then.
         """
         check_waker(waker)
         check_same_process(self, self._creator)
@@ -155,9 +159,14 @@ class BoundedRing:
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
         """Have ``waker()`` called, once, by the next thread that takes an element out or closes.
 
-        The producer's way to wait without a thread. ``False`` if there is room, or the ring is
-        closed: look again. What ``Exception`` the waker raises goes to ``sys.unraisablehook``, for
-        it must not keep elements from who took them out. ``put`` disarms.
+        It is the producer's way to wait without a thread. ``put`` disarms.
+
+        Args:
+            waker: A plain function. An ``Exception`` of it goes to ``sys.unraisablehook``: it must
+                not keep elements from the thread that took them out.
+
+        Returns:
+            ``False`` if there is room, or the ring is closed; look again then.
         """
         check_waker(waker)
         check_same_process(self, self._creator)
@@ -272,7 +281,14 @@ class BoundedRing:
     # -- anybody ---------------------------------------------------------------------------------
 
     def close(self, error: BaseException | None = None) -> None:
-        """Let nothing more in. The first call counts; ``get`` raises ``error`` at the end."""
+        """Let nothing more in. Only the first call has an effect.
+
+        Args:
+            error: ``get`` raises it when the ring is empty. Default: ``RingClosed``.
+
+        Raises:
+            TypeError: ``error`` is not an exception instance.
+        """
         if error is not None and not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception instance, got {type(error).__name__}")
         with self._lock:
@@ -303,10 +319,13 @@ class BoundedRing:
 class SpscRing(BoundedRing, Generic[T]):
     """A bounded first-in first-out buffer between one producer and one consumer.
 
-    The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput``, ``arm_producer``; the
-    consumer's ``poll``, ``poll_many``, ``get``, ``aget``, ``arm``. Two calls that overlap on one
-    side raise ``OverlappingCallsError``; which thread makes them does not matter, and who waits is
-    inside. ``close``, ``closed`` and ``len`` are anybody's.
+    The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput`` and ``arm_producer``; the
+    consumer's are ``poll``, ``poll_many``, ``get``, ``aget`` and ``arm``. Two calls that overlap on
+    one side raise ``OverlappingCallsError``; any thread may make them, and a call that waits is
+    inside. Any thread may use ``close``, ``closed`` and ``len``.
+
+    Args:
+        capacity: The most elements, 1 or more.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -317,14 +336,29 @@ class SpscRing(BoundedRing, Generic[T]):
         return len(self._items)
 
     def offer(self, element: T, /) -> bool:
-        """Put ``element`` in; ``False`` when full. ``RingClosed`` when closed."""
+        """Put ``element`` in, without waiting.
+
+        Args:
+            element: The element; not ``None``.
+
+        Returns:
+            ``False`` when the ring is full.
+
+        Raises:
+            RingClosed: The ring is closed.
+        """
         return self._offer([element]) == 1
 
     def offer_many(self, elements: list[T] | tuple[T, ...], start: int = 0) -> int:
-        """Put in as many of ``elements[start:]`` as fit and return how many that were.
+        """Put in as many of ``elements[start:]`` as fit and return their number.
 
-        An element that is ``None`` among those that would fit is a ``TypeError`` and nothing is put
-        in.
+        Args:
+            elements: A list or tuple.
+            start: The index of the first element to put in.
+
+        Raises:
+            TypeError: An element among those that would fit is ``None``; nothing is put in.
+            RingClosed: The ring is closed.
         """
         if not isinstance(elements, list | tuple):
             raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
@@ -345,7 +379,16 @@ class SpscRing(BoundedRing, Generic[T]):
         return len(fitting)
 
     def put(self, element: T, timeout: float | None = None) -> None:
-        """Put ``element`` in, waiting for room. ``TimeoutError`` after ``timeout`` seconds."""
+        """Put ``element`` in, and wait for room.
+
+        Args:
+            element: The element; not ``None``.
+            timeout: Seconds. Default: no limit.
+
+        Raises:
+            TimeoutError: There was no room for ``timeout`` seconds.
+            RingClosed: The ring is closed.
+        """
         check_element(element)
         timeout = check_timeout(timeout)
         inside = self._putting(self, "put")
@@ -354,10 +397,16 @@ class SpscRing(BoundedRing, Generic[T]):
             self._put_one(inside, element)
 
     async def aput(self, element: T) -> None:
-        """Put ``element`` in, awaiting room.
+        """Put ``element`` in, and await room.
 
         The other side may be in another thread or loop. When the awaiting task is cancelled, the
         element has not been put in.
+
+        Args:
+            element: The element; not ``None``.
+
+        Raises:
+            RingClosed: The ring is closed.
         """
         check_element(element)
         inside = self._putting(self, "aput")
@@ -378,7 +427,11 @@ class SpscRing(BoundedRing, Generic[T]):
         return taken[0] if taken else None
 
     def poll_many(self, max: int, /) -> list[T]:
-        """Take up to ``max`` elements out, oldest first."""
+        """Take up to ``max`` elements out, oldest first.
+
+        Args:
+            max: The most elements.
+        """
         count = check_count("max", max)
         inside = Taking(self)
         taken: list[T] = []
@@ -389,10 +442,14 @@ class SpscRing(BoundedRing, Generic[T]):
         return taken
 
     def get(self, timeout: float | None = None) -> T:
-        """Take the oldest element out, waiting for one.
+        """Take the oldest element out, and wait for one.
 
-        ``TimeoutError`` after ``timeout`` seconds. Once closed and empty: raises the error given to
-        ``close``, else ``RingClosed``.
+        Args:
+            timeout: Seconds. Default: no limit.
+
+        Raises:
+            TimeoutError: There was no element for ``timeout`` seconds.
+            RingClosed: The ring is closed and empty, and ``close`` was given no error.
         """
         timeout = check_timeout(timeout)
         inside = self._taking(self)

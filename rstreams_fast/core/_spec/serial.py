@@ -40,23 +40,28 @@ else:
 
 
 class SignalSerializer(Generic[T]):
-    """Lets any number of threads signal one subscriber, who sees one signal at a time (§1.3).
+    """Lets any number of threads signal one subscriber, which gets one signal at a time (§1.3).
 
-    The thread that finds nobody at work delivers; the others leave their element in a mailbox of
-    ``capacity`` elements and go. Each thread's elements stay in order. The first terminal signal
-    counts and comes last (§1.7): ``on_complete`` after everything queued; ``on_error`` before it,
-    unless ``delay_error``. A signal from within ``on_next`` is queued, so recursion has depth 1
+    The thread that finds no other at work delivers; the others leave their element in a mailbox and
+    go. Each thread's elements stay in order. The first terminal signal counts and comes last
+    (§1.7): ``on_complete`` after all queued elements; ``on_error`` before them, unless
+    ``delay_error`` is set. A signal from within ``on_next`` is queued, so recursion has depth 1
     (§3.3).
 
-    When the mailbox is full, ``on_next`` with ``on_full="error"`` ends the stream with
-    ``BufferOverflowError``, and with ``"wait"`` waits (from within the subscriber that would wait
-    for itself, so there it is the error, too). With ``fail_fast`` nothing is queued: ``on_next``
-    while another thread delivers raises ``OverlappingCallsError``, and ``try_next`` answers
-    ``BUSY``.
+    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. Exceptions
+    of the subscriber cancel upstream and go to ``on_dropped_error`` (§2.13), never to a signalling
+    thread; only ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` leave through the
+    delivering thread.
 
-    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. What the
-    subscriber raises cancels upstream and goes to ``on_dropped_error`` (§2.13), never to a
-    signaller; only ``KeyboardInterrupt`` and its like leave through the delivering thread.
+    Args:
+        subscriber: Any object with the four methods of ``Subscriber``.
+        capacity: The most elements in the mailbox.
+        on_full: With ``"error"``, ``on_next`` ends the stream with a ``BufferOverflowError`` when
+            the mailbox is full. With ``"wait"`` it waits; from within the subscriber, which would
+            wait for itself, it is the error, too.
+        delay_error: Signal an error after the queued elements, not before them.
+        fail_fast: Queue nothing: ``on_next`` while another thread delivers raises
+            ``OverlappingCallsError``, and ``try_next`` answers ``BUSY``.
     """
 
     def __init__(
@@ -89,7 +94,11 @@ class SignalSerializer(Generic[T]):
     # -- signals, any thread ---------------------------------------------------------------------
 
     def on_subscribe(self, subscription: Any, /) -> None:
-        """Pass the subscription on, wrapped; a second one is cancelled (§2.5)."""
+        """Pass the subscription on, wrapped; a second one is cancelled (§2.5).
+
+        Args:
+            subscription: The subscription of upstream.
+        """
         if subscription is None:
             raise NoneSignalError("§2.13: subscription is None")
         with self._changed:
@@ -105,7 +114,11 @@ class SignalSerializer(Generic[T]):
             cancel_quietly(subscription)
 
     def on_next(self, element: T, /) -> None:
-        """Deliver or queue ``element``."""
+        """Deliver or queue ``element``.
+
+        Args:
+            element: The element; not ``None``.
+        """
         answer = self._next(element, wait=self._wait)
         if answer is Emission.FULL:
             subscription = self._subscription
@@ -119,11 +132,19 @@ class SignalSerializer(Generic[T]):
             raise OverlappingCallsError("§1.3: another thread is signalling, and fail_fast is set")
 
     def try_next(self, element: T, /) -> Emission:
-        """Deliver or queue ``element`` if that needs no waiting, and say how it went."""
+        """Deliver or queue ``element`` if that needs no waiting, and say how it went.
+
+        Args:
+            element: The element; not ``None``.
+        """
         return self._next(element, wait=False)
 
     def on_error(self, error: BaseException, /) -> None:
-        """Deliver ``error`` as the last signal."""
+        """Deliver ``error`` as the last signal.
+
+        Args:
+            error: An exception instance.
+        """
         check_error(error)
         if not self._terminate(error):
             report_dropped(error, "an error after the end of the stream")
@@ -135,7 +156,11 @@ class SignalSerializer(Generic[T]):
     # -- subscription, any thread ----------------------------------------------------------------
 
     def request(self, n: int, /) -> None:
-        """Ask upstream for ``n`` more elements."""
+        """Ask upstream for ``n`` more elements.
+
+        Args:
+            n: The number of elements, 1 or more.
+        """
         subscription = self._subscription
         if subscription is not None:
             subscription.request(n)
@@ -156,7 +181,7 @@ class SignalSerializer(Generic[T]):
 
     @property
     def queued(self) -> int:
-        """How many elements wait in the mailbox."""
+        """The number of elements that wait in the mailbox."""
         return len(self._mailbox)
 
     @property

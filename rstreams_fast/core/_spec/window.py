@@ -36,34 +36,42 @@ class _Call:
 class CallWindow:
     """Overlapping calls of an async function: ``concurrency`` at once, ``capacity`` in all.
 
-    ``submit_many`` starts calls, each at once and without a task; only one that has to wait becomes
-    a task of ``loop``. ``take`` gives results back, in the order of submission if ``ordered``, else
-    as they come. A place in the window is held from submission until its result is taken. With
-    ``spread`` an item is a tuple of positional arguments. With ``dedupe``, equal hashable items in
-    flight share one call and its outcome; the followers take a place, but no part of
-    ``concurrency``. With ``key``, the items with the same ``key(item)``, which can be hashed, are
-    called one at a time and in their order, others beside them. An item that waits for its turn, or
-    then for a call to end, takes a place and has not started: nobody shares it yet.
+    ``submit_many`` starts calls, each at once and without a task; only a call that has to wait
+    becomes a task of ``loop``. ``take`` gives results back. A place in the window is held from
+    submission until its result is taken. The first failure is kept in ``failure``, and nothing more
+    is started. ``SystemExit``, ``KeyboardInterrupt`` and ``GeneratorExit`` leave through the call
+    that starts the function, too.
 
-    After a suspended call has finished, ``on_ready`` is called by the loop, once for all that
-    finish in one turn of it: results may be taken, and calls submitted. The first failure is kept
-    in ``failure``, and nothing more is started. ``SystemExit`` and its like leave through what
-    starts the call, too.
+    It is for the loop's thread only, and outside of tasks: for callbacks of the loop. Each call has
+    a copy of the context that ``submit_many`` runs in; a call that had to wait has a copy of the
+    context that the window was made in, and ``on_ready`` runs in that.
 
-    ``ahead`` items more may be taken, and hold places, while ``concurrency`` calls run (not with
-    ``dedupe``; with ``key``, as many as there are places). The task of a call that ends then makes
-    the next of them: that saves the making of a task, half of what a call costs that waits. A task
-    that somebody keeps, or left something on, makes no other call. While at least half of ``ahead``
-    are in line, ``on_ready`` may be called as late as ``patience`` seconds after a result: a turn
-    of the loop for each costs as much as two calls.
-
-    ``recover(item, error)`` is called when a call has raised an ``Exception``, in the call's task.
-    The coroutine that it returns takes the place of the call's: it gives the result, or fails for
-    good. With ``None`` the call has failed. What ``recover`` itself raises is the call's failure.
-
-    For the loop's thread only, and outside of tasks: from callbacks of the loop. Each call has a
-    copy of the context that ``submit_many`` runs in; one that had to wait has one of that which the
-    window was made in, and ``on_ready`` runs in that.
+    Args:
+        fn: The async function.
+        loop: The event loop of the calls.
+        on_ready: Called by the loop after suspended calls have finished, once for all that finish
+            in one turn of it: results may be taken, and calls submitted.
+        concurrency: The most calls at once.
+        capacity: The most places.
+        ordered: Whether results come in the order of submission; otherwise as they come.
+        spread: Whether an item is a tuple of positional arguments.
+        dedupe: Whether equal hashable items in flight share one call and its outcome; the followers
+            take a place, but no part of ``concurrency``.
+        key: Items with the same ``key(item)``, which must be hashable, are called one at a time and
+            in their order, others beside them. An item that waits for its turn, or then for a call
+            to end, takes a place and has not started: nobody shares it yet.
+        ahead: So many items more may be taken, and hold places, while ``concurrency`` calls run
+            (not with ``dedupe``; with ``key``, as many as there are places). The task of a call
+            that ends then makes the next of them: that saves the making of a task, half of the cost
+            of a call that waits. A task that somebody keeps, or left something on, makes no other
+            call.
+        patience: While at least half of ``ahead`` are in line, ``on_ready`` may be called as late
+            as so many seconds after a result: a turn of the loop for each costs as much as two
+            calls.
+        recover: ``recover(item, error)`` is called when a call has raised an ``Exception``, in the
+            call's task. The coroutine that it returns takes the place of the call's: it gives the
+            result, or fails for good. With ``None`` the call has failed. An exception of
+            ``recover`` itself is the call's failure.
     """
 
     def __init__(
@@ -167,8 +175,10 @@ class CallWindow:
     ) -> None:
         """Make the calls that start from now on of ``fn``.
 
-        ``on_call_end()`` is called for each call that ends from now on, also with an exception or a
-        cancellation; it must not raise.
+        Args:
+            fn: The async function.
+            on_call_end: Called for each call that ends from now on, also with an exception or a
+                cancellation; it must not raise.
         """
         if not callable(fn):
             raise TypeError(f"fn must be callable, got {type(fn).__name__}")
@@ -176,7 +186,12 @@ class CallWindow:
         self._on_call_end = on_call_end
 
     def submit_many(self, items: list[Any] | tuple[Any, ...], start: int = 0) -> int:
-        """Start calls for ``items[start:]`` while there is room; return how many it took."""
+        """Start calls for ``items[start:]`` while there is room; return how many items were taken.
+
+        Args:
+            items: A list or tuple.
+            start: The index of the first item.
+        """
         if not isinstance(items, list | tuple):
             raise TypeError(f"items must be a list or tuple, got {type(items).__name__}")
         index = start = check_count("start", start)
@@ -186,8 +201,12 @@ class CallWindow:
         return max(index - start, 0)
 
     def submit_from(self, ring: Any, max: int, /) -> int:
-        """Start calls for up to ``max`` elements of ``ring``, which leave it one by one, while
-        there is room; return how many.
+        """Start calls for elements of ``ring``, which leave it one by one, while there is room;
+        return how many.
+
+        Args:
+            ring: An ``SpscRing``.
+            max: The most elements.
         """
         wanted = check_count("max", max)
         self._check_ring(ring)
@@ -204,8 +223,11 @@ class CallWindow:
         return count
 
     def take_into(self, ring: Any, max: int, /) -> int:
-        """Move up to ``max`` results into ``ring``, as many as fit, and none from a ``None`` on;
-        return how many.
+        """Move results into ``ring``, as many as fit, and none from a ``None`` on; return how many.
+
+        Args:
+            ring: An ``SpscRing``.
+            max: The most results.
         """
         wanted = check_count("max", max)
         self._check_ring(ring)
@@ -222,7 +244,11 @@ class CallWindow:
         return len(results)
 
     def take(self, max: int, /) -> list[Any]:
-        """Take up to ``max`` results out."""
+        """Take results out.
+
+        Args:
+            max: The most results.
+        """
         count = min(self.ready, check_count("max", max))
         self._pending -= count
         return [self._places.popleft().result for _ in range(count)]

@@ -37,7 +37,7 @@ PLAIN_WIDTH: Final = 120
 
 
 def make_console() -> Console:
-    """Return the console for standard output; where it is no terminal, lines may be long."""
+    """Return the console for standard output; if that is no terminal, lines may be long."""
     return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
 
 
@@ -51,10 +51,17 @@ def watch(
 ) -> Iterator[Watch]:
     """Show a bar while the block runs an action, and tables at its end.
 
-    ``metrics``: what the stages were given. ``rows``: how many there will be, if that is known.
-    ``stages``: their names, in the order in which a row passes them; default: of their start. The
-    value is the ``Watch``, whose samples ``report.draw`` and ``report.write_page`` take. A thread
-    looks four times a second; it ends with the block.
+    A thread looks at the metrics four times a second; it ends with the block.
+
+    Args:
+        metrics: The ``Metrics`` that the stages were given.
+        rows: How many rows there will be, if that is known.
+        stages: The names of the stages, in the order in which a row passes them. Default: the order
+            of their start.
+        console: A console of rich. Default: ``make_console()``.
+
+    Yields:
+        The ``Watch``, whose samples ``draw`` takes.
     """
     looking = Watch(metrics, stages)
     ended = threading.Event()
@@ -83,7 +90,10 @@ def watch(
 class Display:
     """Shows one run: a line for each phase, a bar for the rows, a line for each stall.
 
-    For one thread at a time, which calls it a few times a second.
+    For one thread at a time, which calls it a few times a second. It is a context manager.
+
+    Args:
+        console: A console of rich.
     """
 
     def __init__(self, console: Console) -> None:
@@ -112,11 +122,19 @@ class Display:
         self._progress.stop()
 
     def say(self, line: str) -> None:
-        """Print a line above the bar."""
+        """Print a line above the bar.
+
+        Args:
+            line: The line, with rich's markup.
+        """
         self.console.print(line, highlight=False)
 
     def show_phases(self, phases: Sequence[tuple[str, float]]) -> None:
-        """Show what has begun so far: names and moments (``time.monotonic``)."""
+        """Show the phases that have begun so far.
+
+        Args:
+            phases: Their names and moments (``time.monotonic``).
+        """
         for name, begin in list(phases)[len(self._phases) :]:
             if self._phases:
                 self._tick(begin)
@@ -127,7 +145,12 @@ class Display:
             self._phases.append((name, begin))
 
     def show_rows(self, watch: Watch, rows: int | None) -> None:
-        """Look, and show how many of the ``rows`` have left the last stage."""
+        """Look at the metrics, and show how many rows have left the last stage.
+
+        Args:
+            watch: Looks at the metrics.
+            rows: How many rows there will be, if that is known.
+        """
         sample = watch.look()
         of = f" of {rows:,}" if rows else ""
         counts = (
@@ -149,7 +172,11 @@ class Display:
             self.say(f"  {counts}")
 
     def finish(self, *, failed: bool) -> None:
-        """Show how long the last phase took, and how it ended."""
+        """Show how long the last phase took, and how it ended.
+
+        Args:
+            failed: Whether it failed.
+        """
         if self._phases:
             self._tick(time.monotonic(), failed=failed)
 

@@ -35,7 +35,17 @@ def write_page(
     tables: Sequence[tuple[str, Table]],
     picture: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """Write ``tables``, each with its heading, and a PNG ``picture`` to the file ``path``."""
+    """Write tables and a picture to one HTML file.
+
+    Args:
+        path: The file.
+        title: The heading of the page.
+        tables: Tables of rich, each with its heading.
+        picture: A PNG file, which the page then holds.
+
+    Returns:
+        The path of the file.
+    """
     parts = []
     if picture is not None:
         data = base64.b64encode(Path(picture).read_bytes()).decode("ascii")

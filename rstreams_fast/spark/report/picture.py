@@ -29,10 +29,18 @@ def draw(
     most_running: int | None = None,
     most_bytes: int | None = None,
 ) -> Path:
-    """Draw the ``samples`` of a ``Watch`` to ``path`` (PNG, SVG or PDF by its ending).
+    """Draw the samples of a ``Watch``: rows a second, calls in flight and bytes held over time.
 
-    ``names``: of stages, as they are to be shown. ``most_running`` and ``most_bytes``: bounds of
-    each stage, over all tasks, drawn as lines.
+    Args:
+        samples: ``Watch.samples``.
+        path: The file; its ending says whether it is PNG, SVG or PDF.
+        title: The heading of the picture.
+        names: The names of stages to show in place of their own.
+        most_running: The bound on the calls of each stage, over all tasks, drawn as a line.
+        most_bytes: The bound on the bytes of each stage, over all tasks, drawn as a line.
+
+    Returns:
+        The path of the file.
     """
     with importing("matplotlib", "draw", "'rstreams_fast[report]'"):
         import matplotlib as mpl

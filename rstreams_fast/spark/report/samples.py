@@ -20,23 +20,32 @@ RATE_SECONDS: Final = 2.0
 
 @dataclass(frozen=True)
 class Sample:
-    """What the stages said at one moment; several tasks are summed up."""
+    """The metrics of the stages at one moment; several tasks are summed up.
+
+    Attributes:
+        seconds: Seconds since the first look.
+        rows: Rows that have left the last stage.
+        calls: Calls begun, by stage.
+        running: Calls in flight, by stage.
+        buffered: Bytes held, by stage.
+    """
 
     seconds: float
-    """Since the first look."""
     rows: int
-    """Rows that have left the last stage."""
     calls: dict[str, int]
-    """Calls begun, by stage."""
     running: dict[str, int]
-    """Calls in flight, by stage."""
     buffered: dict[str, int]
-    """Bytes held, by stage."""
 
 
 @dataclass(frozen=True)
 class Stall:
-    """A stage whose calls are not answered."""
+    """A stage whose calls are not answered.
+
+    Attributes:
+        stage: The name of the stage.
+        seconds: Seconds without an answer.
+        running: Calls that wait.
+    """
 
     stage: str
     seconds: float
@@ -44,10 +53,18 @@ class Stall:
 
 
 class Watch:
-    """Looks at the metrics of ``stages``, in the order in which a row passes them.
+    """Looks at the metrics of stages, and keeps every sample.
 
-    Without ``stages``: of all, in the order of their start. For one thread. Keeps every sample; at
-    four a second a job of an hour has some 14 000.
+    For one thread. At four samples a second a job of an hour has some 14 000.
+
+    Args:
+        metrics: The ``Metrics`` that the stages were given.
+        stages: The names of the stages, in the order in which a row passes them. Default: all, in
+            the order of their start.
+
+    Attributes:
+        samples: The samples so far.
+        stalls: The stalls of the latest look.
     """
 
     def __init__(self, metrics: Metrics, stages: Sequence[str] = ()) -> None:

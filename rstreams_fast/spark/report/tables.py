@@ -33,7 +33,11 @@ _WORK: Final[dict[str, Callable[[StageMetrics], str]]] = {
 
 
 def human_bytes(count: float) -> str:
-    """Write a number of bytes as people read it: ``3.1 MiB``."""
+    """Write a number of bytes as people read it: ``3.1 MiB``.
+
+    Args:
+        count: The number of bytes.
+    """
     for unit in ("B", "KiB", "MiB"):
         if count < _KIB:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -42,14 +46,26 @@ def human_bytes(count: float) -> str:
 
 
 def print_table(console: Console, title: str, table: Table) -> None:
-    """Print a table under its title."""
+    """Print a table under its title.
+
+    Args:
+        console: A console of rich.
+        title: The title.
+        table: A table of rich.
+    """
     console.print()
     console.print(title, style="bold", highlight=False)
     console.print(table)
 
 
 def print_tables(console: Console, stages: Mapping[str, StageMetrics], seconds: float) -> None:
-    """Print both tables of the ``stages``, by the names to show; the action took ``seconds``."""
+    """Print the tables of work and of bounds.
+
+    Args:
+        console: A console of rich.
+        stages: The metrics of the stages, by the names to show.
+        seconds: How long the action took.
+    """
     rows = list(stages.values())[-1].rows_out if stages else 0
     print_table(
         console,
@@ -60,7 +76,11 @@ def print_tables(console: Console, stages: Mapping[str, StageMetrics], seconds: 
 
 
 def work_table(stages: Mapping[str, StageMetrics]) -> Table:
-    """Return what each stage did, and what it waited for."""
+    """Return the table of the work of each stage, and of its waiting times.
+
+    Args:
+        stages: The metrics of the stages, by the names to show.
+    """
     table = Table()
     table.add_column("", no_wrap=True)
     for name in stages:
@@ -71,7 +91,11 @@ def work_table(stages: Mapping[str, StageMetrics]) -> Table:
 
 
 def bounds_table(stages: Mapping[str, StageMetrics]) -> Table:
-    """Return the most that each stage had at once in one task, beside its bounds."""
+    """Return the table of the most that each stage had at once in one task, beside its bounds.
+
+    Args:
+        stages: The metrics of the stages, by the names to show.
+    """
     table = Table()
     table.add_column("", no_wrap=True)
     table.add_column("most", justify="right")

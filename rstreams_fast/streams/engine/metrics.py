@@ -13,28 +13,33 @@ __all__ = ["BoundaryMetrics", "Waits", "metrics_above", "metrics_further_up", "m
 
 @dataclass(frozen=True, slots=True)
 class BoundaryMetrics:
-    """One boundary at one moment. Read without stopping it, so metrics may be a moment apart.
+    """One boundary at one moment.
 
-    ``create``, ``on_overflow``, ``multicast`` and what combines publishers count how long they wait
-    from the first look on: it is a quarter of what an element costs them.
+    The boundary is read without being stopped, so the values may be a moment apart. ``create``,
+    ``on_overflow``, ``multicast`` and the operators that combine publishers count their waiting
+    time from the first reading on: counting takes a quarter of the time that an element takes.
+
+    Attributes:
+        name: The boundary with its bounds, as ``describe()`` names it.
+        held: Elements in the ring; the element that is being delivered has left it.
+        max_held: The bound on ``held``.
+        held_bytes: The bytes of those elements and of the one being delivered, by the weigher;
+            ``None`` without a weigher.
+        demand: Elements that were requested from below and are not delivered yet.
+        waited_for_upstream: Seconds with demand, but without an element to deliver.
+        waited_for_demand: Seconds in which an element was, or might have been, ready, but was not
+            asked for.
+        dropped: Elements that an overflow strategy dropped.
     """
 
     name: str
-    """What it is, with its bounds, as ``describe()`` says it."""
     held: int
-    """Elements in the ring; the one being delivered has left it."""
     max_held: int
-    """The bound on ``held``."""
     held_bytes: int | None
-    """Bytes of those and of the one being delivered, by the weigher; ``None`` without one."""
     demand: int
-    """Elements requested from below and not delivered yet."""
     waited_for_upstream: float
-    """Seconds there was demand, but nothing to deliver."""
     waited_for_demand: float
-    """Seconds something was, or might have been, there to be delivered, but was not asked for."""
     dropped: int = 0
-    """Elements that were not delivered, as an overflow strategy would have it."""
 
 
 #: It waits, and nobody has looked yet.
@@ -121,9 +126,13 @@ class _Further:
 def metrics_of(subscription: Any) -> tuple[BoundaryMetrics, ...]:
     """The metrics of the boundaries above ``subscription``, the nearest first.
 
-    ``subscription`` is what ``on_subscribe`` was given, or a ``Run``; a foreign one has none. Any
-    thread, any time. After the end those of boundaries further up are gone, and what is left of the
-    nearest says what was, such as what it dropped: nothing is held or asked for any more.
+    Any thread may call it at any time. After the end the metrics of boundaries further up are gone.
+    The metrics of the nearest boundary then tell what was, such as the elements that it dropped:
+    nothing is held or asked for any more.
+
+    Args:
+        subscription: The argument of ``on_subscribe``, or a ``Run``. A subscription of another
+            library has no metrics.
     """
     found: list[BoundaryMetrics] = []
     left: list[Any] = [_Further(subscription)]

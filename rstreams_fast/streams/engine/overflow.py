@@ -36,9 +36,9 @@ __all__ = ["Overflow", "OverflowBoundary", "OverflowSubscription"]
 class Overflow(enum.Enum):
     """What becomes of elements that come faster than they are asked for.
 
-    ``capacity`` is always the most elements that are held. Each element that is not delivered, but
-    for those that are held when the subscriber cancels, is counted, in ``metrics_of(...)``, and
-    shown to ``on_drop``.
+    ``capacity`` is always the most elements that are held. Each element that is not delivered is
+    counted, in ``metrics_of(...)``, and given to ``on_drop``; elements that are held when the
+    subscriber cancels are not.
     """
 
     BUFFER = "buffer"

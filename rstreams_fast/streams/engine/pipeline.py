@@ -56,8 +56,13 @@ class Pipeline(Publisher[T_co]):
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
         """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
 
-        Any object with the four methods will do. ``TypeError`` for ``None``, or for an object
-        without them; every other failure is an ``on_error`` after ``on_subscribe``.
+        Every other failure than those below is an ``on_error`` after ``on_subscribe``.
+
+        Args:
+            subscriber: Any object with the four methods of ``Subscriber``.
+
+        Raises:
+            TypeError: ``subscriber`` is ``None``, or lacks one of the four methods.
         """
         check_subscriber(subscriber)
         publisher = self._assembled

@@ -66,7 +66,11 @@ class SinkSubscriber(NotPicklable):
         self._demand = demand
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, cancel any other (§2.5), and ask (§2.1)."""
+        """Take the first subscription and cancel any other (§2.5), and ask it for elements (§2.1).
+
+        Args:
+            subscription: The subscription.
+        """
         if self.upstream.attach(subscription):
             self.ask(self._demand)
 

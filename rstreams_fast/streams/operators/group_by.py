@@ -26,7 +26,12 @@ S_co = TypeVar("S_co", covariant=True)
 
 
 class Group(NamedTuple, Generic[K_co, S_co]):
-    """A key and the stream of its elements, which may have one subscriber."""
+    """A key and the stream of its elements, which may have one subscriber.
+
+    Attributes:
+        key: The key, as the function of ``group_by`` returned it.
+        stream: The elements with this key.
+    """
 
     key: K_co
     stream: S_co

@@ -52,31 +52,37 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
     """Hands the elements of one upstream to all its subscribers, through one bounded buffer.
 
     Subscribe it to a publisher, and subscribers to it, in any order; or call ``on_next``,
-    ``on_error`` and ``on_complete`` yourself. Every subscriber gets the same elements in the same
-    sequence, and may be ahead of others by at most ``buffer_size`` elements. One that comes late
-    starts at the oldest element that is still in the buffer for somebody. After the end it gets the
-    terminal signal at once.
+    ``on_error`` and ``on_complete`` yourself. All subscribers get the same elements in the same
+    sequence, and may be ahead of each other by at most ``buffer_size`` elements. A subscriber that
+    comes late starts at the oldest element that is still in the buffer for another one. After the
+    end it gets the terminal signal at once.
 
-    ``slow="gate"``: nothing is asked of upstream while the slowest subscriber lags by
-    ``buffer_size``. ``slow="drop"``: the fastest sets the pace, and one that lags by more than
-    ``buffer_size`` is dropped with a :class:`BufferOverflowError`.
+    Upstream is asked for the elements that the greediest subscriber asked for, as far as there is
+    room, and for nothing while there is none. Elements that come unasked, as a caller of
+    ``on_next`` may send them, are buffered. Where there is no room, everything ends with a
+    ``DemandExceededError`` (with ``slow="drop"`` the slow subscribers are dropped instead);
+    ``on_next(None)`` ends everything, too (§2.13). ``ended`` tells. An error overtakes the buffer,
+    unless ``delay_error`` is set. The completion comes right after the last element, without a
+    request (§2.9). A subscriber that subscribes twice at a time gets an ``AlreadySubscribedError``
+    by ``on_error``, and its subscription ends (§1.10).
 
-    ``on_last_cancel="shut_down"``: when the last subscriber has cancelled, upstream is cancelled,
-    and who comes later gets a :class:`ShutDownError`. A subscriber that stays prevents that.
-    ``"keep"``: upstream waits, unasked, for the next subscriber; it is cancelled when the garbage
-    collector finds that nobody can come any more.
+    Any thread may call any method. Elements are delivered on the thread that brings them or asks
+    for them.
 
-    Upstream is asked for what the greediest subscriber asked for, as far as there is room, and for
-    nothing while there is none. What it sends unasked, as who calls ``on_next`` by hand may, is
-    buffered; where there is no room all ends with a :class:`DemandExceededError` (with
-    ``slow="drop"`` the slow are dropped instead), as all ends with ``on_next(None)`` (§2.13).
-    ``ended`` tells. An error overtakes the buffer, unless ``delay_error``; the completion comes
-    right after the last element, without a request (§2.9). A subscriber that is subscribed twice at
-    a time is told :class:`AlreadySubscribedError` by ``on_error``, and its subscription has ended
-    (§1.10).
+    Args:
+        buffer_size: The most elements between the fastest and the slowest subscriber.
+        slow: With ``"gate"`` upstream is asked for nothing while the slowest subscriber lags by
+            ``buffer_size``. With ``"drop"`` the fastest sets the pace, and a subscriber that lags
+            by more gets a ``BufferOverflowError``.
+        on_last_cancel: With ``"shut_down"`` upstream is cancelled when the last subscriber has
+            cancelled, and later subscribers get a ``ShutDownError``; a subscriber that stays
+            prevents that. With ``"keep"`` upstream waits, unasked, for the next subscriber; it is
+            cancelled when the garbage collector finds that nobody can come any more.
+        delay_error: Signal an error after the elements in the buffer, not at once.
 
-    Everything may be called from any thread. Elements are delivered on the thread that brings them
-    or that asks for them.
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument has a wrong value.
     """
 
     __slots__ = ()

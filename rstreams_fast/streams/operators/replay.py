@@ -138,21 +138,34 @@ class _Bounded:
 
 
 class ReplayProcessor(MulticastPublisher[T], Processor[T, T]):
-    """A :class:`MulticastProcessor` that keeps elements for subscribers who come late.
+    """A ``MulticastProcessor`` that keeps elements for subscribers that come late.
 
-    Kept are the last ``count`` elements, as many of the last as weigh at most ``max_bytes``
-    together, as ``weigher(element)`` counts them, and those of the last ``seconds``, as the
-    ``timer`` counts them: whichever is fewest. At least one of the three must be given; with
-    ``seconds`` alone the number of elements has no other bound than upstream's pace. What is too
-    old is dropped when the next element or subscriber comes.
+    At least one of ``count``, ``max_bytes`` and ``seconds`` must be given; the bound that keeps the
+    fewest elements counts. With ``seconds`` alone the number of elements has no other bound than
+    upstream's pace. An element that is too old is dropped when the next element or subscriber
+    comes.
 
-    A subscriber gets first what is kept, then what comes; also after the end, and then the terminal
-    signal. Elements that are kept for all do not count as a subscriber's lag: the processor holds
-    at most what is kept and ``buffer_size`` elements more. An error overtakes what subscribers have
-    not had yet, unless ``delay_error``, but those who come after it get what is kept before it.
+    A subscriber gets first the elements that are kept, then the new ones; also after the end, and
+    then the terminal signal. Elements that are kept for all do not count as a subscriber's lag: the
+    processor holds at most the kept elements and ``buffer_size`` more. An error overtakes the
+    elements that subscribers have not had yet, unless ``delay_error`` is set, but subscribers that
+    come after it get the kept elements before it. After a shut-down nothing is kept. Everything
+    else is as in ``MulticastProcessor``.
 
-    ``on_last_cancel="keep"``: without subscribers upstream waits, unasked. After a shut-down
-    nothing is kept. All else is as with :class:`MulticastProcessor`.
+    Args:
+        count: Keep the last ``count`` elements.
+        max_bytes: Keep as many of the last elements as weigh at most ``max_bytes`` together.
+        weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
+        seconds: Keep the elements of the last ``seconds``.
+        buffer_size: The most elements between the fastest and the slowest subscriber.
+        slow: As in ``MulticastProcessor``.
+        on_last_cancel: As in ``MulticastProcessor``, but ``"keep"`` is the default.
+        delay_error: As in ``MulticastProcessor``.
+        timer: The clock of ``seconds``. Default: the timer of this process.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: No bound is given, or an argument has a wrong value.
     """
 
     __slots__ = ()

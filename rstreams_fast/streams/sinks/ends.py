@@ -80,7 +80,8 @@ _HINT: Final = "; make the calls with map_async, and end with run() or run_async
 class Run(NotPicklable):
     """A stream that is being consumed: cancel it, wait for its end, or await it.
 
-    Any thread may call any method, and any number of event loops may await it.
+    Any thread may call any method, and any number of event loops may await it. ``await run`` raises
+    as ``result`` does; cancelling the task that awaits cancels the stream.
     """
 
     __slots__ = ("_claimed", "_done", "_end", "_failure", "_lock", "_pid", "_seen", "_waiting")
@@ -102,12 +103,12 @@ class Run(NotPicklable):
         return self._done
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
-        """What :func:`~rstreams_fast.metrics_of` tells of the stream, while it goes on."""
+        """The metrics of the stream's boundaries while it goes on, as ``metrics_of`` gives them."""
         end = self._end
         return () if end is None else end.upstream.metrics()
 
     def cancel(self) -> None:
-        """Cancel upstream, once. A NOP when the stream has ended. Never blocks.
+        """Cancel upstream, once. It does nothing when the stream has ended, and never blocks.
 
         An ``on_next`` that is running returns in its own time; no other call follows.
         """
@@ -123,13 +124,20 @@ class Run(NotPicklable):
     def result(self, timeout: float | None = None) -> None:
         """Wait for the end of the stream, at most ``timeout`` seconds.
 
-        Raises the stream's error (or what ``on_next`` or ``on_complete`` raised) as itself,
-        ``concurrent.futures.CancelledError`` after :meth:`cancel`, ``TimeoutError`` when the stream
-        goes on, and ``RuntimeError`` where waiting would block a running event loop. After Ctrl-C,
-        too, the stream goes on: cancel it. The stream's own functions must not wait for it: it
-        cannot end before they return. ``on_next``, ``on_error`` and ``on_complete`` get a
-        ``RuntimeError`` if they do, without a ``timeout``; those of stages above would wait for
-        ever.
+        After a time-out or Ctrl-C the stream goes on: cancel it. The stream's own functions must
+        not wait for its end, since it cannot end before they return: ``on_next``, ``on_error`` and
+        ``on_complete`` get a ``RuntimeError`` if they wait without a ``timeout``; functions of
+        stages above would wait for ever.
+
+        Args:
+            timeout: Seconds. Default: no limit.
+
+        Raises:
+            Exception: The stream's error, or the exception of ``on_next`` or ``on_complete``, as
+                itself.
+            concurrent.futures.CancelledError: ``cancel`` was called.
+            TimeoutError: The stream goes on.
+            RuntimeError: Waiting would block a running event loop: await the run there.
         """
         timeout = check_timeout(timeout)
         if not self._done:
@@ -249,6 +257,11 @@ class _RunEnd(SinkSubscriber, Generic[T]):
         self.run = Run(self)
 
     def on_error(self, error: BaseException, /) -> None:
+        """End with the error of upstream.
+
+        Args:
+            error: An exception instance.
+        """
         check_error(error)
         if self.upstream.ended() and self.run.claim():
             self.finish(error)
@@ -256,6 +269,7 @@ class _RunEnd(SinkSubscriber, Generic[T]):
             report_dropped(error, "an error after the end of the stream")
 
     def on_complete(self) -> None:
+        """End: upstream has completed."""
         if self.upstream.ended() and self.run.claim():
             self.finish(None)
 
@@ -303,6 +317,11 @@ class ForEach(_RunEnd[T]):
     _false_is_enough: ClassVar[bool] = False
 
     def on_next(self, element: T, /) -> None:
+        """Call the function with ``element``.
+
+        Args:
+            element: The element; not ``None`` (§2.13).
+        """
         if element is None:
             raise NoneSignalError("§2.13: None is not an element")
         on_next = self._on_next

@@ -29,22 +29,32 @@ OnComplete = Callable[[], object] | None
 
 
 class SyncSubscriber(ForEach[T]):
-    """A subscriber that calls ``fn(element)`` on the thread the element comes on.
+    """A subscriber that calls ``fn(element)`` on the thread that the element comes on.
 
-    It asks for ``prefetch`` elements ahead, and again when three quarters of them are consumed; 1
-    is stop-and-wait. Where ``fn`` returns ``False``, the object, that was the last element: the
-    subscription is cancelled. What ``fn`` raises cancels it too, and goes to ``on_dropped_error``
-    (§2.13). ``on_error(error)`` or ``on_complete()`` is called when upstream ends the stream, and
-    not when this side did.
+    ``run`` is a ``Run``, to wait for the end, to await, or to cancel. Its result is ``None`` after
+    completion, and after ``fn`` returned ``False``; otherwise it raises the error of upstream or of
+    ``fn``.
 
-    ``run`` is the :class:`~rstreams_fast.Run`, to wait for the end by, to await, or to cancel:
-    its result is ``None`` after completion or ``False``, and else what upstream signalled
-    or ``fn`` raised.
+    It serves one subscription and cancels any other (§2.5). Signals may come from any thread, one
+    after the other (§1.3). A function that waits makes the publisher wait: see ``AsyncSubscriber``.
+    ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` leave through the call they happened
+    in.
 
-    Serves one subscription; any other is cancelled (§2.5). Signals may come from any thread, one
-    after the other (§1.3); a function that waits makes the publisher wait (see
-    :class:`AsyncSubscriber`). ``KeyboardInterrupt`` and its like leave through the call they
-    happened in.
+    Args:
+        fn: A plain function. If it returns the object ``False``, that was the last element, and the
+            subscription is cancelled. An exception of ``fn`` cancels it, too, and goes to
+            ``on_dropped_error`` (§2.13).
+        on_error: ``on_error(error)`` is called when upstream fails.
+        on_complete: ``on_complete()`` is called when upstream completes.
+        prefetch: Elements that are asked for ahead; more are asked for when three quarters are
+            consumed. 1 is stop-and-wait.
+
+    Attributes:
+        run: The ``Run`` of this subscriber.
+
+    Raises:
+        TypeError: A function cannot be called, or is ``async``.
+        ValueError: ``prefetch`` is less than 1.
     """
 
     __slots__ = ()
@@ -78,15 +88,26 @@ class SyncSubscriber(ForEach[T]):
 class AsyncSubscriber(NotPicklable, Generic[T]):
     """A subscriber that calls ``fn(element)`` on ``executor``, one call after the other.
 
-    ``executor`` is a thread-based ``concurrent.futures.Executor``, an asyncio event loop, or
-    ``None`` for a worker thread of its own, which ends with the subscription. No signal waits for
-    ``fn`` (§2.2): at most ``prefetch`` elements are asked for, held and being worked on, together;
-    more are asked for when three quarters are consumed, and 1 is stop-and-wait. An error comes
-    after the elements before it. An executor that refuses the work cancels upstream, and is the
-    stream's error.
+    No signal waits for ``fn`` (§2.2). An error comes after the elements before it. An executor that
+    refuses the work cancels upstream, and its refusal is the stream's error. ``run`` is a ``Run``,
+    as in ``SyncSubscriber``. It serves one subscription and cancels any other (§2.5).
 
-    For ``fn``, ``on_error``, ``on_complete`` and ``run`` see :class:`SyncSubscriber`; all of them
-    are called on ``executor``. Serves one subscription; any other is cancelled (§2.5).
+    Args:
+        fn: A plain function, as in ``SyncSubscriber``.
+        executor: A thread-based ``concurrent.futures.Executor``, or an asyncio event loop. All
+            functions are called there. Default: a worker thread, which ends with the subscription.
+        on_error: ``on_error(error)`` is called when upstream fails.
+        on_complete: ``on_complete()`` is called when upstream completes.
+        prefetch: The most elements that are asked for, held and being worked on, together. More are
+            asked for when three quarters are consumed. 1 is stop-and-wait.
+
+    Attributes:
+        run: The ``Run`` of this subscriber.
+        on_next: Takes an element (§2.2); see ``Subscriber``.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: ``prefetch`` is less than 1.
     """
 
     __slots__ = ("_inlet", "on_next", "run")
@@ -109,11 +130,19 @@ class AsyncSubscriber(NotPicklable, Generic[T]):
         inlet.start()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, cancel any other (§2.5); ask on the executor (§2.1)."""
+        """Take the first subscription and cancel any other (§2.5); ask on the executor (§2.1).
+
+        Args:
+            subscription: The subscription.
+        """
         self._inlet.on_subscribe(subscription)
 
     def on_error(self, error: BaseException, /) -> None:
-        """End with the error, after the elements that came before it."""
+        """End with the error, after the elements that came before it.
+
+        Args:
+            error: The error of upstream.
+        """
         self._inlet.on_error(error)
 
     def on_complete(self) -> None:

@@ -34,10 +34,10 @@ def create_source(
 
 
 class Emitter(NotPicklable, Generic[T]):
-    """Sends to one subscriber. Any thread may call any method, any time; none of them waits.
+    """Sends to one subscriber. Any thread may call any method at any time; none of them waits.
 
-    After the end, which is the subscriber's cancel, the first of ``error`` and ``complete``, or an
-    overflow, nothing that is sent counts, and the emitter keeps nothing.
+    After the end, which is the subscriber's cancel, the first call of ``error`` or ``complete``, or
+    an overflow, nothing that is sent has an effect, and the emitter keeps nothing.
     """
 
     __slots__ = ("_at_end", "_lock", "_target")
@@ -48,9 +48,16 @@ class Emitter(NotPicklable, Generic[T]):
         self._at_end: list[Callable[[], object]] | None = []  # None: they have been called
 
     def next(self, element: T, /) -> bool:
-        """Send ``element``. ``False``: the stream is over, or is by this, for there was no room.
+        """Send ``element``.
 
-        ``TypeError`` for ``None``, which is no element (§2.13); the stream goes on.
+        Args:
+            element: The element; not ``None``.
+
+        Returns:
+            ``False`` if the stream has ended, or ends by this call because there was no room.
+
+        Raises:
+            TypeError: ``element`` is ``None``, which is no element (§2.13); the stream goes on.
         """
         if element is None:
             raise NoneSignalError("§2.13: emitter.next(None): None is not an element")
@@ -58,8 +65,16 @@ class Emitter(NotPicklable, Generic[T]):
         return target is not None and target.offer(element)
 
     def error(self, error: BaseException, /) -> bool:
-        """End with ``error``, after what was sent. ``False``: the stream was over, and the error
-        goes to ``on_dropped_error``.
+        """End with ``error``, after the elements that were sent.
+
+        Args:
+            error: An exception instance.
+
+        Returns:
+            ``False`` if the stream had ended; then the error goes to ``on_dropped_error``.
+
+        Raises:
+            TypeError: ``error`` is not an exception instance.
         """
         check_error(error)
         target = self._leave()
@@ -70,17 +85,28 @@ class Emitter(NotPicklable, Generic[T]):
         return counts
 
     def complete(self) -> bool:
-        """End, after what was sent. ``False``: the stream was over."""
+        """Complete, after the elements that were sent.
+
+        Returns:
+            ``False`` if the stream had ended.
+        """
         target = self._leave()
         counts = target is not None and target.finish(None)
         self._call_at_end()
         return counts
 
     def on_cancel(self, fn: Callable[[], object], /) -> None:
-        """Call ``fn()`` once at the end, whichever it is; at once, if that has been.
+        """Call ``fn()`` once when the stream ends in any way; at once, if it has ended.
 
-        On the thread that ends the stream: ``fn`` must not wait for anything. Several are called in
-        their order. What one raises goes to ``on_dropped_error``.
+        Several functions are called in their order. Exceptions of ``fn`` go to
+        ``on_dropped_error``.
+
+        Args:
+            fn: A plain function. It is called on the thread that ends the stream, and must not wait
+                for anything.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
         """
         check_plain("on_cancel(fn): fn", fn)
         with self._lock:
@@ -91,12 +117,12 @@ class Emitter(NotPicklable, Generic[T]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the stream is over: nothing that is sent counts any more."""
+        """Whether the stream has ended: elements that are sent have no effect any more."""
         return self._target is None
 
     @property
     def demand(self) -> int:
-        """How many elements have been asked for that were not sent yet; 0 at the end."""
+        """The number of elements that were asked for and not sent yet; 0 at the end."""
         target = self._target
         return 0 if target is None else target.uncovered
 

@@ -24,19 +24,21 @@ _ATTEMPTS = 10
 class PublisherSetup(Verification):
     """Hooks, settings, and how subscribers are made and waited for."""
 
-    #: The most elements ``create_publisher`` can give. ``UNBOUNDED`` says that its streams never
-    #: complete: the checks that need ``on_complete`` do not apply then.
     max_elements: int = UNBOUNDED - 1
-    #: How many subscribers a publisher serves at once.
+    """The most elements ``create_publisher`` can give. ``UNBOUNDED`` says that its streams never
+    complete: the checks that need ``on_complete`` do not apply then.
+    """
     max_supported_subscribers: int = UNBOUNDED
-    #: How deep ``request`` and ``on_next`` may call each other (§3.3); one is recommended.
+    """How many subscribers a publisher serves at once."""
     bounded_depth: int = 1
-    #: Seconds that ``request(1)`` and ``cancel()`` may take, the best of ten (§3.4, §3.5).
+    """How deep ``request`` and ``on_next`` may call each other (§3.3); one is recommended."""
     responsivity: float = 0.02
-    #: How many elements may follow a ``cancel()`` that was called from within ``on_next``, where
-    #: elements come from another thread than the one that called ``request``. (Where they come
-    #: from the same thread there is no delay to excuse any.)
+    """Seconds that ``request(1)`` and ``cancel()`` may take, the best of ten (§3.4, §3.5)."""
     signals_after_cancel: int = 8
+    """How many elements may follow a ``cancel()`` that was called from within ``on_next``, where
+    elements come from another thread than the thread that called ``request``. Where they come
+    from the same thread there is no delay to excuse any.
+    """
 
     essential_hook = "create_publisher"
     hooks: ClassVar[tuple[str, ...]] = (
@@ -54,7 +56,11 @@ class PublisherSetup(Verification):
     )
 
     def create_publisher(self, elements: int) -> Any:
-        """A new publisher of exactly so many elements; of endlessly many for ``UNBOUNDED``."""
+        """A new publisher.
+
+        Args:
+            elements: The exact number of its elements; ``UNBOUNDED`` for a stream without end.
+        """
         raise NotImplementedError("create_publisher(elements) is the hook that makes a publisher")
 
     def create_failed_publisher(self) -> Any:
@@ -62,7 +68,11 @@ class PublisherSetup(Verification):
         return None
 
     def create_failing_publisher(self, elements: int) -> Any:  # noqa: ARG002
-        """A publisher that fails after so many elements (§1.4); or None, if none can be made."""
+        """A publisher that fails after some elements (§1.4); or None, if none can be made.
+
+        Args:
+            elements: The number of elements before the error.
+        """
         return None
 
     # -- for the checks ----------------------------------------------------------------------------

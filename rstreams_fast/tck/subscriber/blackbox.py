@@ -30,10 +30,18 @@ class SubscriberBlackboxVerification(SubscriberRaceChecks):
         raise NotImplementedError("create_subscriber() is the hook that makes a subscriber")
 
     def trigger_request(self, subscriber: Any) -> None:
-        """Make the subscriber ask for (more) elements. By default it does so by itself."""
+        """Make the subscriber ask for (more) elements. By default it does so by itself.
+
+        Args:
+            subscriber: A result of ``create_subscriber``.
+        """
 
     def trigger_cancel(self, subscriber: Any) -> None:
-        """Make the subscriber stop, and so cancel. Without this hook §2.6 and §2.8 are not seen."""
+        """Make the subscriber stop, and so cancel. Without this hook §2.6 and §2.8 are not judged.
+
+        Args:
+            subscriber: A result of ``create_subscriber``.
+        """
 
     def _new_stage(self, linger: int) -> Stage:
         return Stage(self, self._make("create_subscriber"), linger)

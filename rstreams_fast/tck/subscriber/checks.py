@@ -32,7 +32,11 @@ class SubscriberChecks(Verification):
     hooks: ClassVar[tuple[str, ...]] = ("create_element", "create_failing_subscriber")
 
     def create_element(self, index: int) -> Any:
-        """The element that is sent as number ``index``; the number itself by default."""
+        """The element that is sent; the number itself by default.
+
+        Args:
+            index: The number of the element, from 0.
+        """
         return index
 
     def create_failing_subscriber(self) -> Any:

@@ -19,17 +19,21 @@ __all__ = ["Puppet", "SubscriberWhiteboxVerification", "WhiteboxProbe"]
 
 
 class Puppet(Protocol):
-    """What the kit moves the subscriber by; ``register_on_subscribe`` hands it over."""
+    """Moves the subscriber for the kit; ``register_on_subscribe`` hands it over."""
 
     def trigger_request(self, n: int, /) -> None:
-        """Make the subscriber ask for ``n`` elements, at once or one after the other."""
+        """Make the subscriber ask for elements, at once or one after the other.
+
+        Args:
+            n: The number of elements.
+        """
 
     def signal_cancel(self) -> None:
         """Make the subscriber cancel its subscription."""
 
 
 class WhiteboxProbe:
-    """What the subscriber tells the kit by: each signal, as it is processed. Any thread."""
+    """The subscriber tells it each signal, as the signal is processed. Any thread may call it."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -39,7 +43,11 @@ class WhiteboxProbe:
         self._read = 0
 
     def register_on_subscribe(self, puppet: Puppet, /) -> None:
-        """The subscriber has accepted a subscription; ``puppet`` moves it from now on."""
+        """The subscriber has accepted a subscription.
+
+        Args:
+            puppet: Moves the subscriber from now on.
+        """
         if self.puppet is not None:
             came = "register_on_subscribe was called again"
             self._environment.flag("2.5", "one subscription is accepted", came)
@@ -49,7 +57,11 @@ class WhiteboxProbe:
         self._environment.notify()
 
     def register_on_next(self, element: Any, /) -> None:
-        """The subscriber has processed ``element``."""
+        """The subscriber has processed an element.
+
+        Args:
+            element: The element.
+        """
         with self._environment.changed:
             self._environment.history.add(f"probe.register_on_next({show(element)})")
             if self.terminal == ("on_complete",):
@@ -60,7 +72,11 @@ class WhiteboxProbe:
             self._environment.notify()
 
     def register_on_error(self, error: BaseException, /) -> None:
-        """The subscriber has processed ``on_error``."""
+        """The subscriber has processed an error.
+
+        Args:
+            error: The error.
+        """
         self._register_terminal("on_error", error)
 
     def register_on_complete(self) -> None:
@@ -148,7 +164,11 @@ class SubscriberWhiteboxVerification(SubscriberRaceChecks):
     hooks: ClassVar[tuple[str, ...]] = (*SubscriberRaceChecks.hooks, "create_whitebox_subscriber")
 
     def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
-        """A new subscriber that asks only through its puppet and tells ``probe`` what it does."""
+        """A new subscriber that asks only through its puppet and tells ``probe`` what it does.
+
+        Args:
+            probe: The subscriber calls it with each signal that it has processed.
+        """
         raise NotImplementedError(
             "create_whitebox_subscriber(probe) is the hook that makes a subscriber"
         )

@@ -112,7 +112,14 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
     # -- the publisher's side --------------------------------------------------------------------
 
     def subscribe(self, subscriber: Subscriber[T], /) -> None:
-        """Signal ``subscriber`` from the oldest element still available on (§1.9, §1.11)."""
+        """Signal ``subscriber`` from the oldest element still available on (§1.9, §1.11).
+
+        Args:
+            subscriber: Any object with the four methods of ``Subscriber``.
+
+        Raises:
+            TypeError: ``subscriber`` is ``None``, or lacks one of the four methods.
+        """
         check_subscriber(subscriber)
         if not self.refuses(subscriber) and not self.defer(self.subscribe, subscriber):
             self.admit(subscriber)
@@ -197,13 +204,20 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing that comes counts any more: it has ended, or shut down. Any thread."""
+        """Whether the publisher has ended or shut down: further signals have no effect. Any thread
+        may ask.
+        """
         return self.buffer.ended
 
     # -- the subscriber's side -------------------------------------------------------------------
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """Take the first subscription, cancel any other (§2.5); ask it for what was asked of us."""
+        """Take the first subscription and cancel any other (§2.5); ask it for the elements that
+        subscribers asked for.
+
+        Args:
+            subscription: The subscription.
+        """
         if self._upstream.attach(subscription):
             self._pid = process_id()
             self._ask_now()
@@ -211,7 +225,11 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
     def on_next(self, element: T, /) -> None:
         """Hand ``element`` to all subscribers.
 
-        One that nobody asked for is buffered, if there is room. After the end: no effect (§2.8).
+        An element that nobody asked for is buffered, if there is room. After the end the call has
+        no effect (§2.8).
+
+        Args:
+            element: The element; not ``None``.
         """
         if element is None:
             self._break_off("the publisher signalled on_next(None)")
@@ -327,7 +345,11 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
             self._ask_now()
 
     def on_error(self, error: BaseException, /) -> None:
-        """Pass ``error`` on, at once unless ``delay_error`` (§4.2)."""
+        """Pass ``error`` on, at once unless ``delay_error`` is set (§4.2).
+
+        Args:
+            error: An exception instance.
+        """
         if not isinstance(error, BaseException):
             self._break_off(
                 f"on_error needs an exception instance, the publisher signalled on_error({error!r})"
@@ -338,7 +360,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
             report_dropped(error, "an error after the end of the stream")
 
     def on_complete(self) -> None:
-        """Complete each subscriber when it has had what is in the buffer."""
+        """Complete each subscriber when it has had the elements in the buffer."""
         if self._upstream_ended():
             self._end(None, at_once=False)
 
