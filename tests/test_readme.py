@@ -1,4 +1,4 @@
-"""Every example of the README and the docs runs as it stands, and prints what it says it prints.
+"""Every example of the README, the docs and the docstrings runs, and prints what it says it prints.
 
 An example is a ``python`` block. A ``print`` followed by a comment prints that comment, or what
 follows its last colon.
@@ -7,6 +7,9 @@ follows its last colon.
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib
+import inspect
 import io
 import re
 from dataclasses import dataclass
@@ -15,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import run_python
+from tests.public_names import PUBLIC, names_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -41,13 +45,32 @@ class Example:
         return f"{self.page.name}-{self.number}"
 
 
+def code_of(page: Path) -> list[str]:
+    return FENCE.findall(page.read_text(encoding="utf-8"))
+
+
+def in_docstrings() -> list[Example]:
+    """The examples in the docstrings of public names."""
+    found: dict[str, Example] = {}
+    for module in PUBLIC:
+        for name in names_of(module):
+            described: object = importlib.import_module(module)
+            for part in name.split("."):
+                described = getattr(described, part, None)
+            for number, code in enumerate(FENCE.findall(inspect.getdoc(described) or ""), 1):
+                found.setdefault(code, Example(Path(f"{module}.{name}"), number, code))
+    return list(found.values())
+
+
+@functools.cache
 def examples() -> list[Example]:
-    return [
+    pages = [
         Example(page, number, code)
         for page in PAGES
         if page.name not in TOGETHER
-        for number, code in enumerate(FENCE.findall(page.read_text(encoding="utf-8")), 1)
+        for number, code in enumerate(code_of(page), 1)
     ]
+    return pages + in_docstrings()
 
 
 def needs_spark(example: Example) -> bool:

@@ -1,0 +1,83 @@
+"""What is public: what the modules export, and the members of it that are for users."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+
+PUBLIC = (
+    "rstreams_fast",
+    "rstreams_fast.core",
+    "rstreams_fast.queues",
+    "rstreams_fast.spark",
+    "rstreams_fast.spark.report",
+    "rstreams_fast.tck",
+    "rstreams_fast.interop.reactivex",
+    "rstreams_fast.interop.rsocket",
+    "rstreams_fast.interop.asyncio_streams",
+)
+
+#: What the package gives its own classes, by the class that has it: not for users, though no
+#: underscore says so.
+INTERNAL = {
+    "FrameMap": {"output_of", "work"},
+    "ForEach": {"drop_references", "finish", "leave"},
+    "Limit": {"served_at"},
+    "ListSubscriber": {"on_burst", "prompt"},
+    "MapBatches": {"output_of", "work"},
+    "MulticastPublisher": {
+        *("admit", "ask", "buffer", "burst", "connect", "defer", "leave", "metrics_for"),
+        *("on_burst", "prompt", "refuses", "take"),
+    },
+    "Nested": {"custody", "depth", "dropped", "stand_on", "trampoline", "turns"},
+    "Pipeline": {"parts", "publisher_itself", "source", "with_part"},
+    "Queue": {"all_tasks_done", "mutex", "not_empty", "not_full", "queue"},
+    "PriorityQueue": {"queue"},
+    "Run": {"claim", "settle"},
+    "SinkSubscriber": {"ask", "fail", "upstream"},
+    "StreamStage": {"work"},
+    "SyncSubscriber": {"fail"},
+    "Verification": {"test_is_collected_by_the_plugin"},
+    "WhiteboxProbe": {"came", "expect_next", "expect_none", "expect_terminal"},
+    "_RunEnd": {"drop_references", "fail", "finish"},
+}
+
+
+def is_check(member: object) -> bool:
+    """Whether it is a check of the test kit: docs/rules.md lists them, not the reference."""
+    return hasattr(member, "__tck_check__")
+
+
+def names_of(module: str) -> Iterator[str]:
+    """What a user can reach: the exported names, and the public members of exported classes."""
+    found = importlib.import_module(module)
+    for name in found.__all__:
+        public = getattr(found, name)
+        others = inspect.isclass(public) and not public.__module__.startswith("rstreams_fast")
+        if name.startswith("__") or others:
+            continue
+        yield name
+        if inspect.isclass(public):
+            yield from (
+                f"{name}.{member}"
+                for owner in public.__mro__
+                if owner.__module__.startswith("rstreams_fast")
+                for member, value in vars(owner).items()
+                if not (
+                    member.startswith("_")
+                    or member in INTERNAL.get(owner.__name__, ())
+                    or member in vars(BaseException)
+                    or is_check(value)
+                )
+            )
+
+
+def homes_of(module: str, name: str) -> Iterator[str]:
+    """``name``, and, of a member, the same member of each class that it is inherited from."""
+    owner, dot, member = name.partition(".")
+    if not dot:
+        yield name
+        return
+    for base in getattr(importlib.import_module(module), owner).__mro__:
+        yield f"{base.__name__}.{member}"
