@@ -187,7 +187,7 @@ def on_dropped_error(hook: DroppedErrorHook | None) -> DroppedErrorHook | None:
 
 
 def expect(kind: type[BaseException]) -> None:
-    """From now on no error of ``kind`` is made known by :func:`report_dropped`: none is a fault."""
+    """From now on no error of ``kind`` is made known by ``report_dropped``: none is a fault."""
     global _expected  # noqa: PLW0603
     _expected = kind
 

@@ -157,6 +157,13 @@ def test_no_markup_is_left_raw(site: Path) -> None:
         assert "``" not in page.sentences, (path, page.sentences.split("``")[0][-80:])
 
 
+def test_no_docstring_has_a_role_of_another_tool() -> None:
+    sources = [*(ROOT / "rstreams_fast").rglob("*.py"), *(ROOT / "rstreams_fast").rglob("*.pyx")]
+    assert len(sources) > 100
+    found = [path for path in sources if ROLE.search(path.read_text(encoding="utf-8"))]
+    assert not found
+
+
 def test_every_example_of_the_reference_runs(reference: dict[str, Page]) -> None:
     run = {example.code.strip() for example in examples()}
     run |= {code.strip() for path in TOGETHER_PAGES for code in code_of(path)}

@@ -104,7 +104,7 @@ class RunStatus(enum.IntEnum):
 
 
 FIRST_SLEEP: Final = 0.02
-"""Seconds after which a waiting thread looks up first. See :func:`sleeps`."""
+"""Seconds after which a waiting thread looks up first. See ``sleeps``."""
 
 SLEEP_GROWTH: Final = 1 if os.name == "nt" else 2
 """By how much its next sleep is longer. Where locks cannot be interrupted, it must keep looking."""

@@ -31,11 +31,11 @@ __all__ = [
 ]
 
 PENDING = object()
-"""What :func:`start` returns first when the coroutine was suspended."""
+"""What ``start`` returns first when the coroutine was suspended."""
 
 
 class Introducing(Protocol):
-    """What an :class:`EagerTask` is made known to the loop by."""
+    """What an ``EagerTask`` is made known to the loop by."""
 
     def introduce(self, task: EagerTask, /) -> None:
         """Initialise ``task``, once."""
@@ -45,7 +45,7 @@ class Introducing(Protocol):
 class EagerTask(asyncio.Task[Any]):
     """The task of a call, from its first step on, which runs before the loop knows of it.
 
-    Until :meth:`introduce`, the ``asyncio.Task`` below is allocated but not initialised. Its
+    Until ``introduce``, the ``asyncio.Task`` below is allocated but not initialised. Its
     identity, ``done()``, ``cancelling()`` and the like are sound; every method that needs more
     introduces the task first.
     """

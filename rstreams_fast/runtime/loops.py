@@ -58,7 +58,7 @@ def describe_loop(loop: asyncio.AbstractEventLoop | None) -> str:
 def loop_resource(loop: asyncio.AbstractEventLoop | None, name: str) -> Resource:
     """Return the resource of ``loop``; ``None`` is the loop of the program, or else a private one.
 
-    Raises :class:`WorkDroppedError` if the loop is closed.
+    Raises ``WorkDroppedError`` if the loop is closed.
     """
     if loop is None:
         loop = loop_of_program()

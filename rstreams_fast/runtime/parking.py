@@ -43,7 +43,7 @@ HAS_GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def new_event() -> threading.Lock:
-    """Return a lock that is held: ``release`` is the event, :func:`acquire` waits for it."""
+    """Return a lock that is held: ``release`` is the event, ``acquire`` waits for it."""
     event = threading.Lock()
     event.acquire()
     return event

@@ -67,7 +67,7 @@ class Timer(Protocol):
         """Call ``work()`` once, ``seconds`` (>= 0) from now or a little later, never at once.
 
         Works are called one after the other, in order of time; what one raises is reported to
-        ``on_dropped_error``. Raises :class:`WorkDroppedError` when the timer does not work any
+        ``on_dropped_error``. Raises ``WorkDroppedError`` when the timer does not work any
         more; if that happens later, ``when_dropped`` is called instead of ``work``.
         """
         ...
@@ -316,7 +316,7 @@ class ThreadTimer:
     def call_later(
         self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
     ) -> Alarm:
-        """Call ``work()`` on the timer's thread. See :class:`Timer`."""
+        """Call ``work()`` on the timer's thread. See ``Timer``."""
         seconds = check_seconds("seconds", seconds)
         thread = self._of_process
         if thread.pid != process_id():
@@ -363,7 +363,7 @@ class ManualTimer:
     def call_later(
         self, seconds: float, work: Work, when_dropped: WhenDropped | None = None, /
     ) -> Alarm:
-        """Call ``work()`` when the clock is moved so far. See :class:`Timer`."""
+        """Call ``work()`` when the clock is moved so far. See ``Timer``."""
         seconds = check_seconds("seconds", seconds)
         with self._lock:
             return self._queue.add(self._now + seconds, work, when_dropped)

@@ -39,7 +39,7 @@ class FrameMap(ABC):
     """A function from frame to frame, carried out by ``mapInArrow``. Immutable.
 
     It is pickled to Spark's workers, with the user's function in it; live are only the generators
-    that :meth:`as_map_fn` returns one of for each partition.
+    that ``as_map_fn`` returns one of for each partition.
     """
 
     def __init__(self, options: CallOptions, schema: Any) -> None:

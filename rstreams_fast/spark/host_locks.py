@@ -39,7 +39,7 @@ LOOK_SECONDS: Final = 0.01
 
 FRESH_SECONDS: Final = DEATH_SECONDS
 """How long no permit of a new file is granted. Those who have permits of a file that was removed,
-and look every :data:`WATCH_SECONDS`, take them along before."""
+and look every ``WATCH_SECONDS``, take them along before."""
 
 WATCH_SECONDS: Final = 0.02
 """How often a stage with permits has it looked."""
@@ -163,7 +163,7 @@ class HostLocks:
         os.close(own)
 
     def join(self, limit: Limit) -> None:
-        """Use it, until :meth:`leave`; ``ValueError`` if others do so with other numbers."""
+        """Use it, until ``leave``; ``ValueError`` if others do so with other numbers."""
         own = (limit.concurrency or 0, limit.rate or 0, limit.burst)
         until = time.monotonic() + JOIN_SECONDS
         while (numbers := self._join(own)) != own:

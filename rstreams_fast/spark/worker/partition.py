@@ -119,7 +119,7 @@ class Partition:
 
 
 class AtWork:
-    """The block of :meth:`Partition.at_work`; the metrics say that it runs, and how it ended.
+    """The block of ``Partition.at_work``; the metrics say that it runs, and how it ended.
 
     No generator makes it, because ``contextlib`` would set the traceback of what is raised, and of
     some exceptions, such as a frozen dataclass, nothing can be set.

@@ -33,7 +33,7 @@ Failure = tuple[BaseException, TracebackType | None]
 
 
 class SerialUpstream(Upstream):
-    """An :class:`Upstream` that any thread may ask: its requests never overlap or nest (§2.7).
+    """An ``Upstream`` that any thread may ask: its requests never overlap or nest (§2.7).
 
     Who asks while a request is being made leaves the number to the one who makes it.
     """

@@ -15,7 +15,7 @@ __all__ = ["concat_source"]
 
 
 def concat_source(publishers: tuple[Publisher[Any], ...]) -> Foreign:
-    """The source of :func:`rstreams_fast.concat`, its arguments checked: one publisher or more."""
+    """The source of ``rstreams_fast.concat``, its arguments checked: one publisher or more."""
     check_publishers("concat", publishers)
     concatenated = _Concat(tuple(_flat(publishers)))
     return Foreign(

@@ -2,7 +2,7 @@
 
 ``upstream -> | ring | -> calls -> results -> subscriber``. All of the right side, and every
 ``request`` to upstream, happens in callbacks of one event loop. The calls are a
-:class:`~rstreams_fast.core.CallWindow`: each starts at once, without a task, and becomes one only
+``CallWindow``: each starts at once, without a task, and becomes one only
 if it has to wait.
 
 What the prefetch counts: elements asked for, in the ring, being worked on, and results that nobody

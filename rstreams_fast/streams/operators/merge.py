@@ -24,7 +24,7 @@ __all__ = ["Merging", "check_publishers", "merge_source"]
 def merge_source(
     publishers: tuple[Publisher[Any], ...], prefetch: int, delay_error: bool
 ) -> Foreign:
-    """The source of :func:`rstreams_fast.merge`, its arguments checked: one publisher or more."""
+    """The source of ``rstreams_fast.merge``, its arguments checked: one publisher or more."""
     check_publishers("merge", publishers)
     prefetch = check_capacity("prefetch", prefetch)
     check_bool("delay_error", delay_error)

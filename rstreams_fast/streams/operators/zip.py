@@ -16,7 +16,7 @@ __all__ = ["zip_source"]
 
 
 def zip_source(publishers: tuple[Publisher[Any], ...], prefetch: int) -> Foreign:
-    """The source of :func:`rstreams_fast.zip_`, its arguments checked: one publisher or more."""
+    """The source of ``rstreams_fast.zip_``, its arguments checked: one publisher or more."""
     check_publishers("zip_", publishers)
     zipped = _Zip(publishers, check_capacity("prefetch", prefetch))
     return Foreign(zipped, zipped.describe(), trusted=True, inside=publishers)

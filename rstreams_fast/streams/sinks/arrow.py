@@ -25,14 +25,14 @@ def to_arrow(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
     upstream. A stream without elements, as that of a table without rows may be, gives a table
     without rows: of ``schema``, or else without columns.
 
-    Blocks; inside a running event loop that is a ``RuntimeError``: use :func:`to_arrow_async`
+    Blocks; inside a running event loop that is a ``RuntimeError``: use ``to_arrow_async``
     there.
     """
     return collect("to_arrow", publisher, _Collected(pyarrow_for("to_arrow"), schema))
 
 
 async def to_arrow_async(publisher: Publisher[Any], *, schema: Any = None) -> pa.Table:
-    """Return all rows as one table, without blocking the loop; else as :func:`to_arrow`.
+    """Return all rows as one table, without blocking the loop; else as ``to_arrow``.
 
     At most 8 elements are asked for ahead. Cancelling the task cancels upstream, once.
     """

@@ -1,6 +1,6 @@
 """The ends of a stream: what subscribes, asks, and hands the outcome to a person's code.
 
-Everything here takes any :class:`Publisher`. The blocking ends park until the stream has ended; a
+Everything here takes any ``Publisher``. The blocking ends park until the stream has ended; a
 ``KeyboardInterrupt`` wakes them, cancels upstream and leaves. Inside a running event loop they
 refuse, and their ``*_async`` twins take over.
 """
@@ -150,7 +150,7 @@ class Run(NotPicklable):
         raise_failure(self._failure)
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Wait for the end without blocking the loop; raises as :meth:`result` does.
+        """Wait for the end without blocking the loop; raises as ``result`` does.
 
         Cancelling the task that awaits cancels the stream.
         """
@@ -218,7 +218,7 @@ class Run(NotPicklable):
     # -- for the subscriber ----------------------------------------------------------------------
 
     def claim(self) -> bool:
-        """Decide how this ends: true for the first caller, who then calls :meth:`settle`."""
+        """Decide how this ends: true for the first caller, who then calls ``settle``."""
         return self._claimed.terminate()
 
     def settle(self, failure: Failure | None, seen: bool = False) -> None:
@@ -248,7 +248,7 @@ class Run(NotPicklable):
 
 
 class _RunEnd(SinkSubscriber, Generic[T]):
-    """A subscriber whose outcome is a :class:`Run`."""
+    """A subscriber whose outcome is a ``Run``."""
 
     __slots__ = ("run",)
 
@@ -474,7 +474,7 @@ def for_each(
 
     ``prefetch`` elements are asked for ahead, and again when three quarters of them are consumed; 1
     is stop-and-wait. ``on_error`` or ``on_complete`` is called at the end, and then the
-    :class:`Run` that is returned is done. What ``on_next`` raises cancels upstream and is the
+    ``Run`` that is returned is done. What ``on_next`` raises cancels upstream and is the
     stream's error (a coroutine that it returns is one, too: nobody would await it); so is what
     ``on_complete`` raises. What ``on_error`` raises goes to
     ``on_dropped_error``, and so does an error that neither ``on_error`` nor anybody who asked the
@@ -482,7 +482,7 @@ def for_each(
     ``KeyboardInterrupt`` and its like leave through the call they happened in.
 
     A source that works on the caller has done so when this returns, and one without end never
-    returns: give it a thread by ``subscribe_on``, or subscribe a :class:`SyncSubscriber`, whose
+    returns: give it a thread by ``subscribe_on``, or subscribe a ``SyncSubscriber``, whose
     ``run`` is there before, for another thread to cancel.
     """
     check_publisher(publisher)
@@ -502,7 +502,7 @@ def for_each(
 def run(publisher: Publisher[Any]) -> None:
     """Consume the stream to its end, for its side effects, and raise its error as itself.
 
-    Blocks; inside a running event loop that is a ``RuntimeError``: use :func:`run_async` there.
+    Blocks; inside a running event loop that is a ``RuntimeError``: use ``run_async`` there.
     """
     check_publisher(publisher)
     refuse_in_loop("run()", "use 'await run_async()' there")
@@ -512,7 +512,7 @@ def run(publisher: Publisher[Any]) -> None:
 def to_list(publisher: Publisher[T]) -> list[T]:
     """Return all elements in a list (of unbounded size), or raise the stream's error as itself.
 
-    Blocks; inside a running event loop that is a ``RuntimeError``: use :func:`to_list_async` there.
+    Blocks; inside a running event loop that is a ``RuntimeError``: use ``to_list_async`` there.
     """
     check_publisher(publisher)
     refuse_in_loop("to_list()", "use 'await to_list_async()' there")
@@ -525,7 +525,7 @@ def to_list(publisher: Publisher[T]) -> list[T]:
 
 
 def last(publisher: Pipeline[T], default: Any) -> Any:
-    """Wait for the end, and return the last element; of none, see :func:`first`."""
+    """Wait for the end, and return the last element; of none, see ``first``."""
     refuse_in_loop("last()", "use 'await last_async()' there")
     newest: deque[T] = deque(maxlen=1)
     _append_all(publisher, newest)
@@ -540,7 +540,7 @@ def first(publisher: Publisher[T], default: Any = MISSING) -> Any:
     """Return the first element: exactly one is asked for, and then upstream is cancelled.
 
     An empty stream is a ``LookupError``, or ``default`` if there is one. Blocks; inside a running
-    event loop that is a ``RuntimeError``: use :func:`first_async` there.
+    event loop that is a ``RuntimeError``: use ``first_async`` there.
     """
     check_publisher(publisher)
     refuse_in_loop("first()", "use 'await first_async()' there")
@@ -593,7 +593,7 @@ async def first_async(publisher: Publisher[T]) -> T: ...
 @overload
 async def first_async(publisher: Publisher[T], default: D) -> T | D: ...
 async def first_async(publisher: Publisher[T], default: Any = MISSING) -> Any:
-    """Return the first element without blocking the loop; else as :func:`first`.
+    """Return the first element without blocking the loop; else as ``first``.
 
     Cancelling the task cancels upstream, once.
     """

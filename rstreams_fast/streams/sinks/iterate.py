@@ -214,7 +214,7 @@ class Iteration(BurstIterator[T]):
     that works on the thread that asks is driven by the consumer, on the consumer's thread.
 
     An error of the stream is raised after the elements that came before it, once. One consumer at a
-    time: a ``next`` while another one waits is an :class:`OverlappingCallsError`. ``close`` may be
+    time: a ``next`` while another one waits is an ``OverlappingCallsError``. ``close`` may be
     called by any thread, and ends a ``next`` that waits in another. A ``next`` that would have to
     wait inside a running event loop is a ``RuntimeError``, and so is one in the child of a fork if
     the iteration was begun in the parent: every element that was asked for there is given there.

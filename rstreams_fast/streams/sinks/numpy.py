@@ -37,7 +37,7 @@ def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any,
     is given back at the end. So the stream may use its memory again; about three times the memory
     of the result is needed at most.
 
-    Blocks; inside a running event loop that is a ``RuntimeError``: use :func:`to_numpy_async`
+    Blocks; inside a running event loop that is a ``RuntimeError``: use ``to_numpy_async``
     there. An element that fits not is an error (any other than those is a ``TypeError`` or
     ``ValueError``), and cancels upstream.
     """
@@ -45,7 +45,7 @@ def to_numpy(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any,
 
 
 async def to_numpy_async(publisher: Publisher[Any], *, dtype: Any = None) -> np.ndarray[Any, Any]:
-    """Return all elements in one array, without blocking the loop; else as :func:`to_numpy`.
+    """Return all elements in one array, without blocking the loop; else as ``to_numpy``.
 
     At most 8 elements are asked for ahead. Cancelling the task cancels upstream, once.
     """

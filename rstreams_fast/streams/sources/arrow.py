@@ -15,7 +15,7 @@ __all__ = ["ArrowSource", "arrow_source"]
 
 
 def arrow_source(source: Any, chunk: int | None, schema: Any) -> ArrowSource:
-    """The source of :func:`rstreams_fast.from_arrow`, its arguments checked."""
+    """The source of ``rstreams_fast.from_arrow``, its arguments checked."""
     stream = hasattr(source, "__arrow_c_stream__")
     if not stream and not hasattr(source, "__arrow_c_array__"):
         raise TypeError(

@@ -26,7 +26,7 @@ def create_source(
     capacity: int | None,
     on_drop: Callable[[Any], object] | None,
 ) -> Foreign:
-    """The source of :func:`rstreams_fast.create`, its arguments checked."""
+    """The source of ``rstreams_fast.create``, its arguments checked."""
     check_plain("create(fn): fn", fn, _HINT)
     options = OverflowBoundary(overflow, capacity, on_drop, name="create", argument="overflow=")
     source = _Created(fn, options)

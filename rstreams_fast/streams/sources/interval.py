@@ -40,7 +40,7 @@ def interval_source(  # noqa: PLR0917 - those of the public function, in its ord
     executor: Any,
     timer: Timer | None,
 ) -> Foreign:
-    """The source of :func:`rstreams_fast.interval`, its arguments checked."""
+    """The source of ``rstreams_fast.interval``, its arguments checked."""
     period = check_seconds("seconds", seconds, positive=True)
     if period < SHORTEST:  # the numbers of ticks would soon be beyond all that floats can hold
         raise ValueError(f"seconds must be at least {SHORTEST}, got {period}")

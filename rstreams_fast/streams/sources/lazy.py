@@ -19,7 +19,7 @@ __all__ = ["defer_source", "generate_source"]
 def defer_source(
     factory: Callable[[], Publisher[Any]], described: str, inside: tuple[Publisher[Any], ...] = ()
 ) -> Foreign:
-    """The source of :func:`rstreams_fast.defer`, as it is to be ``described``. ``inside``: what it
+    """The source of ``rstreams_fast.defer``, as it is to be ``described``. ``inside``: what it
     is known to stand on.
     """
     made = _Deferred(factory, f"what {described} makes")
@@ -47,7 +47,7 @@ class _Deferred:
 
 
 def generate_source(state: Any, fn: Callable[[Any], tuple[Any, Any] | None]) -> IterableSource:
-    """The source of :func:`rstreams_fast.generate`."""
+    """The source of ``rstreams_fast.generate``."""
     return IterableSource(_Generated(state, fn), f"generate({describe_callable(fn)})")
 
 

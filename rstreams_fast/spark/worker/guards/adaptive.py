@@ -115,7 +115,7 @@ class AdaptiveGate:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
-        """Wait until there is room; then call :meth:`leave`."""
+        """Wait until there is room; then call ``leave``."""
         if self._inside < int(self._gradient.limit) and not self._held:
             self._inside += 1
             return

@@ -53,7 +53,7 @@ class CircuitState:
             )
 
     def enter(self) -> int:
-        """Begin a call, or raise ``CircuitOpenError``; give the result to :meth:`leave`."""
+        """Begin a call, or raise ``CircuitOpenError``; give the result to ``leave``."""
         with self._lock:
             self.check()
             if self._open_until is not None:  # this call probes

@@ -138,11 +138,11 @@ class Gate:
             self._used += [self._idle.pop() for _ in range(self._window.running)]
 
     def take(self) -> tuple[Any, float] | None:
-        """Return a permit that is at hand, for :meth:`release`; ``None``: wait for one."""
+        """Return a permit that is at hand, for ``release``; ``None``: wait for one."""
         return self._idle.pop() if self._idle else None
 
     async def acquire(self) -> tuple[Any, float]:
-        """Wait for a permit; give it to :meth:`release`."""
+        """Wait for a permit; give it to ``release``."""
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[tuple[Any, float]] = self._loop.create_future()
