@@ -419,6 +419,15 @@ def test_a_moment_that_is_taken_for_a_delay_is_pointed_out(
     assert "asks_for_years: RetryAfter(1.9e+09) asks for more than the patience" in record.message
 
 
+def test_a_call_that_may_not_wait_is_not_said_to_wait(caplog: pytest.LogCaptureFixture) -> None:
+    async def refuses(k: int) -> int:
+        raise rs.RetryAfter(0.5)
+
+    with caplog.at_level(logging.WARNING, "rstreams_fast"), pytest.raises(rs.RetryAfter):
+        values(rs.lookup(refuses, pa.int64(), retry=rs.Retry(1, patience=0)), 1)
+    assert not caplog.records
+
+
 ASKS_FOR_YEARS = """
 import pickle, sys
 import pyarrow as pa

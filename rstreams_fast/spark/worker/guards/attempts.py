@@ -144,7 +144,7 @@ class Tries:
 
     def _obey(self, error: RetryAfter) -> float | None:
         whole, label = self._attempts.patience, self._attempts.label
-        if error.seconds > whole and label not in _warned:
+        if error.seconds > whole > 0 and label not in _warned:
             _warned.add(label)
             logging.getLogger("rstreams_fast").warning(
                 "%s: RetryAfter(%g) asks for more than the patience of %g s: the call waits that "
