@@ -27,6 +27,7 @@ again and declares what its calls have.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import os
 import secrets
@@ -503,10 +504,18 @@ class _Lease(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stranger_no_more()
         if self._permits is not None:
+            if exc is not None:
+                self._hear_the_last()
             self._permits.leave(self)
             # The kernel says so in an orderly way where a process was killed.
             wait = DEATH_SECONDS if exc is None else BREAK_SECONDS
             self._coming_back = asyncio.get_running_loop().call_later(wait, self.end)
+
+    def _hear_the_last(self) -> None:
+        """Read what the worker sent before a grant could not be written: how its stage ended."""
+        with contextlib.suppress(OSError):
+            if last := os.read(self._transport.get_extra_info("socket").fileno(), 1 << 16):
+                self.data_received(last)
 
     def end(self) -> None:
         """Give all permits back now."""

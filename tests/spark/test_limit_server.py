@@ -253,6 +253,42 @@ def test_a_stage_that_ends_leaves_no_grant_behind(
     asyncio.run(main())
 
 
+def test_a_stage_ends_for_a_driver_that_cannot_write_to_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grant for which the connection is gone must not hide what the worker sent before."""
+    monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
+    limit = rs.Limit(name, concurrency=4, scope="job")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        gate, other = Gate(limit, loop), Gate(limit, loop)
+        permits = [await asyncio.wait_for(other.acquire(), DEADLINE) for _ in range(2)]
+        for _ in range(2):
+            await asyncio.wait_for(gate.acquire(), DEADLINE)
+        waiting = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        assert leases._server is not None
+        goes_on = threading.Event()
+        leases._server._loop.call_soon_threadsafe(goes_on.wait, DEADLINE)
+        await asyncio.sleep(0.05)
+        for permit in permits:
+            other.release(permit)
+        other.suspend(True)  # two grants for the gate, whose connection has ended by then
+        gate.close()
+        for one in waiting:
+            one.cancel()
+        await asyncio.sleep(0.05)
+        goes_on.set()
+        last = Gate(limit, loop)
+        for _ in range(4):
+            await asyncio.wait_for(last.acquire(), DEADLINE)
+        for ended in (other, last):
+            ended.close()
+
+    asyncio.run(main())
+
+
 def test_a_driver_of_another_token_refuses_at_once(name: str) -> None:
     """It is another driver at the same port: to try again for minutes is of no use."""
     limit = rs.Limit(name, concurrency=2, scope="job")
