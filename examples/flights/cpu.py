@@ -67,7 +67,8 @@ def _with(way: Callable[[Iterator[list[int]]], Iterator[list[int]]]) -> Run:
                 yield batch.column("key").to_pylist()
 
         for values in way(keys()):
-            yield held.pop().append_column("value", pa.array(values, pa.int64()))
+            columns = [*held.pop().columns, pa.array(values, pa.int64())]
+            yield pa.RecordBatch.from_arrays(columns, names=["key", "value"])
 
     return run
 
