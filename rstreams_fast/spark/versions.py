@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -164,6 +165,11 @@ def _pandas_column(
             f"{name}: a user's type as the result of a lookup takes PySpark "
             f"{'.'.join(map(str, _ARROW_UDF))} or later; there, use enrich"
         )
+    if '"timestamp"' in declared.json() and not _takes_timestamps():
+        raise RuntimeError(
+            f"{name}: a timestamp as the result of a lookup takes PySpark 3.5.2 or later "
+            f"(SPARK-47202), and this is {pyspark.__version__}; here, use enrich"
+        )
     f: Any = pyspark.sql.functions
 
     def call(series):  # type: ignore[no-untyped-def]
@@ -187,3 +193,10 @@ def _pandas_column(
     found = function(*arrays, kinds, f.array(*texts))
     column: Column = f.get(found, f.lit(0))
     return column
+
+
+def _takes_timestamps() -> bool:
+    """Say whether PySpark is free of a misspelt name, which a vendor's 3.5.0 may be, too."""
+    from pyspark.sql.pandas import types
+
+    return "pd.Timstamp(" not in inspect.getsource(types)
