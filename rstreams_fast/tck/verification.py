@@ -271,7 +271,7 @@ class Verification:
         """Leave a check in which nothing has happened for longer than any wait of the kit, or in
         which elements come without end: what it has called may never return.
         """
-        self._make_environment(row)
+        self._make_environment(row.rule)
         environment = self.environment
         raised: list[BaseException] = []
 
@@ -307,9 +307,9 @@ class Verification:
         thread.join()
         return raised[0] if raised else None
 
-    def _make_environment(self, row: Check) -> None:
+    def _make_environment(self, rule: str) -> None:
         self.environment = Environment(
-            rule=row.rule, timeout=self.timeout, silence=self.silence, on_loop=self.asyncio_bound
+            rule=rule, timeout=self.timeout, silence=self.silence, on_loop=self.asyncio_bound
         )
 
     # -- for the checks ----------------------------------------------------------------------------

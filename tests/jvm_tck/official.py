@@ -115,7 +115,7 @@ def run_one(kind: str, make: type[Verification], name: str, waits: Waits = PATIE
 
 def _run(kind: str, make: type[Verification], name: str, waits: Waits) -> tuple[str, str]:
     verification = make()
-    verification._make_environment()
+    verification._make_environment(name)
     with ExitStack() as stack:
         stack.callback(verification.environment.release)
         stack.enter_context(fixtures(verification))
