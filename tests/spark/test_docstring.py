@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def example() -> ast.Module:
     assert rs.__doc__ is not None
-    code = rs.__doc__.split("::\n", 1)[1].split("\nNeither", 1)[0]
+    code = rs.__doc__.split("```python\n", 1)[1].split("```", 1)[0]
     return ast.parse(textwrap.dedent(code))
 
 
