@@ -14,6 +14,7 @@ cdef extern from "Python.h":
     int Py_EnterRecursiveCall(const char *) except *  # not 0: failed
     void Py_LeaveRecursiveCall()
     int PyErr_CheckSignals() except -1
+    int PyCFunction_Check(object)
 
     ctypedef enum PySendResult:
         PYGEN_RETURN
