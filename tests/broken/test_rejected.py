@@ -173,6 +173,8 @@ def judged() -> dict[type[CorrectPublisher], list[Result]]:
         return dict(zip(ENDLESS, pool.map(judge, ENDLESS), strict=True))
 
 
+# The exception that ends a left thread may come within the callback of a weak reference.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("broken", ENDLESS, ids=lambda broken: broken.__name__)
 def test_what_does_not_end_is_told_so(
     broken: type[CorrectPublisher], judged: dict[type[CorrectPublisher], list[Result]]

@@ -218,5 +218,6 @@ def test_calls_that_a_pool_drops_are_no_cancellation_of_the_function(ordered: bo
     wait_for(begun)
     pool.shutdown(wait=False, cancel_futures=True)
     go_on.set()
-    with pytest.raises(rsf.WorkDroppedError, match="the executor cancelled work"):
+    # The pool drops the calls that wait, or refuses the next one: whichever the drain meets first.
+    with pytest.raises(RuntimeError, match=r"after shutdown|the executor cancelled work"):
         run.result(DEADLINE)
