@@ -174,7 +174,7 @@ def judged() -> dict[type[CorrectPublisher], list[Result]]:
 
 
 # The exception that ends a left thread may come within the callback of a weak reference.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(r"ignore:[\s\S]*CheckLeft:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("broken", ENDLESS, ids=lambda broken: broken.__name__)
 def test_what_does_not_end_is_told_so(
     broken: type[CorrectPublisher], judged: dict[type[CorrectPublisher], list[Result]]

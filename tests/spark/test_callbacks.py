@@ -143,14 +143,15 @@ def test_a_function_that_raises_ends_the_stage(
         usual = Calls()
         assert usual.run(stage) == KEYS
         for function in usual.counts.keys() - seen:
-            calls = Calls(function, 1)
-            found = calls.run(stage)
-            what = f"{function.co_qualname}: {found!r}"
-            if isinstance(found, BaseException):
-                assert is_due_to(found, calls.raised), what
-                raising += 1
-            else:
-                assert found == KEYS, what
-            wait_until(lambda: not left(), f"the end of the threads after {what}")
+            for number in {1, usual.counts[function]}:
+                calls = Calls(function, number)
+                found = calls.run(stage)
+                what = f"call {number} of {function.co_qualname}: {found!r}"
+                if isinstance(found, BaseException):
+                    assert is_due_to(found, calls.raised), what
+                    raising += 1
+                else:
+                    assert found == KEYS, what
+                wait_until(lambda: not left(), f"the end of the threads after {what}")
         seen |= usual.counts.keys()
     assert raising > len(seen) / 2
