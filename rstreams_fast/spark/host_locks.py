@@ -259,18 +259,17 @@ class HostLocks:
                 self._held.discard(byte)
 
     def reserve(self, pace: Pace) -> float:
-        """Return the seconds until a call may start, which it does then."""
+        """Return when a call may start, which it does then."""
         if not pace.bounds:
-            return self.held_back()
+            return self.held_until()
         with self._state() as (reserved, not_before):
-            now = time.monotonic()
-            start, reserved = pace.reserve(now, (reserved, not_before))
+            start, reserved = pace.reserve(time.monotonic(), (reserved, not_before))
             os.pwrite(self._file, self.STATE.pack(reserved, not_before), 0)
-        return start - now
+        return start
 
-    def held_back(self) -> float:
-        """Return the seconds for which no call may start, 0 if there are none."""
-        return max(0.0, self._read()[1] - time.monotonic())
+    def held_until(self) -> float:
+        """Return the time before which no call may start."""
+        return self._read()[1]
 
     def hold(self, seconds: float) -> None:
         """Have no call start for so long."""

@@ -37,6 +37,7 @@ from rstreams_fast.spark.leases import (
 )
 from rstreams_fast.spark.limits import SCOPES
 from rstreams_fast.spark.versions import spark_version
+from rstreams_fast.spark.worker.event_loops import new_loop
 from rstreams_fast.spark.worker.guards.permits import Gate, LimitLost
 from tests.helpers import DEADLINE, run_python, wait_until
 from tests.spark.conftest import ROOT, worker_environment
@@ -184,6 +185,27 @@ def test_a_call_that_is_a_little_late_keeps_its_time(name: str) -> None:
         return loop.time() - begin
 
     assert 1.9 < asyncio.run(main()) < 3
+
+
+def test_the_first_call_of_a_new_limit_does_not_lose_its_time(name: str) -> None:
+    """A loop's timer may be early by a millisecond: the call would wait for its next time."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        gates = [Gate(rs.Limit(f"{name}{number}", rate=0.01), loop) for number in range(100)]
+        try:
+            async with asyncio.timeout(DEADLINE):
+                await asyncio.gather(*(first(gate, 0.0137 * at) for at, gate in enumerate(gates)))
+        finally:
+            for gate in gates:
+                gate.close()
+
+    async def first(gate: Gate, after: float) -> None:
+        await asyncio.sleep(after)
+        await gate.acquire()
+
+    with asyncio.Runner(loop_factory=lambda: new_loop(None)) as runner:
+        runner.run(main())
 
 
 @pytest.mark.parametrize("scope", SCOPES)

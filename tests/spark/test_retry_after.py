@@ -465,7 +465,7 @@ def seconds_held(limit: rs.Limit) -> float:
     if limit.scope == "executor":
         from rstreams_fast.spark.host_locks import locks_of
 
-        return locks_of(limit.name).held_back()
+        return locks_of(limit.name).held_until() - time.monotonic()
     from rstreams_fast.spark import leases
 
     server = leases._server

@@ -37,10 +37,10 @@ def run_batches(
     """Return what the function makes of the batches, in their order; ``held`` is the first one."""
     if leaves_as_it_comes(options):
         return _BatchesOnThreads(options, schema, partition).outputs(held)
-    options = replace(options, fn=_whole(options))
+    fn, options = options.fn, replace(options, fn=_whole(options))
     calls = _BatchCalls(options, schema, partition)
     convert = calls.declared if options.on_failure == "column" else None
-    pump = CallPump(partition, options, calls, calls, wrap=calls.wrap, convert=convert)
+    pump = CallPump(partition, options, calls, calls, wrap=calls.wrap, convert=convert, watched=fn)
     return pump.outputs(held)
 
 

@@ -95,11 +95,12 @@ class CallPump:
         given: Callable[[Any], Any] | None = None,
         failures: Failures | None = None,
         convert: Callable[[Any], Any] | None = None,
+        watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:
         """``wrap`` is put around the function; ``given`` makes its arguments of items;
-        ``failures`` counts those of its calls, and of ``convert`` of their results; ``window`` are
-        further words for its window.
+        ``failures`` counts those of its calls, and of ``convert`` of their results; ``watched`` is
+        the user's, if the options have one around it; ``window`` are further words for its window.
         """
         self._failures = failures or Failures(options, partition.counters)
         self._convert = convert
@@ -132,7 +133,7 @@ class CallPump:
         self._window: CallWindow | None = None
         self._gate: Gate | None = None
         self._batches: BatchedCalls | None = None
-        self._watch = LoopWatch(self._loop, options.fn, partition.counters)
+        self._watch = LoopWatch(self._loop, watched or options.fn, partition.counters)
         self._items: list[Any] = []
         self._next_item = 0
         self._submitted = 0

@@ -365,12 +365,12 @@ class _HostPermits:
             self._grant(byte, dying)
 
     def _grant(self, byte: int | None, dying: float = 0.0) -> None:
-        wait = dying or self._locks.reserve(self._pace)
-        if wait > 0:
-            number, at = next(self._numbers), monotonic() + wait
-            timer = self._loop.call_later(wait, self._check, number, 0.0 if dying else at)
+        start = monotonic() + dying if dying else self._locks.reserve(self._pace)
+        if (wait := start - monotonic()) > 0:
+            number = next(self._numbers)
+            timer = self._loop.call_later(wait, self._check, number, 0.0 if dying else start)
             self._due[number] = timer, byte
-            self._last_due = at
+            self._last_due = start
         else:
             self._gate.grant(byte)
 
@@ -382,7 +382,8 @@ class _HostPermits:
         """Have it granted; one that has missed its time, or is held back, gets another."""
         _, byte = self._due.pop(number)
         try:
-            if monotonic() > due + self._pace.late or self._locks.held_back():
+            # A timer may be early by a millisecond: that alone takes no call's time away.
+            if monotonic() > due + self._pace.late or self._locks.held_until() > due:
                 self._grant(byte)
             else:
                 self._gate.grant(byte)
