@@ -58,16 +58,6 @@ def test_an_unknown_backend_is_refused(unknown: str) -> None:
     assert "c, cffi, python" in done.stderr
 
 
-def test_the_command_tells_it_in_one_sentence() -> None:
-    command = "import sys; from rstreams_fast_command import main; sys.exit(main())"
-    done = run(f"import sys; sys.argv[1:] = ['info']; {command}", "rust")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "rstreams-fast: RSTREAMS_FAST_BACKEND='rust' is unknown; "
-        "it must be one of c, cffi, python\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("backend", "missing"),
     [("c", "rstreams_fast.core._cython.ring"), ("cffi", "rstreams_fast.core._cffi._raw")],
