@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark import worker
+from rstreams_fast.spark.worker.pump import CallPump
 from tests.helpers import DEADLINE, start_thread, wait_until
 
 V = pa.schema([("v", pa.int64())])
@@ -98,12 +100,14 @@ class Calls:
             self.raised = Injected(code.co_qualname)
             raise self.raised
 
-    def run(self, stage: Stage) -> list[int] | BaseException:
+    def run(
+        self, stage: Stage, upstream: Callable[[], Iterator[pa.RecordBatch]] = batches
+    ) -> list[int] | BaseException:
         """Return the values that the stage gives, or what it raises."""
 
         def run() -> list[int] | BaseException:
             try:
-                outputs = list(stage().as_map_fn()(batches()))
+                outputs = list(stage().as_map_fn()(upstream()))
             except BaseException as raised:
                 return raised
             return sorted(v for batch in outputs for v in batch["v"].to_pylist())
@@ -155,3 +159,28 @@ def test_a_function_that_raises_ends_the_stage(
                 wait_until(lambda: not left(), f"the end of the threads after {what}")
         seen |= usual.counts.keys()
     assert raising > len(seen) / 2
+
+
+def test_a_loop_that_waits_for_a_batch_hears_of_a_wake_up_that_failed() -> None:
+    called = threading.Event()
+
+    async def fn(k: int) -> int:
+        called.set()
+        return k
+
+    def late() -> Iterator[pa.RecordBatch]:
+        for batch in batches():
+            yield batch
+            assert called.wait(DEADLINE)
+            time.sleep(0.05)  # until the loop has found that there is no batch
+
+    def stage() -> Any:
+        return rs.enrich(fn, on="k", output=V)
+
+    code = CallPump._wake.__code__
+    for number in (1, 2):
+        called.clear()
+        calls = Calls(code, number)
+        found = calls.run(stage, late)
+        assert isinstance(found, BaseException)
+        assert is_due_to(found, calls.raised)

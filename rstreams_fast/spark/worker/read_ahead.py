@@ -155,7 +155,11 @@ class ReadAhead:
     def _notify(self) -> None:
         if self._polled_in_vain:
             self._polled_in_vain = False
-            self.on_batch()
+            try:
+                self.on_batch()
+            except BaseException:
+                self._polled_in_vain = True  # nobody was told: the end of the thread says it again
+                raise
 
     def poll(self) -> Waiting | None:
         """Return the next batch; ``None``: none now (``on_batch`` will be called), or ``ended``."""
