@@ -92,7 +92,7 @@ bench-freethreaded: ## measure what runs Python without a GIL (as test-freethrea
 	@$(ENV) exec .ci/freethreaded bench $(ARGS)
 
 .PHONY: bench-page
-bench-page: ## write bench/README.md and its picture from what `make bench` measured
+bench-page: ## write bench/figures.json and README.md from what `make bench` measured
 	@.ci/setup bench prefer
 	@exec $(PY) -m bench.page $(ARGS)
 

@@ -1,54 +1,75 @@
-"""Writes the figures into ``bench/README.md``, and the picture: ``python -m bench.page``.
+"""Writes ``bench/README.md`` between its marks: ``python -m bench.page``.
 
-All numbers on the page come from the JSON file that ``python -m bench.report`` wrote.
+What ``python -m bench.report`` left in ``build`` is taken into ``bench/figures.json`` first. Each
+number of the generated part comes from that file.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.measure import Spread, figure
 from bench.report import RESULTS
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-__all__ = ["BEGIN", "END", "render", "replace_figures"]
+__all__ = ["BEGIN", "END", "SECTIONS", "dump", "render", "replace_figures"]
 
 HERE = Path(__file__).parent
 PAGE = HERE / "README.md"
-#: What `make bench-freethreaded` measured, if it did.
-WITHOUT_GIL = RESULTS.with_name("bench-freethreaded.json")
-PICTURE = HERE / "figures.png"
+FIGURES = HERE / "figures.json"
+#: Each result in ``build``, by its name in the file of figures.
+RUNS = {"gil": RESULTS, "free-threaded": RESULTS.with_name("bench-freethreaded.json")}
 
 BEGIN = "<!-- figures: written by python -m bench.page -->"
 END = "<!-- figures: end -->"
 
-_ROLES = {"ours": "", "floor": "floor", "peer": "peer", "lost": "design that lost"}
-_COLOURS = {"ours": "#2a9d8f", "floor": "#1f77b4", "peer": "#e07b39", "lost": "#8a8a8a"}
+#: The groups that have a row of their own; all others share one sentence.
+SECTIONS = {
+    "In one thread": (
+        *("fused", "fused-c", "fused-names", "to_list", "for", "reduce", "to_arrow"),
+        *("maps-1", "maps-11", "merge", "zip", "flat_map", "multicast", "replay", "subscribe"),
+        *("idle", "million-idle"),
+    ),
+    "From thread to thread": (
+        *("boundary", "boundary-65536", "boundary-busy", "boundary-memory", "merge-threads"),
+        *("multicast-threads", "async-for", "loop-lag", "batches"),
+    ),
+    "Calls": ("map_async", "map_async-64", "map_async-256", "map_blocking", "map_blocking-python"),
+    "Primitives, from Python": (
+        *("demand", "ring", "ring-bursts", "serializer-1", "serializer-4", "queue-1", "queue-8"),
+        *("queue-of-one", "records-256", "records-4096", "window"),
+    ),
+    "Primitives, from C": (
+        *("demand-c-1", "demand-c-8", "ring-c", "ring-c-bursts", "serializer-c-1"),
+        "serializer-c-4",
+    ),
+}
 
 Table = Mapping[str, Any]
 
 
-def render(result: Table, without_gil: Table | None = None) -> str:
-    """The generated part of the page; ``without_gil``: what was measured on such a Python."""
-    return "\n".join(
-        [
-            *_machine(result),
-            *_targets(result["targets"]),
-            *_overview(result["groups"]),
-            *(_without_gil(result, without_gil) if without_gil else ()),
-            *_lost(result["groups"]),
-            "## All figures",
-            "",
-            *(line for name, group in result["groups"].items() for line in _group(name, group)),
-        ]
+def render(runs: Mapping[str, Table]) -> str:
+    """The generated part of the page, from the file of figures."""
+    result, other = runs["gil"], runs.get("free-threaded")
+    groups, without = result["groups"], other["groups"] if other else {}
+    facts = result["machine"]
+    machine = (
+        f"{facts['processor'] or 'Unknown processor'}, {facts['cores']} cores, {facts['system']}, "
+        f"{facts['python']}, backend `{facts['backend']}`; {result['rounds']} rounds in each of "
+        f"{result['processes']} processes; load average {facts['load']} at the start and "
+        f"{facts['load at the end']} at the end. Read the ratios, not the nanoseconds."
     )
+    lines = [machine, ""]
+    for title, names in SECTIONS.items():
+        lines += [f"## {title}", "", "| | ours | floor | peer |", "|---|---|---|---|"]
+        lines += (_row(groups[name], without.get(name)) for name in names if name in groups)
+        lines.append("")
+    lines += [*_others(groups), "", *_targets(result["targets"])]
+    return "\n".join(lines)
 
 
 def replace_figures(page: str, figures: str) -> str:
@@ -60,215 +81,86 @@ def replace_figures(page: str, figures: str) -> str:
     return f"{before}{BEGIN}\n\n{figures.strip()}\n\n{END}{after}"
 
 
-def _spread(values: Mapping[str, float] | None, unit: str = "") -> str:
-    if values is None:
-        return ""
+def dump(runs: Mapping[str, Table]) -> str:
+    """The file of figures: a line for each group and target, so that a change shows its place."""
+    return re.sub(r' ("[^"]*": {"kind"|{"path")', r"\n\1", json.dumps(runs)) + "\n"
+
+
+def _spread(values: Mapping[str, float], unit: str = "") -> str:
     spread = Spread(**values)
-    if spread.low == spread.high:
-        return f"{figure(spread.median)} {unit}".strip()
-    return f"{figure(spread.median)} [{figure(spread.low)} .. {figure(spread.high)}] {unit}".strip()
+    shown = figure(spread.median) if spread.low == spread.high else str(spread)
+    return f"{shown} {unit}".strip()
 
 
-def _machine(result: Table) -> Iterator[str]:
-    facts = result["machine"]
-    yield (
-        f"{facts['processor'] or 'Unknown processor'}, {facts['cores']} cores, {facts['system']}, "
-        f"{facts['python']}, backend `{facts['backend']}`; {result['rounds']} rounds in each of "
-        f"{result['processes']} processes; load average {facts['load']} at the start and "
-        f"{facts['load at the end']} at the end. Read the ratios, not the nanoseconds."
-    )
-    yield ""
-
-
-def _targets(targets: Sequence[Table]) -> Iterator[str]:
-    met = sum(target["met"] is True for target in targets)
-    yield "## Targets"
-    yield ""
-    yield (
-        f"{met} of {len(targets)} are met in this run. `of CPU` is the same figure by processor "
-        "time instead of the clock."
-    )
-    yield ""
-    yield "| path | figure | target | measured | of CPU | |"
-    yield "|---|---|---|---|---|---|"
-    for target in targets:
-        relation = {"<=": "at most", ">=": "at least"}[target["relation"]]
-        bound = f"{relation} {target['bound']:g} {target['unit']}".strip()
-        verdict = {True: "met", False: "**not met**", None: "not measured"}[target["met"]]
-        cpu = figure(target["by_cpu"]["median"]) if target["by_cpu"] else ""
-        measured = _spread(target["measured"], target["unit"])
-        yield f"| {target['path']} | {target['what']} | {bound} | {measured} | {cpu} | {verdict} |"
-    yield ""
-
-
-def _ours(group: Table) -> str | None:
-    roles = group["contestants"].items()
-    return next((name for name, figures in roles if figures["role"] == "ours"), None)
-
-
-def _fastest(group: Table, role: str) -> str | None:
-    names = [name for name, figures in group["contestants"].items() if figures["role"] == role]
-    values = group["contestants"]
-    return min(names, key=lambda name: values[name]["value"]["median"], default=None)
+def _best(group: Table, role: str) -> tuple[str, Table] | None:
+    """The fastest of a role, with its ratio to ours."""
+    ratios = [
+        (name, figures)
+        for name, figures in group["contestants"].items()
+        if figures["role"] == role and "times_ours" in figures
+    ]
+    return min(ratios, key=lambda each: each[1]["times_ours"]["median"], default=None)
 
 
 def _against(group: Table, role: str) -> str:
-    """The fastest of a role, and how many times ours it takes."""
-    name = _fastest(group, role)
-    if name is None or "times_ours" not in group["contestants"][name]:
+    best = _best(group, role)
+    if best is None:
         return ""
-    note = group["contestants"][name]["note"]
-    shown = f"{name}, {note}" if note else name
-    return f"{_spread(group['contestants'][name]['times_ours'])} ({shown})"
+    name, figures = best
+    return f"{_spread(figures['times_ours'])} {', '.join(filter(None, [name, figures['note']]))}"
 
 
-def _overview(groups: Mapping[str, Table]) -> Iterator[str]:
-    yield "## Ours, the fastest floor, the fastest peer"
-    yield ""
-    yield (
-        "The figures of floor and peer are times ours: below 1 they are faster. A peer that says "
-        "*unbounded* does less: a slow consumer fills the memory."
+def _row(group: Table, without: Table | None) -> str:
+    name, ours = next(each for each in group["contestants"].items() if each[1]["role"] == "ours")
+    value = _spread(ours["value"], group["unit"].replace(" per ", "/"))
+    if without:
+        value += f"; without a GIL {figure(without['contestants'][name]['value']['median'])}"
+    return (
+        f"| {group['title']} | {value} | {_against(group, 'floor')} | {_against(group, 'peer')} |"
     )
-    yield ""
-    yield "![Times ours, by group](figures.png)"
-    yield ""
-    for kind, title in (("use", "Uses"), ("primitive", "Primitives")):
-        yield f"| {title} | ours | fastest floor | fastest peer |"
-        yield "|---|---|---|---|"
-        for group in groups.values():
-            ours = _ours(group)
-            if group["kind"] == kind and ours is not None:
-                value = _spread(group["contestants"][ours]["value"], group["unit"])
-                floor, peer = _against(group, "floor"), _against(group, "peer")
-                yield f"| {group['title']} | {value} | {floor} | {peer} |"
-        yield ""
 
 
-def _without_gil(result: Table, without: Table) -> Iterator[str]:
-    facts = without["machine"]
-    yield f"## Without a GIL: {facts['python']}"
-    yield ""
-    yield (
-        f"The same work on a free-threaded Python, {without['rounds']} rounds in each of "
-        f"{without['processes']} processes; load average {facts['load']} at the start and "
-        f"{facts['load at the end']} at the end. Floor and peer are times ours, without a GIL as "
-        "well. An element that one thread makes and another drops is freed by its maker, and "
-        "what is handed over here is: the figures contain that."
-    )
-    yield ""
-    python = result["machine"]["python"]
-    yield f"| | ours, {python} | ours, without a GIL | fastest floor | fastest peer |"
-    yield "|---|---|---|---|---|"
-    for name, group in without["groups"].items():
-        ours, before = _ours(group), result["groups"].get(name)
-        if ours is None:
-            continue
-        with_gil = before["contestants"].get(ours) if before else None
-        yield (
-            f"| {group['title']} | {_spread(with_gil['value']) if with_gil else ''} "
-            f"| {_spread(group['contestants'][ours]['value'], group['unit'])} "
-            f"| {_against(group, 'floor')} | {_against(group, 'peer')} |"
-        )
-    yield ""
+def _others(groups: Mapping[str, Table]) -> Iterator[str]:
+    shown = {name for names in SECTIONS.values() for name in names}
+    rest = [group for name, group in groups.items() if name not in shown]
+    yield f"The other {len(rest)} groups are operators and other sizes:"
+    for role in ("floor", "peer"):
+        best = [found for group in rest if (found := _best(group, role))]
+        ratios = sorted(figures["times_ours"]["median"] for _, figures in best)
+        if ratios:
+            middle = ratios[len(ratios) // 2]
+            yield (
+                f"the fastest {role} takes {figure(ratios[0])} to {figure(ratios[-1])} times ours, "
+                f"in the middle {figure(middle)} ({len(ratios)} groups){',.'[role == 'peer']}"
+            )
 
 
-def _lost(groups: Mapping[str, Table]) -> Iterator[str]:
-    yield "## Designs that lost"
+def _targets(targets: list[Table]) -> Iterator[str]:
+    met = sum(target["met"] is True for target in targets)
+    yield "## Targets"
     yield ""
-    yield "| design | where | takes | times ours |"
+    yield f"{met} of {len(targets)} are met in this run. Missed or not measured:"
+    yield ""
+    yield "| path | figure | target | measured |"
     yield "|---|---|---|---|"
-    for group in groups.values():
-        for name, figures in group["contestants"].items():
-            if figures["role"] == "lost":
-                value = _spread(figures["value"], group["unit"])
-                said = f"{name}: {figures['note']}" if figures["note"] else name
-                times = _spread(figures.get("times_ours"))
-                yield f"| {said} | {group['title']} | {value} | {times} |"
-    yield ""
+    for target in targets:
+        if target["met"] is not True:
+            relation = {"<=": "at most", ">=": "at least"}[target["relation"]]
+            bound = f"{relation} {target['bound']:g} {target['unit']}".strip()
+            measured = target["measured"]
+            said = _spread(measured, target["unit"]) if measured else "not measured"
+            yield f"| {target['path']} | {target['what']} | {bound} | {said} |"
 
 
-def _group(name: str, group: Table) -> Iterator[str]:
-    yield f"### `{name}`: {group['title']}"
-    yield ""
-    yield f"| | {group['unit']} | CPU | times ours | |"
-    yield "|---|---|---|---|---|"
-    for contestant, figures in group["contestants"].items():
-        cpu = "" if figures["cpu"] is None else figure(figures["cpu"])
-        said = ", ".join(filter(None, [_ROLES[figures["role"]], figures["note"]]))
-        times = _spread(figures.get("times_ours"))
-        yield f"| {contestant} | {_spread(figures['value'])} | {cpu} | {times} | {said} |"
-    for contestant, reason in group["left_out"].items():
-        yield f"| {contestant} | left out: {reason} | | | |"
-    yield ""
-
-
-# -- the picture -----------------------------------------------------------------------------------
-
-
-def draw(result: Table, path: Path) -> None:
-    """A row for each group, a mark for each contestant: times ours, and its quartiles."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    groups = [group for group in result["groups"].values() if _has_rivals(group)]
-    with plt.rc_context({"font.family": "DejaVu Sans", "font.size": 9}):
-        figure_, axes = plt.subplots(figsize=(11, 0.42 * len(groups) + 1.6), layout="constrained")
-        for row, group in enumerate(groups):
-            _draw_group(axes, row, group)
-        axes.axvline(1, color=_COLOURS["ours"], linewidth=1.5)
-        axes.set_xscale("log")
-        axes.set_yticks(range(len(groups)), [group["title"] for group in groups])
-        axes.set_ylim(len(groups) - 0.5, -0.5)
-        axes.set_xlabel("times ours (left of the line: faster than ours)")
-        axes.grid(axis="x", color="#e6e6e6", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        for role, label in (("floor", "floor"), ("peer", "peer"), ("lost", "design that lost")):
-            axes.plot([], [], "o", color=_COLOURS[role], label=label)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.3, -0.03), ncols=3, frameon=False)
-        figure_.savefig(path, dpi=110)
-        plt.close(figure_)
-
-
-def _has_rivals(group: Table) -> bool:
-    return any(
-        figures["role"] != "ours" and "times_ours" in figures
-        for figures in group["contestants"].values()
-    )
-
-
-def _draw_group(axes: Axes, row: int, group: Table) -> None:
-    for figures in group["contestants"].values():
-        times = figures.get("times_ours")
-        if figures["role"] == "ours" or times is None or not times["median"]:
-            continue
-        colour = _COLOURS[figures["role"]]
-        axes.plot([times["low"], times["high"]], [row, row], color=colour, linewidth=4, alpha=0.3)
-        axes.plot([times["median"]], [row], "o", color=colour, markersize=5)
-    peer = _fastest(group, "peer")
-    if peer is not None and group["contestants"][peer].get("times_ours", {}).get("median"):
-        at = group["contestants"][peer]["times_ours"]["median"]
-        axes.annotate(
-            peer, (at, row), (0, 5), textcoords="offset points", ha="center", fontsize=6.5
-        )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.page", description=__doc__)
-    parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
-    parser.add_argument("--without-gil", type=Path, default=WITHOUT_GIL, metavar="FILE")
-    options = parser.parse_args(argv)
-    if not options.json.exists():
-        print(f"there is no {options.json}; run: python -m bench.report", file=sys.stderr)
+def main() -> int:
+    runs = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    runs |= {name: json.loads(path.read_text()) for name, path in RUNS.items() if path.exists()}
+    if "gil" not in runs:
+        print(f"there is no {RESULTS}; run: python -m bench.report", file=sys.stderr)
         return 1
-    result = json.loads(options.json.read_text())
-    other = options.without_gil
-    without_gil = json.loads(other.read_text()) if other.exists() else None
-    PAGE.write_text(replace_figures(PAGE.read_text(), render(result, without_gil)))
-    draw(result, PICTURE)
-    print(f"{PAGE.relative_to(HERE.parent)} and {PICTURE.name} are written")
+    FIGURES.write_text(dump(runs))
+    PAGE.write_text(replace_figures(PAGE.read_text(), render(runs)))
+    print(f"{FIGURES.name} and {PAGE.name} are written")
     return 0
 
 

@@ -1,13 +1,9 @@
 """The ratios: ``python -m bench.report [--processes N] [--rounds N] [--only GROUP] [--strict]``.
 
-The contestants of a group alternate: every round runs each of them once, in an order that rotates,
-so that a mood of the machine meets all of them; and they do so in several fresh processes, because
-where code and data happen to lie in memory makes a process faster or slower for all its life. A
-ratio is taken within a round; printed are its median over the rounds and, in brackets, its
-quartiles. The clock decides; processor time, which others on the machine disturb less, stands
-beside it. Every run's result is checked: a wrong one fails all.
+The contestants of a group alternate within several fresh processes; a wrong result fails all.
+``bench/README.md`` says how and why.
 
-The figures go to ``build/bench.json``; ``python -m bench.page`` writes ``bench/README.md`` from it.
+The figures go to ``build/bench.json``; ``python -m bench.page`` writes that page from them.
 """
 
 from __future__ import annotations
@@ -72,24 +68,6 @@ def measure(groups: Sequence[Group], rounds: int, *, first: bool) -> tuple[Round
     return measured, left_out
 
 
-def work(file: Path, groups: Sequence[Group], rounds: int, *, first: bool) -> None:
-    measured, left_out = measure(groups, rounds, first=first)
-    file.write_text(
-        json.dumps(
-            {
-                "left_out": left_out,
-                "rounds": [
-                    {
-                        group: {name: asdict(timing) for name, timing in timings.items()}
-                        for group, timings in each.items()
-                    }
-                    for each in measured
-                ],
-            }
-        )
-    )
-
-
 # -- over all processes ----------------------------------------------------------------------------
 
 
@@ -107,18 +85,16 @@ def measure_in_processes(
             for group in groups:
                 command += ["--only", group.name]
             subprocess.run(command, check=True, timeout=_LIMIT)
-            answer = json.loads(file.read_text())
+            answer = json.loads(file.read_text(), object_hook=_timing)
         left_out |= answer["left_out"]
-        collected += [
-            {
-                group: {name: Timing(**timing) for name, timing in timings.items()}
-                for group, timings in each.items()
-            }
-            for each in answer["rounds"]
-        ]
+        collected += answer["rounds"]
         took = time.monotonic() - begun
         print(f"process {number + 1} of {processes}: {took:.0f} s", file=sys.stderr, flush=True)
     return collected, left_out
+
+
+def _timing(found: dict[str, Any]) -> Timing | dict[str, Any]:
+    return Timing(**found) if found.keys() == {"wall", "cpu"} else found
 
 
 def summary(group: Group, measured: Rounds, reasons: dict[str, str]) -> dict[str, Any]:
@@ -132,7 +108,6 @@ def summary(group: Group, measured: Rounds, reasons: dict[str, str]) -> dict[str
         answer: dict[str, Any] = {
             "role": contestant.role,
             "note": contestant.note,
-            "operations": contestant.n,
             "value": asdict(Spread.of([each[name].wall for each in rounds])),
             "cpu": _median([each[name].cpu for each in rounds]),
         }
@@ -218,7 +193,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--rounds and --processes must be at least 1")
     groups = [group for group in GROUPS if not options.only or group.name in options.only]
     if options.worker:
-        work(options.worker, groups, options.rounds, first=options.number == 0)
+        rounds, reasons = measure(groups, options.rounds, first=options.number == 0)
+        found = {"left_out": reasons, "rounds": rounds}
+        options.worker.write_text(json.dumps(found, default=asdict))
         return 0
     if options.rounds * options.processes < MIN_ROUNDS:
         parser.error(f"quartiles need at least {MIN_ROUNDS} rounds over all processes")
