@@ -5,24 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import pickle
 import socket
-import subprocess
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.core import CallWindow
-from rstreams_fast.spark import leases
 from rstreams_fast.spark.leases import (
     ASK,
     CHALLENGE_BYTES,
@@ -37,10 +30,13 @@ from rstreams_fast.spark.leases import (
 )
 from rstreams_fast.spark.limits import SCOPES
 from rstreams_fast.spark.versions import spark_version
-from rstreams_fast.spark.worker.event_loops import new_loop
-from rstreams_fast.spark.worker.guards.permits import Gate, LimitLost
-from tests.helpers import DEADLINE, run_python, wait_until
-from tests.spark.conftest import ROOT, worker_environment
+from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_until
+from tests.spark.conftest import ROOT
+from tests.spark.permits import Stage, holder, is_not_granted, soon, stages
+
+KEYS = pa.schema([("k", pa.int64())])
+
+scopes = pytest.mark.parametrize("scope", SCOPES)
 
 
 @pytest.fixture
@@ -53,86 +49,107 @@ def batches(rows: int) -> Iterator[pa.RecordBatch]:
 
 
 class Service:
-    """Counts the calls that it is in."""
+    """Counts the calls that it is in; its first ones wait until it has been in ``meet`` at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, meet: int = 1) -> None:
         self.inside = self.most = self.calls = 0
-        self.lock = threading.Lock()
-        self.called = asyncio.Event()  # five hundred times
+        self._meet = meet
+        self._lock = threading.Lock()
+
+    def _count(self, calls: int) -> None:
+        with self._lock:
+            self.inside += calls
+            self.calls += max(calls, 0)
+            self.most = max(self.most, self.inside)
 
     async def __call__(self, k: int) -> int:
-        with self.lock:
-            self.inside += 1
-            self.calls += 1
-            self.most = max(self.most, self.inside)
-            if self.calls == 500:
-                self.called.set()
+        self._count(1)
         try:
+            async with asyncio.timeout(DEADLINE):
+                while self.most < self._meet:  # noqa: ASYNC110 - of several loops
+                    await asyncio.sleep(0.001)
             await asyncio.sleep(0.001)
         finally:
-            with self.lock:
-                self.inside -= 1
-        return 2 * k
+            self._count(-1)
+        return k
 
 
-def run(stage: Any, rows: int, found: list[Any]) -> None:
-    outputs = stage.as_map_fn()(batches(rows))
-    found.append([v for batch in outputs for v in batch.column(1).to_pylist()])
+def run(stage: Any, rows: int) -> list[int]:
+    """Return the last column of what the stage makes of so many rows."""
+    return [v for batch in stage.as_map_fn()(batches(rows)) for v in batch.column(-1).to_pylist()]
 
 
-@pytest.mark.parametrize("scope", SCOPES)
-def test_stages_of_one_name_share_a_limit(scope: str, name: str) -> None:
-    service, found = Service(), list[Any]()
-    threads = []
-    for _ in range(3):
-        limit = rs.Limit(name, concurrency=5, scope=scope)
-        stage = rs.lookup(service, pa.int64(), limit=limit)
-        threads.append(threading.Thread(target=run, args=(stage, 300, found)))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE)
-    assert found == [[2 * k for k in range(300)]] * 3
-    assert service.calls == 900
-    assert service.most == 5
+def looked_up(fn: Any, rows: int, **words: Any) -> list[int]:
+    return run(rs.lookup(fn, pa.int64(), **words), rows)
 
 
-@pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("kind", ["map_batches", "map_batches of threads", "stage"])
-def test_stages_of_batches_share_a_limit(kind: str, scope: str, name: str) -> None:
-    service, found = Service(), list[Any]()
-    limit = rs.Limit(name, concurrency=3, scope=scope)
-
+def stage_of(kind: str, service: Service, limit: rs.Limit) -> Any:
     async def fn(batch: pa.RecordBatch) -> pa.RecordBatch:
         await service(1)
         return batch
 
-    def fn_of_threads(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def on_threads(batch: pa.RecordBatch) -> pa.RecordBatch:
         asyncio.run(service(1))
         return batch
 
-    def build(stream: Any) -> Any:
-        return stream.map_async(rs.bounded(limit=limit)(fn), concurrency=8)
-
-    def work() -> None:
-        schema = pa.schema([("k", pa.int64())])
-        stage: Any = rs.stage(build, schema)
-        if kind != "stage":
-            called: Any = fn if kind == "map_batches" else fn_of_threads
-            stage = rs.map_batches(called, schema, concurrency=8, limit=limit)
-        some = [next(batches(1)) for _ in range(100)]
-        found.append(sum(batch.num_rows for batch in stage.as_map_fn()(some)))
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE)
-    assert found == [100, 100]
-    assert (service.calls, service.most) == (200, 3)
+    if kind == "lookup":
+        return rs.lookup(service, pa.int64(), limit=limit, concurrency=8)
+    if kind == "stage":
+        calls = rs.bounded(limit=limit)(fn)
+        return rs.stage(lambda stream: stream.map_async(calls, concurrency=8), KEYS)
+    called: Any = fn if kind == "map_batches" else on_threads
+    return rs.map_batches(called, KEYS, concurrency=8, limit=limit)
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@scopes
+@pytest.mark.parametrize("kind", ["lookup", "map_batches", "map_batches of threads", "stage"])
+def test_stages_of_one_name_share_a_limit(kind: str, scope: str, name: str) -> None:
+    service = Service(meet=3)
+
+    def work() -> int:
+        stage = stage_of(kind, service, rs.Limit(name, concurrency=3, scope=scope))
+        rows = [next(batches(1)) for _ in range(50)]
+        return sum(batch.num_rows for batch in stage.as_map_fn()(iter(rows)))
+
+    assert run_threads([work, work]) == [50, 50]
+    assert (service.calls, service.most) == (100, 3)
+
+
+@scopes
+@pytest.mark.parametrize("calls", [2, 4, 6])
+def test_stages_with_other_windows_share_a_limit_and_leave_nothing_behind(
+    scope: str, calls: int, name: str
+) -> None:
+    """One with a permit for each of its calls does not even count them while nobody else wants any;
+    one is closed in the middle.
+    """
+    limit, service = rs.Limit(name, concurrency=4, scope=scope), Service(min(calls, 4))
+    stage = rs.lookup(service, pa.int64(), limit=limit, concurrency=calls)
+    first = start_thread(lambda: run(stage, 400))
+    wait_until(lambda: service.calls >= 100, "a hundred calls")
+
+    def closed_early() -> list[int]:
+        outputs: Any = stage.as_map_fn()(batch for _ in range(100) for batch in batches(10))
+        next(outputs)
+        outputs.close()
+        return []
+
+    found = run_threads([lambda: run(stage, 100), lambda: run(stage, 100), closed_early])
+    assert found == [list(range(100)), list(range(100)), []]
+    assert first.result() == list(range(400))
+    assert service.most <= 4
+    assert service.inside == 0
+    asyncio.run(all_are_back(limit))
+
+
+async def all_are_back(limit: rs.Limit) -> None:
+    assert limit.concurrency is not None
+    async with stages(limit) as (stage,):
+        await stage.begin_all(limit.concurrency)
+
+
+# -- rates -----------------------------------------------------------------------------------------
+@scopes
 def test_a_rate_spaces_the_calls(scope: str, name: str) -> None:
     begun: list[float] = []
 
@@ -141,116 +158,67 @@ def test_a_rate_spaces_the_calls(scope: str, name: str) -> None:
         return k
 
     limit = rs.Limit(name, rate=500, burst=10, scope=scope)
-    found: list[Any] = []
     start = time.monotonic()
-    run(rs.lookup(fn, pa.int64(), limit=limit), 200, found)
-    assert found == [list(range(200))]
+    assert looked_up(fn, 60, limit=limit) == list(range(60))
     # Each call after the first ten has a time of its own, and is never before it.
     assert all(at - start >= (index - 9) / 500 - 0.001 for index, at in enumerate(begun))
 
 
-def test_calls_that_a_busy_worker_is_late_with_are_not_made_at_once(name: str) -> None:
-    limit, times = rs.Limit(name, rate=1000), list[float]()
-
-    async def main() -> None:
-        gate = Gate(limit, asyncio.get_running_loop())
-
-        async def call() -> None:
-            await gate.acquire()
-            times.append(time.monotonic())
-            if len(times) == 20:
-                time.sleep(0.1)  # noqa: ASYNC251 - nothing else runs meanwhile
-
-        await asyncio.gather(*(call() for _ in range(200)))
-        gate.close()
-
-    asyncio.run(main())
-    # The machine may be late itself, once or twice, but 100 calls were late here.
-    assert max(sum(at <= later < at + 0.05 for later in times) for at in times) < 80
+@scopes
+async def test_calls_that_a_busy_worker_is_late_with_are_not_made_at_once(
+    scope: str, name: str
+) -> None:
+    """Those of a host get other times; those of a job are granted anew when they have left."""
+    async with stages(rs.Limit(name, rate=20, scope=scope)) as (stage,):
+        await soon(stage.begin())
+        calls = [stage.waiting() for _ in range(4)]
+        await asyncio.sleep(0)
+        time.sleep(0.3)  # noqa: ASYNC251 - nothing else runs meanwhile
+        until = time.monotonic()
+        await soon(asyncio.gather(*calls))
+        assert time.monotonic() >= until + 2 / 20
 
 
-def test_a_call_that_is_a_little_late_keeps_its_time(name: str) -> None:
+@pytest.mark.slow  # whether it keeps its time is a question of time
+async def test_a_call_that_is_a_little_late_keeps_its_time(name: str) -> None:
     """At one in two seconds to lose it would cost two seconds, each time again."""
-    limit = rs.Limit(name, rate=0.5)
-
-    async def main() -> float:
+    async with stages(rs.Limit(name, rate=0.5)) as (stage,):
         loop = asyncio.get_running_loop()
-        gate = Gate(limit, loop)
-        await asyncio.wait_for(gate.acquire(), DEADLINE)
+        await soon(stage.begin())
         begin = loop.time()
-        second = asyncio.ensure_future(gate.acquire())
+        second = stage.waiting()
         loop.call_at(begin + 1.99, time.sleep, 0.03)
-        await asyncio.wait_for(second, DEADLINE)
-        gate.close()
-        return loop.time() - begin
-
-    assert 1.9 < asyncio.run(main()) < 3
+        await soon(second)
+        assert 1.9 < loop.time() - begin < 3
 
 
-def test_the_first_call_of_a_new_limit_does_not_lose_its_time(name: str) -> None:
+@pytest.mark.parametrize("loop_factory", [asyncio.SelectorEventLoop, None])
+def test_the_first_call_of_a_new_limit_does_not_lose_its_time(loop_factory: Any, name: str) -> None:
     """A loop's timer may be early by a millisecond: the call would wait for its next time."""
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        gates = [Gate(rs.Limit(f"{name}{number}", rate=0.01), loop) for number in range(100)]
-        try:
-            async with asyncio.timeout(DEADLINE):
-                await asyncio.gather(*(first(gate, 0.0137 * at) for at, gate in enumerate(gates)))
-        finally:
-            for gate in gates:
-                gate.close()
+    def first(number: int) -> list[int]:
+        time.sleep(0.0037 * number)
+        limit = rs.Limit(f"{name}{number}", rate=0.01)
+        return looked_up(Service(), 1, limit=limit, loop_factory=loop_factory)
 
-    async def first(gate: Gate, after: float) -> None:
-        await asyncio.sleep(after)
-        await gate.acquire()
-
-    with asyncio.Runner(loop_factory=lambda: new_loop(None)) as runner:
-        runner.run(main())
+    assert run_threads([lambda n=n: first(n) for n in range(60)]) == [[0]] * 60  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("scope", SCOPES)
-def test_calls_that_have_their_time_are_held_back_too(scope: str, name: str) -> None:
-    limit = rs.Limit(name, rate=5, scope=scope)
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        gate = Gate(limit, loop)
-        calls = [asyncio.ensure_future(gate.acquire()) for _ in range(3)]
-        await asyncio.wait_for(calls[0], DEADLINE)
+@scopes
+async def test_calls_that_have_their_time_are_held_back_too(scope: str, name: str) -> None:
+    async with stages(rs.Limit(name, rate=20, scope=scope)) as (stage,):
+        first = await soon(stage.begin())
+        calls = [stage.waiting() for _ in range(2)]
+        await asyncio.sleep(0)
         held = time.monotonic()
-        gate.hold(0.5)
-        await asyncio.wait_for(calls[1], DEADLINE)
-        assert time.monotonic() >= held + 0.5
-        await asyncio.wait_for(asyncio.gather(*calls), DEADLINE)
-        gate.close()
-
-    asyncio.run(main())
+        first.end(retry_after=0.3)
+        await soon(asyncio.gather(*calls))
+        assert time.monotonic() >= held + 0.3
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@scopes
 def test_the_word_of_the_service_holds_all_back(scope: str, name: str) -> None:
-    begun: list[tuple[int, float]] = []
-    refused = list[float]()
-
-    async def fn(k: int) -> int:
-        begun.append((k, time.monotonic()))
-        if k == 3 and not refused:
-            refused.append(time.monotonic())
-            raise rs.RetryAfter(0.3)
-        await asyncio.sleep(0.001)
-        return k
-
-    limit = rs.Limit(name, concurrency=1, scope=scope)
-    found: list[Any] = []
-    run(rs.lookup(fn, pa.int64(), limit=limit, retry=rs.Retry(1, backoff=0)), 10, found)
-    assert found == [list(range(10))]
-    later = [at for _, at in begun if at > refused[0]]
-    assert len(begun) == 11
-    assert min(later) >= refused[0] + 0.29
-
-
-@pytest.mark.parametrize("scope", SCOPES)
-def test_a_shorter_word_does_not_undo_a_longer_one(scope: str, name: str) -> None:
+    """A shorter one does not undo it, and the next stage obeys the one that failed the last."""
     limit = rs.Limit(name, concurrency=16, scope=scope)
     begun: list[float] = []
     longer: list[float] = []
@@ -259,446 +227,42 @@ def test_a_shorter_word_does_not_undo_a_longer_one(scope: str, name: str) -> Non
         begun.append(time.monotonic())
         if k == 0 and not longer:
             longer.append(time.monotonic())
-            raise rs.RetryAfter(0.5)
+            raise rs.RetryAfter(0.3)
         if k == 1 and len(begun) <= 16:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.02)
             raise rs.RetryAfter(0.01)
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.05)
         return k
 
-    found: list[Any] = []
-    stage = rs.lookup(fn, pa.int64(), limit=limit, concurrency=16, retry=rs.Retry(1, backoff=0))
-    run(stage, 64, found)
-    assert found == [list(range(64))]
-    assert min(begun[16:]) >= longer[0] + 0.49
-
-
-@pytest.mark.parametrize("scope", SCOPES)
-def test_the_word_that_fails_one_stage_holds_the_next_back(scope: str, name: str) -> None:
-    limit = rs.Limit(name, concurrency=2, scope=scope)
-    times: list[float] = []
-
-    async def refuses(k: int) -> int:
-        times.append(time.monotonic())
-        raise rs.RetryAfter(0.3)
-
-    async def answers(k: int) -> int:
-        times.append(time.monotonic())
-        return k
-
+    words: Any = {"limit": limit, "concurrency": 16}
+    assert looked_up(fn, 64, retry=rs.Retry(1, backoff=0), **words) == list(range(64))
+    assert min(begun[16:]) >= longer[0] + 0.29
+    longer.clear()
+    begun.clear()
     with pytest.raises(rs.RetryAfter):
-        run(rs.lookup(refuses, pa.int64(), limit=limit, retry=rs.Retry(1, patience=0)), 1, [])
-    run(rs.lookup(answers, pa.int64(), limit=limit), 1, [])
-    assert times[1] >= times[0] + 0.29
+        looked_up(fn, 1, retry=rs.Retry(1, patience=0), **words)
+    assert looked_up(fn, 1, **words) == [0]
+    assert begun[-1] >= longer[0] + 0.29
 
 
-@pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("beyond", [False, True])
-def test_a_thread_keeps_its_permit_until_it_has_left_the_service(
-    scope: str, beyond: bool, name: str
-) -> None:
-    """Also of a stage that has failed; ``beyond``: when nobody waits for the thread any more."""
-    limit = rs.Limit(name, concurrency=2, scope=scope)
-    both, leave, ended = threading.Barrier(2), threading.Event(), threading.Event()
-    inside = [0]
-
-    def blocks(k: int) -> int:
-        both.wait(DEADLINE)
-        if k == 0:
-            raise OSError("down")
-        inside[0] += 1
-        leave.wait(DEADLINE)
-        inside[0] -= 1
-        return k
-
-    async def counts(k: int) -> int:
-        most.append(inside[0] + 1)
-        inside[0] += 1
-        await asyncio.sleep(0)
-        inside[0] -= 1
-        return k
-
-    def fails() -> None:
-        with pytest.raises(OSError, match="down"):
-            run(rs.lookup(blocks, pa.int64(), limit=limit, concurrency=2), 2, [])
-        ended.set()
-
-    most, found = list[int](), list[Any]()
-    failing = threading.Thread(target=fails)
-    failing.start()
-    try:
-        wait_until(lambda: inside[0] == 1, "the call that does not end")
-        if beyond:
-            assert ended.wait(DEADLINE)
-        run(rs.lookup(counts, pa.int64(), limit=limit), 20, found)
-    finally:
-        leave.set()
-        failing.join(DEADLINE)
-    assert found == [list(range(20))]
-    assert max(most) <= 2
-
-    async def all_are_back() -> None:
-        gate = Gate(limit, asyncio.get_running_loop())
-        for _ in range(2):
-            await asyncio.wait_for(gate.acquire(), DEADLINE)
-        gate.close()
-
-    asyncio.run(all_are_back())
-
-
-@pytest.mark.parametrize("scope", SCOPES)
-def test_each_thread_that_has_left_gives_its_permit_back(
-    scope: str, name: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Others have it, and not those calls of the stage that waited for one when it ended."""
-    limit = rs.Limit(name, concurrency=2, scope=scope)
-    leave = [threading.Event(), threading.Event()]
-
-    def blocks(k: int) -> int:
-        leave[k % 2].wait(DEADLINE)
-        return k
-
-    async def main() -> None:
-        gate = Gate(limit, asyncio.get_running_loop())
-        first = asyncio.ensure_future(gate.acquire())
-        await asyncio.wait([first], timeout=0.2)
-        assert not first.done()
-        leave[1].set()
-        await asyncio.wait_for(first, DEADLINE)
-        second = asyncio.ensure_future(gate.acquire())
-        await asyncio.wait([second], timeout=0.2)
-        assert not second.done()
-        leave[0].set()
-        await asyncio.wait_for(second, DEADLINE)
-        gate.close()
-
-    stage = rs.lookup(blocks, pa.int64(), limit=limit, concurrency=8, task_deadline=0.2)
-    with pytest.raises(TimeoutError):
-        run(stage, 8, [])
-    asyncio.run(main())
-    for thread in threading.enumerate():
-        if thread.name.startswith("rstreams-call"):
-            thread.join(DEADLINE)
-    assert "Task was destroyed" not in capfd.readouterr().err
-
-
-def test_a_call_that_is_cancelled_and_tried_again_finds_no_permit(name: str) -> None:
-    limit = rs.Limit(name, concurrency=2)
-
-    async def main() -> None:
-        gate = Gate(limit, asyncio.get_running_loop())
-        gate.close()
-        with pytest.raises(LimitLost, match="the stage is over"):
-            await gate.acquire()
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("scope", SCOPES)
+@scopes
 def test_the_times_that_a_failed_stage_did_not_use_are_not_lost(scope: str, name: str) -> None:
-    limit, begun = rs.Limit(name, rate=2, scope=scope), list[float]()
+    limit, asked = rs.Limit(name, rate=2, scope=scope), threading.Event()
 
     async def fails(k: int) -> int:
         await asyncio.sleep(0.05)  # until the others have asked
         raise OSError(f"down: {k}")
 
-    async def answers(k: int) -> int:
-        begun.append(time.monotonic())
-        return k
-
     with pytest.raises(OSError, match="down: 0"):
-        run(rs.lookup(fails, pa.int64(), limit=limit), 64, [])
+        looked_up(fails, 500, limit=limit, concurrency=500)
+    asked.set()
     failed = time.monotonic()
-    run(rs.lookup(answers, pa.int64(), limit=limit), 1, [])
-    assert begun[0] < failed + 10  # sixty-four calls take half a minute
+    assert looked_up(Service(), 1, limit=limit) == [0]
+    assert time.monotonic() < failed + DEADLINE  # five hundred calls take minutes
 
 
-@pytest.mark.parametrize("scope", SCOPES)
-def test_a_call_that_is_cancelled_gives_its_permit_back(scope: str, name: str) -> None:
-    limit = rs.Limit(name, concurrency=1, scope=scope)
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        gate = Gate(limit, loop)
-        first = await gate.acquire()
-        waiting = [loop.create_task(gate.acquire()) for _ in range(3)]
-        await asyncio.sleep(0)
-        waiting[0].cancel()
-        gate.release(first)
-        waiting[1].cancel()  # it has been given the permit, or is about to be
-        permit = await asyncio.wait_for(waiting[2], DEADLINE)
-        gate.release(permit)
-        other = Gate(limit, loop)
-        permit = await asyncio.wait_for(other.acquire(), DEADLINE)
-        gate.close()
-        other.close()
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("scope", SCOPES)
-def test_a_permit_is_at_hand_for_the_next_call_and_then_for_others(scope: str, name: str) -> None:
-    limit = rs.Limit(name, concurrency=1, scope=scope)
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        gate, other = Gate(limit, loop), Gate(limit, loop)
-        assert gate.take() is None
-        permit = await asyncio.wait_for(gate.acquire(), DEADLINE)
-        for _ in range(3):
-            gate.release(permit)
-            assert gate.take() is permit
-        gate.release(permit)
-        await asyncio.wait_for(other.acquire(), DEADLINE)
-        assert gate.take() is None
-        gate.close()
-        other.close()
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("calls", [2, 4, 6])
-@pytest.mark.parametrize("scope", SCOPES)
-def test_windows_of_calls_share_a_limit_and_leave_nothing_behind(
-    scope: str, calls: int, name: str
-) -> None:
-    limit = rs.Limit(name, concurrency=4, scope=scope)
-    service = Service()
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-
-        def begin(rows: int, calls: int) -> tuple[Gate, CallWindow, asyncio.Event]:
-            items, done = list(range(rows)), asyncio.Event()
-
-            def pump() -> None:
-                window.take(rows)
-                del items[: window.submit_many(items)]
-                if not items and not window.pending:
-                    done.set()
-
-            gate = Gate(limit, loop)
-            window = CallWindow(
-                service, loop=loop, on_ready=pump, concurrency=calls, capacity=8, ahead=4
-            )
-            gate.admit(window, service)
-            loop.call_soon(pump)
-            return gate, window, done
-
-        first = begin(4000, calls)
-        await asyncio.wait_for(service.called.wait(), DEADLINE)
-        others = [begin(300, calls) for _ in range(2)]
-        for _, _, done in others:
-            await asyncio.wait_for(done.wait(), DEADLINE)
-        third, window, _ = begin(300, calls)
-        await asyncio.sleep(0.005)
-        window.cancel()
-        await asyncio.wait_for(first[2].wait(), DEADLINE)
-        for gate in (first[0], third, *(gate for gate, _, _ in others)):
-            gate.close()
-        last = Gate(limit, loop)
-        async with asyncio.timeout(DEADLINE):
-            for _ in range(4):
-                await last.acquire()
-        last.close()
-
-    asyncio.run(main())
-    assert service.calls >= 4600
-    assert service.most <= 4
-    assert service.inside == 0
-
-
-@pytest.mark.parametrize("scope", SCOPES)
-def test_a_window_with_less_permits_than_calls_waits_and_what_never_ends_keeps_none(
-    scope: str, name: str
-) -> None:
-    limit = rs.Limit(name, concurrency=4, scope=scope)
-    running: list[int] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-
-        async def fn(number: int) -> None:
-            if number:
-                running.append(number)
-                await loop.create_future()
-            await asyncio.sleep(0)
-
-        other, gate = Gate(limit, loop), Gate(limit, loop)
-        taken = [await asyncio.wait_for(other.acquire(), DEADLINE) for _ in range(3)]
-        window = CallWindow(fn, loop=loop, on_ready=ended.set, concurrency=4, capacity=8)
-        gate.admit(window, fn)
-        loop.call_soon(window.submit_many, [0])
-        await asyncio.wait_for(ended.wait(), DEADLINE)
-        loop.call_soon(window.submit_many, [1, 2, 3, 4])
-        await asyncio.sleep(0)  # in which they are submitted
-        assert (window.running, running) == (4, [1])
-        gate.close()
-        taken.append(await asyncio.wait_for(other.acquire(), DEADLINE))
-        assert running == [1]
-        window.cancel()
-        other.close()
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("scope", SCOPES)
-def test_a_stage_that_has_all_permits_lets_others_have_one(scope: str, name: str) -> None:
-    limit = rs.Limit(name, concurrency=2, scope=scope)
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        gate, other, called = Gate(limit, loop), Gate(limit, loop), asyncio.Event()
-
-        async def call_on() -> None:
-            while True:
-                permit = gate.take() or await gate.acquire()
-                try:
-                    await asyncio.sleep(0.001)
-                    called.set()
-                finally:
-                    gate.release(permit)
-
-        calling = [loop.create_task(call_on()) for _ in range(2)]
-        await called.wait()
-        await asyncio.wait_for(other.acquire(), DEADLINE)
-        for task in calling:
-            task.cancel()
-        await asyncio.wait(calling, timeout=DEADLINE)
-        gate.close()
-        other.close()
-
-    asyncio.run(main())
-
-
-HOLDER = """
-import asyncio, pickle, sys
-from rstreams_fast.spark.worker.guards.permits import Gate
-
-limit = pickle.loads(bytes.fromhex(sys.argv[1]))
-
-async def main():
-    gate = Gate(limit, asyncio.get_running_loop())
-    for _ in range(3):
-        await gate.acquire()
-    print("holds", flush=True)
-    await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("scope", SCOPES)
-def test_what_a_killed_worker_held_comes_back(scope: str, name: str, tmp_path: Path) -> None:
-    limit = rs.Limit(name, concurrency=3, scope=scope)
-    script = tmp_path / "holder.py"
-    script.write_text(HOLDER, encoding="utf-8")
-    told = pickle.dumps(limit).hex()
-    holder = subprocess.Popen(
-        [sys.executable, str(script), told], env=worker_environment(), stdout=subprocess.PIPE
-    )
-    assert holder.stdout is not None
-    with holder.stdout:
-        assert holder.stdout.readline() == b"holds\n"
-
-        async def main() -> tuple[float, float]:
-            gate = Gate(limit, asyncio.get_running_loop())
-            waiting = asyncio.ensure_future(gate.acquire())
-            await asyncio.wait([waiting], timeout=0.1)
-            assert not waiting.done()
-            killed = time.monotonic()
-            holder.kill()
-            holder.wait()
-            await asyncio.wait_for(waiting, DEADLINE)
-            first = time.monotonic() - killed
-            for _ in range(2):
-                await asyncio.wait_for(gate.acquire(), DEADLINE)
-            gate.close()
-            return first, time.monotonic() - killed
-
-        first, last = asyncio.run(main())
-    assert first >= DEATH_SECONDS  # what else the kernel has to end may end later than the permit
-    assert last < DEADLINE
-
-
-def test_a_driver_that_is_gone_fails_the_calls(name: str) -> None:
-    limit = rs.Limit(name, concurrency=3, scope="job")
-    state = limit.__getstate__()
-    state["address"] = state["address"]._replace(port=1)
-    gone = object.__new__(rs.Limit)
-    gone.__setstate__(state)
-    with pytest.raises(RuntimeError, match=r"nobody serves the limit .*:1, where the driver is"):
-        run(rs.lookup(Service(), pa.int64(), limit=gone), 10, [])
-
-
-def test_nobody_is_given_a_permit_without_the_token(name: str) -> None:
-    limit = rs.Limit(name, concurrency=3, scope="job")
-    state = limit.__getstate__()
-    state["address"] = state["address"]._replace(token=b"another")
-    stranger = object.__new__(rs.Limit)
-    stranger.__setstate__(state)
-    with pytest.raises(RuntimeError, match="the driver no longer serves the limit"):
-        run(rs.lookup(Service(), pa.int64(), limit=stranger), 10, [])
-    found: list[Any] = []
-    run(rs.lookup(Service(), pa.int64(), limit=limit), 10, found)
-    assert found == [[2 * k for k in range(10)]]
-
-
-def test_a_limit_in_use_in_a_job_has_one_set_of_numbers(name: str) -> None:
-    limits = [rs.Limit(name, concurrency=count, scope="job") for count in (3, 4)]
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        first = Gate(limits[0], loop)
-        permit = await first.acquire()
-        with pytest.raises(LimitLost, match="is in use in this job with other numbers"):
-            await Gate(limits[1], loop).acquire()
-        waiting = Gate(limits[1], loop)
-        ended = asyncio.ensure_future(waiting.acquire())
-        await asyncio.wait([ended], timeout=0.1)
-        assert not ended.done()
-        first.release(permit)
-        first.close()
-        await asyncio.wait_for(ended, DEADLINE)
-        waiting.close()
-
-    asyncio.run(main())
-
-
-def test_a_limit_in_use_on_a_host_has_one_set_of_numbers(name: str, tmp_path: Path) -> None:
-    script = tmp_path / "holder.py"
-    script.write_text(HOLDER, encoding="utf-8")
-    told = pickle.dumps(rs.Limit(name, concurrency=3, rate=1e6)).hex()
-    other = rs.Limit(name, concurrency=4)
-    said = "is in use on this host with other numbers: concurrency=3, rate=1e.06, burst=1"
-    with subprocess.Popen(
-        [sys.executable, str(script), told], env=worker_environment(), stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"holds\n"
-        with pytest.raises(ValueError, match=said):
-            run(rs.lookup(Service(), pa.int64(), limit=other), 10, [])
-        holder.kill()
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        gate = Gate(other, loop)
-        with pytest.raises(ValueError, match="concurrency=4, rate=None"):
-            Gate(rs.Limit(name, concurrency=5), loop)
-        Gate(rs.Limit(name, concurrency=4), loop).close()
-        with pytest.raises(ValueError, match="concurrency=4, rate=None"):
-            Gate(rs.Limit(name, concurrency=4, burst=2), loop)
-        gate.close()
-        Gate(rs.Limit(name, concurrency=5), loop)  # and it is never closed
-        gc.collect()
-        Gate(rs.Limit(name, concurrency=6), loop).close()
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("scope", SCOPES)
-def test_a_rate_that_was_changed_is_obeyed_at_once(scope: str, name: str) -> None:
+@scopes
+def test_numbers_that_were_changed_are_obeyed_at_once(scope: str, name: str) -> None:
     begun: list[float] = []
 
     async def fn(k: int) -> int:
@@ -707,30 +271,283 @@ def test_a_rate_that_was_changed_is_obeyed_at_once(scope: str, name: str) -> Non
 
     def work(rows: int, **numbers: Any) -> None:
         begun.clear()
-        limit = rs.Limit(name, scope=scope, **numbers)
-        run(rs.lookup(fn, pa.int64(), limit=limit), rows, [])
+        looked_up(fn, rows, limit=rs.Limit(name, scope=scope, **numbers))
 
     start = time.monotonic()
     work(1, rate=0.01)
     work(10, rate=1000)
     work(1, rate=0.01)
-    work(50, rate=0.5, burst=50)
+    work(50, rate=5, burst=50)
     work(1, rate=1000)
     assert time.monotonic() - start < DEADLINE  # a hundred seconds, by the former rate
     work(20, rate=100)
     start = time.monotonic()
     work(5, rate=20)
     assert begun[-1] - start >= 4 / 20 - 0.001
-
-
-@pytest.mark.parametrize("scope", SCOPES)
-def test_a_concurrency_that_was_changed_is_obeyed_at_once(scope: str, name: str) -> None:
     for concurrency in (2, 5, 1, None, 3):
-        service = Service()
+        service = Service(concurrency or 1)
         words: Any = {"rate": 1e5} if concurrency is None else {"concurrency": concurrency}
         limit = rs.Limit(name, scope=scope, **words)
-        run(rs.lookup(service, pa.int64(), limit=limit, concurrency=8), 100, [])
+        looked_up(service, 30, limit=limit, concurrency=8)
         assert service.most == concurrency or concurrency is None
+
+
+# -- permits ---------------------------------------------------------------------------------------
+def in_each_scope(name: str, test: Callable[[rs.Limit], None]) -> None:
+    """Run a test that takes seconds for a limit of each scope at once."""
+    limits = [rs.Limit(name, concurrency=2, scope=scope) for scope in SCOPES]
+    run_threads([lambda limit=limit: test(limit) for limit in limits])  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_a_thread_keeps_its_permit_until_it_has_left_the_service(beyond: bool, name: str) -> None:
+    """Also of a stage that has failed; ``beyond``: when nobody waits for the thread any more."""
+
+    def keeps(limit: rs.Limit) -> None:
+        both, leave = threading.Barrier(2), threading.Event()
+        inside, most = [0], list[int]()
+
+        def blocks(k: int) -> int:
+            both.wait(DEADLINE)
+            if k == 0:
+                raise OSError("down")
+            inside[0] += 1
+            leave.wait(DEADLINE)
+            inside[0] -= 1
+            return k
+
+        async def counts(k: int) -> int:
+            most.append(inside[0] + 1)
+            inside[0] += 1
+            await asyncio.sleep(0)
+            inside[0] -= 1
+            return k
+
+        def fails() -> None:
+            with pytest.raises(OSError, match="down"):
+                looked_up(blocks, 2, limit=limit, concurrency=2)
+
+        failing = start_thread(fails)
+        try:
+            wait_until(lambda: inside[0] == 1, "the call that does not end")
+            if beyond:
+                failing.result()
+            assert looked_up(counts, 20, limit=limit) == list(range(20))
+        finally:
+            leave.set()
+            failing.result()
+        assert max(most) <= 2
+        asyncio.run(all_are_back(limit))
+
+    in_each_scope(name, keeps)
+
+
+def test_each_thread_that_has_left_gives_its_permit_back(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Others have it, and not those calls of the stage that waited for one when it ended."""
+
+    def gives_back(limit: rs.Limit) -> None:
+        leave = [threading.Event(), threading.Event()]
+
+        def blocks(k: int) -> int:
+            leave[k % 2].wait(DEADLINE)
+            return k
+
+        async def main() -> None:
+            async with stages(limit) as (stage,):
+                for event in leave:
+                    call = stage.waiting()
+                    assert await is_not_granted(call)
+                    event.set()
+                    await soon(call)
+
+        with pytest.raises(TimeoutError):
+            looked_up(blocks, 8, limit=limit, concurrency=8, task_deadline=0.2)
+        asyncio.run(main())
+
+    in_each_scope(name, gives_back)
+    for thread in threading.enumerate():
+        if thread.name.startswith("rstreams-call"):
+            thread.join(DEADLINE)
+    assert "Task was destroyed" not in capfd.readouterr().err
+
+
+@scopes
+def test_a_call_that_is_cancelled_and_tried_again_finds_no_permit(scope: str, name: str) -> None:
+    limit, calls, begun = rs.Limit(name, concurrency=2, scope=scope), [0], threading.Event()
+
+    async def fn(k: int) -> int:
+        if not k:
+            return k
+        calls[0] += 1
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            raise OSError("the connection was cut") from None
+        return k
+
+    stage = rs.lookup(fn, pa.int64(), limit=limit, concurrency=2, retry=rs.Retry(9, backoff=0))
+    outputs: Any = stage.as_map_fn()(batches(2))
+    next(outputs)
+    assert begun.wait(DEADLINE)
+    outputs.close()
+    made = calls[0]
+    asyncio.run(all_are_back(limit))
+    assert calls == [made]
+
+
+@scopes
+async def test_a_call_that_is_cancelled_gives_its_permit_back(scope: str, name: str) -> None:
+    limit = rs.Limit(name, concurrency=1, scope=scope)
+    async with stages(limit, limit) as (stage, other):
+        first = await soon(stage.begin())
+        waiting = [stage.waiting() for _ in range(3)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        waiting[0].cancel()
+        first.end()
+        waiting[1].cancel()  # it has been given the permit, or is about to be
+        (await soon(waiting[2])).end()
+        await soon(other.begin())
+
+
+@scopes
+async def test_a_permit_goes_from_call_to_call_and_then_to_others(scope: str, name: str) -> None:
+    limit = rs.Limit(name, concurrency=1, scope=scope)
+    async with stages(limit, limit) as (stage, other):
+        for _ in range(3):
+            (await soon(stage.begin())).end()
+        theirs = await soon(other.begin())
+        ours = stage.waiting()
+        assert await is_not_granted(ours, 0.05)
+        theirs.end()
+        await soon(ours)
+
+
+@scopes
+async def test_a_stage_that_has_all_permits_lets_others_have_one(scope: str, name: str) -> None:
+    limit = rs.Limit(name, concurrency=2, scope=scope)
+    async with stages(limit, limit) as (stage, other):
+
+        async def call_on() -> None:
+            while True:
+                call = await stage.begin()
+                await asyncio.sleep(0.001)
+                call.end()
+
+        calling = [asyncio.create_task(call_on()) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        await soon(other.begin())
+        for task in calling:
+            task.cancel()
+        await asyncio.wait(calling, timeout=DEADLINE)
+
+
+@scopes
+def test_a_stage_with_less_permits_than_calls_waits_and_what_never_ends_keeps_none(
+    scope: str, name: str
+) -> None:
+    limit = rs.Limit(name, concurrency=4, scope=scope)
+    running: list[int] = []
+
+    async def fn(k: int) -> int:
+        if k:
+            running.append(k)
+            await asyncio.get_running_loop().create_future()
+        return k
+
+    outputs: Any = rs.lookup(fn, pa.int64(), limit=limit, concurrency=4).as_map_fn()(batches(5))
+
+    async def main() -> None:
+        async with stages(limit) as (other,):
+            await other.begin_all(3)
+            await asyncio.to_thread(next, outputs)
+            await asyncio.to_thread(wait_until, lambda: running, "a call that does not end")
+            fourth = other.waiting()
+            assert await is_not_granted(fourth, 0.05)
+            await asyncio.to_thread(outputs.close)
+            await soon(fourth)
+            assert running == [1]
+
+    asyncio.run(main())
+
+
+@scopes
+async def test_what_a_killed_worker_held_comes_back(scope: str, name: str) -> None:
+    limit = rs.Limit(name, concurrency=3, scope=scope)
+    with holder(limit) as process:
+        async with stages(limit) as (stage,):
+            waiting = stage.waiting()
+            assert await is_not_granted(waiting)
+            killed = time.monotonic()
+            process.kill()
+            await soon(waiting)
+            # What else the kernel has to end may end later than the permit.
+            assert time.monotonic() >= killed + DEATH_SECONDS
+            await stage.begin_all(2)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"port": 1}, r"nobody serves the limit .*:1, where the driver is"),
+        ({"token": b"another"}, "the driver no longer serves the limit"),
+    ],
+    ids=str,
+)
+def test_a_driver_that_is_gone_or_another_one_fails_the_task(
+    change: dict[str, Any], said: str, name: str
+) -> None:
+    """At once: to try again for minutes is of no use, and it is no failure of a row."""
+    limit = rs.Limit(name, concurrency=3, scope="job")
+    state = limit.__getstate__()
+    stranger = object.__new__(rs.Limit)
+    stranger.__setstate__({**state, "address": state["address"]._replace(**change)})
+    with pytest.raises(RuntimeError, match=said):
+        looked_up(Service(), 10, limit=stranger, on_failure="null")
+    assert looked_up(Service(), 10, limit=limit) == list(range(10))
+
+
+OTHER_NUMBERS = {
+    "executor": "is in use on this host with other numbers: concurrency=3, rate=1e.06, burst=1",
+    "job": "is in use in this job with other numbers",
+}
+
+
+@scopes
+def test_a_limit_in_use_has_one_set_of_numbers(scope: str, name: str) -> None:
+    other = rs.Limit(name, concurrency=4, scope=scope)
+    with holder(rs.Limit(name, concurrency=3, rate=1e6, scope=scope)) as process:
+        with pytest.raises((RuntimeError, ValueError), match=OTHER_NUMBERS[scope]):
+            looked_up(Service(), 10, limit=other)
+        waiting = start_thread(lambda: looked_up(Service(), 10, limit=other))
+        process.kill()
+        assert waiting.result() == list(range(10))
+
+
+@pytest.mark.slow  # two seconds for each refusal
+async def test_stages_of_one_process_have_one_set_of_numbers_while_they_live(name: str) -> None:
+    def wrong(**numbers: Any) -> None:
+        with pytest.raises(ValueError, match="concurrency=4, rate=None"):
+            looked_up(Service(), 1, limit=rs.Limit(name, **numbers))
+
+    limit = rs.Limit(name, concurrency=4)
+    async with stages(limit) as (stage,):
+        await soon(stage.begin())
+        await asyncio.to_thread(wrong, concurrency=5)
+        assert await asyncio.to_thread(looked_up, Service(), 1, limit=limit) == [0]
+        await asyncio.to_thread(wrong, concurrency=4, burst=2)
+    left = Stage(rs.Limit(name, concurrency=5))  # and it is never closed
+    await soon(left.begin())
+    del left
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    del task
+    gc.collect()
+    limit = rs.Limit(name, concurrency=6)
+    assert await asyncio.to_thread(looked_up, Service(), 1, limit=limit) == [0]
 
 
 def test_a_pace_is_even_after_its_burst() -> None:
@@ -829,12 +646,8 @@ def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
         return k
 
     other = Lease(serve(name, None, 1000.0, 1))
-    found: list[Any] = []
-    worker = threading.Thread(
-        target=run, args=(rs.lookup(fn, pa.int64(), limit=limit), 1, found), daemon=True
-    )
+    worker = start_thread(lambda: looked_up(fn, 1, limit=limit))
     try:
-        worker.start()
         assert begun.wait(DEADLINE)
         other.send(ASK * 50)
         most = int(1000 * UNDER_WAY) - 1 - 1  # besides the burst, and the one that has not left
@@ -843,8 +656,7 @@ def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
             other.receive(1, timeout=0.05)
         stall.set()
         assert other.receive(1) == GRANT
-        worker.join(DEADLINE)
-        assert found == [[0]]
+        assert worker.result() == [0]
     finally:
         stall.set()
         other.close()
@@ -941,24 +753,3 @@ def test_limits_hold_over_executors_whose_workers_are_killed() -> None:
     ]
     assert [row["most"] for row in found[:2]] == [32, 32]
     assert all(100 < row["most in a second"] <= 505 for row in found[2:])
-
-
-@pytest.mark.parametrize("bound", [True, False], ids=["bound elsewhere", "no such address"])
-def test_a_driver_listens_where_spark_binds_it(
-    bound: bool, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Executors may know it by an address that is not the machine's own, as in a container."""
-    conf = {"spark.driver.host": "203.0.113.1"}
-    if bound:
-        conf["spark.driver.bindAddress"] = "127.0.0.1"
-    monkeypatch.setattr("pyspark.sql.SparkSession.active", lambda: SimpleNamespace(conf=conf))
-    monkeypatch.setattr(leases, "_server", None)
-    if bound:
-        address = leases.serve(name, 1, None, 1)
-        assert address.host == "203.0.113.1"
-        socket.create_connection(("127.0.0.1", address.port), DEADLINE).close()
-    else:
-        with pytest.raises(
-            RuntimeError, match=r"cannot be served at 203\.0\.113\.1: .*bindAddress"
-        ):
-            leases.serve(name, 1, None, 1)
