@@ -63,7 +63,7 @@ class Stage:
     """What makes calls under a limit as a stage of its own, on the loop that runs."""
 
     def __init__(self, limit: rs.Limit) -> None:
-        self._make = rs.bounded(limit=limit)(_call)
+        self._make: Any = rs.bounded(limit=limit)(_call)
         self._tasks = list[asyncio.Task[None]]()
 
     async def begin(self) -> Call:
@@ -87,7 +87,7 @@ class Stage:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        del self._make  # its gate is closed with it
+        self._make = None  # its gate is closed with it
         for _ in range(5):
             await asyncio.sleep(0)
 

@@ -24,9 +24,9 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.spark import leases
 from rstreams_fast.spark.leases import CHALLENGE_BYTES
-from rstreams_fast.spark.worker.guards.permits import Gate
-from tests.helpers import DEADLINE, wait_until
+from tests.helpers import DEADLINE, run_threads, wait_until
 from tests.spark.conftest import worker_environment
+from tests.spark.permits import is_not_granted, soon, stages
 from tests.spark.test_event_loops import HAS_UVLOOP
 
 HAS_IPV6 = socket.has_dualstack_ipv6()
@@ -159,53 +159,39 @@ def test_a_worker_connects_again_and_no_row_is_lost(
 ) -> None:
     """Two workers share the limit; the connections of both break again and again."""
     limit = rs.Limit(name, scope="job", **words)
-    found: list[list[Any]] = []
     with firewall(limit) as (wall, behind):
-        service = Service(150, lambda: wall.cut(orderly))
+        service = Service(60, lambda: wall.cut(orderly))
         stage = rs.lookup(
             service, pa.int64(), limit=behind, on_failure="null", loop_factory=loop_factory
         )
-        workers = [
-            threading.Thread(target=lambda: found.append(values(stage, 600))) for _ in range(2)
-        ]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(DEADLINE)
-        assert found == [[2 * k for k in range(600)]] * 2
-        assert service.calls == 1200
+        found = run_threads([lambda: values(stage, 240)] * 2)
+        assert found == [[2 * k for k in range(240)]] * 2
+        assert service.calls == 480
         assert wall.passed > 4
         if "concurrency" in words and not orderly:
             assert service.most == 4
 
 
-def test_what_running_calls_have_is_declared_again(name: str) -> None:
+async def test_what_running_calls_have_is_declared_again(name: str) -> None:
     limit = rs.Limit(name, concurrency=2, scope="job")
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        with firewall(limit) as (wall, behind):
-            gate, other = Gate(behind, loop), Gate(limit, loop)
-            running = [await asyncio.wait_for(gate.acquire(), DEADLINE) for _ in range(2)]
-            waiting = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]
+    with firewall(limit) as (wall, behind):
+        async with stages(behind, limit) as (stage, other):
+            running = await stage.begin_all(2)
+            waiting = [stage.waiting() for _ in range(2)]
+            await asyncio.sleep(0.05)
             wall.cut()
-            elsewhere = asyncio.ensure_future(other.acquire())
+            elsewhere = other.waiting()
             # Longer than the driver waits for a worker whose connection broke.
-            await asyncio.wait([*waiting, elsewhere], timeout=1.5 * leases.BREAK_SECONDS)
-            assert not any(call.done() for call in (*waiting, elsewhere))
+            assert await is_not_granted(elsewhere, 1.5 * leases.BREAK_SECONDS)
+            assert not any(call.done() for call in waiting)
             assert wall.passed == 2
-            gate.hold(0.1)
-            for permit in running:
-                gate.release(permit)
-            other.release(await asyncio.wait_for(elsewhere, DEADLINE))
+            running[0].end(retry_after=0.1)
+            running[1].end()
+            (await soon(elsewhere)).end()
             for call in waiting:  # those were asked for again
-                gate.release(await asyncio.wait_for(call, DEADLINE))
-            gate.close()
-            taken = [await asyncio.wait_for(other.acquire(), DEADLINE) for _ in range(2)]
-            assert len(taken) == 2
-            other.close()
-
-    asyncio.run(main())
+                (await soon(call)).end()
+            await stage.close()
+            await other.begin_all(2)
 
 
 def test_permits_at_hand_are_the_drivers_when_the_connection_breaks(name: str) -> None:
@@ -216,90 +202,53 @@ def test_permits_at_hand_are_the_drivers_when_the_connection_breaks(name: str) -
         found = values(rs.lookup(service, pa.int64(), limit=behind, concurrency=4), 200)
         assert found == [2 * k for k in range(200)]
 
-        async def main() -> None:
-            gate = Gate(limit, asyncio.get_running_loop())
-            for _ in range(4):
-                await asyncio.wait_for(gate.acquire(), DEADLINE)
-            gate.close()
-
-        asyncio.run(main())
-
-
-def test_a_stage_that_ends_leaves_no_grant_behind(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel resets a connection that ends with something unread: that looks like a break."""
-    monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
-    limit = rs.Limit(name, concurrency=2, scope="job")
-
     async def main() -> None:
-        loop = asyncio.get_running_loop()
-        gate, other = Gate(limit, loop), Gate(limit, loop)
-        await asyncio.wait_for(gate.acquire(), DEADLINE)
-        permit = await asyncio.wait_for(other.acquire(), DEADLINE)
-        waiting = asyncio.ensure_future(gate.acquire())
-        await asyncio.sleep(0.05)
-        other.release(permit)
-        other.suspend(True)  # gives it back at once
-        time.sleep(0.2)  # noqa: ASYNC251 - the grant comes, and the loop does not read it
-        gate.close()
-        other.close()
-        waiting.cancel()
-        last = Gate(limit, loop)
-        for _ in range(2):
-            await asyncio.wait_for(last.acquire(), DEADLINE)
-        last.close()
+        async with stages(limit) as (stage,):
+            await stage.begin_all(4)
 
     asyncio.run(main())
 
 
-def test_a_stage_ends_for_a_driver_that_cannot_write_to_it(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A grant for which the connection is gone must not hide what the worker sent before."""
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what a broken connection had come back never, or as good as."""
     monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
-    limit = rs.Limit(name, concurrency=4, scope="job")
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        gate, other = Gate(limit, loop), Gate(limit, loop)
-        permits = [await asyncio.wait_for(other.acquire(), DEADLINE) for _ in range(2)]
+
+@pytest.mark.usefixtures("patient")
+async def test_a_stage_that_ends_leaves_no_grant_behind(name: str) -> None:
+    """The kernel resets a connection that ends with something unread: that looks like a break."""
+    limit = rs.Limit(name, concurrency=2, scope="job")
+    async with stages(limit, limit, limit) as (stage, other, last):
+        await soon(stage.begin())
+        await soon(other.begin())
+        stage.waiting()
+        await asyncio.sleep(0.05)
+        await other.close()
+        time.sleep(0.2)  # noqa: ASYNC251 - the grant comes, and the loop does not read it
+        await stage.close()
+        await last.begin_all(2)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_stage_ends_for_a_driver_that_cannot_write_to_it(name: str) -> None:
+    """A grant for which the connection is gone must not hide what the worker sent before."""
+    limit = rs.Limit(name, concurrency=4, scope="job")
+    async with stages(limit, limit, limit) as (stage, other, last):
+        await other.begin_all(2)
+        await stage.begin_all(2)
         for _ in range(2):
-            await asyncio.wait_for(gate.acquire(), DEADLINE)
-        waiting = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]
+            stage.waiting()
         await asyncio.sleep(0.05)
         assert leases._server is not None
         goes_on = threading.Event()
         leases._server._loop.call_soon_threadsafe(goes_on.wait, DEADLINE)
         await asyncio.sleep(0.05)
-        for permit in permits:
-            other.release(permit)
-        other.suspend(True)  # two grants for the gate, whose connection has ended by then
-        gate.close()
-        for one in waiting:
-            one.cancel()
+        await other.close()  # two grants for the stage, whose connection has ended by then
+        await stage.close()
         await asyncio.sleep(0.05)
         goes_on.set()
-        last = Gate(limit, loop)
-        for _ in range(4):
-            await asyncio.wait_for(last.acquire(), DEADLINE)
-        for ended in (other, last):
-            ended.close()
-
-    asyncio.run(main())
-
-
-def test_a_driver_of_another_token_refuses_at_once(name: str) -> None:
-    """It is another driver at the same port: to try again for minutes is of no use."""
-    limit = rs.Limit(name, concurrency=2, scope="job")
-    state = limit.__getstate__()
-    other = object.__new__(rs.Limit)
-    other.__setstate__({**state, "address": state["address"]._replace(token=b"another")})
-    begin = time.monotonic()
-    stage = rs.lookup(Service(10, int), pa.int64(), limit=other, on_failure="null")
-    with pytest.raises(RuntimeError, match="the driver no longer serves the limit"):
-        values(stage, 10)
-    assert time.monotonic() < begin + DEADLINE
+        await last.begin_all(4)
 
 
 # -- a driver in a process of its own --------------------------------------------------------------
@@ -360,63 +309,58 @@ def driver(tmp_path: Path) -> Iterator[Callable[[int], Driver]]:
             process.kill()
 
 
-def test_a_driver_that_pauses_loses_none_of_many_workers(driver: Callable[[int], Driver]) -> None:
+@pytest.mark.parametrize("seconds", [1, pytest.param(5, marks=pytest.mark.slow)])
+async def test_a_driver_that_pauses_loses_none_of_many_workers(
+    driver: Callable[[int], Driver], seconds: float
+) -> None:
     """Those that are connected, and more that connect than fitted into the queue of asyncio."""
     paused = driver(16)
+    async with stages(*[paused.limit] * 260) as workers:
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
+        async def call(worker: Any) -> None:
+            (await soon(worker.begin())).end()
 
-        async def call(gate: Gate) -> None:
-            gate.release(await asyncio.wait_for(gate.acquire(), DEADLINE))
-
-        connected = [Gate(paused.limit, loop) for _ in range(10)]
-        await asyncio.gather(*map(call, connected))
-        paused.pause(5)
-        gates = [*connected, *(Gate(paused.limit, loop) for _ in range(250))]
-        begin = loop.time()
-        await asyncio.gather(*map(call, gates))
-        assert loop.time() < begin + 12
-        for gate in gates:
-            gate.close()
-
-    asyncio.run(main())
+        await asyncio.gather(*map(call, workers[:10]))
+        paused.pause(seconds)
+        await asyncio.gather(*map(call, workers))
 
 
-def test_a_worker_that_was_connected_waits_where_it_is_refused(name: str) -> None:
+async def test_a_worker_that_was_connected_waits_where_it_is_refused(name: str) -> None:
     limit = rs.Limit(name, concurrency=1, scope="job")
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        with firewall(limit) as (wall, behind):
-            gate = Gate(behind, loop)
-            gate.release(await asyncio.wait_for(gate.acquire(), DEADLINE))
+    with firewall(limit) as (wall, behind):
+        async with stages(behind) as (stage,):
+            (await soon(stage.begin())).end()
             wall.refuse()
-            waiting = asyncio.ensure_future(gate.acquire())
-            await asyncio.wait([waiting], timeout=0.5)
-            assert not waiting.done()
+            await asyncio.sleep(0.1)  # in which the loop hears of it
+            waiting = stage.waiting()
+            assert await is_not_granted(waiting, 0.5)
             wall.listen()
-            gate.release(await asyncio.wait_for(waiting, DEADLINE))
-            gate.close()
-
-    asyncio.run(main())
+            await soon(waiting)
 
 
 STOPS = """
 import asyncio, os, pickle, signal, sys
-from rstreams_fast.spark.worker.guards.permits import Gate
+import rstreams_fast.spark as rs
 
 limit = pickle.loads(bytes.fromhex(sys.argv[1]))
 
 async def main():
-    gate = Gate(limit, asyncio.get_running_loop())
-    calls = [asyncio.ensure_future(gate.acquire()) for _ in range(64)]
-    await asyncio.gather(*calls[:2])
+    begun = asyncio.Semaphore(0)
+
+    async def hold():
+        begun.release()
+        await asyncio.sleep(600)
+
+    hold = rs.bounded(limit=limit)(hold)
+    calls = asyncio.gather(*(hold() for _ in range(64)))
+    for _ in range(2):
+        await begun.acquire()
     print("has two, and asks for more", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
-    await asyncio.gather(*calls[2:16])
+    for _ in range(14):
+        await begun.acquire()
     print("has sixteen", flush=True)
-    await asyncio.sleep(600)
+    await calls
 
 asyncio.run(main())
 """
@@ -444,57 +388,46 @@ def stopped_worker(limit: rs.Limit, folder: Path) -> Iterator[subprocess.Popen[s
             worker.kill()
 
 
-def test_a_stopped_worker_is_granted_no_more_than_a_share(name: str, tmp_path: Path) -> None:
+async def test_a_stopped_worker_is_granted_no_more_than_a_share(name: str, tmp_path: Path) -> None:
     limit = rs.Limit(name, concurrency=16, scope="job")
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        gate = Gate(limit, loop)
-        taken = [await asyncio.wait_for(gate.acquire(), DEADLINE) for _ in range(14)]
+    async with stages(limit) as (stage,):
+        calls = await stage.begin_all(14)
         starting = stopped_worker(limit, tmp_path)
         await asyncio.to_thread(starting.__enter__)
         try:
             for _ in range(10):  # what comes back is not granted to the stopped one each time
-                for permit in taken:
-                    gate.release(permit)
-                waiting = [gate.acquire() for _ in range(10)]
-                taken = await asyncio.wait_for(asyncio.gather(*waiting), DEADLINE)
+                for call in calls:
+                    call.end()
+                calls = await soon(asyncio.gather(*(stage.begin() for _ in range(10))))
         finally:
             await asyncio.to_thread(starting.__exit__, None, None, None)
-        for _ in range(6):  # it was killed
-            taken.append(await asyncio.wait_for(gate.acquire(), DEADLINE))
-        gate.close()
-
-    asyncio.run(main())
+        await stage.begin_all(6)  # it was killed
 
 
 @pytest.mark.slow
-def test_what_a_worker_has_that_gives_no_sign_comes_back(name: str, tmp_path: Path) -> None:
+async def test_what_a_worker_has_that_gives_no_sign_comes_back(name: str, tmp_path: Path) -> None:
     """It has all permits of the limit; when it goes on it is one of the workers again."""
     limit = rs.Limit(name, concurrency=16, scope="job")
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        gate = Gate(limit, loop)
-        taken = [await asyncio.wait_for(gate.acquire(), DEADLINE) for _ in range(14)]
+    async with stages(limit) as (stage,):
+        calls = await stage.begin_all(14)
         with stopped_worker(limit, tmp_path) as worker:
-            stopped = loop.time()
-            waiting = [gate.acquire() for _ in range(2)]
-            taken += await asyncio.wait_for(asyncio.gather(*waiting), DEADLINE)
-            assert loop.time() >= stopped + leases.LOST_SECONDS
-            for permit in taken:
-                gate.release(permit)
+            stopped = time.monotonic()
+            calls += await soon(asyncio.gather(*(stage.begin() for _ in range(2))))
+            assert time.monotonic() >= stopped + leases.LOST_SECONDS
+            for call in calls:
+                call.end()
             worker.send_signal(signal.SIGCONT)
             assert worker.stdout is not None
             last = await asyncio.to_thread(worker.stdout.readline)
             assert last == "has sixteen\n"
-        gate.close()
-
-    asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux sets the limits of a process")
-def test_strangers_do_not_take_a_drivers_descriptors(driver: Callable[[int], Driver]) -> None:
+@pytest.mark.parametrize("leave", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_strangers_do_not_take_a_drivers_descriptors(
+    driver: Callable[[int], Driver], leave: bool
+) -> None:
+    """``leave``: the last of them is told to go when it has had its time."""
     import resource
 
     crowded = driver(1)
@@ -503,57 +436,31 @@ def test_strangers_do_not_take_a_drivers_descriptors(driver: Callable[[int], Dri
     begin = time.monotonic()
     strangers = []
 
-    def arrive() -> None:
-        stranger = socket.create_connection((address.host, address.port), DEADLINE)
-        stranger.send(bytes(CHALLENGE_BYTES - 1))  # a part of an answer
-        strangers.append(stranger)
-
     async def work() -> None:
-        gate = Gate(crowded.limit, asyncio.get_running_loop())
-        gate.release(await asyncio.wait_for(gate.acquire(), DEADLINE))
-        gate.close()
+        async with stages(crowded.limit) as (stage,):
+            await soon(stage.begin())
 
     try:
         for _ in range(300):
-            arrive()
+            stranger = socket.create_connection((address.host, address.port), DEADLINE)
+            strangers.append(stranger)
+            stranger.send(bytes(CHALLENGE_BYTES - 1))  # a part of an answer
         assert crowded.descriptors() < 160
         asyncio.run(work())
-        # The last of them is told to go when it has had its time.
-        assert len(strangers[-1].recv(CHALLENGE_BYTES)) == CHALLENGE_BYTES
-        with contextlib.suppress(ConnectionResetError):
-            strangers[-1].settimeout(DEADLINE)
-            assert strangers[-1].recv(1) == b""
-        assert time.monotonic() >= begin + leases.PROOF_SECONDS - 1
-        wait_until(lambda: crowded.descriptors() < 32, "that no stranger is left")
-        asyncio.run(work())
+        if leave:
+            assert len(stranger.recv(CHALLENGE_BYTES)) == CHALLENGE_BYTES
+            with contextlib.suppress(ConnectionResetError):
+                stranger.settimeout(DEADLINE)
+                assert stranger.recv(1) == b""
+            assert time.monotonic() >= begin + leases.PROOF_SECONDS - 1
+            wait_until(lambda: crowded.descriptors() < 32, "that no stranger is left")
+            asyncio.run(work())
     finally:
         for stranger in strangers:
             stranger.close()
 
 
-# -- IPv6 ------------------------------------------------------------------------------------------
-
-
-def works(limit: rs.Limit) -> None:
-    assert values(rs.lookup(Service(10, int), pa.int64(), limit=limit), 10) == [
-        2 * k for k in range(10)
-    ]
-
-
-@pytest.mark.skipif(not HAS_IPV6, reason="the machine has no IPv6")
-@pytest.mark.parametrize(
-    ("host", "bound"),
-    [("[::1]", None), ("::1", None), ("::1", "::"), ("127.0.0.1", "::"), ("::1", "[::]")],
-)
-def test_a_driver_has_an_address_of_ipv6(
-    host: str, bound: str | None, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conf = {"spark.driver.host": host}
-    if bound is not None:
-        conf["spark.driver.bindAddress"] = bound
-    monkeypatch.setattr("pyspark.sql.SparkSession.active", lambda: SimpleNamespace(conf=conf))
-    monkeypatch.setattr(leases, "_server", None)
-    works(rs.Limit(name, concurrency=2, scope="job"))
+# -- where it listens ------------------------------------------------------------------------------
 
 
 class RemoteSession(SimpleNamespace):
@@ -562,12 +469,60 @@ class RemoteSession(SimpleNamespace):
     __module__ = "pyspark.sql.connect.session"
 
 
+def of_spark(host: str, bound: str | None = None) -> SimpleNamespace:
+    """Return a session as far as its configuration is asked for."""
+    conf = {"spark.driver.host": host}
+    if bound is not None:
+        conf["spark.driver.bindAddress"] = bound
+    return SimpleNamespace(conf=conf)
+
+
+def of_connect(host: str) -> RemoteSession:
+    return RemoteSession(client=SimpleNamespace(host=host))
+
+
+@pytest.fixture
+def begin_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[SimpleNamespace], None]:
+    """Have this process serve no limits yet, and this session in it."""
+
+    def begin(session: SimpleNamespace) -> None:
+        monkeypatch.setattr("pyspark.sql.SparkSession.active", lambda: session)
+        monkeypatch.setattr(leases, "_server", None)
+
+    return begin
+
+
 @pytest.mark.skipif(not HAS_IPV6, reason="the machine has no IPv6")
-@pytest.mark.parametrize("host", ["::1", "[::1]", "127.0.0.1", "localhost"])
-def test_a_client_of_connect_serves_where_it_goes_to_its_server(
-    host: str, name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "session",
+    [
+        of_spark("[::1]"),
+        of_spark("::1"),
+        of_spark("::1", "::"),
+        of_spark("127.0.0.1", "::"),
+        of_spark("::1", "[::]"),
+        *map(of_connect, ("::1", "[::1]", "127.0.0.1", "localhost")),
+    ],
+    ids=str,
+)
+def test_a_driver_serves_where_executors_go_to(
+    session: SimpleNamespace, name: str, begin_in: Callable[[SimpleNamespace], None]
 ) -> None:
-    session = RemoteSession(client=SimpleNamespace(host=host))
-    monkeypatch.setattr("pyspark.sql.SparkSession.active", lambda: session)
-    monkeypatch.setattr(leases, "_server", None)
-    works(rs.Limit(name, concurrency=2, scope="job"))
+    """Also by an address of IPv6; the client of Connect serves where it goes to its server."""
+    begin_in(session)
+    limit = rs.Limit(name, concurrency=2, scope="job")
+    found = values(rs.lookup(Service(10, int), pa.int64(), limit=limit), 10)
+    assert found == [2 * k for k in range(10)]
+
+
+def test_a_driver_listens_where_spark_binds_it(
+    name: str, begin_in: Callable[[SimpleNamespace], None]
+) -> None:
+    """Executors may know it by an address that is not the machine's own, as in a container."""
+    begin_in(of_spark("203.0.113.1", "127.0.0.1"))
+    address = leases.serve(name, 1, None, 1)
+    assert address.host == "203.0.113.1"
+    socket.create_connection(("127.0.0.1", address.port), DEADLINE).close()
+    begin_in(of_spark("203.0.113.1"))
+    with pytest.raises(RuntimeError, match=r"cannot be served at 203\.0\.113\.1: .*bindAddress"):
+        leases.serve(name, 1, None, 1)
