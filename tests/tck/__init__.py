@@ -15,6 +15,50 @@ from tests.helpers import start_thread
 #: Seconds without a signal that count as silence, for each of two thousand tests that listen for
 #: it. ``make tck`` gives them more.
 SILENCE: Final = 0.01
+#: The verifications that `make test` runs: one for each part of the engine. All run in `make tck`.
+EACH_PART: Final = {
+    "a generated drain": "MapAndFilter",
+    "an iterator that is pulled": "Generator",
+    "an asynchronous iterator": "AsyncIterable",
+    "a boundary with a worker": "PublishOnSmallPrefetch",
+    "a boundary on a loop": "PublishOnLoop",
+    "a boundary of records": "PublishRecordsOn",
+    "calls on a loop": "MapAsync",
+    "a fan-in that merges": "MergeOfForeignOneByOne",
+    "a fan-in that queues": "ZipOfForeign",
+    "inner subscribers": "FlatMapOneAtATime",
+    "a subscription arbiter": "OnErrorResumeWithForeign",
+    "stack breaks": "LongChain",
+    "parts of a stream": "Groups",
+    "a timer": "BatchOfAThread",
+    "ticks": "Interval",
+    "overflow": "OnOverflowDropOldest",
+    "an emitter": "CreateOnAThread",
+    "the account of discarded elements": "OnDiscard",
+    "a shared buffer": "SharedStreamBetweenThreads",
+    "a replayed buffer": "ReplayedStreamByWeightAndTime",
+    "a processor of stages": "Map",
+    "a serializer": "Serialized",
+    "an end": "ForEachBehindFromPublisher",
+    "an iteration": "Iterate",
+    "a subscriber": "SyncWithPrefetch",
+    "a subscriber on a loop": "AsyncOnLoopWhitebox",
+    "a stage's upper side": "FromPublisher",
+    "a boundary's upper side": "AsyncBoundary",
+    "a fan-in's upper side": "MergeAsSubscriber",
+    "an inner subscriber's upper side": "FlatMapAsSubscriber",
+    "the upper side of parts": "WindowAsSubscriber",
+    "the upper side of overflow": "OverflowStage",
+}
+#: Of these, the verifications that `make test` runs on each backend: one for each primitive.
+EACH_PRIMITIVE: Final = (
+    "MapAndFilter",
+    "PublishOnSmallPrefetch",
+    "PublishRecordsOn",
+    "MapAsync",
+    "Serialized",
+)
+
 #: Cold streams keep no list of their subscribers: each subscription is a run of its own.
 NO_REGISTRY: Final[tuple[str, ...]] = ("beyond_spec110_*",)
 #: What runs side by side comes in any order, another one for each subscriber.

@@ -1,11 +1,24 @@
-"""What we ship is judged at every grade, and gets all the time that a busy machine may take."""
+"""What we ship is judged at every grade, and gets all the time that a busy machine may take.
+
+All but one class for each part of the engine are slow: there are thousands of checks.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from rstreams_fast.tck import Verification
+from rstreams_fast.tck.plugin import VerificationClass
 from tests.helpers import DEADLINE
+from tests.tck import EACH_PART
+
+
+@pytest.hookimpl(tryfirst=True)  # before what is slow is left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    fast = set(EACH_PART.values())
+    for item in items:
+        if isinstance(item.parent, VerificationClass) and item.parent.name not in fast:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)
