@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
 
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.worker.guards.permits import Gate, LimitLost
 from tests.helpers import DEADLINE, run_python
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import ROOT, temporary_in
+from tests.spark.permits import is_not_granted, soon, stages
 
 NOT_GRANTED = 0.3
 """Seconds in which a permit that is free is granted many times over."""
@@ -28,30 +25,30 @@ NOT_GRANTED = 0.3
 OTHER = """
 import asyncio, sys, time
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.worker.guards.permits import Gate
+from tests.spark.permits import Stage
 
-async def take(gate, count, seconds):
-    taken = []
+async def take(stage, count, seconds):
+    taken = 0
     try:
         async with asyncio.timeout(seconds):
-            while len(taken) < count:
-                taken.append(await gate.acquire())
+            while taken < count:
+                await stage.begin()
+                taken += 1
     except TimeoutError:
         pass
-    print(len(taken), time.monotonic(), flush=True)
-    return taken
+    print(taken, time.monotonic(), flush=True)
 
 async def main():
-    gate, kept = None, []
+    stages = []
     while words := (await asyncio.to_thread(sys.stdin.readline)).split():
         if words[0] == "end":
-            gate.close()
+            while stages:
+                await stages.pop().close()
             print("ended", flush=True)
             continue
         name, rate, count, seconds = words
-        limit = rs.Limit(name, concurrency=3, rate=float(rate) or None)
-        gate = Gate(limit, asyncio.get_running_loop())
-        kept += await take(gate, int(count), float(seconds))
+        stages.append(Stage(rs.Limit(name, concurrency=3, rate=float(rate) or None)))
+        await take(stages[-1], int(count), float(seconds))
 
 asyncio.run(main())
 """
@@ -60,9 +57,7 @@ asyncio.run(main())
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The temporary directory of this process and the other one."""
-    with pytest.MonkeyPatch.context() as patch:
-        place = tmp_path_factory.mktemp("host")
-        patch.setattr(tempfile, "tempdir", str(place))
+    with temporary_in(tmp_path_factory.mktemp("host")) as place:
         yield place
 
 
@@ -92,11 +87,18 @@ class Other:
 
 
 @pytest.fixture(scope="module")
-def other(place: Path) -> Iterator[Other]:
+def process(place: Path) -> Iterator[Other]:
     other = Other(place)
     yield other
     other.process.kill()
     other.process.communicate()
+
+
+@pytest.fixture
+def other(process: Other) -> Iterator[Other]:
+    """The other process, whose permits come back after the test."""
+    yield process
+    process.tell("end")
 
 
 @pytest.fixture
@@ -114,154 +116,78 @@ async def file_is_back(place: Path) -> None:
             await asyncio.sleep(0.001)
 
 
-async def took(gate: Gate, count: int) -> list[Any]:
-    return [await asyncio.wait_for(gate.acquire(), DEADLINE) for _ in range(count)]
-
-
-def test_permits_of_a_file_that_is_removed_are_those_of_the_next(
+async def test_permits_of_a_file_that_is_removed_are_those_of_the_next(
     place: Path, other: Other, name: str
 ) -> None:
-    async def main() -> None:
-        gate = Gate(rs.Limit(name, concurrency=3), asyncio.get_running_loop())
-        permits = await took(gate, 2)
+    async with stages(rs.Limit(name, concurrency=3)) as (stage,):
+        first, _ = await stage.begin_all(2)
         shutil.rmtree(folder(place))
         await file_is_back(place)  # of the process that has permits, before anybody begins
         taken, _ = await asyncio.to_thread(other.take, name, 3, NOT_GRANTED)
         assert taken == 1
-        gate.release(permits.pop())
-        gate.close()
+        first.end()
+        await stage.close()
         taken, _ = await asyncio.to_thread(other.take, name, 2, DEADLINE)
         assert taken == 2
 
-    asyncio.run(main())
-    other.tell("end")
 
-
-def test_who_finds_its_permits_taken_in_a_new_file_gets_no_others(
+async def test_who_finds_its_permits_taken_in_a_new_file_gets_no_others(
     place: Path, other: Other, name: str
 ) -> None:
     """Its calls go on, which cannot be helped; their permits are not granted again."""
-
-    async def main() -> None:
-        gate = Gate(rs.Limit(name, concurrency=3), asyncio.get_running_loop())
-        permits = await took(gate, 3)
+    async with stages(rs.Limit(name, concurrency=3)) as (stage,):
+        calls = await stage.begin_all(3)
         shutil.rmtree(folder(place))
         taken, _ = other.take(name, 3, DEADLINE)  # the loop is not back before all are taken
         assert taken == 3
         await asyncio.sleep(NOT_GRANTED)
-        for permit in permits:
-            gate.release(permit)
-        waiting = asyncio.ensure_future(gate.acquire())
-        await asyncio.wait([waiting], timeout=NOT_GRANTED)
-        assert not waiting.done()
+        for call in calls:
+            call.end()
+            await asyncio.sleep(0.05)  # a stage looks whether others want one once in a while
+        waiting = stage.waiting()
+        assert await is_not_granted(waiting, NOT_GRANTED)
         other.tell("end")
-        await asyncio.wait_for(waiting, DEADLINE)
-        gate.close()
-
-    asyncio.run(main())
+        await soon(waiting)
 
 
-def test_the_times_of_a_file_that_is_removed_hold_in_the_next(
+async def test_the_times_of_a_file_that_is_removed_hold_in_the_next(
     place: Path, other: Other, name: str
 ) -> None:
-    async def main() -> None:
-        gate = Gate(rs.Limit(name, concurrency=3, rate=2), asyncio.get_running_loop())
-        await took(gate, 1)
+    async with stages(rs.Limit(name, concurrency=3, rate=2)) as (stage,):
+        await stage.begin_all(1)
         first = monotonic()
-        second = asyncio.ensure_future(gate.acquire())
+        second = stage.waiting()
         await asyncio.sleep(0.1)
         shutil.rmtree(folder(place))
         await file_is_back(place)
         taken, at = await asyncio.to_thread(other.take, name, 1, DEADLINE, 2)
         assert taken == 1
         assert at > first + 0.9  # after the second one
-        await asyncio.wait_for(second, DEADLINE)
-        gate.close()
-
-    asyncio.run(main())
-    other.tell("end")
+        await soon(second)
 
 
-def test_a_new_file_that_others_use_with_other_numbers_is_said(
+async def test_a_new_file_that_others_use_with_other_numbers_is_said(
     place: Path, other: Other, name: str
 ) -> None:
-    async def main() -> None:
-        gate = Gate(rs.Limit(name, concurrency=7), asyncio.get_running_loop())
-        await took(gate, 1)
+    async with stages(rs.Limit(name, concurrency=7)) as (stage,):
+        await stage.begin_all(1)
         shutil.rmtree(folder(place))
         taken, _ = other.take(name, 3, DEADLINE)
         assert taken == 3
-        with pytest.raises(LimitLost, match="in use with other numbers"):
-            await took(gate, 7)
-        gate.close()
-
-    asyncio.run(main())
-    other.tell("end")
+        with pytest.raises(RuntimeError, match="in use with other numbers"):
+            await stage.begin_all(7)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere locks are the process's")
-def test_a_file_that_is_closed_elsewhere_in_the_process_keeps_its_locks(
+async def test_a_file_that_is_closed_elsewhere_in_the_process_keeps_its_locks(
     place: Path, other: Other, name: str
 ) -> None:
-    async def main() -> None:
-        gate = Gate(rs.Limit(name, concurrency=3), asyncio.get_running_loop())
-        await took(gate, 3)
+    async with stages(rs.Limit(name, concurrency=3)) as (stage,):
+        await stage.begin_all(3)
         for file in folder(place).iterdir():
             file.read_bytes()
         taken, _ = await asyncio.to_thread(other.take, name, 3, NOT_GRANTED)
         assert taken == 0
-        gate.close()
-
-    asyncio.run(main())
-    other.tell("end")
-
-
-FORKING = """
-import asyncio, os, sys, time
-import rstreams_fast.spark as rs
-from rstreams_fast.spark.worker.guards.permits import Gate
-
-async def main():
-    gate = Gate(rs.Limit(sys.argv[1], concurrency=3), asyncio.get_running_loop())
-    for _ in range(3):
-        await gate.acquire()
-    child = os.fork()
-    if not child:
-        gate.close()  # as whatever runs in a child may: the permits are the parent's
-        os.write(1, b"child\\n")
-        time.sleep(600)
-    os.write(1, b"%d\\n" % child)  # one step: the two would mix their lines
-    time.sleep(600)
-
-asyncio.run(main())
-"""
-
-
-def test_a_child_of_a_fork_neither_frees_nor_keeps_the_permits_of_its_parent(
-    place: Path, other: Other, name: str
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", FORKING, name],
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(place)},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as parent:
-        assert parent.stdout is not None
-        child = 0
-        try:
-            lines = {parent.stdout.readline().strip() for _ in range(2)}
-            child = int(max(lines - {"child"}))
-            assert other.take(name, 3, NOT_GRANTED)[0] == 0
-            other.tell("end")
-            parent.kill()
-            parent.wait(DEADLINE)
-            assert other.take(name, 3, DEADLINE)[0] == 3
-        finally:
-            parent.kill()
-            if child:
-                os.kill(child, signal.SIGKILL)
-    other.tell("end")
 
 
 SWEPT = """
@@ -314,16 +240,14 @@ def test_the_bound_holds_while_its_file_is_removed_again_and_again(
 
 # -- folders ---------------------------------------------------------------------------------------
 async def use(name: str) -> None:
-    gate = Gate(rs.Limit(name, concurrency=3), asyncio.get_running_loop())
-    await took(gate, 1)
-    gate.close()
+    async with stages(rs.Limit(name, concurrency=3)) as (stage,):
+        await stage.begin_all(1)
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "open to all"])
 def test_a_folder_that_is_not_this_users_alone_is_refused(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    kind: str, tmp_path: Path, name: str
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path, elsewhere = folder(tmp_path), tmp_path / "elsewhere"
     elsewhere.mkdir(0o700)
     if kind == "link":
@@ -333,16 +257,14 @@ def test_a_folder_that_is_not_this_users_alone_is_refused(
     else:
         path.mkdir()
         path.chmod(0o755)
-    with pytest.raises(PermissionError, match=str(path)):
+    with temporary_in(tmp_path), pytest.raises(PermissionError, match=str(path)):
         asyncio.run(use(name))
     assert not any(elsewhere.iterdir())
 
 
-def test_a_folder_that_cannot_be_made_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
-    with pytest.raises(OSError, match="not there/rstreams-limits"):
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, name: str) -> None:
+    missing = pytest.raises(OSError, match="not there/rstreams-limits")
+    with temporary_in(tmp_path / "not there"), missing:
         asyncio.run(use(name))
 
 

@@ -24,7 +24,6 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.spark import leases
 from rstreams_fast.spark.leases import CHALLENGE_BYTES
-from rstreams_fast.spark.worker.guards.permits import Gate
 from tests.helpers import DEADLINE, run_threads, wait_until
 from tests.spark.conftest import worker_environment
 from tests.spark.permits import is_not_granted, soon, stages
@@ -208,66 +207,6 @@ def test_permits_at_hand_are_the_drivers_when_the_connection_breaks(name: str) -
             await stage.begin_all(4)
 
     asyncio.run(main())
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what a broken connection had come back never, or as good as."""
-    monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
-
-
-@pytest.mark.usefixtures("patient")
-async def test_a_stage_that_ends_leaves_no_grant_behind(name: str) -> None:
-    """The kernel resets a connection that ends with something unread: that looks like a break."""
-    limit = rs.Limit(name, concurrency=2, scope="job")
-
-    loop = asyncio.get_running_loop()
-    gate, other = Gate(limit, loop), Gate(limit, loop)
-    await soon(gate.acquire())
-    permit = await soon(other.acquire())
-    waiting = asyncio.ensure_future(gate.acquire())
-    await asyncio.sleep(0.05)
-    other.release(permit)
-    other.suspend(True)  # gives it back at once
-    time.sleep(0.2)  # noqa: ASYNC251 - the grant comes, and the loop does not read it
-    gate.close()
-    other.close()
-    waiting.cancel()
-    last = Gate(limit, loop)
-    for _ in range(2):
-        await soon(last.acquire())
-    last.close()
-
-
-@pytest.mark.usefixtures("patient")
-async def test_a_stage_ends_for_a_driver_that_cannot_write_to_it(name: str) -> None:
-    """A grant for which the connection is gone must not hide what the worker sent before."""
-    limit = rs.Limit(name, concurrency=4, scope="job")
-
-    loop = asyncio.get_running_loop()
-    gate, other = Gate(limit, loop), Gate(limit, loop)
-    permits = [await soon(other.acquire()) for _ in range(2)]
-    for _ in range(2):
-        await soon(gate.acquire())
-    waiting = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]
-    await asyncio.sleep(0.05)
-    assert leases._server is not None
-    goes_on = threading.Event()
-    leases._server._loop.call_soon_threadsafe(goes_on.wait, DEADLINE)
-    await asyncio.sleep(0.05)
-    for permit in permits:
-        other.release(permit)
-    other.suspend(True)  # two grants for the gate, whose connection has ended by then
-    gate.close()
-    for one in waiting:
-        one.cancel()
-    await asyncio.sleep(0.05)
-    goes_on.set()
-    last = Gate(limit, loop)
-    for _ in range(4):
-        await soon(last.acquire())
-    for ended in (other, last):
-        ended.close()
 
 
 # -- a driver in a process of its own --------------------------------------------------------------

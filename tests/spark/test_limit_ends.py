@@ -1,0 +1,139 @@
+"""How a stage with a limit ends, step by step: what the driver reads last, and a fork's child."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+import rstreams_fast.spark as rs
+from rstreams_fast.spark import leases
+from rstreams_fast.spark.worker.guards.permits import Gate
+from tests.helpers import DEADLINE
+from tests.spark.conftest import ROOT, temporary_in
+from tests.spark.permits import is_not_granted, soon, stages
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what a broken connection had come back never, or as good as."""
+    monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_stage_that_ends_leaves_no_grant_behind(name: str) -> None:
+    """The kernel resets a connection that ends with something unread: that looks like a break."""
+    limit = rs.Limit(name, concurrency=2, scope="job")
+
+    loop = asyncio.get_running_loop()
+    gate, other = Gate(limit, loop), Gate(limit, loop)
+    await soon(gate.acquire())
+    permit = await soon(other.acquire())
+    waiting = asyncio.ensure_future(gate.acquire())
+    await asyncio.sleep(0.05)
+    other.release(permit)
+    other.suspend(True)  # gives it back at once
+    time.sleep(0.2)  # noqa: ASYNC251 - the grant comes, and the loop does not read it
+    gate.close()
+    other.close()
+    waiting.cancel()
+    last = Gate(limit, loop)
+    for _ in range(2):
+        await soon(last.acquire())
+    last.close()
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_stage_ends_for_a_driver_that_cannot_write_to_it(name: str) -> None:
+    """A grant for which the connection is gone must not hide what the worker sent before."""
+    limit = rs.Limit(name, concurrency=4, scope="job")
+
+    loop = asyncio.get_running_loop()
+    gate, other = Gate(limit, loop), Gate(limit, loop)
+    permits = [await soon(other.acquire()) for _ in range(2)]
+    for _ in range(2):
+        await soon(gate.acquire())
+    waiting = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]
+    await asyncio.sleep(0.05)
+    assert leases._server is not None
+    goes_on = threading.Event()
+    leases._server._loop.call_soon_threadsafe(goes_on.wait, DEADLINE)
+    await asyncio.sleep(0.05)
+    for permit in permits:
+        other.release(permit)
+    other.suspend(True)  # two grants for the gate, whose connection has ended by then
+    gate.close()
+    for one in waiting:
+        one.cancel()
+    await asyncio.sleep(0.05)
+    goes_on.set()
+    last = Gate(limit, loop)
+    for _ in range(4):
+        await soon(last.acquire())
+    for ended in (other, last):
+        ended.close()
+
+
+FORKING = """
+import asyncio, os, sys, time
+import rstreams_fast.spark as rs
+from rstreams_fast.spark.worker.guards.permits import Gate
+
+async def main():
+    gate = Gate(rs.Limit(sys.argv[1], concurrency=3), asyncio.get_running_loop())
+    for _ in range(3):
+        await gate.acquire()
+    child = os.fork()
+    if not child:
+        gate.close()  # as whatever runs in a child may: the permits are the parent's
+        os.write(1, b"child\\n")
+        time.sleep(600)
+    os.write(1, b"%d\\n" % child)  # one step: the two would mix their lines
+    time.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_child_of_a_fork_neither_frees_nor_keeps_the_permits_of_its_parent(
+    tmp_path: Path, name: str
+) -> None:
+    with (
+        temporary_in(tmp_path),
+        subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-W", "ignore", "-c", FORKING, name],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as parent,
+    ):
+        assert parent.stdout is not None
+        child = 0
+        try:
+            lines = {parent.stdout.readline().strip() for _ in range(2)}
+            child = int(max(lines - {"child"}))
+            async with stages(rs.Limit(name, concurrency=3)) as (stage,):
+                waiting = stage.waiting()
+                assert await is_not_granted(waiting, 0.3)
+                parent.kill()
+                parent.wait(DEADLINE)
+                await soon(waiting)
+                await stage.begin_all(2)
+        finally:
+            parent.kill()
+            if child:
+                os.kill(child, signal.SIGKILL)
