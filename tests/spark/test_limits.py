@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -201,7 +202,7 @@ def test_the_first_call_of_a_new_limit_does_not_lose_its_time(loop_factory: Any,
         limit = rs.Limit(f"{name}{number}", rate=0.01)
         return looked_up(Service(), 1, limit=limit, loop_factory=loop_factory)
 
-    assert run_threads([lambda n=n: first(n) for n in range(60)]) == [[0]] * 60  # type: ignore[misc]
+    assert run_threads([partial(first, n) for n in range(60)]) == [[0]] * 60
 
 
 @scopes
@@ -296,7 +297,7 @@ def test_numbers_that_were_changed_are_obeyed_at_once(scope: str, name: str) -> 
 def in_each_scope(name: str, test: Callable[[rs.Limit], None]) -> None:
     """Run a test that takes seconds for a limit of each scope at once."""
     limits = [rs.Limit(name, concurrency=2, scope=scope) for scope in SCOPES]
-    run_threads([lambda limit=limit: test(limit) for limit in limits])  # type: ignore[misc]
+    run_threads([partial(test, limit) for limit in limits])
 
 
 @pytest.mark.parametrize("beyond", [False, True])
