@@ -8,6 +8,7 @@ import os
 import pytest
 
 BACKENDS = {"c": "_cython", "cffi": "_cffi", "python": "_spec"}
+SLOW = [name if name == "c" else pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS]
 USERS = ("batches", "pump", "read_ahead", "streams")
 PRIMITIVES = ("CallWindow", "DemandCounter", "SpscRing")
 
@@ -26,3 +27,14 @@ def use_backend(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         for primitive, made in found.items():
             if hasattr(module, primitive):
                 monkeypatch.setattr(module, primitive, made)
+
+
+@pytest.fixture(params=SLOW)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The backend of a test; with the others than C it is slow, unless it is of `every_backend`."""
+    use_backend(request.param, monkeypatch)
+    return str(request.param)
+
+
+every_backend = pytest.mark.parametrize("backend", BACKENDS, indirect=True)
+"""Marks the tests that show in a minute that a backend does what a stage needs."""

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import copy
 import json
-import sys
 import threading
 import time
 from collections import Counter, namedtuple
@@ -18,19 +17,21 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast import from_callable
-from rstreams_fast.spark.worker.pump import OUTPUT_BATCHES
-from rstreams_fast.spark.worker.rows import SUB_BATCH_ROWS
 from tests.helpers import DEADLINE, start_thread
-from tests.spark.backends import BACKENDS, use_backend
+from tests.spark.backends import backend, every_backend
 from tests.spark.conftest import Frozen
 
 pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    use_backend(request.param, monkeypatch)
-    return str(request.param)
+__all__ = ["backend"]
+
+D = pa.schema([("d", pa.int64())])
+
+SUB_BATCH_ROWS = 1024
+"""Rows of an output batch at most."""
+OUTPUT_BATCHES = 4
+"""Output batches that wait for Spark at most."""
 
 
 def batches(rows: int, size: int, *, nulls: bool = False) -> list[pa.RecordBatch]:
@@ -56,14 +57,15 @@ def doubled_or_null(keys: list[int | None]) -> list[int | None]:
 
 
 # -- values, order, nulls --------------------------------------------------------------------------
-@pytest.mark.parametrize("size", [1, 7, 1000, 3000])
-@pytest.mark.parametrize("nulls", [False, True])
-def test_values_come_in_order_beside_their_keys(size: int, nulls: bool) -> None:
-    inputs = batches(2000 if size > 1 else 200, size, nulls=nulls)
-    found = table(rs.lookup(doubled, pa.int64()).as_map_fn()(inputs))
+@every_backend
+@pytest.mark.parametrize("size", [1, 7, 3000])
+def test_values_come_in_order_beside_their_keys(size: int) -> None:
+    inputs = batches(3000 if size > 1 else 200, size, nulls=True)
+    found = list(rs.lookup(doubled, pa.int64()).as_map_fn()(inputs))
+    assert max(batch.num_rows for batch in found) <= SUB_BATCH_ROWS
     keys = [k for batch in inputs for k in batch["k"].to_pylist()]
-    assert found["k"].to_pylist() == keys
-    assert found["value"].to_pylist() == doubled_or_null(keys)
+    assert table(found)["k"].to_pylist() == keys
+    assert table(found)["value"].to_pylist() == doubled_or_null(keys)
 
 
 def test_large_results_leave_in_small_sub_batches_however_few_may_wait() -> None:
@@ -80,14 +82,10 @@ def test_large_results_leave_in_small_sub_batches_however_few_may_wait() -> None
     assert max(learned) <= (1 << 20) / 10_000 / 8
 
 
-def test_outputs_are_sub_batches_of_bounded_size() -> None:
-    outputs = list(rs.lookup(doubled, pa.int64()).as_map_fn()(batches(5000, 5000)))
-    assert max(batch.num_rows for batch in outputs) <= SUB_BATCH_ROWS
-
-
+@every_backend
 def test_without_order_every_row_leaves_once_with_its_own_value() -> None:
     inputs = batches(3000, 700, nulls=True)
-    enrich = rs.enrich(doubled, on="k", output=pa.schema([("d", pa.int64())]), ordered=False)
+    enrich = rs.enrich(doubled, on="k", output=D, ordered=False)
     found = table(enrich.as_map_fn()(inputs))
     keys = [k for batch in inputs for k in batch["k"].to_pylist()]
     assert Counter(found["k"].to_pylist()) == Counter(keys)
@@ -141,7 +139,7 @@ def test_long_runs_of_null_keys_cost_no_call_and_hold_no_more_rows(ordered: bool
     enrich = rs.enrich(
         look,
         on="k",
-        output=pa.schema([("d", pa.int64())]),
+        output=D,
         ordered=ordered,
         concurrency=2,
         max_pending_rows=100,
@@ -155,14 +153,6 @@ def test_long_runs_of_null_keys_cost_no_call_and_hold_no_more_rows(ordered: bool
     assert rows == (2 * count + 1) * size
     assert calls == size
     assert next(enrich.as_map_fn()([nulls]))["d"].null_count == size
-
-
-def test_none_is_null() -> None:
-    async def some(k: int) -> int | None:
-        return k if k % 2 else None
-
-    found = table(rs.lookup(some, pa.int64()).as_map_fn()(batches(10, 4)))
-    assert found["value"].to_pylist() == [k if k % 2 else None for k in range(10)]
 
 
 def test_no_input_starts_and_opens_nothing() -> None:
@@ -231,6 +221,7 @@ def test_a_slow_call_at_the_head_does_not_stop_the_others() -> None:
     assert found["value"].to_pylist() == list(range(1000))
 
 
+@every_backend
 def test_calls_overlap_across_batches() -> None:
     waiting = 0
     all_in = asyncio.Event()
@@ -276,7 +267,7 @@ def test_results_leave_while_upstream_is_dry() -> None:
 
     for ordered in (True, False):
         go_on.clear()
-        enrich = rs.enrich(doubled, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered)
+        enrich = rs.enrich(doubled, on="k", output=D, ordered=ordered)
         stage = enrich.as_map_fn()(upstream())
         found: list[int] = []
         while len(found) < 5:
@@ -358,74 +349,59 @@ class Boom(Exception):
     pass
 
 
-@pytest.mark.parametrize("suspends", [False, True])
+@every_backend
 @pytest.mark.parametrize("ordered", [True, False])
-def test_the_functions_exception_comes_out_with_its_key(suspends: bool, ordered: bool) -> None:
+@pytest.mark.parametrize("suspends", [False, True])
+@pytest.mark.parametrize(
+    ("words", "raised", "said"),
+    [
+        ({}, Boom("no such thing"), "for the key k=42"),
+        ({"dedupe": True}, SystemExit(1), "raised by look for the key k=42"),
+        ({"key_order": "k", "concurrency": 1}, SystemExit(1), "raised by look for the key k=42"),
+        ({"key_order": "k"}, SystemExit(1), "raised by look for the key k=42"),
+    ],
+    ids=str,
+)
+def test_what_the_function_raises_comes_out_with_its_key(
+    words: Any, raised: BaseException, said: str, suspends: bool, ordered: bool
+) -> None:
     async def look(k: int) -> Any:
         if suspends:
             await asyncio.sleep(0)
         if k == 42:
-            raise Boom("no such thing")
+            raise raised
         return k
 
-    enrich = rs.enrich(look, on=["k"], output=pa.schema([("d", pa.int64())]), ordered=ordered)
-    with pytest.raises(Boom, match="no such thing") as caught:
-        list(enrich.as_map_fn()(batches(100, 30)))
-    assert any("for the key k=42" in note for note in caught.value.__notes__)
+    enrich = rs.enrich(look, on=["k"], output=D, ordered=ordered, **words)
+    rows = [batch for _ in range(2) for batch in batches(50, 30)]  # two of each key
+    with pytest.raises(type(raised)) as caught:
+        list(enrich.as_map_fn()(rows))
+    assert any(said in note for note in caught.value.__notes__)
 
 
-@pytest.mark.parametrize("kind", [StopIteration, asyncio.CancelledError, SystemExit])
+@pytest.mark.parametrize("kind", [StopIteration, asyncio.CancelledError, SystemExit, Frozen])
 @pytest.mark.parametrize("sync", [False, True])
-def test_exceptions_that_mean_something_to_generators_and_loops(
+def test_exceptions_that_mean_something_to_others_or_take_no_note(
     kind: type[BaseException], sync: bool
 ) -> None:
+    """To generators and loops; what takes no note is the cause of one that names the key."""
+    raised = Frozen(7) if kind is Frozen else kind()
+
     async def look(k: int) -> int:
-        if k == 3:
-            raise kind
-        return k
+        return look_sync(k)
 
     def look_sync(k: int) -> int:
         if k == 3:
-            raise kind
+            raise raised
         return k
 
     fn = look_sync if sync else look
-    with pytest.raises((RuntimeError, SystemExit)):
-        list(rs.lookup(fn, pa.int64()).as_map_fn()(batches(10, 10)))
-
-
-@pytest.mark.parametrize("sync", [False, True])
-def test_an_exception_that_takes_no_note_is_the_cause_of_one_that_names_the_key(sync: bool) -> None:
-    def look_sync(k: int) -> int:
-        raise Frozen(7)
-
-    async def look(k: int) -> int:
-        raise Frozen(7)
-
-    fn = look_sync if sync else look
-    for retry, said in (
-        (None, "for the key 0: Frozen"),
-        (rs.Retry(1, backoff=0), "attempt 2 of 2"),
-    ):
-        with pytest.raises(RuntimeError, match=said) as caught:
-            list(rs.lookup(fn, pa.int64(), retry=retry).as_map_fn()(batches(1, 1)))
-        assert caught.value.__cause__ == Frozen(7)
-
-
-def test_what_using_raises_is_the_cause_if_it_takes_no_note() -> None:
-    @contextlib.asynccontextmanager
-    async def manager() -> Any:
-        raise Frozen(7)
-        yield
-
-    async def look(_: None, k: int) -> int:
-        return k
-
-    # The loop's thread had hung.
-    stage = rs.lookup(look, pa.int64(), using=manager).as_map_fn()
-    with pytest.raises(RuntimeError, match="given by 'using': Frozen") as caught:
-        start_thread(lambda: list(stage(batches(1, 1)))).result()
-    assert caught.value.__cause__ == Frozen(7)
+    for retry, said in ((None, "for the key 3: Frozen"), (rs.Retry(1, backoff=0), "2 of 2")):
+        with pytest.raises((RuntimeError, SystemExit)) as caught:
+            list(rs.lookup(fn, pa.int64(), retry=retry).as_map_fn()(batches(10, 10)))
+        if kind is Frozen:
+            assert said in str(caught.value)
+            assert caught.value.__cause__ == raised
 
 
 def test_a_function_that_stops_the_loop_loses_no_row_silently() -> None:
@@ -451,70 +427,6 @@ def test_a_function_that_stops_the_loop_loses_no_row_silently() -> None:
 
     with pytest.raises(RuntimeError, match="look stopped the loop, which is the stage's"):
         list(rs.lookup(look, pa.int64()).as_map_fn()(upstream()))
-
-
-@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-def test_using_is_left_whatever_is_raised(kind: type[BaseException]) -> None:
-    told: list[Any] = []
-
-    class Manager:
-        async def __aenter__(self) -> None:
-            pass
-
-        async def __aexit__(self, *exc: object) -> None:
-            await asyncio.sleep(0)
-            told.append(exc[0])
-
-    async def look(_: None, k: int) -> int:
-        raise kind
-
-    with pytest.raises(kind):
-        list(rs.lookup(look, pa.int64(), using=Manager).as_map_fn()(batches(1, 1)))
-    assert told == [kind]
-
-
-@pytest.mark.parametrize("suspends", [False, True])
-@pytest.mark.parametrize("ordered", [True, False])
-@pytest.mark.parametrize("dedupe", [True, False])
-def test_a_function_that_exits_is_named_with_its_key(
-    suspends: bool, ordered: bool, dedupe: bool
-) -> None:
-    async def leave(k: int) -> int:
-        if suspends:
-            await asyncio.sleep(0)
-        return k if k < 3 else sys.exit(1)
-
-    stage = rs.enrich(
-        leave, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered, dedupe=dedupe
-    )
-    with pytest.raises(SystemExit) as left:
-        list(stage.as_map_fn()(batches(8, 8)))
-    assert "raised by leave for the key k=3" in "".join(left.value.__notes__)
-
-
-@pytest.mark.parametrize("ordered", [True, False])
-@pytest.mark.parametrize("concurrency", [1, 8])
-def test_a_function_that_exits_is_named_with_its_key_whoever_waits_for_a_turn(
-    ordered: bool, concurrency: int
-) -> None:
-    async def leave(k: int, row: int) -> int:
-        if row == 5:
-            sys.exit(1)
-        await asyncio.sleep(0)
-        return k
-
-    batch = pa.RecordBatch.from_pydict({"k": [1, 1, 2, 1, 1, 2], "row": range(6)})
-    stage = rs.enrich(
-        leave,
-        on=["k", "row"],
-        output=pa.schema([("d", pa.int64())]),
-        ordered=ordered,
-        key_order="k",
-        concurrency=concurrency,
-    )
-    with pytest.raises(SystemExit) as left:
-        list(stage.as_map_fn()([batch]))
-    assert "raised by leave for the key k=2, row=5" in "".join(left.value.__notes__)
 
 
 def test_what_upstream_raises_comes_out() -> None:
@@ -661,6 +573,7 @@ def test_a_cancellation_from_within_is_no_timeout() -> None:
         list(rs.lookup(look, pa.int64(), timeout=5).as_map_fn()(batches(1, 1)))
 
 
+@every_backend
 # -- dedupe ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("ordered", [True, False])
 def test_equal_keys_in_flight_share_one_call(ordered: bool) -> None:
@@ -673,9 +586,7 @@ def test_equal_keys_in_flight_share_one_call(ordered: bool) -> None:
 
     keys = pa.array([i % 4 for i in range(400)], pa.int64())
     inputs = [pa.RecordBatch.from_pydict({"k": keys.slice(i, 80)}) for i in range(0, 400, 80)]
-    enrich = rs.enrich(
-        look, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered, dedupe=True
-    )
+    enrich = rs.enrich(look, on="k", output=D, ordered=ordered, dedupe=True)
     found = table(enrich.as_map_fn()(inputs))
     assert Counter(found["k"].to_pylist()) == Counter(keys.to_pylist())
     assert found["d"].to_pylist() == [2 * k for k in found["k"].to_pylist()]
@@ -720,6 +631,7 @@ def test_keys_of_every_type_are_shared(ordered: bool, keys: list[Any], kind: Any
     assert [row["d"] for row in found] == [json.dumps(calls[row["row"]][0]) for row in found]
 
 
+@every_backend
 # -- key_order -------------------------------------------------------------------------------------
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("keys", [1, 2])
@@ -744,7 +656,7 @@ def test_calls_of_one_key_take_turns(ordered: bool, keys: int) -> None:
     enrich = rs.enrich(
         look,
         on=on,
-        output=pa.schema([("d", pa.int64())]),
+        output=D,
         ordered=ordered,
         key_order="k",
         concurrency=3,
@@ -772,110 +684,7 @@ def test_bad_words_of_key_order_are_named() -> None:
         rs.lookup(doubled, "long", key_order=1)("k")
 
 
-# -- using -----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("sync_fn", [False, True])
-@pytest.mark.parametrize("sync_manager", [False, True])
-def test_using_is_opened_once_and_closed_on_the_loop(sync_fn: bool, sync_manager: bool) -> None:
-    log: list[Any] = []
-
-    class Manager:
-        def __enter__(self) -> int:
-            log.append(("open", asyncio.get_running_loop()))
-            return 100
-
-        def __exit__(self, *exc: object) -> None:
-            log.append(("close", asyncio.get_running_loop()))
-
-    class AsyncManager:
-        async def __aenter__(self) -> int:
-            await asyncio.sleep(0)
-            return Manager().__enter__()
-
-        async def __aexit__(self, *exc: object) -> None:
-            await asyncio.sleep(0)
-            Manager().__exit__()
-
-    async def look(base: int, k: int) -> int:
-        return base + k
-
-    def look_sync(base: int, k: int) -> int:
-        return base + k
-
-    stage = rs.lookup(
-        look_sync if sync_fn else look,
-        pa.int64(),
-        using=Manager if sync_manager else AsyncManager,
-        concurrency=4,
-    )
-    found = table(stage.as_map_fn()(batches(50, 20)))
-    assert found["value"].to_pylist() == [100 + k for k in range(50)]
-    assert [what for what, _ in log] == ["open", "close"]
-    assert log[0][1] is log[1][1]
-
-
-def test_using_is_left_after_a_failure_and_told_of_it() -> None:
-    told: list[Any] = []
-
-    class Manager:
-        async def __aenter__(self) -> None:
-            pass
-
-        async def __aexit__(self, *exc: object) -> bool:
-            told.append(exc[1])
-            return True  # which swallows nothing
-
-    async def look(_: None, k: int) -> int:
-        raise Boom("x")
-
-    with pytest.raises(Boom):
-        list(rs.lookup(look, pa.int64(), using=Manager).as_map_fn()(batches(3, 3)))
-    assert isinstance(told[0], Boom)
-
-
-@pytest.mark.parametrize("where", ["factory", "enter", "exit"])
-def test_what_using_raises_is_the_failure(where: str) -> None:
-    class Manager:
-        def __init__(self) -> None:
-            if where == "factory":
-                raise Boom(where)
-
-        async def __aenter__(self) -> None:
-            if where == "enter":
-                raise Boom(where)
-
-        async def __aexit__(self, *exc: object) -> None:
-            if where == "exit":
-                raise Boom(where)
-
-    async def look(_: None, k: int) -> int:
-        return k
-
-    with pytest.raises(Boom, match=where) as caught:
-        list(rs.lookup(look, pa.int64(), using=Manager).as_map_fn()(batches(3, 3)))
-    assert "given by 'using'" in caught.value.__notes__[0]
-
-
-@pytest.mark.parametrize("where", ["enter", "exit"])
-def test_a_cancellation_within_using_is_a_failure(where: str) -> None:
-    @contextlib.asynccontextmanager
-    async def manager() -> Any:
-        if where == "enter":
-            raise asyncio.CancelledError
-        yield None
-        raise asyncio.CancelledError
-
-    async def look(_: None, k: int) -> int:
-        return k
-
-    with pytest.raises(RuntimeError, match="using: the context manager was cancelled"):
-        list(rs.lookup(look, pa.int64(), using=manager).as_map_fn()(batches(3, 3)))
-
-
-def test_using_must_give_a_context_manager() -> None:
-    with pytest.raises(TypeError, match=r"gave int, which is no \(async\) context manager"):
-        list(rs.lookup(doubled, pa.int64(), using=int).as_map_fn()(batches(3, 3)))
-
-
+@every_backend
 # -- bounds ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("ordered", [True, False])
 def test_never_more_calls_than_concurrency_nor_more_rows_than_the_window(ordered: bool) -> None:
@@ -893,7 +702,7 @@ def test_never_more_calls_than_concurrency_nor_more_rows_than_the_window(ordered
         enrich = rs.enrich(
             look,
             on="k",
-            output=pa.schema([("d", pa.int64())]),
+            output=D,
             concurrency=7,
             max_pending_rows=20,
             ordered=ordered,
@@ -906,7 +715,7 @@ def test_never_more_calls_than_concurrency_nor_more_rows_than_the_window(ordered
 
 
 def test_a_slow_consumer_stops_the_reading() -> None:
-    rows, size = 200_000, 1000
+    rows, size = 60_000, 1000
     read = 0
 
     def upstream() -> Any:
@@ -971,9 +780,10 @@ def test_large_results_count_against_the_budget() -> None:
     assert max(sizes[2 * OUTPUT_BATCHES :]) <= budget / 4
 
 
+@every_backend
 # -- ends ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("ordered", [True, False])
-def test_close_ends_everything_within_two_seconds(ordered: bool) -> None:
+def test_close_ends_everything(ordered: bool) -> None:
     waiting = cancelled = 0
     all_wait = threading.Event()
 
@@ -995,15 +805,13 @@ def test_close_ends_everything_within_two_seconds(ordered: bool) -> None:
             yield from batches(1000, 100)
 
     with rs.Metrics() as metrics:
-        enrich = rs.enrich(
-            look, on="k", output=pa.schema([("d", pa.int64())]), ordered=ordered, metrics=metrics
-        )
+        enrich = rs.enrich(look, on="k", output=D, ordered=ordered, metrics=metrics)
         stage = enrich.as_map_fn()(endless())
         next(stage)
         assert all_wait.wait(DEADLINE)
         begin = time.monotonic()
         stage.close()
-        assert time.monotonic() - begin < 2
+        assert time.monotonic() - begin < DEADLINE
         assert metrics.totals().state == "stopped"
     assert cancelled == waiting == 64
 
@@ -1032,7 +840,7 @@ def test_close_does_not_wait_for_a_call_that_refuses_to_end() -> None:
     begin = time.monotonic()
     stage.close()
     closed.set()
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < DEADLINE
     assert not after_close
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from contextvars import Context, copy_context
 from typing import Any, NoReturn
 
@@ -38,7 +37,8 @@ class Client:
 
     def __init__(self, factory: Callable[[], Any] | None) -> None:
         self._factory = factory
-        self._stack = AsyncExitStack()
+        self._manager: Any = None
+        self._is_async = False
 
     async def open(self) -> tuple[Any, ...]:
         """Enter the context manager and return what it gives; nothing, if there is no factory."""
@@ -48,24 +48,35 @@ class Client:
         try:
             manager = factory()
             kind = type(manager)
-            if hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__"):
-                return (await self._stack.enter_async_context(manager),)
-            if hasattr(kind, "__enter__") and hasattr(kind, "__exit__"):
-                return (self._stack.enter_context(manager),)
-            raise TypeError(
-                f"using: {label_of(factory)} gave {kind.__name__}, "
-                "which is no (async) context manager"
-            )
+            self._is_async = hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__")
+            if self._is_async:
+                opened = await manager.__aenter__()
+            elif hasattr(kind, "__enter__") and hasattr(kind, "__exit__"):
+                opened = manager.__enter__()
+            else:
+                raise TypeError(
+                    f"using: {label_of(factory)} gave {kind.__name__}, "
+                    "which is no (async) context manager"
+                )
         except Exception as raised:
             _raise_noted(raised)
+        self._manager = manager
+        return (opened,)
 
     async def close(self, failure: BaseException | None) -> None:
         """Leave it, if it was entered; it is told of ``failure`` and cannot swallow it."""
+        manager, self._manager = self._manager, None
+        if manager is None:
+            return
+        # No exit stack of contextlib: it sets the context of what is raised, which some refuse.
+        told: tuple[Any, ...] = (None, None, None)
+        if failure is not None:
+            told = (type(failure), failure, failure.__traceback__)
         try:
-            if failure is None:
-                await self._stack.aclose()
+            if self._is_async:
+                await manager.__aexit__(*told)
             else:
-                await self._stack.__aexit__(type(failure), failure, failure.__traceback__)
+                manager.__exit__(*told)
         except Exception as raised:
             _raise_noted(raised)
 
