@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import tempfile
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.segments import BATCH_ROWS, Folder
-from rstreams_fast.spark.worker import journal as worker
-from rstreams_fast.spark.worker.journal_writer import JournalWriter
-from rstreams_fast.spark.worker.values.conversions import Columns
-from rstreams_fast.spark.worker.write_ahead import Log
+from rstreams_fast.spark.segments import BATCH_ROWS
+from tests.spark.conftest import temporary_in
+from tests.spark.journals import stage_of, values
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -34,9 +31,10 @@ needs_read_only = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def place(tmp_path: Path) -> Iterator[None]:
     """Have the logs in a folder of the test's."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary_in(tmp_path):
+        yield
 
 
 @pytest.fixture
@@ -64,12 +62,7 @@ class OtherService(Service):
 
 
 def answers(fn: Service, uri: str, keys: range, **words: Any) -> list[int]:
-    """Return what a stage answers in a process that has not read the journal yet."""
-    worker._known.clear()
-    stage = rs.lookup(fn, pa.int64(), journal=rs.Journal(uri, version="1", **words))
-    batch = pa.RecordBatch.from_pydict({"k": pa.array(keys, pa.int64())})
-    outputs = stage.as_map_fn()(iter([batch]))
-    return [row for batch in outputs for row in batch.column(1).to_pylist()]
+    return values(stage_of(fn, uri, **words), keys)
 
 
 def folders(uri: str) -> list[Path]:
@@ -125,7 +118,10 @@ while True:
 """
 
 
-def test_a_process_whose_clock_is_ahead_takes_no_segment_that_is_being_written(uri: str) -> None:
+@pytest.mark.parametrize("rows", [3_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_a_process_whose_clock_is_ahead_takes_no_segment_that_is_being_written(
+    rows: int, uri: str
+) -> None:
     calls: list[int] = []
 
     async def fn(k: int) -> str:
@@ -133,10 +129,8 @@ def test_a_process_whose_clock_is_ahead_takes_no_segment_that_is_being_written(u
         return str(k) * 1000
 
     def run(keys: range) -> int:
-        worker._known.clear()
         stage = rs.lookup(fn, pa.string(), journal=rs.Journal(uri, version="1"))
-        batch = pa.RecordBatch.from_pydict({"k": pa.array(keys, pa.int64())})
-        return sum(output.num_rows for output in stage.as_map_fn()(iter([batch])))
+        return len(values(stage, keys))
 
     with subprocess.Popen(
         [sys.executable, "-c", AHEAD, uri], cwd=ROOT, stdout=subprocess.PIPE
@@ -144,11 +138,11 @@ def test_a_process_whose_clock_is_ahead_takes_no_segment_that_is_being_written(u
         try:
             assert ahead.stdout is not None
             ahead.stdout.readline()
-            assert run(range(20_000)) == 20_000
+            assert run(range(rows)) == rows
         finally:
             ahead.kill()
-    assert run(range(20_000)) == 20_000
-    assert len(calls) == 20_000
+    assert run(range(rows)) == rows
+    assert len(calls) == rows
 
 
 @pytest.mark.parametrize("second", [Service, OtherService])
@@ -210,24 +204,3 @@ def test_a_segment_of_something_else_is_named_and_left_alone(
     rs.Journal(uri, version="1").compact()
     assert answers(service, uri, range(10)) == [2 * k for k in range(10)]
     assert len(service.calls) == 10
-
-
-def test_a_record_of_a_log_that_nobody_can_read_is_told_and_takes_no_other_with_it(
-    uri: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def journal() -> JournalWriter:
-        return JournalWriter(Folder(uri, "place"), "name", Columns(["v"], [pa.int64()]))
-
-    dead = journal()
-    dead.start(lambda run, name: None)  # its thread never runs
-    dead.put(key(1), 7)
-    dead.put(key(2), 8)
-    log = Log("name")
-    log.append(key(3) + b"\x80\x05no pickle")
-    log.append(key(4) + b"no stream")
-    assert journal().left() == {key(1): 7, key(2): 8}
-    for one in (log, *dead._logs):
-        one.close(remove=True)
-    told = {record.getMessage() for record in caplog.records}
-    assert len(told) == 1
-    assert "cannot be read" in told.pop()

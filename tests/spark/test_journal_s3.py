@@ -8,17 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.segments import BATCH_ROWS, Folder, folders_of
-from rstreams_fast.spark.worker import journal as worker
 from tests.spark.conftest import S3_KEYS
-
-V = pa.schema([("v", pa.int64())])
+from tests.spark.journals import stage_of, values
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +29,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def uri(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A place in a bucket of its own, which a process has not read yet."""
-    monkeypatch.setattr(worker, "_known", {})
+    """A place in a bucket of its own."""
     for name, value in S3_KEYS.items():
         monkeypatch.setenv(name, value)
     bucket = tmp_path.name.replace("_", "-")
@@ -42,18 +38,6 @@ def uri(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     files, _ = fs.FileSystem.from_uri(f"{uri}&allow_bucket_creation=true")
     files.create_dir(bucket)
     return uri
-
-
-def stage_of(fn: Any, uri: str, **words: Any) -> rs.Enrich:
-    return rs.enrich(fn, on="k", output=V, journal=rs.Journal(uri, version="1", **words))
-
-
-def values(stage: Any, *keys: range) -> list[Any]:
-    """Run a stage as a new process does."""
-    worker._known.clear()
-    batches = [pa.RecordBatch.from_pydict({"k": pa.array(some, pa.int64())}) for some in keys]
-    outputs = stage.as_map_fn()(iter(batches))
-    return [row for batch in outputs for row in batch.column(1).to_pylist()]
 
 
 def segments(uri: str) -> int:
@@ -130,15 +114,17 @@ def test_a_segment_that_is_merged_while_it_is_read_is_read_where_it_is_now(
     values(stage_of(fetch, uri), keys[::2])
     values(stage_of(fetch, uri), keys[1::2])
     opened = Folder.open
+    with monkeypatch.context() as patch:
 
-    def merged_meanwhile(folder: Folder, name: str, checked: bool = False) -> Any:
-        reader = opened(folder, name, checked)
-        monkeypatch.setattr(Folder, "open", opened)
-        assert rs.Journal(uri, version="1").compact() == 1
-        return reader
+        def merged_meanwhile(folder: Folder, name: str, checked: bool = False) -> Any:
+            reader = opened(folder, name, checked)
+            patch.undo()
+            assert rs.Journal(uri, version="1").compact() == 1
+            return reader
 
-    monkeypatch.setattr(Folder, "open", merged_meanwhile)
-    assert values(stage_of(fetch, uri), keys) == [2 * k for k in keys]
+        patch.setattr(Folder, "open", merged_meanwhile)
+        found = values(stage_of(fetch, uri), keys)
+    assert found == [2 * k for k in keys]
     assert sorted(calls) == list(keys)
 
 

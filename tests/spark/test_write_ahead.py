@@ -1,4 +1,4 @@
-"""What a process has written outlives it, and whose it is can be told."""
+"""Inside of a journal: its log, which outlives the process, and what is read of its segments."""
 
 from __future__ import annotations
 
@@ -6,23 +6,36 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
-from rstreams_fast.spark.worker import write_ahead
+from rstreams_fast.core import MISSING
+from rstreams_fast.spark.journals import KeyDigest
+from rstreams_fast.spark.segments import Folder
+from rstreams_fast.spark.worker import journal, write_ahead
+from rstreams_fast.spark.worker.journal_writer import JournalWriter
+from rstreams_fast.spark.worker.values.conversions import Columns
 from rstreams_fast.spark.worker.write_ahead import Log, records_of
 from tests.helpers import run_threads
+from tests.spark.conftest import temporary_in
+from tests.spark.journals import files, stage_of, values
+from tests.spark.test_journal import NOW, TYPES, Doubling
 
 ROOT = Path(__file__).parents[2]
 RECORDS = [b"one", b"\0" * 100, b"three" * 1000]
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
+def place(tmp_path: Path) -> Iterator[Path]:
+    with temporary_in(tmp_path):
+        yield tmp_path
 
 
 def found(name: str = "n") -> list[tuple[list[bytes], bool]]:
@@ -143,7 +156,7 @@ def test_without_a_temporary_directory_there_is_an_error(place: Path) -> None:
 
 def test_those_who_begin_and_those_who_look_do_not_mind_each_other() -> None:
     def writing() -> None:
-        for _ in range(300):
+        for _ in range(100):
             log = Log("n")
             log.append(b"x")
             assert ([b"x"], False) in found()
@@ -169,7 +182,7 @@ for index in range(10**9):
 
 
 def test_what_a_killed_process_wrote_is_whole(place: Path) -> None:
-    for _ in range(5):
+    for _ in range(3):
         with subprocess.Popen(
             [sys.executable, "-c", WRITING],
             cwd=ROOT,
@@ -187,3 +200,89 @@ def test_what_a_killed_process_wrote_is_whole(place: Path) -> None:
         assert 1 <= len(numbers) <= 4001
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert not any(place.iterdir())
+
+
+# -- of segments -----------------------------------------------------------------------------------
+@pytest.fixture
+def uri(place: Path) -> str:
+    return str(place / "journal")
+
+
+ANSWERS: list[tuple[pa.DataType, Any]] = [
+    *TYPES,
+    (pa.float64(), np.float64(0.5)),
+    (pa.timestamp("us", "UTC"), pd.Timestamp(NOW)),
+    (pa.list_(pa.int64()), np.arange(3)),
+    (pa.int64(), None),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), ANSWERS, ids=lambda it: str(it)[:20])
+def test_answers_that_a_dead_process_had_in_no_segment_are_found(
+    kind: Any, value: Any, uri: str
+) -> None:
+    def journal() -> JournalWriter:
+        return JournalWriter(Folder(uri, "place"), "n", Columns(["v"], [kind]))
+
+    dead = journal()
+    dead.start(lambda run, name: None)  # its thread never runs
+    dead.put(bytes(range(16)), value)
+    for _ in range(2):
+        assert list(journal().left()) == [bytes(range(16))]
+    for log in dead._logs:
+        log.close(remove=False)
+    assert journal().left() == {}
+    (segment,) = files(uri)
+    with pa.memory_map(str(segment)) as file:
+        table = pa.ipc.open_file(file).read_all()
+    assert table["key"].to_pylist() == [bytes(range(16))]
+    assert table["answer"].to_pylist() == pa.array([value], kind).to_pylist()
+
+
+def test_what_is_removed_meanwhile_is_called_again_and_looked_for_once(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = Doubling()
+    stage = stage_of(fetch, uri)
+    values(stage, range(3000))
+    (answers,) = journal._known.values()
+    answers.refresh()
+    for segment in files(uri):
+        segment.unlink()
+    listed = Counter[str]()
+    sizes = Folder.sizes
+
+    def counted(self: Any) -> Any:
+        listed["times"] += 1
+        return sizes(self)
+
+    monkeypatch.setattr(Folder, "sizes", counted)
+    digest_of = KeyDigest("Doubling", "1")
+    answers._readers.clear()
+    assert all(answers.get(digest_of((k,))) is MISSING for k in range(3000))
+    assert listed["times"] == 1
+
+
+def _key(of: int) -> bytes:
+    return of.to_bytes(16, "little")
+
+
+def test_a_record_of_a_log_that_nobody_can_read_is_told_and_takes_no_other_with_it(
+    uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def journal() -> JournalWriter:
+        return JournalWriter(Folder(uri, "place"), "name", Columns(["v"], [pa.int64()]))
+
+    dead = journal()
+    dead.start(lambda run, name: None)  # its thread never runs
+    dead.put(_key(1), 7)
+    dead.put(_key(2), 8)
+    log = Log("name")
+    log.append(_key(3) + b"\x80\x05no pickle")
+    log.append(_key(4) + b"no stream")
+    assert journal().left() == {_key(1): 7, _key(2): 8}
+    for one in (log, *dead._logs):
+        one.close(remove=True)
+    told = {record.getMessage() for record in caplog.records}
+    assert len(told) == 1
+    assert "cannot be read" in told.pop()
