@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import pickle
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -15,10 +14,6 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.worker.counters import Counters
-from rstreams_fast.spark.worker.guards.adaptive import AdaptiveGate
-from rstreams_fast.spark.worker.guards.attempts import OUT_OF_TIME
-from rstreams_fast.spark.worker.guards.circuits import CircuitState
 from tests.helpers import DEADLINE, wait_until
 
 KEYS = pa.schema([("k", pa.int64())])
@@ -163,21 +158,6 @@ def test_a_circuit_opens_on_calls_that_a_deadline_cuts_short(words: Any) -> None
     assert len(calls) == 3
 
 
-async def test_the_gate_learns_from_calls_that_a_deadline_cuts_short() -> None:
-    seen: list[float] = []
-    gate = AdaptiveGate(4, asyncio.get_running_loop(), Counters("stage", ""))
-    gate._gradient.answered = lambda _begun, seconds: seen.append(seconds)  # type: ignore[method-assign]
-
-    async def cut_short(message: str) -> int:
-        raise asyncio.CancelledError(message)
-
-    call = gate.around(cut_short)
-    for message in (OUT_OF_TIME, "by somebody else"):
-        with pytest.raises(asyncio.CancelledError):
-            await call(message)
-    assert len(seen) == 1
-
-
 def test_an_open_circuit_waits_for_no_permit() -> None:
     circuit = rs.Circuit(1, reset=3600)
     limit = rs.Limit(uuid.uuid4().hex, rate=0.01, burst=1)
@@ -185,39 +165,6 @@ def test_an_open_circuit_waits_for_no_permit() -> None:
         failing, pa.int64(), concurrency=1, circuit=circuit, limit=limit, on_failure="null"
     )
     assert outcomes(stage, 50) == [None] * 50
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_one_call_probes_and_closes_the_circuit_or_keeps_it_open() -> None:
-    clock = Clock()
-    state = CircuitState(rs.Circuit(2, reset=10, on=(OSError,)), clock)
-    early = state.enter()
-    for error in (OSError(), ValueError(), OSError(), asyncio.CancelledError(), OSError()):
-        state.leave(state.enter(), error)
-    with pytest.raises(rs.CircuitOpenError, match="no calls for 10 s, then one"):
-        state.enter()
-    state.leave(early, None)  # it began before: it says nothing of now
-    clock.now = 10
-    for error in (OSError(), asyncio.CancelledError(), None):
-        state.check()
-        probe = state.enter()
-        with pytest.raises(rs.CircuitOpenError):
-            state.enter()
-        state.leave(probe, error)
-        if isinstance(error, OSError):
-            with pytest.raises(rs.CircuitOpenError, match="no calls for 10 s"):
-                state.enter()
-            clock.now = 20
-    state.leave(state.enter(), OSError())
-    state.leave(state.enter(), None)
-    state.leave(state.enter(), OSError())
-    state.enter()  # two, but not in a row
 
 
 def test_a_probe_that_does_not_return_lets_another_one_probe() -> None:
@@ -254,15 +201,6 @@ def test_a_probe_that_does_not_return_lets_another_one_probe() -> None:
         hangs.set()
         probing.join(DEADLINE)
     assert look() == [0]
-
-
-def test_a_share_is_of_a_hundred_calls() -> None:
-    state = CircuitState(rs.Circuit(0.5, reset=10), Clock())
-    for n in range(349):  # 49 of any hundred
-        state.leave(state.enter(), OSError() if n % 100 < 49 else None)
-    state.leave(state.enter(), OSError())
-    with pytest.raises(rs.CircuitOpenError):
-        state.check()
 
 
 @pytest.mark.parametrize(
@@ -331,10 +269,8 @@ def test_a_call_that_keeps_the_loop_does_not_keep_the_task_from_its_deadline() -
         return k
 
     stage = rs.lookup(keeps_the_loop, pa.int64(), task_deadline=0.05)
-    begun = time.monotonic()
     with pytest.raises(TimeoutError, match=r"the task took longer than task_deadline=0\.05 s"):
         outcomes(stage, 3)
-    assert time.monotonic() - begun < DEADLINE / 2
     go_on.set()
 
 

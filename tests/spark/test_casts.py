@@ -11,16 +11,39 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.worker.keys import keys_of
-from rstreams_fast.spark.worker.values.conversions import Columns, conform
+
+ROW = pa.RecordBatch.from_pydict({"row": [0]})
+
+
+def through(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return what ``map_batches`` makes of a batch that its function gives."""
+
+    def fn(_: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+    (found,) = rs.map_batches(fn, schema).as_map_fn()([ROW])
+    return found
 
 
 def conformed(array: pa.Array, kind: pa.DataType) -> list[Any]:
     batch = pa.RecordBatch.from_arrays([array], ["x"])
-    column = conform(batch, pa.schema([("x", kind)]), "fn").column(0)
+    column = through(batch, pa.schema([("x", kind)])).column(0)
     assert column.type == kind
     values: list[Any] = column.to_pylist()
     return values
+
+
+def results(kind: pa.DataType, *values: Any) -> pa.Array:
+    """Return the column ``x`` of a ``lookup`` whose function gives these."""
+    keys = pa.RecordBatch.from_pydict({"row": range(len(values))})
+    (found,) = rs.lookup(lambda row: values[row], kind).as_map_fn(name="x")([keys])
+    assert found["x"].type == kind
+    return found["x"]
+
+
+def keyed(keys: pa.Array) -> None:
+    """Make the keys of a column ``k``."""
+    list(rs.lookup(print, pa.string()).as_map_fn()([pa.RecordBatch.from_arrays([keys], ["k"])]))
 
 
 A = pa.struct([("a", pa.int64())])
@@ -73,14 +96,9 @@ def test_another_width_of_the_same_is_cast(array: pa.Array, kind: pa.DataType) -
 def test_a_number_too_large_for_a_float_does_not_become_infinity() -> None:
     with pytest.raises(TypeError, match=r"at row 1 of the batch: 1e\+300"):
         conformed(pa.array([1.0, 1e300]), pa.float32())
-    columns = Columns(["x"], [pa.float32()])
-    assert columns.arrays([1.0, None, float("inf")], str)[0].to_pylist() == [
-        1.0,
-        None,
-        float("inf"),
-    ]
+    assert results(pa.float32(), 1.0, None, float("inf")).to_pylist() == [1.0, None, float("inf")]
     with pytest.raises(TypeError, match=r"column 'x'.*1: float 1e\+300"):
-        columns.arrays([1.0, 1e300], str)
+        results(pa.float32(), 1.0, 1e300)
 
 
 def nested(kind: pa.DataType) -> list[pa.DataType]:
@@ -102,11 +120,10 @@ def values_of(number: float) -> list[Any]:
 def test_nor_does_a_number_inside_of_another_value_become_infinity(place: int) -> None:
     kind, doubles = nested(pa.float32())[place], nested(pa.float64())[place]
     good, bad = values_of(-float("inf"))[place], values_of(1e300)[place]
-    columns = Columns(["x"], [kind])
-    made = columns.arrays([None, good], str)[0]
+    made = results(kind, None, good)
     assert "-inf" in str(made[1])
-    with pytest.raises(TypeError, match=r"column 'x'.* result for 1: .*too large for a float"):
-        columns.arrays([good, bad, good], str)
+    with pytest.raises(TypeError, match=r"column 'x'.* for the key 1: .*too large for a float"):
+        results(kind, good, bad, good)
     given = pa.array([None, good, bad, good], doubles)
     assert conformed(given.slice(0, 2), kind) == made.to_pylist()
     with pytest.raises(TypeError, match=r"column 'x'.* at row 1 of the batch.*too large for"):
@@ -115,16 +132,15 @@ def test_nor_does_a_number_inside_of_another_value_become_infinity(place: int) -
 
 @pytest.mark.parametrize(("kind", "exact"), [(pa.float32(), 2**24), (pa.float64(), 2**53)], ids=str)
 def test_a_whole_number_that_a_float_cannot_hold_is_refused(kind: pa.DataType, exact: int) -> None:
-    columns = Columns(["x"], [kind])
-    assert columns.arrays([exact, -exact], str)[0].to_pylist() == [exact, -exact]
-    with pytest.raises(TypeError, match=rf"column 'x'.* result for 1: int {exact + 1}"):
-        columns.arrays([exact, exact + 1], str)
+    assert results(kind, exact, -exact).to_pylist() == [exact, -exact]
+    with pytest.raises(TypeError, match=rf"column 'x'.* for the key 1: int {exact + 1}"):
+        results(kind, exact, exact + 1)
 
 
 def test_keys_that_cannot_be_made_say_so() -> None:
     of_structs = pa.map_(A, pa.int64())
     with pytest.raises(TypeError, match="key column 'k' of map<"):
-        keys_of(pa.array([[({"a": 1}, 2)]], of_structs), "'k'")
+        keyed(pa.array([[({"a": 1}, 2)]], of_structs))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +154,7 @@ def test_keys_that_cannot_be_made_say_so() -> None:
 )
 def test_keys_that_python_cannot_hold_say_so(array: pa.Array) -> None:
     with pytest.raises(ValueError, match=r"key column 'k' of .* a value that Python cannot hold"):
-        keys_of(array, "'k'")
+        keyed(array)
 
 
 def test_a_result_that_cannot_be_written_out_is_named_all_the_same() -> None:
@@ -165,10 +181,9 @@ def test_keys_that_python_cannot_hold_name_their_column(on: tuple[str, ...]) -> 
 @pytest.mark.parametrize("value", ["ab", b"ab", {"a": "b"}])
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64()])
 def test_a_text_is_no_list_of_its_characters(value: Any, kind: pa.DataType) -> None:
-    columns = Columns(["x"], [pa.list_(kind)])
     with pytest.raises(TypeError, match=rf"column 'x'.*{type(value).__name__} is no list"):
-        columns.arrays([value], str)
-    assert columns.arrays([[], (), None], str)[0].to_pylist() == [[], [], None]
+        results(pa.list_(kind), value)
+    assert results(pa.list_(kind), [], (), None).to_pylist() == [[], [], None]
 
 
 ONE_FIELD = pa.struct([("x", pa.int32())])
@@ -190,15 +205,13 @@ ONE_FIELD = pa.struct([("x", pa.int32())])
 def test_an_iterator_is_refused_whatever_its_elements_are(
     kind: pa.DataType, values: list[Any], nested: bool
 ) -> None:
+    good, bad = values, iter(values)
     if nested:
-        columns = Columns(["x"], [pa.struct([("inside", kind)])])
-        good, bad = {"inside": values}, {"inside": iter(values)}
-    else:
-        columns = Columns(["x"], [kind])
-        good, bad = values, iter(values)  # type: ignore[assignment]
-    assert columns.arrays([good], str)[0].type == columns.types[0]
-    with pytest.raises(TypeError, match=r"column 'x'.* the result for 1: .*list_iterator is no"):
-        columns.arrays([good, bad], str)
+        kind = pa.struct([("inside", kind)])
+        good, bad = {"inside": values}, {"inside": iter(values)}  # type: ignore[assignment]
+    results(kind, good)
+    with pytest.raises(TypeError, match=r"column 'x'.* for the key 1: .*list_iterator is no"):
+        results(kind, good, bad)
 
 
 @pytest.mark.parametrize("nullable", [True, False])
@@ -207,10 +220,10 @@ def test_a_null_in_a_column_that_has_none_is_named(nullable: bool) -> None:
     given = pa.schema([pa.field("x", pa.int64(), nullable=nullable)])
     declared = pa.schema([pa.field("x", pa.int64(), nullable=False)])
     good = pa.RecordBatch.from_arrays([pa.array([1, 2])], schema=given)
-    assert conform(good, declared, "fn")["x"].to_pylist() == [1, 2]
+    assert through(good, declared)["x"].to_pylist() == [1, 2]
     bad = pa.RecordBatch.from_arrays([pa.array([1, None])], schema=given)
     with pytest.raises(ValueError, match="'x', which is declared NOT NULL, a null at row 1"):
-        conform(bad, declared, "fn")
+        through(bad, declared)
 
 
 def never_null(name: str, kind: pa.DataType) -> pa.Field:
@@ -223,40 +236,37 @@ X = pa.struct([("a", pa.string()), never_null("x", pa.int32())])
 @pytest.mark.parametrize(
     ("kind", "good", "bad", "path"),
     [
-        (X, {"a": None, "x": 1}, {"a": "", "x": None}, "v.x"),
-        (pa.list_(never_null("element", pa.int32())), [1, 2], [1, None], "v.element"),
-        (pa.list_(never_null("item", X)), [{"a": "", "x": 1}], [None], "v.element"),
+        (X, {"a": None, "x": 1}, {"a": "", "x": None}, "x.x"),
+        (pa.list_(never_null("element", pa.int32())), [1, 2], [1, None], "x.element"),
+        (pa.list_(never_null("item", X)), [{"a": "", "x": 1}], [None], "x.element"),
         (
             pa.list_(X),
             [{"a": "", "x": 1}, None],
             [{"a": "", "x": 1}, {"a": "", "x": None}],
-            "v.element.x",
+            "x.element.x",
         ),
         (
             pa.map_(pa.string(), never_null("value", pa.int32())),
             {"k": 1},
             {"k": 1, "l": None},
-            "v.value",
+            "x.value",
         ),
-        (pa.map_(pa.string(), X), {"k": None}, {"l": {"a": "", "x": None}}, "v.value.x"),
+        (pa.map_(pa.string(), X), {"k": None}, {"l": {"a": "", "x": None}}, "x.value.x"),
     ],
     ids=lambda parameter: parameter if isinstance(parameter, str) else "",
 )
 def test_a_null_inside_of_a_value_is_named_by_its_path(
     kind: pa.DataType, good: Any, bad: Any, path: str
 ) -> None:
-    columns = Columns(["v"], [kind])
-    assert len(columns.arrays([good, None, good], str)[0]) == 3
-    with pytest.raises(
-        TypeError, match=rf"column 'v'.* result for 2: .*{path} is declared NOT NULL"
-    ):
-        columns.arrays([good, None, bad, good], str)
+    assert len(results(kind, good, None, good)) == 3
+    with pytest.raises(TypeError, match=rf"column 'x'.* for the key 2: .*{path} is declared NOT"):
+        results(kind, good, None, bad, good)
 
-    schema = pa.schema([("v", kind)])
+    schema = pa.schema([("x", kind)])
     batch = pa.RecordBatch.from_arrays([pa.array([bad, good, None, bad], kind)], schema=schema)
-    assert conform(batch.slice(1, 2), schema, "fn").num_rows == 2
+    assert through(batch.slice(1, 2), schema).num_rows == 2
     with pytest.raises(ValueError, match=rf"'{path}', which is declared NOT NULL, a null at row 2"):
-        conform(batch.slice(1), schema, "fn")
+        through(batch.slice(1), schema)
 
 
 # -- values of numpy and pandas --------------------------------------------------------------------
@@ -287,10 +297,9 @@ DAY = dt.datetime(2020, 1, 1)  # noqa: DTZ001 - local time, as a datetime withou
 def test_a_value_of_numpy_or_pandas_is_a_result(
     value: Any, kind: pa.DataType, becomes: Any
 ) -> None:
-    (array,) = Columns(["x"], [kind]).arrays([value, None], str)
-    assert array.to_pylist() == [becomes, None]
+    assert results(kind, value, None).to_pylist() == [becomes, None]
 
 
 def test_a_missing_value_of_pandas_is_not_blamed_for_another() -> None:
-    with pytest.raises(TypeError, match="for row 1: str 'x' cannot become"):
-        Columns(["x"], [pa.int64()]).arrays([pd.NA, "x"], "row {}".format)
+    with pytest.raises(TypeError, match="for the key 1: str 'x' cannot become"):
+        results(pa.int64(), pd.NA, "x")

@@ -6,40 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.spark.daemons import HEAD
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
-HEAD = """
-import asyncio, gc, os, pathlib, signal, sys, threading, time
-import psutil
-from pyspark.sql import SparkSession
-from pyspark.sql.functions import udf
-from tests.helpers import wait_until
-
-build = SparkSession.builder.master("local[1,2]")
-for name, value in {{
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.daemon.module": "rstreams_fast.spark.daemon",
-    "spark.python.worker.reuse": "{reuse}",
-    "spark.executorEnv.RSTREAMS_FAST_UDF_CONCURRENCY": "8",
-}}.items():
-    build = build.config(name, value)
-spark = build.getOrCreate()
+BOTH = (
+    HEAD
+    + """
+spark = session("local[1,2]", conf={{"spark.python.worker.reuse": "{reuse}"}})
 context = spark.sparkContext
-context.setLogLevel("OFF")
-work = pathlib.Path.cwd()
-
-def workers():
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if "python" in process.name() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            pass
-    return found
 
 def both(fn):
     async def suspends(x):
@@ -49,9 +24,10 @@ def both(fn):
         for made in (fn, suspends):
             yield f"{{made.__name__}}-{{arrow}}", udf(made, "long", useArrow=arrow)
 """
+)
 
 ENDS = (
-    HEAD
+    BOTH
     + """
 def dies(marker):
     def fn(x):
@@ -72,12 +48,7 @@ for number, (kind, column) in enumerate(both(last)):
     killed = list(both(dies(marker)))[number][1]
     assert [x for (x,) in numbers.select(killed("id")).collect()] == list(range(96)), kind
     assert marker.exists()
-    try:
-        numbers.select(column("id")).collect()
-    except Exception as error:
-        assert "ValueError: in the last row" in str(error), error
-    else:
-        raise AssertionError(kind)
+    assert "ValueError: in the last row" in failure(numbers.select(column("id")))
     assert len(numbers.select(column("id")).limit(3).collect()) == 3
 
 def hangs(marker):
@@ -126,7 +97,7 @@ print("as stock")
 )
 
 FLAT = (
-    HEAD
+    BOTH
     + """
 def held(x):
     process = psutil.Process()
@@ -166,11 +137,12 @@ def test_500_partitions_through_one_worker_leave_nothing_in_it(
 
 
 CONNECT = """
-import asyncio, gc, os, threading
+import asyncio, os, threading
 os.environ["RSTREAMS_FAST_UDF_CONCURRENCY"] = "8"
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from tests.spark.conftest import CONF
+from tests.spark.daemons import failure
 
 builder = SparkSession.builder.remote("local[2]")
 for name, value in {
@@ -206,12 +178,7 @@ for arrow in (False, True):
     rows = numbers.select(met("id"), double("id")).collect()
     assert [tuple(row) for row in rows] == [(x, 2 * x) for x in range(96)]
     assert len(numbers.select(double("id")).limit(3).collect()) == 3
-    try:
-        numbers.select(fails("id")).collect()
-    except Exception as error:
-        assert "ValueError: in the last row" in str(error), error
-    else:
-        raise AssertionError("it did not fail")
+    assert "ValueError: in the last row" in failure(numbers.select(fails("id")))
 spark.stop()
 print("as stock")
 """

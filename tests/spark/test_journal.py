@@ -502,8 +502,6 @@ KILLED = """
 import asyncio, os, sys
 import pyarrow as pa
 import rstreams_fast.spark as rs
-from tests.spark.journals import V, batches
-from tests.spark.test_journal import J
 
 uri, log, rows = sys.argv[1], sys.argv[2], int(sys.argv[3])
 calls = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -513,8 +511,11 @@ async def fetch(k):
     await asyncio.sleep(0.02)
     return 2 * k
 
-stage = rs.enrich(fetch, on="k", output=V, journal=J(uri), concurrency=16)
-for batch in stage.as_map_fn()(batches(range(rows))):
+V = pa.schema([("v", pa.int64())])
+journal = rs.Journal(uri, version="1")
+stage = rs.enrich(fetch, on="k", output=V, journal=journal, concurrency=16)
+keys = pa.RecordBatch.from_pydict({"k": pa.array(range(rows), pa.int64())})
+for batch in stage.as_map_fn()(iter([keys])):
     for v in batch.column(1).to_pylist():
         print(v)
 """

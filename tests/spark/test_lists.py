@@ -19,9 +19,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.core import MISSING
-from rstreams_fast.spark.worker.cache import _Store
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -371,17 +369,19 @@ def test_null_is_kept_as_long_as_one_says() -> None:
     assert calls == [3, 4, 3]
 
 
-def test_a_result_is_good_for_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    store = _Store(rs.Cache(ttl=10, null_ttl=2))
-    store.put("value", 1)
-    store.put("null", None)
-    assert (store.get("value"), store.get("null")) == (1, None)
-    now += 3
-    assert (store.get("value"), store.get("null")) == (1, MISSING)
-    now += 8
-    assert store.get("value") is MISSING
+@pytest.mark.parametrize("words", [{"ttl": 0.05}, {"null_ttl": 0.05}], ids=str)
+def test_a_result_is_good_for_its_time(words: dict[str, float]) -> None:
+    calls: list[Any] = []
+    stage = rs.enrich(counted(calls), on="k", output=D, cache=rs.Cache(**words))  # type: ignore[arg-type]
+    begin = time.monotonic()
+
+    def asked_again() -> bool:
+        rows(stage.as_map_fn()(batches([3, 4])))
+        return calls.count(3) > 1
+
+    wait_until(asked_again, "the end of its time")
+    assert time.monotonic() >= begin + 0.05
+    assert calls.count(4) == 1 or "ttl" in words
 
 
 def test_a_failure_leaves_nothing() -> None:
@@ -399,14 +399,23 @@ def test_a_failure_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("bounds", [{"entries": 100}, {"bytes": 100_000}])
 def test_a_cache_is_bounded(bounds: dict[str, int]) -> None:
-    store = _Store(rs.Cache(**bounds))
-    for k in range(10_000):
-        store.put(k, "x" * 500)
-    kept = [k for k in range(10_000) if store.get(k) is not MISSING]
-    assert kept == list(range(10_000 - len(kept), 10_000))
+    calls: list[int] = []
+
+    async def fetch(k: int) -> str:
+        calls.append(k)
+        return "x" * (500 if k < 2000 else 10**6)
+
+    stage = rs.lookup(fetch, pa.string(), cache=rs.Cache(**bounds), concurrency=1)
+    rows(stage.as_map_fn()(batches(list(range(2000)))))
+    calls.clear()
+    rows(stage.as_map_fn()(batches(list(reversed(range(2000))))))
+    kept = sorted(set(range(2000)) - set(calls))
+    assert kept == list(range(2000 - len(kept), 2000))
     assert 20 <= len(kept) <= 100
-    store.put("large", ["x" * 10**6] * 100)
-    assert store.get("large") is MISSING
+    if "bytes" in bounds:
+        for _ in range(2):
+            rows(stage.as_map_fn()(batches([2000])))
+        assert calls.count(2000) == 2
 
 
 def test_keys_of_every_type_are_found_again() -> None:

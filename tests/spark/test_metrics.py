@@ -4,26 +4,55 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.metrics import process_of
-from rstreams_fast.spark.worker.counters import Counters, MetricsWriter
 from tests.helpers import DEADLINE
 
 
-def write(metrics: rs.Metrics, partition: int, state: str) -> MetricsWriter:
-    counters = Counters("look", "key")
-    counters.spark_stage, counters.partition, counters.attempt = 1, partition, 0
-    counters.state, counters.rows_out = state, 10
-    writer = MetricsWriter(metrics, counters)
-    writer.write()
-    return writer
+def write(metrics: rs.Metrics, partition: int, state: str, **more: Any) -> Path:
+    """Write the file of a run, as a worker does."""
+    run = uuid.uuid4().hex
+    found = rs.StageMetrics(
+        stage="look",
+        key="key",
+        spark_stage=1,
+        partition=partition,
+        attempt=0,
+        run=run,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        process=process_of(os.getpid()),
+        state=state,
+        rows_out=10,
+        started=time.time(),
+        updated=time.time(),
+    )
+    file = Path(metrics.path) / f"key-{run}.metrics.json"
+    file.write_text(json.dumps({**asdict(found), **more}))
+    return file
+
+
+def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def stage_of(metrics: rs.Metrics) -> Iterator[Any]:
+    """Return what one run of a stage gives, which has not begun."""
+    batch = pa.RecordBatch.from_pydict({"k": [1, 2]})
+    return rs.map_batches(same, batch.schema, metrics=metrics).as_map_fn()(iter([batch, batch]))
 
 
 @pytest.mark.parametrize("state", ["done", "running"])
@@ -32,11 +61,7 @@ def test_several_runs_in_one_task_add_up(tmp_path: Path, state: str) -> None:
     metrics = rs.Metrics(tmp_path)
     for task, last in ((7, "running"), (9, state)):  # the second attempt, and its number of retries
         for run in range(3):
-            counters = Counters("look", "key")
-            counters.spark_stage, counters.partition, counters.attempt = 1, 0, task - 7
-            counters.task, counters.rows_out = task, 10
-            counters.state = last if run == 2 else "done"
-            MetricsWriter(metrics, counters).write()
+            write(metrics, 0, last if run == 2 else "done", attempt=task - 7, task=task)
     assert len(metrics.read()) == 6
     total = metrics.totals()
     assert (total.state, total.rows_out, total.partitions) == (state, 30, 3)
@@ -102,10 +127,10 @@ def test_nothing_seen_is_not_done(tmp_path: Path) -> None:
     metrics = rs.Metrics(tmp_path)
     for total in (metrics.totals(), metrics.totals("look")):
         assert (total.state, total.partitions, total.rows_out) == ("unknown", 0, 0)
-    writer = write(metrics, 0, "running")
+    file = write(metrics, 0, "running")
     assert metrics.totals("look").state == "running"
-    writer.counters.state = "done"
-    writer.write()
+    file.unlink()
+    write(metrics, 0, "done")
     total = metrics.totals("look")
     assert (total.state, total.partitions, total.rows_out) == ("done", 1, 10)
     assert metrics.totals("lokk").state == "unknown"
@@ -113,35 +138,33 @@ def test_nothing_seen_is_not_done(tmp_path: Path) -> None:
 
 def test_runs_that_ended_share_the_file_of_their_process(tmp_path: Path) -> None:
     metrics = rs.Metrics(tmp_path)
-    writers = [write(metrics, partition, "running") for partition in range(50)]
-    assert len(list(tmp_path.iterdir())) == 50
-    for writer in writers[1:]:
-        writer.counters.state = "done"
-        writer.end()
+    running = stage_of(metrics)
+    next(running)
+    for _ in range(30):
+        assert len(list(stage_of(metrics))) == 2
     assert len(list(tmp_path.iterdir())) == 2
-    assert [(run.partition, run.state) for run in metrics.read()] == [
-        (partition, "done" if partition else "running") for partition in range(50)
-    ]
+    assert [run.state for run in metrics.read()] == ["running"] + ["done"] * 30
+    assert len(list(running)) == 1
+    assert [run.rows_out for run in metrics.read()] == [4] * 31
     metrics.cleanup()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_line_that_was_cut_takes_none_of_the_others_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_was_cut_takes_none_of_the_others_with_it(tmp_path: Path) -> None:
     """As when the disk is full for a while: the run keeps its own file then."""
     metrics = rs.Metrics(tmp_path)
-    writers = [write(metrics, partition, "done") for partition in range(3)]
-    writers[0].end()
-    (ended,) = tmp_path.glob("*.metrics.jsonl")
+    list(stage_of(metrics))
+    (ended,) = tmp_path.iterdir()
     with ended.open("ab") as file:
         file.write(b'{"stage": "look", "par')
-    writers[2].end()
-    assert sorted(run.partition for run in metrics.read()) == [0, 1, 2]
-    monkeypatch.setattr(Path, "open", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))
-    writers[1].end()
-    monkeypatch.undo()
-    assert sorted(run.partition for run in metrics.read()) == [0, 1, 2]
+    list(stage_of(metrics))
+    assert len(metrics.read()) == 2
+    aside = ended.rename(tmp_path / "aside")
+    ended.mkdir()
+    list(stage_of(metrics))
+    ended.rmdir()
+    aside.rename(ended)
+    assert [run.state for run in metrics.read()] == ["done"] * 3
 
 
 def test_a_run_whose_worker_was_killed_is_lost_and_its_calls_are_repeated_ones(
@@ -150,11 +173,8 @@ def test_a_run_whose_worker_was_killed_is_lost_and_its_calls_are_repeated_ones(
     metrics = rs.Metrics(tmp_path)
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     for attempt, state, pid in ((0, "running", child.pid), (1, "done", os.getpid())):
-        counters = Counters("look", "key")
-        counters.spark_stage, counters.partition, counters.attempt = 1, 0, attempt
-        counters.state, counters.calls, counters.pid = state, 100 + attempt, pid
-        counters.process = process_of(pid)
-        MetricsWriter(metrics, counters).write()
+        words = {"attempt": attempt, "calls": 100 + attempt, "pid": pid}
+        write(metrics, 0, state, process=process_of(pid), **words)
         if state == "running":
             assert metrics.totals().state == "running"
             child.kill()
@@ -169,9 +189,7 @@ def test_files_of_other_versions_and_other_things_take_no_figures_with_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     metrics = rs.Metrics(tmp_path)
-    writer = write(metrics, 0, "done")
-    (file,) = tmp_path.iterdir()
-    content = json.loads(file.read_text())
+    content = json.loads(write(metrics, 0, "done").read_text())
     others = [
         {**content, "run": "newer", "invented": [1], "calls": 3},
         {**content, "run": "retyped", "calls": {"made": 3}, "started": 1, "partition": 2},
@@ -183,7 +201,7 @@ def test_files_of_other_versions_and_other_things_take_no_figures_with_them(
     (tmp_path / "bytes.metrics.json").write_bytes(b"\xff\xfe")
     (tmp_path / "folder.metrics.json").mkdir()
     found = {run.run: run for run in metrics.read()}
-    assert found.keys() == {"newer", "retyped", "older", writer.counters.run}
+    assert found.keys() == {"newer", "retyped", "older", content["run"]}
     assert [found[run].calls for run in ("newer", "retyped", "older")] == [3, 0, 0]
     assert found["retyped"].started == 1
     assert metrics.totals("look").rows_out == 30
@@ -207,8 +225,7 @@ def test_a_process_is_lost_if_it_is_known_to_be_gone(
     change: dict[str, Any], state: str, tmp_path: Path
 ) -> None:
     metrics = rs.Metrics(tmp_path)
-    write(metrics, 0, "running")
-    (file,) = tmp_path.iterdir()
+    file = write(metrics, 0, "running")
     content = json.loads(file.read_text())
     boot, namespace, start = content["process"].split(" ")
     places = {"boot": boot, "namespace": namespace, "start": start}
@@ -222,10 +239,11 @@ def test_a_process_is_lost_if_it_is_known_to_be_gone(
     assert metrics.totals().state == state
 
 
-def test_processes_of_one_number_in_two_containers_have_files_of_their_own(tmp_path: Path) -> None:
+def test_of_a_speculative_copy_and_its_original_the_one_that_is_done_counts(tmp_path: Path) -> None:
+    """The loser is killed, and its last word stays "running"."""
     metrics = rs.Metrics(tmp_path)
-    for namespace in ("pid:[1]", "pid:[2]"):
-        writer = write(metrics, 0, "done")
-        writer.counters.process = f"boot {namespace} 7"
-        writer.end()
-    assert len(list(tmp_path.iterdir())) == 2
+    for attempt, state, rows in ((0, "done", 100), (1, "running", 30)):
+        write(metrics, 0, state, attempt=attempt, rows_out=rows)
+    assert len(metrics.read()) == 2
+    total = metrics.totals()
+    assert (total.state, total.rows_out) == ("done", 100)

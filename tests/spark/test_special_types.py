@@ -13,7 +13,6 @@ from pyspark.sql import types as t
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
-from rstreams_fast.spark.worker.keys import plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,10 +64,27 @@ def through_batches(frame: DataFrame) -> list[DataFrame]:
 
 # -- outside of Spark ------------------------------------------------------------------------------
 def test_what_numpy_pandas_and_spark_have_is_plain_in_tuples_and_rows_too() -> None:
-    row = t.Row(b=pd.NA, a=np.datetime64("2020-01-02"))
-    assert plain((np.float32(1), [Point(1, 2)], pd.NaT)) == (1.0, [(1, 2)], None)
-    assert plain(row) == {"b": None, "a": dt.date(2020, 1, 2)}
-    assert plain({"p": Point(1, np.float64(2))}) == {"p": (1, 2.0)}
+    point = pa.struct([("x", pa.float64()), ("y", pa.float64())])
+    dated = pa.struct([("a", pa.date32()), ("b", pa.string())])
+    kinds = [pa.float32(), pa.list_(point), pa.timestamp("us", "UTC"), dated, point]
+    given = (
+        np.float32(1),
+        [Point(1, 2)],
+        pd.NaT,
+        t.Row(b=pd.NA, a=np.datetime64("2020-01-02")),
+        Point(1, np.float64(2)),
+    )
+    kind = pa.struct([(f"c{place}", kind) for place, kind in enumerate(kinds)])
+    (found,) = rs.lookup(lambda _: given, kind).as_map_fn()(
+        [pa.RecordBatch.from_pydict({"k": [1]})]
+    )
+    assert list(found["value"][0].as_py().values()) == [
+        1.0,
+        [{"x": 1, "y": 2}],
+        None,
+        {"a": dt.date(2020, 1, 2), "b": None},
+        {"x": 1, "y": 2},
+    ]
 
 
 @pytest.mark.parametrize("kind", [t.VarcharType(3), t.CharType(3)])

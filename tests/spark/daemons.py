@@ -1,0 +1,69 @@
+"""What scripts of tests need that run in a process, and so a Spark, with the drop-in daemon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HEAD: Final = """
+import asyncio, datetime, gc, json, os, pathlib, signal, sqlite3, threading, time
+import psutil
+import pyspark.sql.functions as F
+import rstreams_fast.spark as rs
+from pyspark.sql.functions import col, udf
+from tests.helpers import wait_until
+from tests.spark.daemons import failure, session, workers
+
+work = pathlib.Path.cwd()
+"""
+
+
+def session(
+    master: str = "local[1]", *, concurrency: int | None = 8, conf: dict[str, str] | None = None
+) -> SparkSession:
+    """Start Spark with the daemon; ``conf``: further configurations."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master)
+    usual = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.python.daemon.module": "rstreams_fast.spark.daemon",
+    }
+    if concurrency is not None:
+        usual["spark.executorEnv.RSTREAMS_FAST_UDF_CONCURRENCY"] = str(concurrency)
+    for name, value in {**usual, **(conf or {})}.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    return made
+
+
+def failure(frame: DataFrame) -> str:
+    """Return the error of a job, which shows nothing of the package."""
+    try:
+        frame.collect()
+    except Exception as error:
+        told = str(error)
+    else:
+        raise AssertionError("it did not fail")
+    assert "rstreams_fast" not in told, told
+    return told
+
+
+def workers(threads: int = 1) -> list[Any]:
+    """Return the Python workers that live, and have so many threads at least."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "python" in process.name() and process.status() != psutil.STATUS_ZOMBIE:
+                found += [process] * (process.num_threads() >= threads)
+        except psutil.Error:
+            pass
+    return found
