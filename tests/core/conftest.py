@@ -20,6 +20,7 @@ MODULES = {
     "python": "rstreams_fast.core._spec",
 }
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 if sys.implementation.name != "cpython":
     del MODULES["c"]
 elif FREE_THREADED and sys.version_info < (3, 14):  # cffi cannot do without a GIL before that

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import rstreams_fast.core
-from rstreams_fast.runtime.parking import HAS_GIL
-from tests.helpers import DEADLINE, run_python, run_threads, wait_for
+from tests.core.conftest import HAS_GIL
+from tests.helpers import DEADLINE, run_python, run_threads
 
 ROUNDS = 100 if HAS_GIL else 1000  # with a GIL each round may take a switch of threads
 LONG = 100.0  # seconds, for a busy machine, on which each switch may take its time
@@ -34,46 +34,6 @@ def test_no_compiled_module_turns_the_gil_on(module: str) -> None:
     file, enabled = run_python("-W", "error", "-c", program).stdout.split()
     assert enabled == "False"
     assert not file.endswith((".py", ".pyx"))
-
-
-def test_a_waker_that_comes_while_the_last_is_called_is_kept(core: Any) -> None:
-    """The consumer finds an element before it is woken for it, and arms for the next at once."""
-    ring = core.SpscRing(4)
-
-    def produce() -> None:
-        for i in range(1, ROUNDS + 1):
-            while len(ring):
-                pass
-            assert ring.offer(i)
-
-    def consume() -> None:
-        for i in range(1, ROUNDS + 1):
-            while (element := ring.poll()) is None:
-                woken = threading.Event()
-                if ring.arm(woken.set):
-                    wait_for(woken, f"the waking for element {i}")
-            assert element == i
-
-    run_threads([produce, consume], timeout=LONG)
-
-
-def test_a_producer_s_waker_is_kept_as_well(core: Any) -> None:
-    ring = core.SpscRing(1)
-
-    def produce() -> None:
-        for i in range(1, ROUNDS + 1):
-            while not ring.offer(i):
-                woken = threading.Event()
-                if ring.arm_producer(woken.set):
-                    wait_for(woken, f"the waking for the room of element {i}")
-
-    def consume() -> None:
-        for i in range(1, ROUNDS + 1):
-            while (element := ring.poll()) is None:
-                pass
-            assert element == i
-
-    run_threads([produce, consume], timeout=LONG)
 
 
 def test_an_armed_waker_survives_others_that_disarm_a_coroutine_s(core: Any) -> None:

@@ -29,8 +29,7 @@ from rstreams_fast.errors import (
     RingClosed,
     StageReturnedNoneError,
 )
-from rstreams_fast.runtime.parking import HAS_GIL
-from tests.core.conftest import BACKENDS, load
+from tests.core.conftest import BACKENDS, HAS_GIL, load
 from tests.helpers import Problem, run_python, start_thread, wait_for
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -23,8 +23,7 @@ from typing import Any
 import pytest
 
 from rstreams_fast.queues import BoundedExecutor
-from rstreams_fast.runtime.parking import HAS_GIL
-from tests.core.conftest import run_interrupted
+from tests.core.conftest import HAS_GIL, run_interrupted
 from tests.helpers import (
     DEADLINE,
     Element,
