@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 #: Seconds a test waits for something that must happen. Generous: only a broken build uses it up.
-DEADLINE = 20.0
+DEADLINE = 30.0
 #: The same for a program in a process of its own: less than a test may take as a whole.
 PROCESS_DEADLINE = 100.0
 #: Seconds after which a waiting test looks up.

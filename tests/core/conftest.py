@@ -62,13 +62,17 @@ def call_once_in_place_of(
     monkeypatch.setattr(module, "lib", Once())
 
 
-#: Seconds that Ctrl-C may take to come out of a parked call, and how often a busy machine may
-#: keep the interrupted thread from the processor for longer.
-PROMPT = 0.1
+#: How often a busy machine may keep an interrupted thread from the processor.
 TRIES = 5
 
 
-def run_interrupted(program: str) -> None:
+@pytest.fixture(params=[DEADLINE, pytest.param(0.1, marks=pytest.mark.slow)], ids=["late", "soon"])
+def promptly(request: pytest.FixtureRequest) -> float:
+    """Seconds that Ctrl-C may take to come out of a parked call."""
+    return float(request.param)
+
+
+def run_interrupted(program: str, promptly: float) -> None:
     """Run a program that interrupts itself and prints how many seconds that took.
 
     In a process of its own: the signal goes to its main thread alone. The best of some tries
@@ -86,6 +90,6 @@ def run_interrupted(program: str) -> None:
         )
         assert done.returncode == 0, done.stderr
         late.append(float(done.stdout))
-        if late[-1] < PROMPT:
+        if late[-1] < promptly:
             return
     raise AssertionError(f"the interrupts took {late} s")

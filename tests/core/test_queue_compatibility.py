@@ -124,7 +124,7 @@ def test_a_finalizer_uses_a_queue_after_the_threads_that_waited_are_gone() -> No
         for _ in range(4)
     ]
     try:
-        ended = [(run.communicate(timeout=4 * DEADLINE)[0], run.returncode) for run in runs]
+        ended = [(run.communicate(timeout=3 * DEADLINE)[0], run.returncode) for run in runs]
     finally:
         for run in runs:
             run.kill()

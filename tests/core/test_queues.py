@@ -526,8 +526,8 @@ print(late)
 """
 
 
-def test_ctrl_c_ends_every_wait() -> None:
-    run_interrupted(INTERRUPTED)
+def test_ctrl_c_ends_every_wait(promptly: float) -> None:
+    run_interrupted(INTERRUPTED, promptly)
 
 
 STORM = """

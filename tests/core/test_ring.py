@@ -169,7 +169,9 @@ print(late)
         ("", "get(60)", "ring.offer(1); assert ring.get() == 1"),
     ],
 )
-def test_ctrl_c_interrupts_a_parked_call(backend: str, prepare: str, call: str, after: str) -> None:
+def test_ctrl_c_interrupts_a_parked_call(
+    backend: str, prepare: str, call: str, after: str, promptly: float
+) -> None:
     probe = "ring.offer_many([])" if call.startswith("put") else "ring.poll()"
     program = INTERRUPTED.format(
         module=MODULES[backend],
@@ -179,7 +181,7 @@ def test_ctrl_c_interrupts_a_parked_call(backend: str, prepare: str, call: str, 
         after=after,
         in_python=backend != "c",
     )
-    run_interrupted(program)
+    run_interrupted(program, promptly)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")

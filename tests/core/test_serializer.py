@@ -7,7 +7,6 @@ import os
 import pickle
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 from rstreams_fast.core import Emission
 from rstreams_fast.errors import BufferOverflowError, NoneSignalError, OverlappingCallsError
 from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, load, run_interrupted
-from tests.helpers import DEADLINE, Problem, run_threads, start_thread, wait_for
+from tests.helpers import Problem, run_threads, start_thread, wait_for
 
 
 class Recorder:
@@ -151,20 +150,6 @@ def test_capacity_and_no_copy(core: Any) -> None:
 
 
 # -- order ----------------------------------------------------------------------------------------
-def test_one_thread_sees_its_signals_delivered_at_once_and_in_order(core: Any) -> None:
-    subscriber = Recorder()
-    serializer = core.SignalSerializer(subscriber)
-    upstream = Upstream()
-    serializer.on_subscribe(upstream)
-    for n in (1, 2, 3):
-        assert serializer.try_next(n) is Emission.OK
-        assert subscriber.log[-1] == n
-        assert serializer.queued == 0
-    serializer.on_complete()
-    assert subscriber.log == ["subscribed", 1, 2, 3, "complete"]
-    assert upstream.cancelled == 0
-
-
 def test_spec103_threads_take_turns_and_each_keeps_its_order(core: Any) -> None:
     threads, count = 4, 1500
     subscriber = Recorder()
@@ -187,28 +172,59 @@ def test_spec103_threads_take_turns_and_each_keeps_its_order(core: Any) -> None:
     assert len(subscriber.log) == threads * count
 
 
-def test_spec303_a_signal_from_within_on_next_is_queued(core: Any) -> None:
-    def react(n: Any) -> None:
-        if n != "complete" and n < 500:
-            serializer.on_next(n + 1)
-
-    subscriber = Recorder(react)
-    serializer = core.SignalSerializer(subscriber)
-    serializer.on_next(0)
-    serializer.on_complete()
-    assert subscriber.log == [*range(501), "complete"]
-    assert subscriber.depth == 1
+PROBLEM = Problem("the signal")
 
 
-def test_losers_queue_and_leave_at_once(core: Any) -> None:
-    subscriber, serializer, thread = blocked(core)
-    for n in (1, 2):
-        assert serializer.try_next(n) is Emission.OK
-    serializer.on_next(3)
-    assert serializer.queued == 3
+@pytest.mark.parametrize(
+    ("options", "calls", "then", "log"),
+    [
+        ({}, [("on_next", n) for n in (1, 2, 3)], Emission.OK, [1, 2, 3, "more"]),
+        (
+            {},
+            [("on_next", 1), ("on_complete",), ("on_complete",)],
+            Emission.TERMINATED,
+            [1, "complete"],
+        ),
+        ({}, [("on_next", 1), ("on_error", PROBLEM)], Emission.TERMINATED, [PROBLEM]),
+        (
+            {"delay_error": True},
+            [("on_next", 1), ("on_error", PROBLEM)],
+            Emission.TERMINATED,
+            [1, PROBLEM],
+        ),
+        ({}, [("on_next", 1), ("on_complete",), ("cancel",)], Emission.CANCELLED, []),
+        ({"capacity": 2}, [("on_next", n) for n in (1, 2)], Emission.FULL, [1, 2]),
+        (
+            {"capacity": 2, "delay_error": True},
+            [("on_next", n) for n in (1, 2, 3)],
+            Emission.TERMINATED,
+            [1, 2, BufferOverflowError],
+        ),
+        (
+            {"capacity": 1},
+            [("on_next", 1), ("on_subscribe", int), ("on_error", PROBLEM)],
+            Emission.TERMINATED,
+            ["subscribed", PROBLEM],
+        ),
+        ({"fail_fast": True}, [], Emission.BUSY, []),
+        ({"fail_fast": True}, [("on_complete",)], Emission.TERMINATED, ["complete"]),
+    ],
+)
+def test_what_comes_while_another_thread_delivers(
+    core: Any, options: Any, calls: list[Any], then: Emission, log: list[Any]
+) -> None:
+    """Who comes leaves at once; what is queued is delivered in order, or dropped."""
+    subscriber, serializer, thread = blocked(core, **options)
+    for name, *arguments in calls:
+        getattr(serializer, name)(*arguments)
+    assert serializer.try_next("more") is then
     assert subscriber.log == ["block"]
+    assert serializer.queued <= serializer.capacity
     free(subscriber, thread)
-    assert subscriber.log == ["block", 1, 2, 3]
+    seen = [
+        type(each) if isinstance(each, BufferOverflowError) else each for each in subscriber.log
+    ]
+    assert seen == ["block", *log]
     assert serializer.queued == 0
 
 
@@ -245,36 +261,6 @@ def test_spec107_a_terminal_signal_comes_once_and_last(core: Any, dropped: Any) 
         assert serializer.try_next(1) is Emission.TERMINATED
 
 
-def test_on_complete_comes_after_what_is_queued(core: Any) -> None:
-    subscriber, serializer, thread = blocked(core)
-    serializer.on_next(1)
-    serializer.on_complete()
-    assert serializer.try_next(2) is Emission.TERMINATED
-    serializer.on_next(2)
-    serializer.on_complete()
-    free(subscriber, thread)
-    assert subscriber.log == ["block", 1, "complete"]
-
-
-def test_on_error_overtakes_what_is_queued(core: Any) -> None:
-    problem = Problem()
-    subscriber, serializer, thread = blocked(core)
-    serializer.on_next(1)
-    serializer.on_error(problem)
-    free(subscriber, thread)
-    assert subscriber.log == ["block", problem]
-    assert serializer.queued == 0
-
-
-def test_delay_error_lets_the_queue_go_first(core: Any) -> None:
-    problem = Problem()
-    subscriber, serializer, thread = blocked(core, delay_error=True)
-    serializer.on_next(1)
-    serializer.on_error(problem)
-    free(subscriber, thread)
-    assert subscriber.log == ["block", 1, problem]
-
-
 def test_an_error_after_the_end_is_reported(core: Any, dropped: Any) -> None:
     subscriber = Recorder()
     serializer = core.SignalSerializer(subscriber)
@@ -303,77 +289,6 @@ def test_it_is_its_own_subscription(core: Any) -> None:
     serializer.cancel()
     serializer.request(6)
     assert upstream.requested == [5]
-    assert upstream.cancelled == 1
-
-
-def test_spec109_on_subscribe_comes_before_anything_queued(core: Any) -> None:
-    subscriber, serializer, thread = blocked(core, capacity=1)
-    serializer.on_next(1)
-    serializer.on_subscribe(Upstream())
-    assert serializer.queued == 1
-    serializer.on_error(problem := Problem())
-    free(subscriber, thread)
-    assert subscriber.log == ["block", "subscribed", problem]
-
-
-def test_spec205_a_second_subscription_is_cancelled(core: Any) -> None:
-    subscriber = Recorder()
-    serializer = core.SignalSerializer(subscriber)
-    first, second = Upstream(), Upstream()
-    serializer.on_subscribe(first)
-    serializer.on_subscribe(second)
-    assert (first.cancelled, second.cancelled) == (0, 1)
-    assert subscriber.log == ["subscribed"]
-    serializer.cancel()
-    third = Upstream()
-    serializer.on_subscribe(third)
-    assert (first.cancelled, third.cancelled) == (1, 1)
-
-
-def test_spec303_elements_that_on_subscribe_asks_for_come_after_it(core: Any) -> None:
-    class Synchronous(Upstream):
-        def request(self, n: int) -> None:
-            for i in range(n):
-                serializer.on_next(i)
-
-    def react(signal: Any) -> None:
-        if signal == "subscribed":
-            subscriber.subscription.request(3)
-            assert subscriber.log == ["subscribed"]
-
-    subscriber = Recorder(react)
-    serializer = core.SignalSerializer(subscriber)
-    serializer.on_subscribe(Synchronous())
-    assert subscriber.log == ["subscribed", 0, 1, 2]
-    assert subscriber.depth == 1
-
-
-def test_spec305_cancel_drops_what_is_queued(core: Any) -> None:
-    subscriber, serializer, thread = blocked(core)
-    serializer.on_next(1)
-    serializer.on_complete()
-    serializer.cancel()
-    assert serializer.queued == 0
-    assert serializer.try_next(2) is Emission.CANCELLED
-    free(subscriber, thread)
-    assert subscriber.log == ["block"]
-
-
-def test_spec108_nothing_after_a_cancel_from_on_next(core: Any) -> None:
-    def react(n: Any) -> None:
-        if n == 2:
-            serializer.on_next(3)
-            serializer.cancel()
-            serializer.on_next(4)
-
-    subscriber = Recorder(react)
-    serializer = core.SignalSerializer(subscriber)
-    upstream = Upstream()
-    serializer.on_subscribe(upstream)
-    for n in (1, 2, 5):
-        serializer.on_next(n)
-    serializer.on_complete()
-    assert subscriber.log == ["subscribed", 1, 2]
     assert upstream.cancelled == 1
 
 
@@ -424,15 +339,6 @@ def test_overflow_ends_the_stream(core: Any, dropped: Any) -> None:
     assert len(subscriber.log) == 3
     assert upstream.cancelled == 1
     assert dropped == []
-
-
-def test_overflow_with_delay_error_delivers_what_fitted(core: Any) -> None:
-    subscriber, serializer, thread = blocked(core, capacity=2, delay_error=True)
-    for n in (1, 2, 3):
-        serializer.on_next(n)
-    free(subscriber, thread)
-    assert subscriber.log[:3] == ["block", 1, 2]
-    assert isinstance(subscriber.log[3], BufferOverflowError)
 
 
 def test_several_threads_that_overflow_cancel_once(core: Any, dropped: Any) -> None:
@@ -505,35 +411,13 @@ def test_wait_ends_with_the_stream(core: Any, end: str) -> None:
     assert 2 not in subscriber.log
 
 
-def test_waiting_for_oneself_is_an_overflow(core: Any) -> None:
-    def react(n: Any) -> None:
-        if n == 0:
-            serializer.on_next(1)
-            serializer.on_next(2)
-
-    subscriber = Recorder(react)
-    serializer = core.SignalSerializer(subscriber, capacity=1, on_full="wait")
-    serializer.on_next(0)
-    assert subscriber.log[0] == 0
-    assert isinstance(subscriber.log[1], BufferOverflowError)
-    assert len(subscriber.log) == 2
-
-
-def test_fail_fast_queues_nothing(core: Any) -> None:
+def test_fail_fast_refuses_who_comes_and_serves_who_comes_later(core: Any) -> None:
     subscriber, serializer, thread = blocked(core, fail_fast=True)
-    assert serializer.try_next(1) is Emission.BUSY
     with pytest.raises(OverlappingCallsError, match=r"§1.3"):
         serializer.on_next(1)
     free(subscriber, thread)
     assert serializer.try_next(2) is Emission.OK
     assert subscriber.log == ["block", 2]
-    serializer.on_complete()
-    assert serializer.try_next(3) is Emission.TERMINATED
-    subscriber, serializer, thread = blocked(core, fail_fast=True)
-    serializer.on_complete()
-    assert serializer.try_next(1) is Emission.TERMINATED
-    free(subscriber, thread)
-    assert subscriber.log == ["block", "complete"]
 
 
 # -- subscribers that raise -----------------------------------------------------------------------
@@ -663,19 +547,8 @@ print(late)
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no POSIX signals on Windows")
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_ctrl_c_interrupts_a_wait_for_room(backend: str) -> None:
-    run_interrupted(INTERRUPTED.format(module=MODULES[backend]))
-
-
-def test_a_slow_subscriber_delays_only_the_delivering_thread(core: Any) -> None:
-    subscriber, serializer, thread = blocked(core)
-    begun = time.monotonic()
-    for n in range(100):
-        serializer.on_next(n)
-    assert time.monotonic() - begun < DEADLINE
-    assert thread.is_alive()
-    free(subscriber, thread)
-    assert subscriber.log == ["block", *range(100)]
+def test_ctrl_c_interrupts_a_wait_for_room(backend: str, promptly: float) -> None:
+    run_interrupted(INTERRUPTED.format(module=MODULES[backend]), promptly)
 
 
 def test_a_circle_of_serializers_is_a_recursion_error(core: Any) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING, RunStatus
 from tests.core.conftest import BACKENDS, load
-from tests.helpers import generated_after
+from tests.helpers import DEADLINE, generated_after
 
 SPECIFICATION = load("python")
 COMPILED = [name for name in BACKENDS if name != "python"]
@@ -520,7 +520,7 @@ def test_a_window_does_what_the_specification_does(
             dedupe=dedupe,
         )
         loop.call_soon(pump)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE):
             await done
         assert window.max_running <= concurrency
         assert window.max_pending <= capacity

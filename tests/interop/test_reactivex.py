@@ -145,7 +145,7 @@ from rstreams_fast.interop.reactivex import to_observable
 
 ticked = threading.Event()
 to_observable({source}).subscribe(lambda _: ticked.set())
-assert ticked.wait(20)
+assert ticked.wait(30)
 """
 
 

@@ -66,7 +66,7 @@ def test_the_collector_leaves_the_call_to_another_thread() -> None:
     gc.collect()
     wait_until(lambda: threads, "the call")
     assert threads[0].name == "rstreams-fast-finalizers"
-    threads[0].join(20)
+    threads[0].join(30)
     assert not threads[0].is_alive()  # it goes home when nothing is left
 
 

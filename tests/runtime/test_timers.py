@@ -241,7 +241,7 @@ def _thread_of(timer: ThreadTimer) -> threading.Thread | None:
 def _wait_for_end(timer: ThreadTimer) -> None:
     thread = _thread_of(timer)
     if thread is not None:
-        thread.join(20)
+        thread.join(30)
         assert not thread.is_alive()
     assert _thread_of(timer) is None
 
@@ -336,7 +336,7 @@ def test_a_hook_that_ends_the_thread_loses_no_alarm(monkeypatch: pytest.MonkeyPa
         timer.call_later(0, fail)
         timer.call_later(0.05, done.set)
         wait_for(done)
-        ended[0].join(20)
+        ended[0].join(30)
     finally:
         rf.on_dropped_error(previous)
 
@@ -457,7 +457,7 @@ def test_a_closed_timer_says_so_to_all_who_wait(dropped: list[BaseException]) ->
     wait_for(done)
     thread = _thread_of(timer)
     if thread is not None:
-        thread.join(20)
+        thread.join(30)
     assert isinstance(told[0], WorkDroppedError)
     assert [type(error) for error in dropped] == [IndexError]
     with pytest.raises(WorkDroppedError, match="exiting"):
@@ -496,9 +496,9 @@ def test_the_child_of_a_fork_has_a_thread_of_its_own() -> None:
                 done = threading.Event()
                 cancelling = threading.Thread(target=thing.cancel)
                 cancelling.start()
-                cancelling.join(20)
+                cancelling.join(30)
                 threading.Thread(target=timer.call_later, args=(0, done.set)).start()
-                alive = done.wait(20)
+                alive = done.wait(30)
                 alive = alive and not cancelling.is_alive()
                 print("pending in the child:", timer.pending, alive, flush=True)
         if child != 0:
