@@ -140,21 +140,6 @@ async def mixed(item: Any) -> Any:
 
 
 # -- results --------------------------------------------------------------------------------------
-@pytest.mark.parametrize("fn", [echo, later, mixed])
-async def test_results_keep_the_order_of_submission(core: Any, fn: Any) -> None:
-    harness = Harness(core, fn)
-    assert await harness.run(list(range(200))) == list(range(200))
-    assert harness.figures == (0, 0, 0, 4)
-    assert harness.window.started == 200
-    assert harness.window.max_running <= 4
-    assert harness.window.max_pending <= 8
-
-
-@pytest.mark.parametrize("fn", [echo, later, mixed])
-async def test_unordered_results_come_as_they_are_ready(core: Any, fn: Any) -> None:
-    harness = Harness(core, fn, ordered=False)
-    assert sorted(await harness.run(list(range(200)))) == list(range(200))
-    assert harness.figures == (0, 0, 0, 4)
 
 
 async def test_ordered_results_wait_for_the_first(core: Any) -> None:
@@ -175,31 +160,6 @@ async def test_ordered_results_wait_for_the_first(core: Any) -> None:
     assert harness.figures == (0, 0, 0, 4)
 
 
-async def test_unordered_results_wait_for_none(core: Any) -> None:
-    gates = Gates()
-    harness = Harness(core, gates, ordered=False)
-    await harness.submit(1, 2, 3)
-    gates.open(3)
-    await harness.until(lambda: harness.window.ready == 1)
-    gates.open(1)
-    await harness.until(lambda: harness.window.ready == 2)
-    assert harness.window.take(9) == ["r3", "r1"]
-    gates.open(2)
-    await harness.until(lambda: harness.window.ready == 1)
-    assert harness.window.take(9) == ["r2"]
-
-
-async def test_none_is_a_result(core: Any) -> None:
-    async def nothing(_: Any) -> None:
-        return None
-
-    for ordered in (True, False):
-        harness = Harness(core, nothing, ordered=ordered)
-        await harness.submit(1, 2)
-        assert harness.window.ready == 2
-        assert harness.window.take(5) == [None, None]
-
-
 async def test_spread_gives_positional_arguments(core: Any) -> None:
     async def call(*arguments: Any) -> Any:
         return arguments
@@ -207,27 +167,6 @@ async def test_spread_gives_positional_arguments(core: Any) -> None:
     harness = Harness(core, call, spread=True)
     await harness.submit((1, 2), (), [3])
     assert harness.window.take(5) == [(1, 2), (), (3,)]
-
-
-async def test_what_can_be_awaited_can_be_returned(core: Any) -> None:
-    class Wanted:
-        def __await__(self) -> Generator[Any, Any, str]:
-            yield from asyncio.sleep(0).__await__()
-            return "awaited"
-
-    def fn(item: Any) -> Awaitable[Any]:
-        if item == "future":
-            future = asyncio.get_running_loop().create_future()
-            future.set_result("future")
-            return future
-        return Wanted() if item == "object" else echo(item)
-
-    harness = Harness(core, fn)
-    assert await harness.run(["future", "object", "coroutine"]) == [
-        "future",
-        "awaited",
-        "coroutine",
-    ]
 
 
 async def test_what_cannot_be_awaited_is_a_type_error_that_names_the_function(core: Any) -> None:
@@ -331,36 +270,6 @@ async def test_calls_go_on_with_another_function_and_those_that_run_with_theirs(
 
 
 # -- bounds ---------------------------------------------------------------------------------------
-async def test_concurrency_and_capacity_are_bounds(core: Any) -> None:
-    gates = Gates()
-    harness = Harness(core, gates, concurrency=2, capacity=3)
-    window = harness.window
-    assert (window.concurrency, window.capacity) == (2, 3)
-    assert await harness.submit(1, 2, 3, 4) == 2
-    assert gates.calls == [1, 2]
-    gates.open(2)
-    await harness.until(lambda: window.running == 1)
-    assert await harness.submit(3, 4) == 1
-    gates.open(3)
-    await harness.until(lambda: window.running == 1)
-    # There is a permit, but no place: results wait to be taken.
-    assert await harness.submit(4) == 0
-    gates.open(1)
-    await harness.until(lambda: window.running == 0)
-    assert window.take(1) == ["r1"]
-    assert await harness.submit(4) == 1
-    assert (window.started, window.max_running, window.max_pending) == (4, 2, 3)
-    window.cancel()
-    await harness.until(lambda: window.running == 0)
-
-
-async def test_start_says_where_to_begin(core: Any) -> None:
-    harness = Harness(core, echo, capacity=4)
-    items = tuple(range(10))
-    assert await harness.call(harness.window.submit_many, items, 8) == 2
-    assert await harness.call(harness.window.submit_many, items, 10**40) == 0
-    assert await harness.call(harness.window.submit_many, items) == 2
-    assert harness.window.take(10**40) == [8, 9, 0, 1]
 
 
 # -- from ring to ring ----------------------------------------------------------------------------
@@ -417,16 +326,6 @@ async def test_an_element_that_has_no_place_in_line_stays_in_the_ring(core: Any)
     assert harness.window.take(9) == [0, 1, 2]
 
 
-async def test_a_ring_is_emptied_and_no_more_than_asked_is_taken(core: Any) -> None:
-    harness = Harness(core, echo, concurrency=1, capacity=100)
-    ring = filled(core, 16, *range(10))
-    assert await harness.call(harness.window.submit_from, ring, 4) == 4
-    assert await harness.call(harness.window.submit_from, ring, 2**70) == 6
-    assert await harness.call(harness.window.submit_from, ring, 5) == 0
-    assert harness.window.take(100) == list(range(10))
-    assert harness.window.started == 10
-
-
 async def test_after_a_failure_the_rest_stays_in_the_ring(core: Any) -> None:
     async def fn(item: Any) -> Any:
         if item == 3:
@@ -459,20 +358,6 @@ async def test_results_move_into_a_ring_as_far_as_they_fit_and_are_no_none(core:
         assert take_into(below, 9) == 1
         assert below.poll_many(9) == [5]
         assert harness.figures == (0, 0, 0, 4)
-
-
-async def test_what_still_runs_is_not_moved_and_nothing_after_it(core: Any) -> None:
-    gates = Gates()
-    harness = Harness(core, gates)
-    await harness.submit(1, 2)
-    gates.open(2)
-    await harness.until(lambda: harness.window.running == 1)
-    below = core.SpscRing(8)
-    assert harness.window.take_into(below, 9) == 0
-    gates.open(1)
-    await harness.until(lambda: harness.window.running == 0)
-    assert harness.window.take_into(below, 9) == 2
-    assert below.poll_many(9) == ["r1", "r2"]
 
 
 async def test_one_that_waits_at_the_ring_may_cancel_the_window(core: Any) -> None:
@@ -669,16 +554,6 @@ async def test_a_hash_that_submits_is_refused(core: Any) -> None:
     assert len(harness.window.take(9)) == 2
 
 
-async def test_a_call_that_several_share_fails_once(core: Any) -> None:
-    gates = Gates()
-    harness = Harness(core, gates, dedupe=True)
-    await harness.submit("a", "a")
-    gates.gates["a"].set_exception(Problem("shared"))
-    await harness.until(lambda: harness.window.failure is not None)
-    assert harness.window.failure[0] == "a"
-    assert harness.figures == (0, 2, 0, 4)
-
-
 # -- failures -------------------------------------------------------------------------------------
 @pytest.mark.parametrize("steps", [0, 1, 2])
 @pytest.mark.parametrize("error", [Problem("x"), StopIteration("x"), ValueError("x")])
@@ -720,52 +595,6 @@ async def test_a_stop_iteration_of_a_plain_function_is_a_failure(core: Any) -> N
     await harness.submit(1)
     assert isinstance(harness.window.failure[1], StopIteration)
     assert harness.window.ready == 0
-
-
-@pytest.mark.parametrize("suspended", [False, True])
-async def test_cancelled_error_raised_by_the_function_is_a_failure(
-    core: Any, suspended: bool
-) -> None:
-    async def gives_up(_: Any) -> None:
-        if suspended:
-            await asyncio.sleep(0)
-        raise asyncio.CancelledError("of my own")
-
-    harness = Harness(core, gives_up)
-    await harness.submit(1)
-    await harness.until(lambda: harness.window.failure is not None) if suspended else None
-    item, error = harness.window.failure
-    assert item == 1
-    assert isinstance(error, asyncio.CancelledError)
-    assert harness.figures[0] == 0
-    assert harness.figures[3] == 4
-
-
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-async def test_keyboard_interrupt_leaves_through_submit_many(
-    core: Any, interrupt: type[BaseException]
-) -> None:
-    async def fn(item: Any) -> Any:
-        if item == 2:
-            raise interrupt
-        return item
-
-    harness = Harness(core, fn)
-    outcome: list[Any] = []
-
-    def run() -> None:
-        try:
-            harness.window.submit_many([1, 2, 3])
-        except interrupt as raised:
-            outcome.append(raised)
-
-    await harness.call(run)
-    assert len(outcome) == 1
-    assert harness.window.permits.pending == 4
-    assert harness.window.failure == (2, outcome[0])
-    assert asyncio.current_task() is not None
-    assert harness.window.take(5) == [1]
-    assert await harness.submit(4) == 0
 
 
 # -- cancellation ---------------------------------------------------------------------------------
@@ -845,66 +674,7 @@ async def test_cancel_before_the_task_has_made_a_step(core: Any) -> None:
     assert sorted(seen) == [("bare", False), ("future", True), ("sleep", False)]
 
 
-async def test_a_call_that_cancels_the_window(core: Any) -> None:
-    async def fn(item: Any) -> Any:
-        if item == 2:
-            harness.window.cancel()
-        elif item == 3:
-            harness.window.cancel()
-            await asyncio.sleep(60)
-        return item
-
-    for item in (2, 3):
-        for ordered in (True, False):
-            harness = Harness(core, fn, ordered=ordered)
-            await harness.submit(1, item, 4)
-            await harness.until(lambda harness=harness: harness.window.running == 0)
-            assert harness.figures == (0, 0, 0, 4)
-            assert harness.window.take(9) == []
-            assert harness.window.started == 2
-
-
-async def test_a_result_that_arrives_after_cancel_is_dropped(core: Any) -> None:
-    async def stubborn(item: Any) -> Any:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            return item
-
-    for ordered in (True, False):
-        harness = Harness(core, stubborn, ordered=ordered, dedupe=True)
-        await harness.submit(1, 1, 2)
-        await harness.call(harness.window.cancel)
-        await harness.until(lambda harness=harness: harness.window.running == 0)
-        assert harness.figures == (0, 0, 0, 4)
-
-
 # -- tasks and contexts ---------------------------------------------------------------------------
-async def test_the_current_task_is_the_same_before_and_after_a_suspension(core: Any) -> None:
-    outer = asyncio.current_task()
-
-    async def fn(item: Any) -> bool:
-        before = asyncio.current_task()
-        for _ in range(item):
-            await asyncio.sleep(0)
-        after = asyncio.current_task()
-        return before is after and before is not outer and before is not None
-
-    harness = Harness(core, fn)
-    assert await harness.run([0, 1, 2, 0, 0, 1]) == [True] * 6
-    assert asyncio.current_task() is outer
-
-
-async def test_calls_that_overlap_have_tasks_of_their_own(core: Any) -> None:
-    tasks = []
-
-    async def fn(item: Any) -> None:
-        tasks.append(asyncio.current_task())
-        await asyncio.sleep(0)
-
-    harness = Harness(core, fn)
-    await harness.run([1, 2, 3])
-    assert len(set(tasks)) == 3
 
 
 async def test_asyncio_timeout_works_from_the_first_step_on(core: Any) -> None:
@@ -1077,27 +847,6 @@ async def test_a_call_that_cancels_itself_in_its_first_step(core: Any) -> None:
     assert await harness.run([1, 2]) == ["cancelled"] * 2
 
 
-async def test_contexts_are_copies_of_the_submitters(core: Any) -> None:
-    async def fn(item: Any) -> tuple[str, str]:
-        before = variable.get()
-        variable.set(f"by {item}")
-        if item % 2:
-            await asyncio.sleep(0)
-        return before, variable.get()
-
-    def set_before(item: int) -> Awaitable[Any]:
-        variable.set("by the plain part")
-        return fn(item)
-
-    token = variable.set("outside")
-    harness = Harness(core, fn)
-    assert await harness.run([1, 2, 3, 4]) == [("outside", f"by {n}") for n in (1, 2, 3, 4)]
-    harness = Harness(core, set_before)
-    assert (await harness.run([1, 2]))[1] == ("by the plain part", "by 2")
-    assert variable.get() == "outside"
-    variable.reset(token)
-
-
 async def test_what_one_call_does_to_its_context_no_other_one_sees(core: Any) -> None:
     kept: list[Any] = []
 
@@ -1201,46 +950,6 @@ async def test_items_ahead_hold_places(core: Any) -> None:
 
 
 # -- keys -----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("ordered", [True, False])
-@pytest.mark.parametrize("kept", [False, True])
-async def test_calls_of_one_key_take_turns_and_others_go_beside_them(
-    core: Any, ordered: bool, kept: bool
-) -> None:
-    running: Counter[int] = Counter()
-    begun: list[int] = []
-    tasks: set[asyncio.Task[Any]] = set()
-    most = 0
-
-    async def fn(item: int) -> int:
-        nonlocal most
-        task = asyncio.current_task()
-        if kept and task is not None:
-            tasks.add(task)
-        running[item % 7] += 1
-        assert running[item % 7] == 1
-        most = max(most, running.total())
-        begun.append(item)
-        for _ in range(item * item % 5):
-            await asyncio.sleep(0)
-        running[item % 7] -= 1
-        return item
-
-    options = {"concurrency": 4, "capacity": 32, "ordered": ordered}
-    harness = Harness(core, fn, key=lambda item: item % 7, **options)
-    results = await harness.run(list(range(300)))
-    assert sorted(results) == list(range(300))
-    assert not ordered or results == sorted(results)
-    assert most == harness.window.max_running == 4
-    for key in range(7):
-        assert [item for item in begun if item % 7 == key] == list(range(key, 300, 7))
-    assert harness.window.started == 300
-    assert harness.window.max_pending == 32
-    assert harness.window.running == harness.window.pending == 0
-    assert harness.window.permits.value == 4
-    if kept:
-        assert len(tasks) == 300
-        async with asyncio.timeout(DEADLINE):
-            await asyncio.gather(*tasks)
 
 
 async def test_who_waits_for_its_turn_holds_a_place_and_no_permit(core: Any) -> None:
@@ -1350,22 +1059,6 @@ async def test_what_waits_for_a_call_is_forgotten_before_that_has_ended(core: An
     assert [ref() for ref in lost] == [None] * 2
     leave.set()
     await harness.until(lambda: harness.window.running == 0)
-
-
-async def test_a_failed_call_lets_nothing_after_it_begin(core: Any) -> None:
-    calls = []
-
-    async def fn(item: int) -> int:
-        calls.append(item)
-        await asyncio.sleep(0)
-        raise ValueError(item)
-
-    harness = Harness(core, fn, key=lambda _: "one")
-    await harness.submit(1, 2, 3)
-    await harness.until(lambda: harness.window.failure is not None)
-    await asyncio.sleep(0)
-    assert calls == [1]
-    assert harness.window.failure[0] == 1
 
 
 @pytest.mark.parametrize("at", ["key", "first step", "later"])
@@ -1693,16 +1386,6 @@ async def test_calls_that_finish_at_once_need_no_turn_of_the_loop(core: Any) -> 
 
     assert await harness.call(submit_and_take) == (3, [1, 2, 3])
     assert harness.ready_calls == 0
-
-
-async def test_nothing_is_logged_about_failures_that_are_kept(core: Any) -> None:
-    async def fails(item: Any) -> None:
-        await asyncio.sleep(0)
-        raise Problem
-
-    harness = Harness(core, fails)
-    await harness.submit(1, 2, 3)
-    await harness.until(lambda: harness.window.running == 0)
 
 
 async def test_a_window_and_its_results_are_collected(core: Any) -> None:
