@@ -48,20 +48,29 @@ def main() -> int:
         print("SPARK_SOURCES must point to a checkout of Spark: it has python/pyspark/sql/tests")
         return 2
     _lay_out(sources.resolve())
-    found = {setting: _run(setting, options.suites) for setting in options.settings}
-    print("| daemon | passed | failed | skipped |\n|---|---|---|---|")
+    text, failed = compared(
+        {setting: _run(setting, options.suites) for setting in options.settings}
+    )
+    print(text)
+    return int(failed)
+
+
+def compared(found: dict[str, dict[str, str]]) -> tuple[str, bool]:
+    """Return the table of outcomes, by setting and test, with what the stock daemon alone passes;
+    and whether there is any.
+    """
+    lines = ["| daemon | passed | failed | skipped |", "|---|---|---|---|"]
     for setting, outcomes in found.items():
         told = [list(outcomes.values()).count(kind) for kind in ("passed", "failed", "skipped")]
         name = setting if setting == STOCK else f"ours, {setting}"
-        print(f"| {name} | {' | '.join(map(str, told))} |")
-    stock = found.pop(STOCK, {})
-    failed = False
-    for setting, outcomes in found.items():
-        for test, outcome in sorted(stock.items()):
-            if outcome == "passed" and outcomes.get(test) != "passed":
-                failed = True
-                print(f"{setting}: {test}: {outcomes.get(test, 'did not run')}")
-    return int(failed)
+        lines.append(f"| {name} | {' | '.join(map(str, told))} |")
+    differ = [
+        f"{setting}: {test}: {outcomes.get(test, 'did not run')}"
+        for setting, outcomes in found.items()
+        for test, outcome in sorted(found.get(STOCK, {}).items())
+        if outcome == "passed" and outcomes.get(test) != "passed"
+    ]
+    return "\n".join([*lines, *differ]), bool(differ)
 
 
 def _installed() -> Path:

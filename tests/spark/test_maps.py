@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import copy
 import json
 import threading
 import time
 from collections import Counter, namedtuple
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -17,33 +19,35 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast import from_callable
-from tests.helpers import DEADLINE, start_thread
+from tests.helpers import DEADLINE, start_thread, wait_until
 from tests.spark.backends import backend, every_backend
 from tests.spark.conftest import Frozen
-
-pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
-
+from tests.spark.stages import D, batches, outputs, parts
 
 __all__ = ["backend"]
-
-D = pa.schema([("d", pa.int64())])
 
 SUB_BATCH_ROWS = 1024
 """Rows of an output batch at most."""
 OUTPUT_BATCHES = 4
 """Output batches that wait for Spark at most."""
 
+pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
 
-def batches(rows: int, size: int, *, nulls: bool = False) -> list[pa.RecordBatch]:
-    keys = [None if nulls and i % 10 == 3 else i for i in range(rows)]
-    return [
-        pa.RecordBatch.from_pydict({"k": pa.array(keys[i : i + size], pa.int64())})
-        for i in range(0, rows, size)
-    ]
+in_or_out_of_order = pytest.mark.parametrize("ordered", [True, False])
 
 
-def table(outputs: Any) -> pa.Table:
-    return pa.Table.from_batches(list(outputs))
+def looked_up(fn: Any, rows: int, size: int = 1000, **words: Any) -> list[Any]:
+    """Return the values of the keys 0, 1, ..., in batches of ``size``."""
+    made = rs.lookup(fn, words.pop("returns", pa.int64()), **words).as_map_fn()(parts(rows, size))
+    return [value for batch in made for value in batch["value"].to_pylist()]
+
+
+def with_d(fn: Any, **words: Any) -> rs.Enrich:
+    return rs.enrich(fn, on="k", output=D, **words)
+
+
+async def same(k: int) -> int:
+    return k
 
 
 async def doubled(k: int) -> int:
@@ -52,45 +56,34 @@ async def doubled(k: int) -> int:
     return 2 * k
 
 
-def doubled_or_null(keys: list[int | None]) -> list[int | None]:
-    return [None if k is None else 2 * k for k in keys]
-
-
 # -- values, order, nulls --------------------------------------------------------------------------
 @every_backend
+@in_or_out_of_order
 @pytest.mark.parametrize("size", [1, 7, 3000])
-def test_values_come_in_order_beside_their_keys(size: int) -> None:
-    inputs = batches(3000 if size > 1 else 200, size, nulls=True)
-    found = list(rs.lookup(doubled, pa.int64()).as_map_fn()(inputs))
-    assert max(batch.num_rows for batch in found) <= SUB_BATCH_ROWS
-    keys = [k for batch in inputs for k in batch["k"].to_pylist()]
-    assert table(found)["k"].to_pylist() == keys
-    assert table(found)["value"].to_pylist() == doubled_or_null(keys)
+def test_every_row_leaves_once_with_its_own_value(size: int, ordered: bool) -> None:
+    rows = 3000 if size > 1 else 200
+    keys = [None if k % 10 == 3 else k for k in range(rows)]
+    inputs = list(batches(*(keys[i : i + size] for i in range(0, rows, size))))
+    made = list(with_d(doubled, ordered=ordered).as_map_fn()(inputs))
+    assert not ordered or max(batch.num_rows for batch in made) <= SUB_BATCH_ROWS
+    found = pa.Table.from_batches(made)
+    assert (found["k"].to_pylist() == keys) == ordered
+    assert Counter(found["k"].to_pylist()) == Counter(keys)
+    expected = [None if k is None else 2 * k for k in found["k"].to_pylist()]
+    assert found["d"].to_pylist() == expected
 
 
 def test_large_results_leave_in_small_sub_batches_however_few_may_wait() -> None:
     async def look(_k: int) -> str:
         return "x" * 10_000
 
-    stage = rs.lookup(
-        look, pa.string(), concurrency=8, max_pending_rows=64, max_buffer_bytes=1 << 20
-    )
-    sizes = [batch.num_rows for batch in stage.as_map_fn()(batches(4000, 4000))]
+    words: Any = {"concurrency": 8, "max_pending_rows": 64, "max_buffer_bytes": 1 << 20}
+    stage = rs.lookup(look, pa.string(), **words)
+    sizes = [batch.num_rows for batch in stage.as_map_fn()(parts(4000, 4000))]
     assert sum(sizes) == 4000
     # The size is learned from the first; the keys of the second may be converted by then.
     learned = [size for size, end in zip(sizes, accumulate(sizes), strict=True) if end > 2048]
     assert max(learned) <= (1 << 20) / 10_000 / 8
-
-
-@every_backend
-def test_without_order_every_row_leaves_once_with_its_own_value() -> None:
-    inputs = batches(3000, 700, nulls=True)
-    enrich = rs.enrich(doubled, on="k", output=D, ordered=False)
-    found = table(enrich.as_map_fn()(inputs))
-    keys = [k for batch in inputs for k in batch["k"].to_pylist()]
-    assert Counter(found["k"].to_pylist()) == Counter(keys)
-    assert found["k"].to_pylist() != keys
-    assert found["d"].to_pylist() == doubled_or_null(found["k"].to_pylist())
 
 
 def test_a_null_key_is_no_call_unless_asked_for() -> None:
@@ -100,22 +93,18 @@ def test_a_null_key_is_no_call_unless_asked_for() -> None:
         seen.append((k, s))
         return f"{k}{s}"
 
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "k": pa.array([1, None, 3, None], pa.int64()),
-            "s": pa.array(["a", "b", None, None], pa.string()),
-        }
-    )
-    skipping = table(rs.lookup(look, pa.string()).as_map_fn()([batch]))
+    keys = {"k": pa.array([1, None, 3, None], pa.int64()), "s": ["a", "b", None, None]}
+    batch = pa.RecordBatch.from_pydict(keys)
+    skipping = outputs(rs.lookup(look, pa.string()), [batch])
     assert seen == [(1, "a")]
     assert skipping["value"].to_pylist() == ["1a", None, None, None]
     seen.clear()
-    calling = table(rs.lookup(look, pa.string(), on_null="call").as_map_fn()([batch]))
+    calling = outputs(rs.lookup(look, pa.string(), on_null="call"), [batch])
     assert seen == [(1, "a"), (None, "b"), (3, None), (None, None)]
     assert calling["value"].to_pylist() == ["1a", "Noneb", "3None", "NoneNone"]
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_or_out_of_order
 def test_long_runs_of_null_keys_cost_no_call_and_hold_no_more_rows(ordered: bool) -> None:
     calls = 0
 
@@ -125,25 +114,16 @@ def test_long_runs_of_null_keys_cost_no_call_and_hold_no_more_rows(ordered: bool
         await asyncio.sleep(0)
         return k
 
-    size, count = 500, 60
+    size, count, read = 500, 60, 0
     nulls = pa.RecordBatch.from_pydict({"k": pa.nulls(size, pa.int64())})
-    some = pa.RecordBatch.from_pydict({"k": pa.array(range(size), pa.int64())})
-    read = 0
 
     def upstream() -> Any:
         nonlocal read
-        for batch in [*[nulls] * count, some, *[nulls] * count]:
+        for batch in [*[nulls] * count, *parts(size, size), *[nulls] * count]:
             read += 1
             yield batch
 
-    enrich = rs.enrich(
-        look,
-        on="k",
-        output=D,
-        ordered=ordered,
-        concurrency=2,
-        max_pending_rows=100,
-    )
+    enrich = with_d(look, ordered=ordered, concurrency=2, max_pending_rows=100)
     stage = enrich.as_map_fn()(upstream())
     rows = next(stage).num_rows
     time.sleep(0.1)  # for the others to run as far as they can
@@ -164,46 +144,42 @@ def test_no_input_starts_and_opens_nothing() -> None:
         yield 1
 
     before = threading.active_count()
-    stage = rs.lookup(doubled, pa.int64(), using=resource).as_map_fn()([])
-    assert list(stage) == []
+    assert list(rs.lookup(doubled, pa.int64(), using=resource).as_map_fn()([])) == []
     assert not opened
     assert threading.active_count() == before
 
 
 def test_batches_without_rows_pass() -> None:
-    empty = batches(10, 10)[0].slice(0, 0)
-    inputs = [empty, *batches(10, 5), empty, *batches(3, 3), empty]
-    found = table(rs.lookup(doubled, pa.int64()).as_map_fn()(inputs))
+    (empty,) = batches([])
+    inputs = [empty, *parts(10, 5), empty, *parts(3, 3), empty]
+    found = outputs(rs.lookup(doubled, pa.int64()), inputs)
     assert found["value"].to_pylist() == [2 * k for k in [*range(10), *range(3)]]
     assert list(rs.lookup(doubled, pa.int64()).as_map_fn()([empty])) == []
 
 
 def test_a_sync_function_runs_on_bounded_threads() -> None:
-    running = Counter[str]()
-    lock = threading.Lock()
-    names = set()
+    running, lock = Counter[str](), threading.Lock()
+    names, met = set(), threading.Barrier(2)
 
     def look(k: int) -> int:
         with lock:
             running["now"] += 1
             running["most"] = max(running["most"], running["now"])
             names.add(threading.current_thread().name)
-        time.sleep(0.002)
+        if k < 2:
+            met.wait(DEADLINE)
         with lock:
             running["now"] -= 1
         return 2 * k
 
-    found = table(rs.lookup(look, pa.int64(), concurrency=5).as_map_fn()(batches(200, 50)))
-    assert found["value"].to_pylist() == [2 * k for k in range(200)]
+    assert looked_up(look, 200, 50, concurrency=5) == [2 * k for k in range(200)]
     assert 1 < running["most"] <= 5
     assert 1 < len(names) <= 5
     assert threading.main_thread().name not in names
 
 
 def test_a_slow_call_at_the_head_does_not_stop_the_others() -> None:
-    others = 500
-    seen = 0
-    enough = asyncio.Event()
+    others, seen, enough = 500, 0, asyncio.Event()
 
     async def look(k: int) -> int:
         nonlocal seen
@@ -216,15 +192,13 @@ def test_a_slow_call_at_the_head_does_not_stop_the_others() -> None:
             await asyncio.sleep(0)
         return k
 
-    stage = rs.lookup(look, pa.int64(), concurrency=8, max_pending_rows=others + 1)
-    found = table(stage.as_map_fn()(batches(1000, 10)))
-    assert found["value"].to_pylist() == list(range(1000))
+    found = looked_up(look, 1000, 10, concurrency=8, max_pending_rows=others + 1)
+    assert found == list(range(1000))
 
 
 @every_backend
 def test_calls_overlap_across_batches() -> None:
-    waiting = 0
-    all_in = asyncio.Event()
+    waiting, all_in = 0, asyncio.Event()
 
     async def look(k: int) -> int:
         nonlocal waiting
@@ -234,8 +208,7 @@ def test_calls_overlap_across_batches() -> None:
         await all_in.wait()
         return k
 
-    found = table(rs.lookup(look, pa.int64(), concurrency=30).as_map_fn()(batches(30, 3)))
-    assert found["value"].to_pylist() == list(range(30))
+    assert looked_up(look, 30, 3, concurrency=30) == list(range(30))
 
 
 @pytest.mark.parametrize("suspends", [False, True])
@@ -249,7 +222,7 @@ def test_the_first_results_do_not_wait_for_the_rest(suspends: bool) -> None:
             await asyncio.sleep(0)
         return k
 
-    stage = rs.lookup(look, pa.int64(), concurrency=8).as_map_fn()(batches(1000, 1000))
+    stage: Any = rs.lookup(look, pa.int64(), concurrency=8).as_map_fn()(parts(1000, 1000))
     found: list[int] = []
     while len(found) < 3:
         found += next(stage)["value"].to_pylist()
@@ -257,24 +230,22 @@ def test_the_first_results_do_not_wait_for_the_rest(suspends: bool) -> None:
     stage.close()
 
 
-def test_results_leave_while_upstream_is_dry() -> None:
+@in_or_out_of_order
+def test_results_leave_while_upstream_is_dry(ordered: bool) -> None:
     go_on = threading.Event()
 
     def upstream() -> Any:
-        yield from batches(5, 5)
+        yield from parts(5, 5)
         assert go_on.wait(DEADLINE)
-        yield from batches(3, 3)
+        yield from parts(3, 3)
 
-    for ordered in (True, False):
-        go_on.clear()
-        enrich = rs.enrich(doubled, on="k", output=D, ordered=ordered)
-        stage = enrich.as_map_fn()(upstream())
-        found: list[int] = []
-        while len(found) < 5:
-            found += next(stage)["k"].to_pylist()
-        assert sorted(found) == list(range(5))
-        go_on.set()
-        assert table(stage)["k"].to_pylist() is not None
+    stage = with_d(doubled, ordered=ordered).as_map_fn()(upstream())
+    found: list[int] = []
+    while len(found) < 5:
+        found += next(stage)["k"].to_pylist()
+    assert sorted(found) == list(range(5))
+    go_on.set()
+    assert sum(batch.num_rows for batch in stage) == 3
 
 
 # -- several outputs -------------------------------------------------------------------------------
@@ -289,7 +260,7 @@ class Named(NamedTuple):
     d: int
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_or_out_of_order
 @pytest.mark.parametrize("kind", ["tuple", "dict", "mixed", "named"])
 def test_several_outputs(kind: str, ordered: bool) -> None:
     async def look(k: int) -> Any:
@@ -297,16 +268,12 @@ def test_several_outputs(kind: str, ordered: bool) -> None:
             return None
         if kind == "tuple" or (kind == "mixed" and k % 2):
             return (2 * k, str(k))
-        if kind == "named":
-            return Named(str(k), 2 * k)
-        return {"s": str(k), "d": 2 * k}
+        return Named(str(k), 2 * k) if kind == "named" else {"s": str(k), "d": 2 * k}
 
-    found = table(
-        rs.enrich(look, on=["k"], output=PAIR, ordered=ordered).as_map_fn()(batches(50, 20))
-    )
+    found = outputs(rs.enrich(look, on=["k"], output=PAIR, ordered=ordered), parts(50, 20))
     assert found.schema.names == ["k", "d", "s"]
     expected = [(k, None, None) if k == 5 else (k, 2 * k, str(k)) for k in range(50)]
-    assert sorted(map(tuple, (row.values() for row in found.to_pylist()))) == expected
+    assert sorted(tuple(row.values()) for row in found.to_pylist()) == expected
 
 
 @pytest.mark.parametrize(
@@ -331,7 +298,7 @@ def test_a_wrong_result_names_the_column_and_the_key(
         return result if k == 7 else (k, "a")
 
     with pytest.raises(error) as caught:
-        list(rs.enrich(look, on=["k"], output=PAIR).as_map_fn()(batches(10, 10)))
+        outputs(rs.enrich(look, on=["k"], output=PAIR), parts(10, 10))
     assert words in str(caught.value)
     assert "the key k=7" in str(caught.value)
 
@@ -340,8 +307,9 @@ def test_a_wrong_value_after_null_keys_names_its_own_key() -> None:
     async def look(k: int) -> Any:
         return "text" if k == 17 else float(k)
 
+    keys = [None if k % 10 == 3 else k for k in range(40)]
     with pytest.raises(TypeError, match=r"column 'value' is declared double.*k=17: str 'text'"):
-        list(rs.lookup(look, pa.float64()).as_map_fn(on="k")(batches(40, 40, nulls=True)))
+        list(rs.lookup(look, pa.float64()).as_map_fn(on="k")(batches(keys)))
 
 
 # -- failures --------------------------------------------------------------------------------------
@@ -350,7 +318,7 @@ class Boom(Exception):
 
 
 @every_backend
-@pytest.mark.parametrize("ordered", [True, False])
+@in_or_out_of_order
 @pytest.mark.parametrize("suspends", [False, True])
 @pytest.mark.parametrize(
     ("words", "raised", "said"),
@@ -372,10 +340,8 @@ def test_what_the_function_raises_comes_out_with_its_key(
             raise raised
         return k
 
-    enrich = rs.enrich(look, on=["k"], output=D, ordered=ordered, **words)
-    rows = [batch for _ in range(2) for batch in batches(50, 30)]  # two of each key
     with pytest.raises(type(raised)) as caught:
-        list(enrich.as_map_fn()(rows))
+        outputs(with_d(look, ordered=ordered, **words), parts(50, 30) * 2)
     assert any(said in note for note in caught.value.__notes__)
 
 
@@ -395,10 +361,9 @@ def test_exceptions_that_mean_something_to_others_or_take_no_note(
             raise raised
         return k
 
-    fn = look_sync if sync else look
     for retry, said in ((None, "for the key 3: Frozen"), (rs.Retry(1, backoff=0), "2 of 2")):
         with pytest.raises((RuntimeError, SystemExit)) as caught:
-            list(rs.lookup(fn, pa.int64(), retry=retry).as_map_fn()(batches(10, 10)))
+            looked_up(look_sync if sync else look, 10, retry=retry)
         if kind is Frozen:
             assert said in str(caught.value)
             assert caught.value.__cause__ == raised
@@ -409,13 +374,10 @@ def test_a_function_that_stops_the_loop_loses_no_row_silently() -> None:
     stopped = threading.Event()
 
     def upstream() -> Any:
-        first, second = batches(20, 10)
+        first, second = parts(20, 10)
         yield first
         assert stopped.wait(DEADLINE)
-        deadline = time.monotonic() + DEADLINE
-        while not loops[0].is_closed():
-            assert time.monotonic() < deadline, "the loop was not closed"
-            time.sleep(0.01)
+        wait_until(loops[0].is_closed, "the end of the loop")
         yield second
 
     async def look(k: int) -> int:
@@ -431,7 +393,7 @@ def test_a_function_that_stops_the_loop_loses_no_row_silently() -> None:
 
 def test_what_upstream_raises_comes_out() -> None:
     def upstream() -> Any:
-        yield from batches(10, 5)
+        yield from parts(10, 5)
         raise Boom("upstream")
 
     with pytest.raises(Boom, match="upstream"):
@@ -440,19 +402,18 @@ def test_what_upstream_raises_comes_out() -> None:
 
 def test_a_sync_function_that_returns_a_coroutine_is_told_apart() -> None:
     with pytest.raises(TypeError, match="returned a coroutine; make it 'async def'"):
-        list(rs.lookup(lambda k: doubled(k + 0), pa.int64()).as_map_fn()(batches(3, 3)))
+        looked_up(lambda k: doubled(k + 0), 3)
 
 
 def test_failures_can_be_null() -> None:
-    async def look(k: int) -> int:
+    async def look(k: int) -> int | None:
         if k % 4 == 0:
             raise Boom
-        return k
+        return None if k == 5 else k
 
     with rs.Metrics() as metrics:
-        stage = rs.lookup(look, pa.int64(), on_failure="null", metrics=metrics)
-        found = table(stage.as_map_fn()(batches(20, 6)))
-        assert found["value"].to_pylist() == [None if k % 4 == 0 else k for k in range(20)]
+        found = looked_up(look, 20, 6, on_failure="null", metrics=metrics)
+        assert found == [None if k % 4 == 0 or k == 5 else k for k in range(20)]
         assert metrics.totals().failures == 5
 
 
@@ -472,15 +433,18 @@ def test_retries_stop_at_their_number(sync: bool) -> None:
 
     fn = attempt if sync else attempt_async
     with rs.Metrics() as metrics:
-        stage = rs.lookup(fn, pa.int64(), retry=rs.Retry(2, backoff=0.001), metrics=metrics)
-        found = table(stage.as_map_fn()(batches(30, 10)))
-        assert found["value"].to_pylist() == list(range(30))
+        found = looked_up(fn, 30, 10, retry=rs.Retry(2, backoff=0.001), metrics=metrics)
+        assert found == list(range(30))
         assert tries == {k: 1 + k % 3 for k in range(30)}
         assert metrics.totals().retries == 30
     tries.clear()
     with pytest.raises(Boom, match="attempt 2") as caught:
-        list(rs.lookup(fn, pa.int64(), retry=rs.Retry(1, backoff=0)).as_map_fn()(batches(3, 3)))
+        looked_up(fn, 3, retry=rs.Retry(1, backoff=0))
     assert "rstreams_fast: this was attempt 2 of 2" in caught.value.__notes__
+    tries.clear()
+    with pytest.raises(Boom):
+        looked_up(fn, 3, concurrency=1, retry=rs.Retry(5, backoff=0, on=(OSError,)))
+    assert max(tries.values()) == 1
 
 
 def test_retries_are_counted_as_those_of_a_stream_are() -> None:
@@ -493,24 +457,9 @@ def test_retries_are_counted_as_those_of_a_stream_are() -> None:
 
     with pytest.raises(Boom):
         from_callable(lambda: fail("stream")).retry(3).to_list()
-    stage = rs.lookup(lambda k: fail("call"), pa.int64(), retry=rs.Retry(3, backoff=0))
     with pytest.raises(Boom):
-        list(stage.as_map_fn()(batches(1, 1)))
+        looked_up(lambda k: fail("call"), 1, retry=rs.Retry(3, backoff=0))
     assert tries == {"stream": 4, "call": 4}
-
-
-def test_only_the_named_exceptions_are_retried() -> None:
-    tries = 0
-
-    async def look(k: int) -> int:
-        nonlocal tries
-        tries += 1
-        raise Boom
-
-    retry = rs.Retry(5, backoff=0, on=(OSError,))
-    with pytest.raises(Boom):
-        list(rs.lookup(look, pa.int64(), retry=retry).as_map_fn()(batches(1, 1)))
-    assert tries == 1
 
 
 def test_a_timeout_is_a_timeout_error_with_its_key_and_may_be_retried() -> None:
@@ -519,44 +468,37 @@ def test_a_timeout_is_a_timeout_error_with_its_key_and_may_be_retried() -> None:
     async def look(k: int) -> int:
         tries[k] += 1
         if k == 5 and tries[k] < 3:
-            await asyncio.sleep(DEADLINE)
+            await asyncio.sleep(3600)
         return k
 
     with pytest.raises(TimeoutError, match=r"no answer within 0.05 s") as caught:
-        list(rs.lookup(look, pa.int64(), timeout=0.05).as_map_fn()(batches(10, 10)))
+        looked_up(look, 10, timeout=0.05)
     assert "for the key 5" in caught.value.__notes__[0]
     tries.clear()
     with rs.Metrics() as metrics:
-        stage = rs.lookup(
-            look, pa.int64(), timeout=0.05, retry=rs.Retry(2, backoff=0), metrics=metrics
-        )
-        found = table(stage.as_map_fn()(batches(10, 10)))
-        assert found["value"].to_pylist() == list(range(10))
+        words: Any = {"retry": rs.Retry(2, backoff=0), "metrics": metrics}
+        assert looked_up(look, 10, timeout=0.05, **words) == list(range(10))
         assert (metrics.totals().timeouts, metrics.totals().retries) == (2, 2)
 
 
 def test_a_call_that_makes_something_else_of_its_timeout_leaves_no_trace() -> None:
     """The next attempt is in the same task, which must not look as if it were to be cancelled."""
-    tries = 0
     cancelling: list[int] = []
 
     async def look(k: int) -> int:
-        nonlocal tries
-        tries += 1
         task = asyncio.current_task()
         assert task is not None
         cancelling.append(task.cancelling())
         try:
-            await asyncio.sleep(DEADLINE)
+            await asyncio.sleep(3600)
         except asyncio.CancelledError:
-            if tries == 1:
+            if len(cancelling) == 1:
                 raise ConnectionError("the answer was cut off") from None
             raise
         return k
 
-    retry = rs.Retry(1, backoff=0)
     with pytest.raises(TimeoutError, match=r"no answer within 0.05 s"):
-        list(rs.lookup(look, pa.int64(), timeout=0.05, retry=retry).as_map_fn()(batches(1, 1)))
+        looked_up(look, 1, timeout=0.05, retry=rs.Retry(1, backoff=0))
     assert cancelling == [0, 0]
 
 
@@ -566,16 +508,16 @@ def test_a_cancellation_from_within_is_no_timeout() -> None:
         assert task is not None
         await asyncio.sleep(0)
         task.cancel()
-        await asyncio.sleep(DEADLINE)
+        await asyncio.sleep(3600)
         return k
 
     with pytest.raises(RuntimeError, match="was cancelled, but not by the stage"):
-        list(rs.lookup(look, pa.int64(), timeout=5).as_map_fn()(batches(1, 1)))
+        looked_up(look, 1, timeout=DEADLINE)
 
 
+# -- dedupe and key_order --------------------------------------------------------------------------
 @every_backend
-# -- dedupe ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("ordered", [True, False])
+@in_or_out_of_order
 def test_equal_keys_in_flight_share_one_call(ordered: bool) -> None:
     calls = Counter[int]()
 
@@ -584,18 +526,17 @@ def test_equal_keys_in_flight_share_one_call(ordered: bool) -> None:
         await asyncio.sleep(0.02)
         return 2 * k
 
-    keys = pa.array([i % 4 for i in range(400)], pa.int64())
-    inputs = [pa.RecordBatch.from_pydict({"k": keys.slice(i, 80)}) for i in range(0, 400, 80)]
-    enrich = rs.enrich(look, on="k", output=D, ordered=ordered, dedupe=True)
-    found = table(enrich.as_map_fn()(inputs))
-    assert Counter(found["k"].to_pylist()) == Counter(keys.to_pylist())
+    keys = [i % 4 for i in range(400)]
+    inputs = batches(*(keys[i : i + 80] for i in range(0, 400, 80)))
+    found = outputs(with_d(look, ordered=ordered, dedupe=True), inputs)
+    assert Counter(found["k"].to_pylist()) == Counter(keys)
     assert found["d"].to_pylist() == [2 * k for k in found["k"].to_pylist()]
     assert sum(calls.values()) < 40
     if ordered:
-        assert found["k"].to_pylist() == keys.to_pylist()
+        assert found["k"].to_pylist() == keys
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_or_out_of_order
 @pytest.mark.parametrize(
     ("keys", "kind"),
     [
@@ -614,17 +555,10 @@ def test_keys_of_every_type_are_shared(ordered: bool, keys: list[Any], kind: Any
         await asyncio.sleep(0.01)
         return json.dumps(k)
 
-    columns = {"k": pa.array(keys * 5, kind), "row": [0, 1] * 5}
-    batch = pa.RecordBatch.from_pydict(columns)
-    enrich = rs.enrich(
-        look,
-        on=["k", "row"],
-        output=pa.schema([("d", pa.string())]),
-        ordered=ordered,
-        dedupe=True,
-        timeout=DEADLINE,
-    )
-    found = table(enrich.as_map_fn()([batch])).to_pylist()
+    batch = pa.RecordBatch.from_pydict({"k": pa.array(keys * 5, kind), "row": [0, 1] * 5})
+    text = pa.schema([("d", pa.string())])
+    words: Any = {"ordered": ordered, "dedupe": True, "timeout": DEADLINE}
+    found = outputs(rs.enrich(look, on=["k", "row"], output=text, **words), [batch]).to_pylist()
     assert len(calls) == 2, calls
     assert isinstance(calls[0][0], float | list | dict)
     assert copy.deepcopy(calls[0][0]) is calls[0][0] or type(copy.copy(calls[0][0])) in (list, dict)
@@ -632,8 +566,7 @@ def test_keys_of_every_type_are_shared(ordered: bool, keys: list[Any], kind: Any
 
 
 @every_backend
-# -- key_order -------------------------------------------------------------------------------------
-@pytest.mark.parametrize("ordered", [True, False])
+@in_or_out_of_order
 @pytest.mark.parametrize("keys", [1, 2])
 def test_calls_of_one_key_take_turns(ordered: bool, keys: int) -> None:
     running, seen, most = Counter[int](), [], 0
@@ -650,19 +583,10 @@ def test_calls_of_one_key_take_turns(ordered: bool, keys: int) -> None:
             raise ValueError(row)
         return 2 * k
 
-    columns = {"k": [i % 5 for i in range(200)], "row": range(200)}
-    batch = pa.RecordBatch.from_pydict(columns)
-    on = ["k", "row"][:keys]
-    enrich = rs.enrich(
-        look,
-        on=on,
-        output=D,
-        ordered=ordered,
-        key_order="k",
-        concurrency=3,
-        on_failure="null",
-    )
-    found = table(enrich.as_map_fn()([batch])).to_pylist()
+    batch = pa.RecordBatch.from_pydict({"k": [i % 5 for i in range(200)], "row": range(200)})
+    words: Any = {"key_order": "k", "concurrency": 3, "on_failure": "null"}
+    enrich = rs.enrich(look, on=["k", "row"][:keys], output=D, ordered=ordered, **words)
+    found = outputs(enrich, [batch]).to_pylist()
     assert sorted(row["row"] for row in found) == list(range(200))
     failed = {row for row in range(200) if row % 7 == 3} if keys == 2 else set()
     assert {row["row"] for row in found if row["d"] is None} == failed
@@ -672,21 +596,9 @@ def test_calls_of_one_key_take_turns(ordered: bool, keys: int) -> None:
             assert [row for key, row in seen if key == k] == list(range(k, 200, 5))
 
 
-def test_bad_words_of_key_order_are_named() -> None:
-    words: dict[str, Any] = {"on": "k", "output": "d long"}
-    with pytest.raises(ValueError, match="key_order: 'x' is none of the columns on: k"):
-        rs.enrich(doubled, key_order="x", **words)
-    with pytest.raises(ValueError, match="key_order and batch"):
-        rs.enrich(doubled, key_order="k", batch=3, **words)
-    with pytest.raises(TypeError, match="key_order must be an int, got str"):
-        rs.lookup(doubled, "long", key_order="k")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="key_order=1: there are 1 key columns"):
-        rs.lookup(doubled, "long", key_order=1)("k")
-
-
-@every_backend
 # -- bounds ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("ordered", [True, False])
+@every_backend
+@in_or_out_of_order
 def test_never_more_calls_than_concurrency_nor_more_rows_than_the_window(ordered: bool) -> None:
     running = most = 0
 
@@ -698,50 +610,28 @@ def test_never_more_calls_than_concurrency_nor_more_rows_than_the_window(ordered
         running -= 1
         return k
 
+    words: Any = {"concurrency": 7, "max_pending_rows": 20, "ordered": ordered}
     with rs.Metrics() as metrics:
-        enrich = rs.enrich(
-            look,
-            on="k",
-            output=D,
-            concurrency=7,
-            max_pending_rows=20,
-            ordered=ordered,
-            metrics=metrics,
-        )
-        assert len(table(enrich.as_map_fn()(batches(500, 33)))) == 500
+        assert len(outputs(with_d(look, metrics=metrics, **words), parts(500, 33))) == 500
         total = metrics.totals()
     assert most == total.max_running == 7
     assert 7 <= total.max_pending <= 20
 
 
 def test_a_slow_consumer_stops_the_reading() -> None:
-    rows, size = 60_000, 1000
-    read = 0
+    rows, size, read, left = 60_000, 1000, 0, 0
+    budget = 10 * parts(size, size)[0].nbytes
 
     def upstream() -> Any:
         nonlocal read
-        for batch in batches(rows, size):
+        for batch in parts(rows, size):
             read += batch.num_rows
             yield batch
 
-    bytes_each = batches(size, size)[0].nbytes
-    budget = 10 * bytes_each
-
-    async def look(k: int) -> int:
-        return k
-
     with rs.Metrics() as metrics:
-        stage = rs.lookup(
-            look,
-            pa.int64(),
-            concurrency=4,
-            max_pending_rows=64,
-            max_buffer_bytes=budget,
-            metrics=metrics,
-        )
-        outputs = stage.as_map_fn()(upstream())
-        left = 0
-        for index, batch in enumerate(outputs):
+        words: Any = {"concurrency": 4, "max_pending_rows": 64, "max_buffer_bytes": budget}
+        stage = rs.lookup(same, pa.int64(), metrics=metrics, **words)
+        for index, batch in enumerate(stage.as_map_fn()(upstream())):
             left += batch.num_rows
             if index % 20 == 0:  # let the others run as far as they can
                 time.sleep(0.01)
@@ -756,33 +646,32 @@ def test_a_slow_consumer_stops_the_reading() -> None:
 
 def test_one_batch_always_passes_a_small_budget() -> None:
     with rs.Metrics() as metrics:
-        stage = rs.lookup(doubled, pa.int64(), max_buffer_bytes=1, metrics=metrics)
-        assert len(table(stage.as_map_fn()(batches(1000, 100)))) == 1000
+        found = looked_up(doubled, 1000, 100, max_buffer_bytes=1, metrics=metrics)
+        assert len(found) == 1000
         assert metrics.totals().max_buffered_batches == 1
 
 
 def test_large_results_count_against_the_budget() -> None:
-    block = "x" * 10_000
-
     async def look(k: int) -> str:
         await asyncio.sleep(0)
-        return block
+        return "x" * 10_000
 
     budget = 1_000_000
-    with rs.Metrics() as metrics:
-        stage = rs.lookup(
-            look, pa.string(), concurrency=8, max_buffer_bytes=budget, metrics=metrics
-        )
-        outputs = stage.as_map_fn()(batches(5000, 1000))
-        sizes = [batch["value"].nbytes for batch in outputs]
+    stage = rs.lookup(look, pa.string(), concurrency=8, max_buffer_bytes=budget)
+    sizes = [batch["value"].nbytes for batch in stage.as_map_fn()(parts(5000, 1000))]
     assert sum(sizes) >= 5000 * 10_000
     # The first sub-batch teaches how large they are.
     assert max(sizes[2 * OUTPUT_BATCHES :]) <= budget / 4
 
 
-@every_backend
 # -- ends ------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("ordered", [True, False])
+def endless() -> Iterator[pa.RecordBatch]:
+    while True:
+        yield from parts(1000, 100)
+
+
+@every_backend
+@in_or_out_of_order
 def test_close_ends_everything(ordered: bool) -> None:
     waiting = cancelled = 0
     all_wait = threading.Event()
@@ -794,53 +683,37 @@ def test_close_ends_everything(ordered: bool) -> None:
                 waiting += 1
                 if waiting == 64:
                     all_wait.set()
-                await asyncio.sleep(3 * DEADLINE)
+                await asyncio.sleep(3600)
         except asyncio.CancelledError:
             cancelled += 1
             raise
         return k
 
-    def endless() -> Any:
-        while True:
-            yield from batches(1000, 100)
-
     with rs.Metrics() as metrics:
-        enrich = rs.enrich(look, on="k", output=D, ordered=ordered, metrics=metrics)
-        stage = enrich.as_map_fn()(endless())
+        stage: Any = with_d(look, ordered=ordered, metrics=metrics).as_map_fn()(endless())
         next(stage)
         assert all_wait.wait(DEADLINE)
-        begin = time.monotonic()
         stage.close()
-        assert time.monotonic() - begin < DEADLINE
         assert metrics.totals().state == "stopped"
     assert cancelled == waiting == 64
 
 
 def test_close_does_not_wait_for_a_call_that_refuses_to_end() -> None:
-    finished = threading.Event()
     after_close: list[int] = []
     closed = threading.Event()
 
     async def look(k: int) -> int:
         if closed.is_set():
             after_close.append(k)
-        if k == 0:
-            return k
-        try:
-            while True:
-                try:
-                    await asyncio.sleep(0.05)
-                except asyncio.CancelledError:
-                    continue
-        finally:
-            finished.set()
+        while k:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+        return k
 
-    stage = rs.lookup(look, pa.int64(), concurrency=3).as_map_fn()(batches(100, 100))
+    stage: Any = rs.lookup(look, pa.int64(), concurrency=3).as_map_fn()(parts(100, 100))
     next(stage)
-    begin = time.monotonic()
-    stage.close()
+    start_thread(stage.close).result()
     closed.set()
-    assert time.monotonic() - begin < DEADLINE
     assert not after_close
 
 
@@ -849,15 +722,15 @@ def test_close_while_upstream_says_nothing_runs_no_function_any_more() -> None:
     calls: list[int] = []
 
     def upstream() -> Any:
-        yield from batches(10, 10)
+        yield from parts(10, 10)
         silent.wait(DEADLINE)
-        yield from batches(10, 10)
+        yield from parts(10, 10)
 
     async def look(k: int) -> int:
         calls.append(k)
         return k
 
-    stage = rs.lookup(look, pa.int64()).as_map_fn()(upstream())
+    stage: Any = rs.lookup(look, pa.int64()).as_map_fn()(upstream())
     next(stage)
     stage.close()
     seen = len(calls)
@@ -871,12 +744,12 @@ def test_a_broken_pipe_after_close_is_no_error(
     reading, closing = threading.Event(), threading.Event()
 
     def upstream() -> Any:
-        yield from batches(10, 10)
+        yield from parts(10, 10)
         reading.set()
         assert closing.wait(DEADLINE)
         raise ConnectionResetError("the other side has gone")
 
-    stage = rs.lookup(doubled, pa.int64()).as_map_fn()(upstream())
+    stage: Any = rs.lookup(doubled, pa.int64()).as_map_fn()(upstream())
     next(stage)
     assert reading.wait(DEADLINE)
     threading.Timer(0.1, closing.set).start()
@@ -887,14 +760,13 @@ def test_a_broken_pipe_after_close_is_no_error(
 
 def test_what_clients_leave_on_the_loop_is_ended() -> None:
     ended = threading.Event()
+    tasks = set[asyncio.Task[None]]()
 
     async def background() -> None:
         try:
-            await asyncio.sleep(DEADLINE)
+            await asyncio.sleep(3600)
         finally:
             ended.set()
-
-    tasks = set()
 
     async def look(k: int) -> int:
         if not tasks:
@@ -902,8 +774,7 @@ def test_what_clients_leave_on_the_loop_is_ended() -> None:
             await asyncio.sleep(0)
         return await asyncio.to_thread(lambda: 2 * k)
 
-    found = table(rs.lookup(look, pa.int64()).as_map_fn()(batches(20, 10)))
-    assert found["value"].to_pylist() == [2 * k for k in range(20)]
+    assert looked_up(look, 20, 10) == [2 * k for k in range(20)]
     assert ended.is_set()
 
 
@@ -922,14 +793,10 @@ def test_a_generator_that_hangs_in_its_finally_does_not_keep_the_partition() -> 
             await anext(left[0])
         return 2 * k
 
-    stage = rs.lookup(look, pa.int64()).as_map_fn()
-    found = start_thread(lambda: table(stage(batches(3, 3)))).result()
-    assert found["value"].to_pylist() == [0, 2, 4]
+    assert start_thread(lambda: looked_up(look, 3)).result() == [0, 2, 4]
 
 
 def test_the_callers_context_is_seen_by_the_function() -> None:
-    import contextvars
-
     variable = contextvars.ContextVar("variable", default="unset")
 
     async def look(k: int) -> str:
@@ -940,13 +807,19 @@ def test_the_callers_context_is_seen_by_the_function() -> None:
 
     variable.set("set")
     for fn in (look, look_sync):
-        found = table(rs.lookup(fn, pa.string()).as_map_fn()(batches(3, 3)))
-        assert found["value"].to_pylist() == ["set"] * 3
+        assert looked_up(fn, 3, returns=pa.string()) == ["set"] * 3
 
 
 # -- the words -------------------------------------------------------------------------------------
 def sync(k: int) -> int:
     return k
+
+
+class LikeAColumn:
+    """As Spark's ``Column``, which has the method to say that it cannot be iterated."""
+
+    def __iter__(self) -> Any:
+        raise TypeError("[NOT_ITERABLE] Column is not iterable.")
 
 
 @pytest.mark.parametrize(
@@ -965,53 +838,82 @@ def sync(k: int) -> int:
         ({"timeout": 0}, ValueError, "timeout must be > 0"),
         ({"timeout": 10**400}, ValueError, "timeout must be <= "),
         ({"timeout": "1"}, TypeError, "timeout must be a number of seconds"),
+        ({"fn": sync, "timeout": 1}, ValueError, "timeout needs an async fn"),
+        ({"fn": 3}, TypeError, "fn must be callable"),
         ({"retry": 3}, TypeError, "retry must be a Retry"),
         ({"using": 3}, TypeError, "using must be a factory"),
         ({"metrics": "/path"}, TypeError, "metrics must be a Metrics, got str"),
         ({"dedupe": 1}, TypeError, "dedupe must be a bool"),
         ({"ordered": False}, ValueError, r"lookup\(ordered=False\)"),
+        ({"key_order": "k"}, TypeError, "key_order must be an int, got str"),
     ],
 )
-def test_bad_words_are_named(words: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_words_of_lookup_are_named(
+    words: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
-        rs.lookup(doubled, "long", **words)
-
-
-def test_more_bad_words() -> None:
-    with pytest.raises(TypeError, match="fn must be callable"):
-        rs.lookup(3, "long")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="timeout needs an async fn"):
-        rs.lookup(sync, "long", timeout=1)
-    with pytest.raises(TypeError, match="on must name at least one column"):
-        rs.enrich(doubled, on=[], output="d long")
-    stage = rs.lookup(doubled, pa.int64()).as_map_fn(on="x")
-    with pytest.raises(ValueError, match=r"on: no column x; there are k"):
-        list(stage(batches(3, 3)))
-    for bad, error in (({"times": 0}, ValueError), ({"times": 2, "jitter": 2}, ValueError)):
-        with pytest.raises(error):
-            rs.Retry(**bad)  # type: ignore[arg-type]
-    for on in (("x",), 3, None):
-        with pytest.raises(TypeError, match=r"Retry\(on\) must be exception types"):
-            rs.Retry(2, on=on)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"got 'ValueError'"):
-        rs.Retry(2, on="ValueError")  # type: ignore[arg-type]
-
-
-class LikeAColumn:
-    """As Spark's ``Column``, which has the method to say that it cannot be iterated."""
-
-    def __iter__(self) -> Any:
-        raise TypeError("[NOT_ITERABLE] Column is not iterable.")
+        rs.lookup(**{"fn": doubled, "returns": "long", **words})
 
 
 @pytest.mark.parametrize(
-    "names", [3, None, b"k", [1], LikeAColumn(), [LikeAColumn()]], ids=lambda n: type(n).__name__
+    ("words", "error", "message"),
+    [
+        ({"on": []}, TypeError, "on must name at least one column"),
+        *(
+            ({"on": names}, TypeError, "on must be a column's name or several names, got")
+            for names in (3, None, b"k", [1], LikeAColumn(), [LikeAColumn()])
+        ),
+        ({"key_order": "x"}, ValueError, "key_order: 'x' is none of the columns on: k"),
+        ({"key_order": "k", "batch": 3}, ValueError, "key_order and batch"),
+    ],
+    ids=str,
 )
-def test_on_takes_names(names: Any) -> None:
-    with pytest.raises(TypeError, match="on must be a column's name or several names, got"):
-        rs.enrich(doubled, on=names, output="d long")
-    with pytest.raises(TypeError, match="on must be a column's name or several names, got"):
-        rs.lookup(doubled, pa.int64()).as_map_fn(on=names)
+def test_bad_words_of_enrich_are_named(
+    words: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        rs.enrich(doubled, **{"on": "k", "output": "d long", **words})
+    if "must be a column's" in message:
+        with pytest.raises(error, match=message):
+            rs.lookup(doubled, pa.int64()).as_map_fn(on=words["on"])
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        *(({"times": 2, "on": on}, TypeError, r"Retry\(on\) must be") for on in (("x",), 3, None)),
+        ({"times": 2, "on": "ValueError"}, TypeError, "got 'ValueError'"),
+        ({"times": 0}, ValueError, "times"),
+        ({"times": 2, "jitter": 2}, ValueError, "jitter"),
+        *(
+            ({"times": 3, name: value}, ValueError, rf"Retry\({name}\) must be finite and >= ")
+            for name in ("backoff", "factor", "max_backoff", "jitter")
+            for value in (float("inf"), float("nan"), 10**400, -1)
+        ),
+    ],
+)
+def test_bad_words_of_a_retry_are_named(
+    words: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        rs.Retry(**words)
+
+
+def test_columns_must_be_there_and_new_ones_must_not() -> None:
+    with pytest.raises(ValueError, match=r"on: no column x; there are k"):
+        list(rs.lookup(doubled, pa.int64()).as_map_fn(on="x")(parts(3, 3)))
+    with pytest.raises(ValueError, match="key_order=1: there are 1 key columns"):
+        rs.lookup(doubled, "long", key_order=1)("k")
+    for on in ((), ("k",)):
+        look = rs.lookup(doubled, pa.int64())
+        for name in (None, 5):
+            with pytest.raises(TypeError, match=f"name must be a column's name, got {name}"):
+                look.as_map_fn(on, name)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="name: there is a column k already"):
+            list(look.as_map_fn(on, "k")(parts(3, 3)))
+    taken = rs.enrich(doubled, on="k", output=pa.schema([("k", pa.int64())]))
+    with pytest.raises(ValueError, match="output: there is a column k already"):
+        outputs(taken, parts(3, 3))
 
 
 @pytest.mark.parametrize(
@@ -1038,8 +940,7 @@ def test_a_function_may_have_any_attribute() -> None:
         def __call__(self, k: int) -> int:
             return 2 * k
 
-    found = table(rs.lookup(Forwarding(), pa.int64()).as_map_fn()(batches(3, 3)))
-    assert found["value"].to_pylist() == [0, 2, 4]
+    assert looked_up(Forwarding(), 3) == [0, 2, 4]
 
 
 def test_retry_delays_grow_up_to_their_bound() -> None:
@@ -1048,34 +949,8 @@ def test_retry_delays_grow_up_to_their_bound() -> None:
     jittered = [rs.Retry(9, backoff=1, jitter=0.5).delay(1) for _ in range(100)]
     assert all(0.5 <= delay <= 1 for delay in jittered)
     assert len(set(jittered)) > 1
-
-
-@pytest.mark.parametrize("on", [(), ("k",)])
-def test_a_new_column_has_a_new_name(on: tuple[str, ...]) -> None:
-    look = rs.lookup(doubled, pa.int64())
-    for name in (None, 5):
-        with pytest.raises(TypeError, match=f"name must be a column's name, got {name}"):
-            look.as_map_fn(on, name)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="name: there is a column k already"):
-        list(look.as_map_fn(on, "k")(batches(3, 3)))
-    with pytest.raises(ValueError, match="output: there is a column k already"):
-        list(
-            rs.enrich(doubled, on="k", output=pa.schema([("k", pa.int64())])).as_map_fn()(
-                batches(3, 3)
-            )
-        )
-
-
-def test_without_a_backoff_nothing_waits() -> None:
-    retry = rs.Retry(10_000, backoff=0)
-    assert [retry.delay(n) for n in (1, 2, 1026, 9_999)] == [0, 0, 0, 0]
-
-
-def test_a_retry_takes_finite_numbers() -> None:
-    for name in ("backoff", "factor", "max_backoff", "jitter"):
-        for value in (float("inf"), float("nan"), 10**400, -1):
-            with pytest.raises(ValueError, match=rf"Retry\({name}\) must be finite and >= "):
-                rs.Retry(3, **{name: value})  # type: ignore[arg-type]
+    none = rs.Retry(10_000, backoff=0)
+    assert [none.delay(n) for n in (1, 2, 1026, 9_999)] == [0, 0, 0, 0]
 
 
 def test_describe_says_every_bound() -> None:

@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from tests.helpers import run_python
+from tests.spark.conftest import ROOT
+from tests.spark.suites import compared
 
-import pytest
-
-from tests.spark import suites
-
-OUTCOMES = {
-    "stock": {"a": "passed", "b": "failed", "c": "passed", "d": "skipped"},
-    "4": {"a": "passed", "b": "passed", "c": "failed", "d": "failed"},
-    "-1": {"a": "passed", "b": "failed", "d": "skipped"},
-}
+STOCK = {"a": "passed", "b": "failed", "c": "passed", "d": "skipped"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        (["stock", "4"], "\n4: c: failed\n"),
-        (["stock", "-1"], "\n-1: c: did not run\n"),
-        (["stock"], "| stock | 2 | 1 | 1 |\n"),
-    ],
-)
-def test_what_passes_with_the_stock_daemon_alone_is_told(
-    settings: list[str],
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / "python" / "pyspark" / "sql" / "tests").mkdir(parents=True)
-    monkeypatch.setenv("SPARK_SOURCES", str(tmp_path))
-    monkeypatch.setattr(suites, "_lay_out", lambda _: None)
-    monkeypatch.setattr(suites, "_run", lambda setting, _: OUTCOMES[setting])
-    monkeypatch.setattr(sys, "argv", ["suites", "--settings", *settings])
-    assert suites.main() == (settings != ["stock"])
-    assert told in capsys.readouterr().out
+def test_what_passes_with_the_stock_daemon_alone_is_told() -> None:
+    text, failed = compared({"stock": STOCK})
+    assert text.endswith("\n| stock | 2 | 1 | 1 |")
+    assert not failed
+    ours = {"a": "passed", "b": "passed", "c": "failed", "d": "failed"}
+    missing = {"a": "passed", "b": "failed", "d": "skipped"}
+    text, failed = compared({"stock": STOCK, "4": ours, "-1": missing})
+    assert text.splitlines()[-2:] == ["4: c: failed", "-1: c: did not run"]
+    assert failed
 
 
-def test_sources_without_tests_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("SPARK_SOURCES", str(tmp_path))
-    monkeypatch.setattr(sys, "argv", ["suites"])
-    assert suites.main() == 2
-    assert "SPARK_SOURCES must point to a checkout" in capsys.readouterr().out
+def test_sources_without_tests_are_refused() -> None:
+    done = run_python(
+        "-m", "tests.spark.suites", cwd=ROOT, env={"SPARK_SOURCES": str(ROOT)}, check=False
+    )
+    assert done.returncode == 2
+    assert "SPARK_SOURCES must point to a checkout" in done.stdout
