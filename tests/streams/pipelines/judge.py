@@ -17,6 +17,7 @@ from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.errors import on_dropped_error
 from rstreams_fast.streams.engine import drain
 from tests.helpers import DEADLINE
+from tests.operators.entry import Boom
 from tests.streams.pipelines import model as m
 from tests.streams.pipelines.bench import Bench, Refused, Resources, Watch, plain
 
@@ -221,13 +222,13 @@ class Hooks:
             on_dropped_error(before)
 
     def _keep_dropped(self, error: BaseException) -> None:
-        if all(isinstance(one, (Raised, m.Boom, Refused)) for one in _apart(error)):
+        if all(isinstance(one, (Raised, Boom, Refused)) for one in _apart(error)):
             self.dropped.append(type(error).__name__)
         else:
             self._keep_strange(error)
 
     def _keep_unraisable(self, args: Any) -> None:
-        if not isinstance(args.exc_value, m.Boom):
+        if not isinstance(args.exc_value, Boom):
             self._keep_strange(args.exc_value)
 
     def _keep_strange(self, error: BaseException) -> None:

@@ -1,0 +1,59 @@
+"""The one table of operators, sources and ends. Every suite reads it.
+
+To add an operator, add an entry: a class in the file of its kind, derived from ``Op``. Its fields
+are its arguments. It says what it makes of a list (``model``), how many elements it may ask for
+(``asks``), how it is built (``build``), how it may stand over any stream (``uses``), what it drops,
+holds and needs (the flags), and what it refuses (``type_errors``, ``value_errors``).
+
+``make test ARGS="tests -k NAME"`` runs everything that reads one entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.operators import combining, flow, parts, stages
+from tests.operators.ends import ENDS, End
+from tests.operators.entry import OPERATORS, Op, Use
+from tests.operators.sources import SOURCE_OF, SOURCES, Gives, Origin, Source
+
+__all__ = [
+    "ENDS",
+    "OPERATORS",
+    "SOURCES",
+    "SOURCE_OF",
+    "USES",
+    "End",
+    "Gives",
+    "Op",
+    "Origin",
+    "Source",
+    "Use",
+    "combining",
+    "flow",
+    "parts",
+    "representatives",
+    "stages",
+    "uses",
+]
+
+#: Each use of each operator, with its entry.
+USES: dict[str, tuple[type[Op], Use]] = {
+    name: (op, use) for op in OPERATORS for name, use in op.uses.items()
+}
+
+
+def uses(such: Callable[[Use], object]) -> dict[str, Use]:
+    """The uses of which ``such`` is true, by name."""
+    return {name: use for name, (_op, use) in USES.items() if such(use)}
+
+
+def representatives() -> Iterator[str]:
+    """The names of one use for each part of the engine, on the caller and on other threads."""
+    seen: set[Any] = set()
+    for name, (op, use) in USES.items():
+        part = (op.engine, use.threads)
+        if not use.slow and part not in seen:
+            seen.add(part)
+            yield name

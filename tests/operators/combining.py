@@ -1,0 +1,572 @@
+"""The entries of operators that subscribe to several publishers, at once or in turn."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+import rstreams_fast as rsf
+from tests.operators.entry import (
+    ARBITER,
+    FAN_IN,
+    INFINITE,
+    INNER,
+    NO_LOOK_AHEAD,
+    NO_ORDER,
+    POSITIVE,
+    PREFETCHES,
+    QUEUEING,
+    SMALL,
+    Function,
+    Items,
+    NoStream,
+    Op,
+    Use,
+    digest,
+    equal,
+    first,
+    late,
+    nothing,
+    one,
+    same,
+    second,
+)
+from tests.operators.sources import Origin, origins
+
+
+async def coroutine(element: Any) -> Any:
+    return element
+
+
+def halves(n: int, source: Callable[[int], Any]) -> list[Any]:
+    return [source(n - n // 2), source(n // 2)]
+
+
+def one_on_a_thread(x: Any) -> Any:
+    return one(x).subscribe_on()
+
+
+def one_foreign(x: Any) -> Any:
+    return NoStream(one(x))
+
+
+class _Combining(Op):
+    engine = QUEUEING
+    races = True
+    others: tuple[Origin, ...] = ()
+    prefetch: int = 4
+    draws = {
+        "others": st.lists(origins(), min_size=1, max_size=2).map(tuple),
+        "prefetch": PREFETCHES,
+    }
+
+    def all_others(self, bench: Any) -> list[Any]:
+        return [bench.source(other) for other in self.others]
+
+
+class Merge(_Combining):
+    keeps_order = False
+    needs_order = False
+    delay_error: bool = False
+    draws = {**_Combining.draws, "delay_error": st.booleans()}
+    # All elements are equal: each subscriber sees those of two sources in an order of its own.
+    uses = {
+        "Merge": Use(
+            lambda s: s.merge(rsf.empty()),
+            of=lambda n: rsf.merge(*halves(n, lambda m: rsf.range_(m).map(equal))),
+            within=lambda s: rsf.merge(rsf.empty(), s.map(same)),
+            not_claimed=NO_ORDER,
+        ),
+        "MergeDelayed": Use(lambda s: s.merge(rsf.empty(), delay_error=True), not_claimed=NO_ORDER),
+        "MergeOfThreads": Use(
+            lambda s: s.subscribe_on().merge(rsf.empty().publish_on()),
+            of=lambda n: rsf.merge(*halves(n, lambda m: rsf.range_(m).map(equal).subscribe_on())),
+            threads=True,
+            not_claimed=NO_ORDER,
+        ),
+        "MergeOneByOne": Use(
+            lambda s: rsf.merge(s, rsf.empty(), prefetch=1),
+            of=lambda n: rsf.merge(
+                *halves(n, lambda m: NoStream(rsf.range_(m).map(equal))), prefetch=1
+            ),
+            not_claimed=NO_ORDER,
+        ),
+    }
+    type_errors = [
+        (lambda s: rsf.merge(s, 5), r"merge\(\*publishers\): publisher 2 .* int$"),
+        (lambda s: rsf.merge([1]), r"publisher 1 .* list; use from_iterable"),
+        (lambda s: rsf.merge(s, delay_error=1), "delay_error must be a bool"),
+        (lambda s: rsf.merge(s).subscribe(None), r"§1\.9"),
+    ]
+    value_errors = [(lambda s: rsf.merge(s, prefetch=0), "prefetch must be >= 1")]
+
+    def model(self, items: Items, call: Function) -> Items:
+        merged = [items, *(other.model() for other in self.others)]
+        return late(merged) if self.delay_error else itertools.chain(*merged)
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        how: Any = {"prefetch": self.prefetch, "delay_error": self.delay_error}
+        return stream.merge(*self.all_others(bench), **how)
+
+
+class Zip(_Combining):
+    uses = {
+        "Zip": Use(
+            # One by one: the error overtakes what waits for a partner.
+            lambda s: s.zip(rsf.range_(10**9), prefetch=1),
+            lambda s: s.map(first),
+            of=lambda n: rsf.zip_(rsf.range_(n), rsf.range_(n + 3)),
+            within=lambda s: rsf.zip_(rsf.range_(10**9), s).map(second),
+        ),
+        "ZipOfThreads": Use(
+            lambda s: s.subscribe_on().zip(rsf.range_(10**9).subscribe_on()),
+            lambda s: s.map(first),
+            of=lambda n: rsf.zip_(rsf.range_(n).subscribe_on(), rsf.range_(n + 3).subscribe_on()),
+            threads=True,
+        ),
+        "ZipOfForeign": Use(
+            lambda s: rsf.zip_(s, NoStream(rsf.range_(10**9)), prefetch=2),
+            lambda s: s.map(first),
+            of=lambda n: rsf.zip_(*[NoStream(rsf.range_(n + m)) for m in (2, 0, 1)], prefetch=2),
+        ),
+    }
+    type_errors = [
+        (lambda s: s.zip("abc"), r"zip_\(\*publishers\): publisher 2 .* str; use from_it"),
+        (lambda s: rsf.zip_(s, prefetch=True), "prefetch must be an int"),
+        (lambda s: rsf.zip_(s).subscribe(None), r"§1\.9"),
+    ]
+
+    def model(self, items: Items, call: Function) -> Items:
+        return zip(items, *(other.model() for other in self.others), strict=False)
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        return stream.zip(*self.all_others(bench), prefetch=self.prefetch)
+
+
+class CombineLatest(Op):
+    """With one of one element, or of none: what it gives is known."""
+
+    engine = QUEUEING
+    races = True  # when the other is empty
+    needs_order = False
+    other: Origin = Origin("list", 1)
+    prefetch: int = 4
+    draws = {
+        "other": st.builds(Origin, kind=INNER, size=st.integers(0, 1)),
+        "prefetch": PREFETCHES,
+    }
+    uses = {
+        "CombineLatest": Use(
+            lambda s: s.combine_latest(NoStream(rsf.range_(1))),
+            lambda s: s.map(first),
+            within=lambda s: rsf.range_(1).combine_latest(s).map(second),
+        ),
+        "CombineLatestOneByOne": Use(
+            lambda s: s.combine_latest(rsf.range_(1), prefetch=1), lambda s: s.map(first)
+        ),
+    }
+
+    def model(self, items: Items, call: Function) -> Items:
+        return ((item, 0) for item in items) if self.other.size else iter(())
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        # The newest element of the other one is delivered as often as there are pairs.
+        other = bench.source(self.other, once=False)
+        return stream.combine_latest(other, prefetch=self.prefetch)
+
+
+class WithLatestFrom(Op):
+    """With one that is run through before anything else is asked."""
+
+    engine = ARBITER
+    needs_order = False
+    other: Origin = Origin("list", 1)
+    draws = {
+        "other": st.builds(Origin, kind=st.sampled_from(["list", "range", "foreign"]), size=SMALL)
+    }
+    use = Use(
+        lambda s: s.with_latest_from(NoStream(rsf.range_(3))),
+        lambda s: s.map(first),
+        within=lambda s: s.with_latest_from(rsf.never().race(rsf.range_(1))).map(first),
+    )
+
+    def model(self, items: Items, call: Function) -> Items:
+        size = self.other.size
+        return ((item, size - 1) for item in items) if size else iter(())
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        return stream.with_latest_from(bench.source(self.other, once=False))
+
+
+class Race(Op):
+    """With one that is silent, before it or after it."""
+
+    engine = ARBITER
+    needs_order = False
+    first: bool = True
+    draws = {"first": st.booleans()}
+    uses = {
+        "Race": Use(lambda s: s.race(rsf.never()), within=lambda s: rsf.never().race(s)),
+        "RaceOfForeign": Use(lambda s: rsf.never().race(NoStream(s.subscribe_on())), threads=True),
+    }
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        return stream.race(rsf.never()) if self.first else rsf.never().race(stream)
+
+
+class TakeUntil(Op):
+    """Until what never comes, or has come before anything is asked for."""
+
+    engine = ARBITER
+    needs_order = False
+    until: str = "never"
+    draws = {"until": st.sampled_from(["never", "never", "list", "empty"])}
+    uses = {
+        "TakeUntil": Use(
+            lambda s: s.take_until(rsf.never()),
+            within=lambda s: s.take_until(rsf.never().merge(rsf.never())),
+        ),
+        "TakeUntilForeign": Use(lambda s: s.take_until(NoStream(rsf.never()))),
+    }
+    type_errors = [
+        (lambda s: s.take_until(5), r"^take_until\(publisher\): publisher must have .* got int$"),
+    ]
+
+    def model(self, items: Items, call: Function) -> Items:
+        return items if self.until == "never" else iter(())
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        # What the other one signals is no element.
+        silent = self.until == "never"
+        return stream.take_until(
+            rsf.never() if silent else bench.source(Origin(self.until, 3), once=False)
+        )
+
+
+class Concat(_Combining):
+    engine = ARBITER
+    races = False
+    needs_order = False
+    uses = {
+        "Concat": Use(
+            lambda s: s.concat(rsf.empty()),
+            of=lambda n: rsf.concat(
+                rsf.range_(n - n // 2), rsf.empty(), NoStream(rsf.range_(n // 2))
+            ),
+            within=lambda s: rsf.concat(rsf.empty(), s.map(same)),
+        ),
+        "ConcatOfThreads": Use(
+            lambda s: s.subscribe_on().concat(rsf.empty().publish_on()),
+            of=lambda n: rsf.concat(
+                rsf.range_(n - n // 2).subscribe_on(), NoStream(rsf.range_(n // 2).subscribe_on())
+            ),
+            threads=True,
+        ),
+    }
+    type_errors = [
+        (lambda s: rsf.concat(s, None), r"concat\(\*publishers\): publisher 2 .* NoneType$"),
+        (lambda s: rsf.concat(s).subscribe(None), r"§1\.9"),
+    ]
+
+    def model(self, items: Items, call: Function) -> Items:
+        return itertools.chain(items, *(other.model() for other in self.others))
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return wanted
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        return stream.concat(*self.all_others(bench))
+
+
+class FlatMap(Op):
+    methods = ("flat_map", "flat_map_sequential")
+    engine = QUEUEING
+    functions = 1
+    needs_order = False
+    kind: str = "list"
+    concurrency: int = 2
+    prefetch: int = 2
+    delay_error: bool = False
+    sequential: bool = False
+    draws = {
+        "kind": INNER,
+        "concurrency": st.integers(1, 3),
+        "prefetch": PREFETCHES,
+        "delay_error": st.booleans(),
+        "sequential": st.booleans(),
+    }
+    uses = {
+        "FlatMap": Use(
+            lambda s: s.flat_map(one),
+            within=lambda s: rsf.from_iterable([s]).flat_map(same),
+            not_claimed=NO_ORDER,
+        ),
+        "FlatMapOnThreads": Use(
+            lambda s: s.map(equal).flat_map(one_on_a_thread, concurrency=3),
+            threads=True,
+            not_claimed=NO_ORDER,
+        ),
+        "FlatMapOneAtATime": Use(
+            lambda s: s.flat_map(one_foreign, concurrency=1, prefetch=1, delay_error=True)
+        ),
+        "FlatMapSequential": Use(
+            lambda s: s.flat_map_sequential(one),
+            within=lambda s: rsf.from_iterable([s]).flat_map_sequential(same),
+        ),
+        "FlatMapSequentialOnThreads": Use(
+            lambda s: s.flat_map_sequential(one_on_a_thread, concurrency=3), threads=True
+        ),
+    }
+    type_errors = [
+        (lambda s: s.flat_map(3), r"flat_map\(fn\): fn must be callable, got int"),
+        (
+            lambda s: s.flat_map(coroutine),
+            r"flat_map\(fn\): .* not a coroutine function; use map_async, which awaits",
+        ),
+        (lambda s: s.flat_map(rsf.range_, delay_error="yes"), "delay_error must be a bool"),
+        (lambda s: s.flat_map_sequential(3), r"flat_map_sequential\(fn\): fn must be callable"),
+    ]
+    value_errors = [
+        (lambda s: s.flat_map(rsf.range_, concurrency=0), "concurrency must be >= 1"),
+        (lambda s: s.flat_map(rsf.range_, concurrency=rsf.UNBOUNDED), "concurrency must be <= 2"),
+        (lambda s: s.flat_map(rsf.range_, prefetch=0), "prefetch must be >= 1"),
+    ]
+
+    @property
+    def keeps_order(self) -> bool:  # type: ignore[override]
+        return self.concurrency == 1 or self.sequential
+
+    @staticmethod
+    def fn(x: Any) -> Any:
+        return Origin(size=digest(x) % 4)
+
+    def model(self, items: Items, call: Function) -> Items:
+        fn = call(self.fn)
+
+        def inner(x: Any) -> Items:
+            yield from fn(x).model()
+
+        if self.delay_error:
+            return late(map(inner, items))
+        return itertools.chain.from_iterable(map(inner, items))
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        empty = sum(self.fn(x).size == 0 for x in items) + self.delay_error
+        return wanted + empty + self.concurrency
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        operator = stream.flat_map_sequential if self.sequential else stream.flat_map
+        return operator(
+            bench.inner(index, self),
+            concurrency=self.concurrency,
+            prefetch=self.prefetch,
+            delay_error=self.delay_error,
+        )
+
+
+class ConcatMap(Op):
+    engine = ARBITER
+    functions = 1
+    needs_order = False
+    kind: str = "list"
+    prefetch: int = 2
+    draws = {"kind": INNER, "prefetch": PREFETCHES}
+    uses = {
+        "ConcatMap": Use(
+            lambda s: s.concat_map(one), within=lambda s: rsf.from_iterable([s]).concat_map(same)
+        ),
+        "ConcatMapOneByOne": Use(
+            lambda s: s.concat_map(one, prefetch=1),
+            of=lambda n: rsf.range_(2).concat_map(lambda x: NoStream(rsf.range_(x * n))),
+            not_claimed=NO_LOOK_AHEAD,
+        ),
+    }
+    type_errors = [
+        (lambda s: s.concat_map(3), r"concat_map\(fn\): fn must be callable, got int"),
+        (
+            lambda s: s.concat_map(coroutine),
+            r"concat_map\(fn\): .* not a coroutine function; use map_async, which awaits",
+        ),
+    ]
+    value_errors = [(lambda s: s.concat_map(rsf.range_, prefetch=0), "prefetch must be >= 1")]
+
+    fn = staticmethod(FlatMap.fn)
+
+    def model(self, items: Items, call: Function) -> Items:
+        inner = map(call(self.fn), items)
+        return itertools.chain.from_iterable(origin.model() for origin in inner)
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return wanted + sum(self.fn(x).size == 0 for x in items) + self.prefetch + 1
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        return stream.concat_map(bench.inner(index, self), prefetch=self.prefetch)
+
+
+class SwitchMap(Op):
+    """Each element's publisher is silent, but for one more at the end: what it gives is known."""
+
+    engine = FAN_IN
+    needs_order = False
+    kind: str = "list"
+    size: int = 3
+    prefetch: int = 2
+    draws = {"kind": INNER, "size": SMALL, "prefetch": PREFETCHES}
+    uses = {
+        "SwitchMap": Use(
+            # One publisher of all.
+            lambda s: s.batch(10**9).switch_map(rsf.from_iterable),
+            within=lambda s: rsf.from_iterable([s]).switch_map(same),
+            delivers_at_end=True,
+        ),
+        "SwitchMapOneByOne": Use(
+            lambda s: s.batch(10**9).switch_map(rsf.from_iterable),
+            # From one that is silent to one on a thread.
+            of=lambda n: rsf.from_iterable(
+                [rsf.never(), NoStream(rsf.range_(n).subscribe_on())]
+            ).switch_map(same, prefetch=1),
+            not_claimed=NO_LOOK_AHEAD,
+            delivers_at_end=True,
+        ),
+    }
+    #: As subscribers only: each element's publisher replaces the one before.
+    above = {"SwitchMapOfEach": lambda s: s.switch_map(one, prefetch=1)}
+    type_errors = [
+        (lambda s: s.switch_map(3), r"switch_map\(fn\): fn must be callable, got int"),
+        (
+            lambda s: s.switch_map(coroutine),
+            r"not a coroutine function; let it return from_iterable",
+        ),
+        (lambda s: s.switch_map(rsf.range_).subscribe(None), r"§1\.9"),
+    ]
+    value_errors = [(lambda s: s.switch_map(rsf.range_, prefetch=0), "prefetch must be >= 1")]
+
+    def model(self, items: Items, call: Function) -> Items:
+        for _ in items:
+            pass
+        yield from range(self.size)
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return INFINITE
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        last = bench.source(Origin(kind=self.kind, size=self.size))
+        used = stream.map(lambda x: bench.ends(x, "used") or rsf.never())
+        publishers = used.concat(rsf.from_iterable([last]))
+        return publishers.switch_map(same, prefetch=self.prefetch)
+
+
+class Expand(Op):
+    engine = ARBITER
+    functions = 1
+    kind: str = "list"
+    depth_first: bool = False
+    draws = {"kind": INNER, "depth_first": st.booleans()}
+    # One level for each element.
+    uses = {
+        "Expand": Use(
+            lambda s: s.expand(nothing),
+            of=lambda n: (
+                rsf.range_(n).take(1).expand(lambda x: one(x + 1) if x < n - 1 else rsf.empty())
+            ),
+        ),
+        "ExpandDepthFirst": Use(
+            lambda s: s.expand(nothing, depth_first=True),
+            of=lambda n: (
+                rsf.range_(n)
+                .take(1)
+                .expand(
+                    lambda x: one_on_a_thread(x + 1) if x < n - 1 else rsf.empty(),
+                    depth_first=True,
+                )
+            ),
+            within=lambda s: s.expand(nothing, depth_first=True),
+        ),
+    }
+    type_errors = [
+        (lambda s: s.expand(coroutine), r"not a coroutine function; let it return from_iterable"),
+        (lambda s: s.expand(3), r"expand\(fn\): fn must be callable, got int"),
+        (lambda s: s.expand(rsf.range_, depth_first=1), "depth_first must be a bool, got int"),
+        (lambda s: s.expand(rsf.range_).subscribe(None), r"§1\.9"),
+    ]
+
+    @staticmethod
+    def fn(x: Any) -> Any:
+        return Origin(size=digest(x) % 3)
+
+    def model(self, items: Items, call: Function) -> Items:
+        fn = call(self.fn)
+        level = [items]
+        while level:
+            for x in level[-1]:
+                yield x
+                if self.depth_first:
+                    level.append(fn(x).model())
+                else:
+                    level.insert(0, self._lazily(fn, x))
+                    continue
+                break
+            else:
+                level.pop()
+
+    @staticmethod
+    def _lazily(fn: Function, x: Any) -> Items:
+        yield from fn(x).model()
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        follow = bench.inner(index, self, uses=False)  # it delivers the element, too
+        return stream.expand(follow, depth_first=self.depth_first)
+
+
+class StartWith(Op):
+    engine = ARBITER
+    needs_order = False
+    n: int = 2
+    draws = {"n": SMALL}
+    use = Use(
+        lambda s: s.start_with(),
+        of=lambda n: rsf.range_(n - n // 2, n).start_with(*range(n - n // 2)),
+    )
+    type_errors = [(lambda s: s.start_with(1, None), "start_with: None is not an element")]
+
+    def model(self, items: Items, call: Function) -> Items:
+        yield from range(self.n)
+        yield from items
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        return stream.start_with(*map(bench.element, range(self.n)))
+
+
+class SwitchIfEmpty(Op):
+    """Of one element ``default_if_empty``."""
+
+    methods = ("switch_if_empty", "default_if_empty")
+    engine = ARBITER
+    needs_order = False
+    n: int = 2
+    draws = {"n": POSITIVE}
+    use = Use(
+        lambda s: s.switch_if_empty(rsf.empty()),
+        of=lambda n: rsf.empty().switch_if_empty(NoStream(rsf.range_(n))),
+        within=lambda s: rsf.empty().switch_if_empty(s.map(same)),
+    )
+    type_errors = [
+        (lambda s: s.default_if_empty(None), "default_if_empty: None is not an element"),
+        (lambda s: s.switch_if_empty([1]), r"^switch_if_empty\(publisher\): .* use from_iterable$"),
+    ]
+
+    def model(self, items: Items, call: Function) -> Items:
+        found = False
+        for x in items:
+            found = True
+            yield x
+        if not found:
+            yield from range(self.n)
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        if self.n == 1:
+            return stream.default_if_empty(bench.element(0))
+        return stream.switch_if_empty(bench.source(Origin(size=self.n)))
