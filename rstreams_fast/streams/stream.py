@@ -713,7 +713,7 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
         by = "" if key is None else f"{describe_callable(key)}, "
         return Stream(
             defer_source(
-                lambda: self.filter(new_filter(key, max_keys)),
+                partial(_distinct, self, key, max_keys),
                 f"distinct({by}max_keys={max_keys})",
                 (self,),
             )
@@ -901,6 +901,10 @@ def _given(operator: str, *elements: A) -> Stream[A]:
     if any(element is None for element in elements):
         raise TypeError(f"{operator}: None is not an element (§2.13)")
     return Stream(IterableSource(elements, f"{len(elements)} elements"))
+
+
+def _distinct(stream: Stream[A], key: Callable[[A], Hashable] | None, max_keys: int) -> Stream[A]:
+    return stream.filter(new_filter(key, max_keys))
 
 
 def _instead(given: Stream[A], _error: BaseException) -> Stream[A]:

@@ -76,6 +76,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "not_claimed": ("a tuple of names of checks", _is_names),
     "asyncio_bound": _FLAG,
     "coordinated_emission": _FLAG,
+    "delivers_at_end": _FLAG,
     "max_elements": _at_least(0),
     "signals_after_cancel": _at_least(0),
     "max_supported_subscribers": _at_least(1),

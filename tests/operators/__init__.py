@@ -31,6 +31,7 @@ __all__ = [
     "Source",
     "Use",
     "combining",
+    "firsts",
     "flow",
     "parts",
     "representatives",
@@ -47,6 +48,14 @@ USES: dict[str, tuple[type[Op], Use]] = {
 def uses(such: Callable[[Use], object]) -> dict[str, Use]:
     """The uses of which ``such`` is true, by name."""
     return {name: use for name, (_op, use) in USES.items() if such(use)}
+
+
+def firsts() -> dict[str, Use]:
+    """Of each operator the first use, on the caller and on other threads."""
+    found: dict[Any, tuple[str, Use]] = {}
+    for name, (op, use) in USES.items():
+        found.setdefault((op, use.threads), (name, use))
+    return dict(found.values())
 
 
 def representatives() -> Iterator[str]:

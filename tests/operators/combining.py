@@ -190,7 +190,6 @@ class WithLatestFrom(Op):
     use = Use(
         lambda s: s.with_latest_from(NoStream(rsf.range_(3))),
         lambda s: s.map(first),
-        within=lambda s: s.with_latest_from(rsf.never().race(rsf.range_(1))).map(first),
     )
 
     def model(self, items: Items, call: Function) -> Items:
@@ -225,10 +224,8 @@ class TakeUntil(Op):
     until: str = "never"
     draws = {"until": st.sampled_from(["never", "never", "list", "empty"])}
     uses = {
-        "TakeUntil": Use(
-            lambda s: s.take_until(rsf.never()),
-            within=lambda s: s.take_until(rsf.never().merge(rsf.never())),
-        ),
+        "TakeUntil": Use(lambda s: s.take_until(rsf.never())),
+        "TakeUntilMerged": Use(lambda s: s.take_until(rsf.never().merge(rsf.never()))),
         "TakeUntilForeign": Use(lambda s: s.take_until(NoStream(rsf.never()))),
     }
     type_errors = [
@@ -305,7 +302,8 @@ class FlatMap(Op):
             not_claimed=NO_ORDER,
         ),
         "FlatMapOnThreads": Use(
-            lambda s: s.map(equal).flat_map(one_on_a_thread, concurrency=3),
+            lambda s: s.flat_map(one_on_a_thread, concurrency=3),
+            of=lambda n: rsf.range_(n).map(equal).flat_map(one_on_a_thread, concurrency=3),
             threads=True,
             not_claimed=NO_ORDER,
         ),
@@ -483,7 +481,6 @@ class Expand(Op):
                     depth_first=True,
                 )
             ),
-            within=lambda s: s.expand(nothing, depth_first=True),
         ),
     }
     type_errors = [

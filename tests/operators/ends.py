@@ -49,5 +49,7 @@ ENDS: Final[dict[str, End]] = {
 }
 
 
-def _row(n: int) -> dict[str, int]:
-    return {"n": n}
+def _row(n: int) -> Any:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pydict({"n": [n]})

@@ -142,13 +142,11 @@ class Use:
     not_claimed: tuple[str, ...] = NO_REGISTRY
     #: Whether it delivers nothing before its upstream has ended.
     delivers_at_end: bool = False
-    #: Whether no subscription may take long: the kit needs more than ten seconds for it.
+    #: Whether it takes the kit more than ten seconds.
     slow: bool = False
-    #: Whether it may stand upon itself 150 times.
+    #: Whether it may stand upon itself 150 times, and be pickled: not with what a test adds to it.
     chains: bool = True
-    #: Whether it may be subscribed to twice, at least.
-    again: bool = True
-    #: Whether the element of a publisher that calls ``on_next`` too early is let through.
+    #: Whether it takes elements of a publisher that has not called ``on_subscribe``.
     takes_early: bool = False
 
     def same(self, stream: Any) -> Any:

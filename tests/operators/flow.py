@@ -33,7 +33,7 @@ from tests.operators.entry import (
     same,
     weigh,
 )
-from tests.operators.sources import EverySecond, Origin, failing, origins
+from tests.operators.sources import EverySecond, Origin, origins
 from tests.operators.stages import Map
 
 #: More than the kit ever asks of one publisher: nothing is to be lost here.
@@ -112,9 +112,11 @@ class PublishRecordsOn(Op):
         return arrays.publish_records_on("i8", capacity=3, chunk=1)
 
     uses = {
-        "PublishRecordsOn": Use(lambda s: PublishRecordsOn.over(s, capacity=4), threads=True),
+        "PublishRecordsOn": Use(
+            lambda s: PublishRecordsOn.over(s, capacity=4), threads=True, chains=False
+        ),
         "PublishRecordsOnLarge": Use(
-            lambda s: PublishRecordsOn.over(s, capacity=4), of=of, threads=True
+            lambda s: PublishRecordsOn.over(s, capacity=4), of=of, threads=True, chains=False
         ),
         "PublishRecordsOnTheCaller": Use(
             lambda s: PublishRecordsOn.over(s, "caller"), chains=False
@@ -322,7 +324,6 @@ class Shared(Op):
             lambda s: s.multicast(buffer_size=4, on_last_cancel="keep"),
             not_claimed=(),
             takes_early=True,
-            again=False,
         ),
         "MulticastThatDrops": Use(
             lambda s: s.multicast(buffer_size=64, slow="drop", delay_error=True),
@@ -492,7 +493,6 @@ class Repeat(Op):
         of=lambda n: (
             rsf.generate(0, lambda x: (x, x + 1) if x < (n + 1) // 2 else None).repeat(1).take(n)
         ),
-        within=lambda s: s.repeat(0).map(same),
     )
 
     def asks(self, wanted: float, items: list[Any]) -> float:
@@ -546,7 +546,7 @@ class OnErrorResume(Op):
 def _resumed(n: int, other: Any) -> Any:
     """The second half comes from another stream."""
     half = n // 2
-    beginning = rsf.from_iterable(failing(half))
+    beginning = rsf.range_(half + 1).map(lambda x: x if x < half else 1 // 0)
     return beginning.on_error_resume(lambda _e: other(rsf.range_(half, n)))
 
 

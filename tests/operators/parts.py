@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from tests.operators.entry import (
     digest,
     equal,
     first,
+    one,
     same,
     weigh,
 )
@@ -49,7 +51,6 @@ class Windows(Op):
             lambda s: s.window(1).map(same),
             lambda s: s.concat_map(same, prefetch=1),
             of=lambda n: rsf.range_(n).window(2, skip=1).map(equal),
-            within=lambda s: s.window(3).concat_map(same),
         ),
         "OneWindow": Use(lambda s: s.window(10**9).concat_map(same)),
     }
@@ -84,7 +85,7 @@ class Timed(Op):
     # Asks for all at once: over one element, within each other stream.
     uses = {
         name: Use(
-            lambda s, name=name: s.concat_map(lambda x: getattr(_single(x), name)(LONG)),
+            lambda s, name=name: s.concat_map(partial(_timed, name)),
             threads=True,
         )
         for name in methods
@@ -105,8 +106,8 @@ class Timed(Op):
         return getattr(stream, self.operator)(3600.0, timer=HandTimer())
 
 
-def _single(x: Any) -> Any:
-    return rsf.from_iterable((x,))
+def _timed(operator: str, x: Any) -> Any:
+    return getattr(one(x), operator)(LONG)
 
 
 class GroupBy(Op):
@@ -118,10 +119,7 @@ class GroupBy(Op):
     accounted = False
     prefetch: int = 4
     draws = {"prefetch": PREFETCHES}
-    use = Use(
-        lambda s: s.group_by(equal).flat_map(_in_group),
-        within=lambda s: s.group_by(same).flat_map(_in_group),
-    )
+    use = Use(lambda s: s.group_by(equal).flat_map(_in_group))
 
     fn = staticmethod(lambda x: digest(x) % 3)
 

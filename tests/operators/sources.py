@@ -164,7 +164,12 @@ class Generate(Source):
     functions = ("generate",)
     kinds = ("generate",)
     is_pulled = True
-    uses = {"Generate": Gives(lambda n: rsf.generate(0, lambda x: (x, x + 1) if x < n else None))}
+    uses = {
+        "Generate": Gives(
+            lambda n: rsf.generate(0, lambda x: (x, x + 1) if x < n else None),
+            not_claimed=NO_LOOK_AHEAD,
+        )
+    }
 
     @staticmethod
     def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:

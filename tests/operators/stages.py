@@ -209,7 +209,9 @@ class Scan(_Fused):
     draws = {"seed": SEEDS}
     uses = {
         "Scan": Use(lambda s: s.scan(latter)),
-        "ScanWithSeed": Use(lambda s: s.map(same).scan(latter, -1).skip(1)),
+        "ScanWithSeed": Use(
+            lambda s: s.map(same).scan(latter, -1).skip(1), not_claimed=NO_LOOK_AHEAD
+        ),
     }
 
     @staticmethod
@@ -239,8 +241,9 @@ class Reduce(_Fused):
     seed: int | None = None
     draws = {"seed": SEEDS}
     use = Use(
-        lambda s: s.reduce(lambda before, x: (*before, x), ()),
+        lambda s: s.map(_alone).reduce(operator.add),
         lambda s: s.unbatch(),
+        of=lambda n: rsf.range_(n).map(_alone).reduce(operator.add).unbatch(),
         delivers_at_end=True,
     )
 
@@ -261,6 +264,10 @@ class Reduce(_Fused):
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         seed = () if self.seed is None else (bench.element(self.seed),)
         return stream.reduce(bench.function(index, self.fn, uses=0), *seed)
+
+
+def _alone(x: Any) -> tuple[Any]:
+    return (x,)
 
 
 class Batch(_Fused):
@@ -408,7 +415,7 @@ class DoOn(_Fused):
         "observed": Use(
             lambda s: (
                 s.do_on_subscribe(bool)
-                .do_on_next(bool)
+                .do_on_next(ignore)
                 .do_on_request(bool)
                 .do_on_cancel(ignore)
                 .do_on_error(bool)
@@ -437,7 +444,6 @@ class OnDiscard(Op):
         of=lambda n: rsf.concat(
             rsf.empty(), rsf.range_(n).publish_on("caller").filter(equal).batch(1).unbatch()
         ).on_discard(equal),
-        within=lambda s: rsf.empty().concat(s.on_discard(ignore).skip(0)),
     )
 
 

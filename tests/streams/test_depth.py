@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -21,19 +20,10 @@ import rstreams_fast as rf
 from rstreams_fast.streams.engine.defaults import TRAMPOLINE_EVERY, TRAMPOLINE_PREFETCH
 from rstreams_fast.streams.engine.trampoline import NAME
 from tests.helpers import DEADLINE, start_thread, wait_for
+from tests.operators import firsts, uses
+from tests.operators.entry import ignore, same
 
 Op = Callable[[rf.Stream[Any]], rf.Stream[Any]]
-
-
-def ignore(*_args: object) -> None:
-    """An observer."""
-
-
-def same(x: Any) -> Any:
-    return x
-
-
-first, second = itemgetter(0), itemgetter(1)
 
 
 #: Each leaves range_(5) as it is.
@@ -63,31 +53,9 @@ OPS: dict[str, Op] = {
     ),
 }
 
-#: The same, by operators that subscribe to several upstreams, one after the other, or share one.
+#: The same, by each operator that works on the thread that asks.
 OTHERS: dict[str, Op] = {
-    "retry": lambda s: s.retry(1),
-    "on_error_resume": lambda s: s.on_error_resume(lambda _error: rf.empty()),
-    "timeout": lambda s: s.timeout(60),
-    "on_overflow": lambda s: s.on_overflow(rf.Overflow.BUFFER),
-    "merge": lambda s: s.merge(rf.empty()),
-    "concat": lambda s: s.concat(rf.empty()),
-    "concat_map": lambda s: s.concat_map(lambda x: rf.from_iterable([x])),
-    "switch_map": lambda s: s.batch(9).switch_map(rf.from_iterable),
-    "combine_latest": lambda s: s.combine_latest(rf.range_(1)).map(first),
-    "with_latest_from": lambda s: s.with_latest_from(rf.range_(1)).map(first),
-    "race": lambda s: s.race(rf.never()),
-    "take_until": lambda s: s.take_until(rf.never()),
-    "expand": lambda s: s.expand(lambda _x: rf.empty()),
-    "switch_if_empty": lambda s: s.switch_if_empty(rf.empty()),
-    "repeat": lambda s: s.repeat(0),
-    "flat_map": lambda s: s.flat_map(lambda x: rf.from_iterable([x]), concurrency=1),
-    "multicast": lambda s: s.multicast(),
-    "replay": lambda s: s.replay(count=9),
-    "window": lambda s: s.window(2, skip=2).concat_map(same),
-    "group_by": lambda s: s.group_by(lambda _x: 0).concat_map(lambda group: group.stream),
-    "delay_elements": lambda s: s.delay_elements(1e-6),
-    "window_time": lambda s: s.window_time(60).concat_map(same),
-    "batch in time": lambda s: s.batch(2, seconds=60).unbatch(),
+    name: use.same for name, use in firsts().items() if use.chains and not use.threads
 }
 
 
@@ -155,8 +123,8 @@ def test_twenty_thousand_stages_are_composed_one_upon_the_other_without_copies()
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_long_chain_of_subscriptions_gives_its_elements(name: str) -> None:
-    stream = chain(rf.range_(5), OTHERS[name], 150)
-    assert within_deadline(stream.to_list) == [0, 1, 2, 3, 4]
+    stream = chain(rf.range_(5), OTHERS[name], 1000)
+    assert within_deadline(stream.to_list, 100) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -481,13 +449,6 @@ def paged(n: int, page: int = 0, *, ask: bool = False) -> rf.Stream[Any]:
     return (pages.map_async(fetch) if ask else pages).concat_map(follow)
 
 
-def resumed(n: int) -> rf.Stream[Any]:
-    """Fails, and is made good by one that fails."""
-    if n == 0:
-        return rf.range_(5)
-    return rf.error(ValueError(n)).on_error_resume(lambda _error: resumed(n - 1))
-
-
 def folded(combine: Callable[[rf.Stream[Any]], rf.Stream[Any]]) -> Callable[[int], rf.Stream[Any]]:
     def fold(n: int) -> rf.Stream[Any]:
         stream: rf.Stream[Any] = rf.range_(5)
@@ -499,31 +460,12 @@ def folded(combine: Callable[[rf.Stream[Any]], rf.Stream[Any]]) -> Callable[[int
 
 
 NESTED = {
-    "concat to the right": folded(lambda s: rf.concat(rf.empty(), s.map(same))),
     "concat of boundaries": folded(lambda s: rf.concat(rf.empty(), s.publish_on("caller"))),
-    "merge": folded(lambda s: s.merge(rf.empty()).map(same)),
     "merge of boundaries": folded(lambda s: s.merge(rf.empty().publish_on("caller")).map(same)),
     "merge on the caller": folded(lambda s: rf.merge(rf.empty(), s.subscribe_on("caller"))),
-    "zip": folded(lambda s: rf.zip_(s, rf.range_(5)).map(first)),
-    "combine_latest": folded(lambda s: rf.range_(1).combine_latest(s).map(second)),
-    "with_latest_from": folded(
-        lambda s: s.with_latest_from(rf.never().race(rf.range_(1))).map(first)
-    ),
-    "race": folded(lambda s: rf.never().race(s)),
-    "on_discard": folded(lambda s: rf.empty().concat(s.on_discard(ignore).skip(0))),
-    "take_until": folded(lambda s: s.take_until(rf.never().merge(rf.never()))),
-    "flat_map": folded(lambda s: rf.from_iterable([s]).flat_map(same)),
-    "flat_map_sequential": folded(lambda s: rf.from_iterable([s]).flat_map_sequential(same)),
-    "concat_map": folded(lambda s: rf.from_iterable([s]).concat_map(same)),
-    "switch_map": folded(lambda s: rf.from_iterable([s]).switch_map(same)),
-    "expand": folded(lambda s: s.expand(lambda _x: rf.empty(), depth_first=True)),
-    "switch_if_empty": folded(lambda s: rf.empty().switch_if_empty(s.map(same))),
-    "repeat": folded(lambda s: s.repeat(0).map(same)),
-    "window": folded(lambda s: s.window(3).concat_map(same)),
-    "group_by": folded(lambda s: s.group_by(same).flat_map(lambda group: group.stream)),
     "defer": folded(lambda s: rf.defer(lambda: s)),
-    "on_error_resume": resumed,
     "multicast": folded(lambda s: s.multicast()),
+    **{name: folded(use.within) for name, use in uses(lambda use: use.within).items()},
 }
 
 

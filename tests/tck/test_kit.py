@@ -47,7 +47,7 @@ from tests.broken.processors import CorrectProcessor, processors
 from tests.broken.publishers import CorrectPublisher, CorrectSubscription, publishers
 from tests.broken.subscribers import CorrectSubscriber, CorrectWhitebox, blackbox, whitebox
 from tests.helpers import Element
-from tests.tck import NO_LOOK_AHEAD, NO_REGISTRY
+from tests.operators.entry import NO_LOOK_AHEAD, NO_REGISTRY
 
 CASES = [*publishers.cases, *blackbox.cases, *whitebox.cases, *processors.cases]
 
@@ -358,7 +358,7 @@ class LoopPublisher:
 class OfLoopPublisher(PublisherVerification):
     """Collected: all its tests must pass."""
 
-    not_claimed = (*NO_REGISTRY, *NO_LOOK_AHEAD)
+    not_claimed = NO_LOOK_AHEAD
     asyncio_bound = True
 
     async def create_publisher(self, elements: int) -> Any:

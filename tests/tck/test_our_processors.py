@@ -1,24 +1,30 @@
-"""Processors of any stages, the serialized one, and subscribers of one function, under the kit."""
+"""Processors, subscribers of one function, ends, and what runs on a given executor, under the kit.
+
+``test_our_operators.py`` has the operators and sources.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import rstreams_fast as rf
 from rstreams_fast.streams.engine.defaults import TRAMPOLINE_EVERY
 from rstreams_fast.streams.processors import SerializedProcessor, processor
+from rstreams_fast.streams.sinks import ends
 from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber, SyncSubscriber
 from rstreams_fast.tck import (
     IdentityProcessorVerification,
-    PublisherVerification,
     SubscriberBlackboxVerification,
     SubscriberWhiteboxVerification,
     WhiteboxProbe,
 )
-from tests.tck import NO_REGISTRY, SILENCE, Resources, add_cases
+from tests.helpers import start_thread
+from tests.operators.entry import LONG, NO_REGISTRY, same, weigh, yes
+from tests.operators.flow import same_later
+from tests.operators.sources import FAIL_AT
+from tests.tck import SILENCE, Resources, add_cases
+from tests.tck.test_our_operators import Captor, StageVerification, UseVerification
 
 # -- processors ------------------------------------------------------------------------------------
 
@@ -28,7 +34,7 @@ class ProcessorVerification(Resources, IdentityProcessorVerification):
 
     __test__ = False
     silence = SILENCE
-    not_claimed = NO_REGISTRY
+    not_claimed: tuple[str, ...] = NO_REGISTRY
     max_supported_subscribers = 1
 
     def build(self, stream: rf.Stream[Any], buffer_size: int) -> rf.Stream[Any]:
@@ -39,16 +45,11 @@ class ProcessorVerification(Resources, IdentityProcessorVerification):
 
     def create_failed_publisher(self) -> Any:
         failed = self.create_identity_processor(self.buffer_size)
-        rf.error(ValueError("the source failed, as it should")).subscribe(failed)
+        rf.error(ValueError(FAIL_AT)).subscribe(failed)
         return failed
 
 
-async def same(x: Any) -> Any:
-    await asyncio.sleep(0)
-    return x
-
-
-class Multicast(ProcessorVerification):
+class MulticastBelow(ProcessorVerification):
     """Ends in a multicast, so it serves any number of subscribers."""
 
     __test__ = True
@@ -75,31 +76,72 @@ class SerializedMap(ProcessorVerification):
         return SerializedProcessor(processor(lambda stream: stream.map(lambda x: x)))
 
 
-class LongChain(PublisherVerification):
-    """So many boundaries that some of them are stack breaks."""
+class Shared(ProcessorVerification):
+    """A processor that keeps a list of its subscribers."""
+
+    __test__ = False
+    max_supported_subscribers = rf.UNBOUNDED
+    not_claimed = ()
+
+
+class ReplayProcessor(Shared):
+    """Two subscribers at different times get different elements, which is what replay is for."""
 
     __test__ = True
-    silence = SILENCE
-    not_claimed = NO_REGISTRY
+    max_supported_subscribers = 1
 
-    @staticmethod
-    def stages(stream: rf.Stream[Any]) -> rf.Stream[Any]:
-        for _ in range(2 * TRAMPOLINE_EVERY):
-            stream = stream.do_on_complete(lambda: None).map(lambda x: x)
-        return stream
+    def create_identity_processor(self, buffer_size: int) -> Any:
+        return rf.ReplayProcessor[Any](
+            count=buffer_size, buffer_size=buffer_size, on_last_cancel="shut_down"
+        )
 
-    def create_publisher(self, elements: int) -> Any:
-        return self.stages(rf.range_(elements))
 
-    def create_failed_publisher(self) -> Any:
-        return self.stages(rf.error(ValueError("the source failed, as it should")))
+def _unlike_any(_element: Any) -> object:
+    """A key that no other one equals; the ``id`` of an element may be that of one long gone."""
+    return object()
 
-    def create_failing_publisher(self, elements: int) -> Any:
-        def failing() -> Iterator[int]:
-            yield from range(elements)
-            raise ValueError("the source failed, as it should")
 
-        return self.stages(rf.from_iterable(failing()))
+def _of_time(_self: Any, stream: rf.Stream[Any], _buffer_size: int) -> rf.Stream[Any]:
+    """What watches the time or remembers, while neither matters."""
+    batches = stream.timeout(LONG).batch(1, seconds=LONG, max_bytes=1, weigher=weigh)
+    return batches.unbatch().distinct_until_changed(_unlike_any)
+
+
+# -- chains, and executors -------------------------------------------------------------------------
+
+
+def long_chain(_self: Any, stream: rf.Stream[Any]) -> rf.Stream[Any]:
+    """So many boundaries that some of them are stack breaks."""
+    for _ in range(2 * TRAMPOLINE_EVERY):
+        stream = stream.do_on_complete(lambda: None).map(same)
+    return stream
+
+
+add_cases(
+    globals(),
+    UseVerification,
+    "over",
+    LongChain=long_chain,
+    PublishOnThreadPool=lambda self, stream: stream.publish_on(self.pool(), prefetch=16),
+    SubscribeOnThreadPool=lambda self, stream: stream.subscribe_on(self.pool()),
+    PublishOnLoop=lambda self, stream: stream.publish_on(self.loop()),
+    WholePipeline=lambda _, stream: (
+        stream.map(same)
+        .publish_on(prefetch=8)
+        .map_async(same_later, concurrency=4)
+        .filter(yes)
+        .publish_on()
+    ),
+)
+add_cases(
+    globals(),
+    StageVerification,
+    "over",
+    FromPublisher=lambda _, stream: stream,
+    PublishOnThreadPoolAbove=lambda self, stream: stream.publish_on(self.pool()),
+    PublishOnLoopAbove=lambda self, stream: stream.publish_on(self.loop()),
+    AsyncBoundary=lambda _, stream: stream.publish_on(prefetch=1),
+)
 
 
 # -- subscribers -----------------------------------------------------------------------------------
@@ -167,6 +209,83 @@ class Introduced:
         self._run.cancel()
 
 
+# -- ends -----------------------------------------------------------------------------------------
+
+
+class EndVerification(SubscriberBlackboxVerification):
+    """The subscriber at the end of a stream."""
+
+    __test__ = False
+    untrusted = False  # whether from_publisher stands between
+    run: Any
+
+    def publisher(self) -> tuple[Captor, Any]:
+        captor = Captor()
+        return captor, rf.from_publisher(captor) if self.untrusted else captor
+
+    def attach(self, publisher: Any, work: Any) -> Any:
+        raise NotImplementedError
+
+    def create_subscriber(self) -> Any:
+        return self._create(lambda _element: None)
+
+    def create_failing_subscriber(self) -> Any:
+        def work(_element: Any) -> None:
+            raise ValueError("the work failed, as it should")
+
+        return self._create(work)
+
+    def _create(self, work: Any) -> Any:
+        captor, publisher = self.publisher()
+        self.run = self.attach(publisher, work)
+        return captor.subscriber
+
+    def trigger_cancel(self, subscriber: Any) -> None:
+        self.run.cancel()
+
+
+class ForEach(EndVerification):
+    __test__ = True
+
+    def attach(self, publisher: Any, work: Any) -> Any:
+        return ends.for_each(publisher, work)
+
+
+class ForEachWithPrefetch(EndVerification):
+    __test__ = True
+
+    def attach(self, publisher: Any, work: Any) -> Any:
+        return ends.for_each(publisher, work, prefetch=3)
+
+
+class ForEachBehindFromPublisher(ForEach):
+    untrusted = True
+
+
+class Iterate(Resources, SubscriberBlackboxVerification):
+    """``iterate``, read by a thread as ``for`` would."""
+
+    def create_subscriber(self) -> Any:
+        captor = Captor()
+        iteration = rf.from_publisher(captor).iterate(prefetch=4)
+        self.stack.callback(iteration.close)
+        reader = start_thread(lambda: self._read(iteration), "reader")
+        self.stack.callback(lambda: (iteration.close(), reader.result()))
+        self.iteration = iteration
+        return captor.subscriber
+
+    @staticmethod
+    def _read(iteration: Any) -> None:
+        try:
+            for _element in iteration:
+                pass
+        except Exception as raised:  # the kit's own error, or closed
+            del raised
+
+    def trigger_cancel(self, subscriber: Any) -> None:
+        self.iteration.close()
+
+
 def hooks(probe: WhiteboxProbe) -> dict[str, Any]:
     return {"on_error": probe.register_on_error, "on_complete": probe.register_on_complete}
 
@@ -176,12 +295,31 @@ add_cases(
     ProcessorVerification,
     "build",
     Identity=lambda _, stream, buffer_size: stream,
-    Map=lambda _, stream, buffer_size: stream.map(lambda x: x).filter(lambda _x: True),
-    AsyncBoundary=lambda self, stream, buffer_size: stream.publish_on(
+    MapProcessor=lambda _, stream, buffer_size: stream.map(same).filter(yes),
+    PublishOnProcessor=lambda self, stream, buffer_size: stream.publish_on(
         self.pool(), prefetch=buffer_size, delay_error=True
     ),
-    MapAsync=lambda _, stream, buffer_size: stream.map_async(
-        same, concurrency=2, prefetch=buffer_size
+    MapAsyncProcessor=lambda _, stream, buffer_size: stream.map_async(
+        same_later, concurrency=2, prefetch=buffer_size
+    ),
+    # What switches upstream, while there is nothing to switch for.
+    RecoveryProcessor=lambda _, stream, buffer_size: stream.retry(0).on_error_resume(rf.error),
+    TimeProcessor=_of_time,
+)
+add_cases(
+    globals(),
+    Shared,
+    "create_identity_processor",
+    MulticastProcessor=lambda _, buffer_size: rf.MulticastProcessor[Any](buffer_size=buffer_size),
+    MulticastProcessorThatDrops=lambda _, buffer_size: rf.MulticastProcessor[Any](
+        buffer_size=buffer_size, slow="drop"
+    ),
+    # Nothing is light enough to be kept, so it serves any number of subscribers alike.
+    ReplayProcessorThatKeepsNothing=lambda _, buffer_size: rf.ReplayProcessor[Any](
+        max_bytes=1,
+        weigher=lambda _element: 2,
+        buffer_size=buffer_size,
+        on_last_cancel="shut_down",
     ),
 )
 add_cases(

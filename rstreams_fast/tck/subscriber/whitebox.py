@@ -123,6 +123,8 @@ class _WhiteboxStage(Stage):
     ) -> None:
         super().__init__(verification, subscriber, linger)
         self.probe = probe
+        self._completed = False
+        self._deferred: list[Any] = []  # processed only after on_complete
 
     def start(self, answers: list[Any]) -> None:
         self.send_subscription()
@@ -149,19 +151,35 @@ class _WhiteboxStage(Stage):
     def forget(self) -> None:
         self.probe.puppet = None
 
+    def send(self, name: str, *arguments: Any) -> None:
+        super().send(name, *arguments)
+        if name == "on_complete":
+            self._completed = True
+
     def expect_processed(self, elements: list[Any], rule: str) -> None:
-        for element in elements:
-            self.probe.expect_next(element, rule)
+        self._deferred += elements
+        if self._completed or not self.verification.delivers_at_end:
+            for element in self._deferred:
+                self.probe.expect_next(element, rule)
+            self._deferred.clear()
 
     def expect_terminal(self, rule: str, *signal: Any) -> None:
+        if signal == ("on_complete",):
+            self.expect_processed([], rule)
         self.probe.expect_terminal(rule, *signal)
 
 
 class SubscriberWhiteboxVerification(SubscriberRaceChecks):
     """Verifies a subscriber: define ``create_whitebox_subscriber(probe)`` in a subclass."""
 
+    delivers_at_end: bool = False
+    """Whether it processes elements only after ``on_complete``, as a stage that sorts or takes the
+    last ones does. Its elements are then expected after the end.
+    """
+
     essential_hook = "create_whitebox_subscriber"
     hooks: ClassVar[tuple[str, ...]] = (*SubscriberRaceChecks.hooks, "create_whitebox_subscriber")
+    settings: ClassVar[tuple[str, ...]] = (*SubscriberRaceChecks.settings, "delivers_at_end")
 
     def create_whitebox_subscriber(self, probe: WhiteboxProbe) -> Any:
         """A new subscriber that asks only through its puppet and tells ``probe`` what it does.
