@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import zlib
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import assistants
 from tests.helpers import run_python
 from tests.public_names import PUBLIC, homes_of, names_of
 from tests.test_readme import TOGETHER, code_of, examples
@@ -187,3 +189,27 @@ def test_what_a_page_names_is_there(page: str) -> None:
     )
     for place in places:
         assert "NAME" in place or list(ROOT.glob(place)), place
+
+
+def test_the_assistants_pages_say_what_the_docstrings_say() -> None:
+    for path, text in assistants.written().items():
+        assert path.read_text(encoding="utf-8") == text, "run: python -m tests.assistants"
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/platforms").glob("*.md")), ids=str)
+def test_a_platforms_page_says_what_it_must(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert headings[-4:] == [
+        "Where the package goes",
+        "Where the settings go",
+        '`scope="job"`',
+        "Tried",
+    ]
+    for block in re.findall(r"^```json\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        json.loads(block)
+    assert "spark.python.daemon.module" in text
+    drop_in = (ROOT / "docs/drop-in.md").read_text(encoding="utf-8")
+    for setting in re.findall(r"RSTREAMS_FAST_\w+", text):
+        assert setting in drop_in, setting
+    assert f"platforms/{page.name}" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
