@@ -380,7 +380,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cc", default="gcc")
     parser.add_argument("--build", type=Path, default=CSRC / "build" / "mutants")
-    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="what their names have in them")
     parser.add_argument("--fuzz", action="store_true", help="the fuzzers' mutants")
     arguments = parser.parse_args()
     mutants = MUTANTS
@@ -390,7 +390,7 @@ def main() -> int:
             for mutant in MUTANTS
             if mutant.program.startswith("validate")
         ]
-    mutants = [mutant for mutant in mutants if arguments.only in mutant.name]
+    mutants = [mutant for mutant in mutants if any(part in mutant.name for part in arguments.only)]
 
     def one(number: int) -> bool:
         mutant = mutants[number]

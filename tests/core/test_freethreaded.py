@@ -1,6 +1,6 @@
 """What threads that run Python at the same time do to the core: nothing is lost, nothing breaks.
 
-On an interpreter with a GIL these tests find little; ``make test-freethreaded`` runs them without.
+On an interpreter with a GIL these tests find little; ``make freethreaded`` runs them without.
 """
 
 from __future__ import annotations

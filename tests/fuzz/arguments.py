@@ -6,8 +6,8 @@ or calls back, a list that shrinks while it is read, a hostile ``__eq__``). What
 not matter here, which the suite of twins compares; that the process lives on does, and that
 ``SystemError`` (a C function that broke the interpreter's rules) never comes.
 
-Run by ``.ci/fuzz`` with the extension built under ASan, and by atheris, which looks for new code
-paths in it; or by hand, without either: ``python -m tests.fuzz.arguments --blind 10``.
+Run by ``tests/fuzz/run`` with the extension built under ASan, and by atheris, which looks for new
+code paths in it; or by hand, without either: ``python -m tests.fuzz.arguments --blind 10``.
 """
 
 from __future__ import annotations

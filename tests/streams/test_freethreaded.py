@@ -1,6 +1,6 @@
 """What several threads do to one subscription at the same time: decided once, told once.
 
-On an interpreter with a GIL these tests find little; ``make test-freethreaded`` runs them without.
+On an interpreter with a GIL these tests find little; ``make freethreaded`` runs them without.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random pipelines agree with a list model, keep the rules on every signal, and leave nothing.
 
-``RSTREAMS_FAST_PIPELINES=10000`` runs more of them than the suite does, and others; ``make stress``
-does, on all backends.
+``RSTREAMS_FAST_PIPELINES=10000`` runs more of them than the suite does, and others; ``make
+pipelines`` does, on all backends.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _OUTSIDE = re.compile(r"\]\(((?:\.\./)+)([^)#\s]+)")
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
