@@ -37,10 +37,6 @@ from tests.operators.entry import (
 from tests.operators.sources import Origin, origins
 
 
-async def coroutine(element: Any) -> Any:
-    return element
-
-
 def halves(n: int, source: Callable[[int], Any]) -> list[Any]:
     return [source(n - n // 2), source(n // 2)]
 
@@ -95,13 +91,6 @@ class Merge(_Combining):
             not_claimed=NO_ORDER,
         ),
     }
-    type_errors = [
-        (lambda s: rsf.merge(s, 5), r"merge\(\*publishers\): publisher 2 .* int$"),
-        (lambda s: rsf.merge([1]), r"publisher 1 .* list; use from_iterable"),
-        (lambda s: rsf.merge(s, delay_error=1), "delay_error must be a bool"),
-        (lambda s: rsf.merge(s).subscribe(None), r"§1\.9"),
-    ]
-    value_errors = [(lambda s: rsf.merge(s, prefetch=0), "prefetch must be >= 1")]
 
     def model(self, items: Items, call: Function) -> Items:
         merged = [items, *(other.model() for other in self.others)]
@@ -133,11 +122,6 @@ class Zip(_Combining):
             of=lambda n: rsf.zip_(*[NoStream(rsf.range_(n + m)) for m in (2, 0, 1)], prefetch=2),
         ),
     }
-    type_errors = [
-        (lambda s: s.zip("abc"), r"zip_\(\*publishers\): publisher 2 .* str; use from_it"),
-        (lambda s: rsf.zip_(s, prefetch=True), "prefetch must be an int"),
-        (lambda s: rsf.zip_(s).subscribe(None), r"§1\.9"),
-    ]
 
     def model(self, items: Items, call: Function) -> Items:
         return zip(items, *(other.model() for other in self.others), strict=False)
@@ -228,9 +212,6 @@ class TakeUntil(Op):
         "TakeUntilMerged": Use(lambda s: s.take_until(rsf.never().merge(rsf.never()))),
         "TakeUntilForeign": Use(lambda s: s.take_until(NoStream(rsf.never()))),
     }
-    type_errors = [
-        (lambda s: s.take_until(5), r"^take_until\(publisher\): publisher must have .* got int$"),
-    ]
 
     def model(self, items: Items, call: Function) -> Items:
         return items if self.until == "never" else iter(())
@@ -263,10 +244,6 @@ class Concat(_Combining):
             threads=True,
         ),
     }
-    type_errors = [
-        (lambda s: rsf.concat(s, None), r"concat\(\*publishers\): publisher 2 .* NoneType$"),
-        (lambda s: rsf.concat(s).subscribe(None), r"§1\.9"),
-    ]
 
     def model(self, items: Items, call: Function) -> Items:
         return itertools.chain(items, *(other.model() for other in self.others))
@@ -318,20 +295,6 @@ class FlatMap(Op):
             lambda s: s.flat_map_sequential(one_on_a_thread, concurrency=3), threads=True
         ),
     }
-    type_errors = [
-        (lambda s: s.flat_map(3), r"flat_map\(fn\): fn must be callable, got int"),
-        (
-            lambda s: s.flat_map(coroutine),
-            r"flat_map\(fn\): .* not a coroutine function; use map_async, which awaits",
-        ),
-        (lambda s: s.flat_map(rsf.range_, delay_error="yes"), "delay_error must be a bool"),
-        (lambda s: s.flat_map_sequential(3), r"flat_map_sequential\(fn\): fn must be callable"),
-    ]
-    value_errors = [
-        (lambda s: s.flat_map(rsf.range_, concurrency=0), "concurrency must be >= 1"),
-        (lambda s: s.flat_map(rsf.range_, concurrency=rsf.UNBOUNDED), "concurrency must be <= 2"),
-        (lambda s: s.flat_map(rsf.range_, prefetch=0), "prefetch must be >= 1"),
-    ]
 
     @property
     def keeps_order(self) -> bool:  # type: ignore[override]
@@ -382,14 +345,6 @@ class ConcatMap(Op):
             not_claimed=NO_LOOK_AHEAD,
         ),
     }
-    type_errors = [
-        (lambda s: s.concat_map(3), r"concat_map\(fn\): fn must be callable, got int"),
-        (
-            lambda s: s.concat_map(coroutine),
-            r"concat_map\(fn\): .* not a coroutine function; use map_async, which awaits",
-        ),
-    ]
-    value_errors = [(lambda s: s.concat_map(rsf.range_, prefetch=0), "prefetch must be >= 1")]
 
     fn = staticmethod(FlatMap.fn)
 
@@ -432,15 +387,6 @@ class SwitchMap(Op):
     }
     #: As subscribers only: each element's publisher replaces the one before.
     above = {"SwitchMapOfEach": lambda s: s.switch_map(one, prefetch=1)}
-    type_errors = [
-        (lambda s: s.switch_map(3), r"switch_map\(fn\): fn must be callable, got int"),
-        (
-            lambda s: s.switch_map(coroutine),
-            r"not a coroutine function; let it return from_iterable",
-        ),
-        (lambda s: s.switch_map(rsf.range_).subscribe(None), r"§1\.9"),
-    ]
-    value_errors = [(lambda s: s.switch_map(rsf.range_, prefetch=0), "prefetch must be >= 1")]
 
     def model(self, items: Items, call: Function) -> Items:
         for _ in items:
@@ -483,12 +429,6 @@ class Expand(Op):
             ),
         ),
     }
-    type_errors = [
-        (lambda s: s.expand(coroutine), r"not a coroutine function; let it return from_iterable"),
-        (lambda s: s.expand(3), r"expand\(fn\): fn must be callable, got int"),
-        (lambda s: s.expand(rsf.range_, depth_first=1), "depth_first must be a bool, got int"),
-        (lambda s: s.expand(rsf.range_).subscribe(None), r"§1\.9"),
-    ]
 
     @staticmethod
     def fn(x: Any) -> Any:
@@ -527,7 +467,6 @@ class StartWith(Op):
         lambda s: s.start_with(),
         of=lambda n: rsf.range_(n - n // 2, n).start_with(*range(n - n // 2)),
     )
-    type_errors = [(lambda s: s.start_with(1, None), "start_with: None is not an element")]
 
     def model(self, items: Items, call: Function) -> Items:
         yield from range(self.n)
@@ -550,10 +489,6 @@ class SwitchIfEmpty(Op):
         of=lambda n: rsf.empty().switch_if_empty(NoStream(rsf.range_(n))),
         within=lambda s: rsf.empty().switch_if_empty(s.map(same)),
     )
-    type_errors = [
-        (lambda s: s.default_if_empty(None), "default_if_empty: None is not an element"),
-        (lambda s: s.switch_if_empty([1]), r"^switch_if_empty\(publisher\): .* use from_iterable$"),
-    ]
 
     def model(self, items: Items, call: Function) -> Items:
         found = False

@@ -7,49 +7,54 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.helpers import DEADLINE
-
-
-def ignore(_element: object) -> None:
-    """An element that nobody needs."""
+from tests.operators.entry import Over, ignore, same
 
 
 @dataclass(frozen=True)
 class End:
-    """How it ends a stream, and what it gives of a list of numbers."""
+    """An end of a stream of numbers."""
 
-    call: Callable[[Any], Any]
+    method: str
+    #: What it gives of a list.
     gives: Callable[[list[int]], Any]
-    #: What becomes of the result, of the twin's too.
-    read: Callable[[Any], Any] = lambda result: result
-    #: The call of the twin that runs on a loop; ``None`` if there is none.
-    twin: str | None = ""
+    arguments: tuple[Any, ...] = ()
+    #: What is done before it, and with its result.
+    above: Over = same
+    read: Callable[[Any], Any] = same
+    has_twin: bool = True
 
+    def call(self, stream: Any) -> Any:
+        return getattr(self.above(stream), self.method)(*self.arguments)
 
-def _nothing(_xs: list[int]) -> None:
-    return None
-
-
-#: By the public method.
-ENDS: Final[dict[str, End]] = {
-    "to_list": End(lambda s: s.to_list(), list),
-    "first": End(lambda s: s.first(-1), lambda xs: xs[0] if xs else -1),
-    "last": End(lambda s: s.last(-1), lambda xs: xs[-1] if xs else -1),
-    "count": End(lambda s: s.count(), len),
-    "any": End(lambda s: s.any(bool), any),
-    "all": End(lambda s: s.all(bool), all),
-    "run": End(lambda s: s.run(), _nothing),
-    "to_numpy": End(lambda s: s.to_numpy(dtype="i8"), list, lambda array: array.tolist()),
-    "to_arrow": End(
-        lambda s: s.map(_row).to_arrow(),
-        list,
-        lambda table: [row["n"] for row in table.to_pylist()],
-    ),
-    "for_each": End(lambda s: s.for_each(ignore).result(DEADLINE), _nothing, twin=None),
-    "iterate": End(lambda s: list(s.iterate(prefetch=2)), list, twin=None),
-}
+    def call_twin(self, stream: Any) -> Any:
+        return getattr(self.above(stream), f"{self.method}_async")(*self.arguments)
 
 
 def _row(n: int) -> Any:
     import pyarrow as pa
 
     return pa.RecordBatch.from_pydict({"n": [n]})
+
+
+#: By the public method.
+ENDS: Final[dict[str, End]] = {
+    end.method: end
+    for end in (
+        End("to_list", list),
+        End("first", lambda xs: [*xs, -1][0], (-1,)),
+        End("last", lambda xs: [-1, *xs][-1], (-1,)),
+        End("count", len),
+        End("any", any, (bool,)),
+        End("all", all, (bool,)),
+        End("run", ignore),
+        End("to_numpy", list, read=lambda array: array.tolist()),
+        End(
+            "to_arrow",
+            list,
+            above=lambda stream: stream.map(_row),
+            read=lambda table: [row["n"] for row in table.to_pylist()],
+        ),
+        End("for_each", ignore, (ignore,), read=lambda run: run.result(DEADLINE), has_twin=False),
+        End("iterate", list, read=list, has_twin=False),
+    )
+}

@@ -181,9 +181,6 @@ class Op:
     draws: ClassVar[dict[str, Any]] = {}
     #: Uses that give fewer elements than they get, for the kit of subscribers.
     above: ClassVar[dict[str, Over]] = {}
-    #: Arguments that it refuses when it is built: the call, and words of the error.
-    type_errors: ClassVar[list[tuple[Over, str]]] = []
-    value_errors: ClassVar[list[tuple[Over, str]]] = []
 
     #: Whether random pipelines draw it. An entry without a model is for the other suites.
     modelled: ClassVar[bool] = True

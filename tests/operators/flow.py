@@ -61,22 +61,6 @@ class PublishOn(Op):
         "PublishOnOneByOne": Use(lambda s: s.publish_on(prefetch=1), threads=True),
         "PublishOnSmallPrefetch": Use(lambda s: s.publish_on(prefetch=2), threads=True),
     }
-    type_errors = [
-        (lambda s: s.publish_on(prefetch=1.5), "prefetch"),
-        (lambda s: s.publish_on(prefetch=True), "prefetch"),
-        (lambda s: s.publish_on(max_bytes=5, weigher=5), "weigher"),
-        (lambda s: s.publish_on(delay_error=1), "delay_error"),
-        (lambda s: s.publish_on(executor=5), "executor"),
-        (lambda s: s.publish_on(executor="thread"), "executor"),
-    ]
-    value_errors = [
-        (lambda s: s.publish_on(prefetch=0), "prefetch"),
-        (lambda s: s.publish_on(prefetch=-1), "prefetch"),
-        (lambda s: s.publish_on(prefetch=2**31 + 1), "prefetch"),
-        (lambda s: s.publish_on(max_bytes=5), "weigher"),
-        (lambda s: s.publish_on(weigher=len), "max_bytes"),
-        (lambda s: s.publish_on(max_bytes=0, weigher=len), "max_bytes"),
-    ]
 
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         weighed = {}
@@ -207,17 +191,6 @@ class MapAsync(_Calls):
             not_claimed=NO_ORDER,
         ),
     }
-    type_errors = [
-        (lambda s: s.map_async(same_later, concurrency="2"), "concurrency"),
-        (lambda s: s.map_async(same_later, prefetch=2.5), "prefetch"),
-        (lambda s: s.map_async(same_later, ordered=1), "ordered"),
-        (lambda s: s.map_async(same_later, loop="loop"), "loop"),
-        (lambda s: s.map_async(same_later, key="key"), "key"),
-    ]
-    value_errors = [
-        (lambda s: s.map_async(same_later, concurrency=0), "concurrency"),
-        (lambda s: s.map_async(same_later, prefetch=0), "prefetch"),
-    ]
 
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         call = bench.function(index, self.fn)
@@ -282,17 +255,6 @@ class OnOverflow(Op):
         "OnOverflowLATEST": lambda s: s.on_overflow(Overflow.LATEST),
         "OnOverflowERROR": lambda s: s.on_overflow(Overflow.ERROR),
     }
-    type_errors = [
-        (lambda s: s.on_overflow("error"), "strategy must be a member of Overflow, got 'error'"),
-        (lambda s: s.on_overflow(Overflow.BUFFER, capacity="many"), "capacity must be an int"),
-        (lambda s: s.on_overflow(Overflow.LATEST, on_drop=1), "on_drop must be callable"),
-        (lambda s: s.on_overflow(Overflow.BUFFER).subscribe(None), r"§1\.9"),
-    ]
-    value_errors = [
-        (lambda s: s.on_overflow(Overflow.LATEST, capacity=2), "LATEST holds one element"),
-        (lambda s: s.on_overflow(Overflow.BUFFER, capacity=0), "capacity must be >= 1"),
-        (lambda s: s.on_overflow(Overflow.BUFFER, capacity=-1), "capacity must be >= 1"),
-    ]
 
     def asks(self, wanted: float, items: list[Any]) -> float:
         return INFINITE
@@ -350,7 +312,6 @@ class Shared(Op):
             takes_early=True,
         ),
     }
-    value_errors = [(lambda s: s.multicast(min_subscribers=0), "min_subscribers")]
 
     def asks(self, wanted: float, items: list[Any]) -> float:
         return wanted + self.buffer_size
@@ -447,19 +408,6 @@ class Retry(Op):
             of=lambda n: rsf.from_iterable(EverySecond(n)).retry(delay=0.001),
         ),
     }
-    type_errors = [
-        (lambda s: s.retry(True), "times must be an int, got bool"),
-        (lambda s: s.retry(1.0), "times must be an int, got float"),
-        (lambda s: s.retry(when=3), "when must be callable, got int"),
-        (lambda s: s.retry(3, when=OSError), "got the class OSError; give lambda error: isinstanc"),
-        (lambda s: s.retry(delay="1"), "delay must be a number of seconds, got str"),
-        (lambda s: s.retry(delay=False), "delay must be a number of seconds, got bool"),
-        (lambda s: s.retry(timer=3), "timer must have the methods"),
-    ]
-    value_errors = [
-        (lambda s: s.retry(-1), "times must be >= 0, got -1"),
-        (lambda s: s.retry(delay=-1), "delay must be >= 0"),
-    ]
 
     def model_anew(self, upstream: Callable[[], Items], call: Function) -> Items:
         for left in reversed(range(self.times + 1)):
@@ -525,13 +473,6 @@ class OnErrorResume(Op):
             not_claimed=NO_LOOK_AHEAD,
         ),
     }
-    type_errors = [
-        (lambda s: s.on_error_resume(3, on=Exception), "fn must be callable, got int"),
-        (lambda s: s.on_error_resume(str, on=3), "exception type or a tuple of them, got 3"),
-        (lambda s: s.on_error_resume(str, on=ValueError()), "exception type or a tuple of them"),
-        (lambda s: s.on_error_resume(str, on=(ValueError, int)), "exception type or a tuple of"),
-        (lambda s: s.on_error_resume(str, on=[ValueError]), "exception type or a tuple of them"),
-    ]
 
     def model(self, items: Items, call: Function) -> Items:
         try:
@@ -564,9 +505,6 @@ class OnErrorReturn(Op):
     engine = ARBITER
     recovers = True
     use = Use(lambda s: s.on_error_return(0, on=KeyError))
-    type_errors = [
-        (lambda s: s.on_error_return(None), "on_error_return: None is not an element"),
-    ]
 
     def model(self, items: Items, call: Function) -> Items:
         try:

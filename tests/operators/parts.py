@@ -234,24 +234,6 @@ class TimedBatch(Op):
             of=lambda n: rsf.range_(3 * n).batch(100, max_bytes=3, weigher=weigh),
         ),
     }
-    type_errors = [
-        (lambda s: s.batch(True, seconds=1), "n must be an int, got bool"),
-        (lambda s: s.batch(3, seconds="1"), "seconds must be a number of seconds, got str"),
-        (lambda s: s.batch(3, max_bytes=1.5, weigher=len), "max_bytes must be an int, got float"),
-        (lambda s: s.batch(3, max_bytes=5, weigher=3), "weigher must be callable, got int"),
-        (lambda s: s.batch(3, seconds=1, timer=3), "timer must have the methods"),
-        (lambda s: s.batch(3, timer=3), "timer must have the methods"),
-    ]
-    value_errors = [
-        (lambda s: s.batch(0, seconds=1), "n must be >= 1, got 0"),
-        (lambda s: s.batch(3, seconds=0), "seconds must be > 0"),
-        (lambda s: s.batch(3, seconds=-1), "seconds must be > 0"),
-        (lambda s: s.batch(3, seconds=float("nan")), "seconds must be > 0"),
-        (lambda s: s.batch(3, max_bytes=5), "max_bytes and weigher must be given together"),
-        (lambda s: s.batch(3, weigher=len), "max_bytes and weigher must be given together"),
-        (lambda s: s.batch(3, max_bytes=0, weigher=len), "max_bytes must be >= 1, got 0"),
-        (lambda s: s.batch(3, timer=HandTimer()), "a timer is for seconds"),
-    ]
 
     @staticmethod
     def weigh(x: Any) -> int:
@@ -294,17 +276,6 @@ class Timeout(Op):
         "Timeout": Use(lambda s: s.timeout(LONG)),
         "TimeoutOfAThread": Use(lambda s: s.subscribe_on().timeout(LONG), threads=True),
     }
-    type_errors = [
-        (lambda s: s.timeout("1"), "seconds must be a number of seconds, got str"),
-        (lambda s: s.timeout(True), "seconds must be a number of seconds, got bool"),
-        (lambda s: s.timeout(1, timer=object()), "timer must have the methods"),
-    ]
-    value_errors = [
-        (lambda s: s.timeout(0), "seconds must be > 0"),
-        (lambda s: s.timeout(-1), "seconds must be > 0"),
-        (lambda s: s.timeout(float("nan")), "seconds must be > 0"),
-        (lambda s: s.timeout(float("inf")), "finite"),
-    ]
 
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         return stream.timeout(3600.0, timer=HandTimer())

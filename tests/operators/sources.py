@@ -114,8 +114,6 @@ class Source:
     fixed: ClassVar[Origin | None] = None
     is_pulled: ClassVar[bool] = False
     uses: ClassVar[dict[str, Gives]] = {}
-    type_errors: ClassVar[list[tuple[Over, str]]] = []
-    value_errors: ClassVar[list[tuple[Over, str]]] = []
 
     def __init_subclass__(cls) -> None:
         SOURCES.append(cls)
@@ -207,9 +205,6 @@ class Using(Source):
             lambda n: rsf.using(object, lambda _r: rsf.from_iterable(failing(n)), id),
         )
     }
-    type_errors = [
-        (lambda s: rsf.using(object, rsf.from_iterable, 3), r"using\(close\): close must be call"),
-    ]
 
     @staticmethod
     def build(bench: Any, origin: Origin, given: Callable[[], Items], give: Over) -> Any:
@@ -491,20 +486,3 @@ class Interval(Source):
         return Interval.of(n + 1).map(check)
 
     uses = {"Interval": Gives(of, failing)}
-    type_errors = [
-        (lambda s: rsf.interval("1"), "seconds must be a number of seconds"),
-        (lambda s: rsf.interval(1, overflow=3), "overflow must be a member of Overflow"),
-        (lambda s: rsf.interval(1, executor=3), "executor must be"),
-        (lambda s: rsf.interval(1, timer=3), "timer must have the methods"),
-    ]
-    value_errors = [
-        (lambda s: rsf.interval(1, delay=-1), "delay must be >= 0"),
-        (lambda s: rsf.interval(1, executor="caller"), "executor must not be 'caller'"),
-        (lambda s: rsf.interval(0), "seconds must be > 0 and finite"),
-        (lambda s: rsf.interval(-1), "seconds must be > 0 and finite"),
-        (lambda s: rsf.interval(float("inf")), "seconds must be > 0 and finite"),
-        (lambda s: rsf.interval(float("nan")), "seconds must be > 0 and finite"),
-        (lambda s: rsf.interval(5e-324), "seconds must be at least 1e-09, got"),
-        (lambda s: rsf.interval(1e-300), "seconds must be at least 1e-09, got"),
-        (lambda s: rsf.interval(0.9e-9), "seconds must be at least 1e-09, got"),
-    ]

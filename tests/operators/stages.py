@@ -321,7 +321,6 @@ class Distinct(_Fused):
     max_keys: int = 2
     draws = {"max_keys": POSITIVE}
     use = Use(lambda s: s.distinct(max_keys=8))
-    type_errors = [(lambda s: s.distinct(3, max_keys=1), r"distinct\(key\): key must be callable")]
 
     @staticmethod
     def fn(x: Any) -> Any:
@@ -351,9 +350,6 @@ class OnErrorContinue(_Fused):
     needs_order = False
     one_by_one = True
     use = Use(lambda s: s.map(same).on_error_continue(ignore))
-    type_errors = [
-        (lambda s: s.map(str).on_error_continue(3), r"on_error_continue\(fn\): fn must be callable")
-    ]
 
     @staticmethod
     def fn(x: Any) -> Any:
@@ -387,9 +383,6 @@ class Passing(_Fused):
         "log": Use(lambda s: s.log(QUIET.name)),
         "timestamp": Use(lambda s: s.timestamp(int), lambda s: s.map(operator.itemgetter(1))),
     }
-    type_errors = [
-        (lambda s: s.log(level="INFO"), r"log\(level\): level must be an int, got str"),
-    ]
 
     @property
     def one_by_one(self) -> bool:  # type: ignore[override]
@@ -424,7 +417,6 @@ class DoOn(_Fused):
             )
         ),
     }
-    type_errors = [(lambda s: s.do_finally(3), r"do_finally\(fn\): fn must be callable")]
 
     def splits_a_run(self, index: int) -> bool:
         return self.signal != "next"

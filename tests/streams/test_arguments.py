@@ -1,160 +1,204 @@
-"""What an operator refuses when it is built, with a word that names the argument."""
+"""What an operator or a source refuses when it is built, with a word that names the argument.
+
+Most of it follows from the signatures: an ``int`` is no ``str``, and a function must be callable.
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import Overflow
+from tests.operators import OPERATORS, SOURCES, USES
 from tests.rules.probes import HandTimer
 
-Build = Callable[[Any], object]
+NUMBERS = rsf.range_(3)
 
 
 async def coroutine(element: Any) -> Any:
     return element
 
 
-TYPE_ERRORS: list[tuple[Build, str]] = [
-    (lambda s: s.default_if_empty(None), "default_if_empty: None is not an element"),
-    (lambda s: s.on_error_return(None), "on_error_return: None is not an element"),
-    (lambda s: s.start_with(1, None), "start_with: None is not an element"),
-    (lambda s: s.batch(True, seconds=1), "n must be an int, got bool"),
-    (lambda s: s.batch(3, seconds="1"), "seconds must be a number of seconds, got str"),
-    (lambda s: s.batch(3, max_bytes=1.5, weigher=len), "max_bytes must be an int, got float"),
-    (lambda s: s.batch(3, max_bytes=5, weigher=3), "weigher must be callable, got int"),
-    (lambda s: s.batch(3, seconds=1, timer=3), "timer must have the methods"),
-    (lambda s: s.batch(3, timer=3), "timer must have the methods"),
-    (lambda s: rsf.concat(s, None), r"concat\(\*publishers\): publisher 2 .* NoneType$"),
-    (lambda s: rsf.concat(s).subscribe(None), r"§1\.9"),
-    (lambda s: s.concat_map(3), r"concat_map\(fn\): fn must be callable, got int"),
-    (
-        lambda s: s.concat_map(coroutine),
-        r"concat_map\(fn\): .* not a coroutine function; use map_async, which awaits",
-    ),
-    (lambda s: s.do_finally(3), r"do_finally\(fn\): fn must be callable"),
-    (lambda s: s.expand(coroutine), r"not a coroutine function; let it return from_iterable"),
-    (lambda s: s.switch_map(coroutine), r"not a coroutine function; let it return from_iterable"),
-    (lambda s: s.expand(3), r"expand\(fn\): fn must be callable, got int"),
-    (lambda s: s.expand(rsf.range_, depth_first=1), "depth_first must be a bool, got int"),
-    (lambda s: s.expand(rsf.range_).subscribe(None), r"§1\.9"),
-    (lambda s: s.flat_map(3), r"flat_map\(fn\): fn must be callable, got int"),
-    (
-        lambda s: s.flat_map(coroutine),
-        r"flat_map\(fn\): .* not a coroutine function; use map_async, which awaits",
-    ),
-    (lambda s: s.flat_map(rsf.range_, delay_error="yes"), "delay_error must be a bool"),
-    (lambda s: s.distinct(3, max_keys=1), r"distinct\(key\): key must be callable"),
-    (lambda s: s.flat_map_sequential(3), r"flat_map_sequential\(fn\): fn must be callable"),
-    (lambda s: rsf.interval("1"), "seconds must be a number of seconds"),
-    (lambda s: rsf.interval(1, overflow=3), "overflow must be a member of Overflow"),
-    (lambda s: rsf.interval(1, executor=3), "executor must be"),
-    (lambda s: rsf.interval(1, timer=3), "timer must have the methods"),
-    (lambda s: s.map_async(coroutine, concurrency="2"), "concurrency"),
-    (lambda s: s.map_async(coroutine, prefetch=2.5), "prefetch"),
-    (lambda s: s.map_async(coroutine, ordered=1), "ordered"),
-    (lambda s: s.map_async(coroutine, loop="loop"), "loop"),
-    (lambda s: s.map_async(coroutine, key="key"), "key"),
-    (lambda s: rsf.merge(s, 5), r"merge\(\*publishers\): publisher 2 .* int$"),
-    (lambda s: rsf.merge([1]), r"publisher 1 .* list; use from_iterable"),
-    (lambda s: rsf.merge(s, delay_error=1), "delay_error must be a bool"),
-    (lambda s: rsf.merge(s).subscribe(None), r"§1\.9"),
-    (lambda s: s.log(level="INFO"), r"log\(level\): level must be an int, got str"),
-    (lambda s: s.retry(3, when=OSError), "got the class OSError; give lambda error: isinstance"),
-    (lambda s: s.switch_if_empty([1]), r"^switch_if_empty\(publisher\): .* use from_iterable$"),
-    (lambda s: s.take_until(5), r"^take_until\(publisher\): publisher must have .* got int$"),
-    (lambda s: s.map(str).on_error_continue(3), r"on_error_continue\(fn\): fn must be callable"),
-    (lambda s: s.on_error_resume(3, on=Exception), "fn must be callable, got int"),
-    (lambda s: s.on_error_resume(str, on=3), "exception type or a tuple of them, got 3"),
-    (lambda s: s.on_error_resume(str, on=ValueError()), "exception type or a tuple of them"),
-    (lambda s: s.on_error_resume(str, on=(ValueError, int)), "exception type or a tuple of them"),
-    (lambda s: s.on_error_resume(str, on=[ValueError]), "exception type or a tuple of them"),
-    (lambda s: s.on_overflow("error"), "strategy must be a member of Overflow, got 'error'"),
-    (lambda s: s.on_overflow(Overflow.BUFFER, capacity="many"), "capacity must be an int"),
-    (lambda s: s.on_overflow(Overflow.LATEST, on_drop=1), "on_drop must be callable"),
-    (lambda s: s.on_overflow(Overflow.BUFFER).subscribe(None), r"§1\.9"),
-    (lambda s: s.publish_on(prefetch=1.5), "prefetch"),
-    (lambda s: s.publish_on(prefetch=True), "prefetch"),
-    (lambda s: s.publish_on(max_bytes=5, weigher=5), "weigher"),
-    (lambda s: s.publish_on(delay_error=1), "delay_error"),
-    (lambda s: s.publish_on(executor=5), "executor"),
-    (lambda s: s.publish_on(executor="thread"), "executor"),
-    (lambda s: s.retry(True), "times must be an int, got bool"),
-    (lambda s: s.retry(1.0), "times must be an int, got float"),
-    (lambda s: s.retry(when=3), "when must be callable, got int"),
-    (lambda s: s.retry(delay="1"), "delay must be a number of seconds, got str"),
-    (lambda s: s.retry(delay=False), "delay must be a number of seconds, got bool"),
-    (lambda s: s.retry(timer=3), "timer must have the methods"),
-    (lambda s: s.switch_map(3), r"switch_map\(fn\): fn must be callable, got int"),
-    (lambda s: s.switch_map(rsf.range_).subscribe(None), r"§1\.9"),
-    (lambda s: s.timeout("1"), "seconds must be a number of seconds, got str"),
-    (lambda s: s.timeout(True), "seconds must be a number of seconds, got bool"),
-    (lambda s: s.timeout(1, timer=object()), "timer must have the methods"),
-    (lambda s: rsf.using(object, rsf.from_iterable, 3), r"using\(close\): close must be callable"),
-    (lambda s: s.zip("abc"), r"zip_\(\*publishers\): publisher 2 .* str; use from_it"),
-    (lambda s: rsf.zip_(s, prefetch=True), "prefetch must be an int"),
-    (lambda s: rsf.zip_(s).subscribe(None), r"§1\.9"),
-]
-VALUE_ERRORS: list[tuple[Build, str]] = [
-    (lambda s: rsf.MulticastProcessor(on_last_cancel="restart"), "on_last_cancel"),
-    (lambda s: s.batch(0, seconds=1), "n must be >= 1, got 0"),
-    (lambda s: s.batch(3, seconds=0), "seconds must be > 0"),
-    (lambda s: s.batch(3, seconds=-1), "seconds must be > 0"),
-    (lambda s: s.batch(3, seconds=float("nan")), "seconds must be > 0"),
-    (lambda s: s.batch(3, max_bytes=5), "max_bytes and weigher must be given together"),
-    (lambda s: s.batch(3, weigher=len), "max_bytes and weigher must be given together"),
-    (lambda s: s.batch(3, max_bytes=0, weigher=len), "max_bytes must be >= 1, got 0"),
-    (lambda s: s.batch(3, timer=HandTimer()), "a timer is for seconds"),
-    (lambda s: s.concat_map(rsf.range_, prefetch=0), "prefetch must be >= 1"),
-    (lambda s: s.flat_map(rsf.range_, concurrency=0), "concurrency must be >= 1"),
-    (lambda s: s.flat_map(rsf.range_, concurrency=rsf.UNBOUNDED), "concurrency must be <= 2"),
-    (lambda s: s.flat_map(rsf.range_, prefetch=0), "prefetch must be >= 1"),
-    (lambda s: rsf.interval(1, delay=-1), "delay must be >= 0"),
-    (lambda s: rsf.interval(1, executor="caller"), "executor must not be 'caller'"),
-    (lambda s: rsf.interval(0), "seconds must be > 0 and finite"),
-    (lambda s: rsf.interval(-1), "seconds must be > 0 and finite"),
-    (lambda s: rsf.interval(float("inf")), "seconds must be > 0 and finite"),
-    (lambda s: rsf.interval(float("nan")), "seconds must be > 0 and finite"),
-    (lambda s: rsf.interval(5e-324), "seconds must be at least 1e-09, got"),
-    (lambda s: rsf.interval(1e-300), "seconds must be at least 1e-09, got"),
-    (lambda s: rsf.interval(0.9e-9), "seconds must be at least 1e-09, got"),
-    (lambda s: s.map_async(coroutine, concurrency=0), "concurrency"),
-    (lambda s: s.map_async(coroutine, prefetch=0), "prefetch"),
-    (lambda s: rsf.merge(s, prefetch=0), "prefetch must be >= 1"),
-    (lambda s: s.multicast(min_subscribers=0), "min_subscribers"),
-    (lambda s: s.on_overflow(Overflow.LATEST, capacity=2), "LATEST holds one element"),
-    (lambda s: s.on_overflow(Overflow.BUFFER, capacity=0), "capacity must be >= 1"),
-    (lambda s: s.on_overflow(Overflow.BUFFER, capacity=-1), "capacity must be >= 1"),
-    (lambda s: s.publish_on(prefetch=0), "prefetch"),
-    (lambda s: s.publish_on(prefetch=-1), "prefetch"),
-    (lambda s: s.publish_on(prefetch=2**31 + 1), "prefetch"),
-    (lambda s: s.publish_on(max_bytes=5), "weigher"),
-    (lambda s: s.publish_on(weigher=len), "max_bytes"),
-    (lambda s: s.publish_on(max_bytes=0, weigher=len), "max_bytes"),
-    (lambda s: s.retry(-1), "times must be >= 0, got -1"),
-    (lambda s: s.retry(delay=-1), "delay must be >= 0"),
-    (lambda s: s.switch_map(rsf.range_, prefetch=0), "prefetch must be >= 1"),
-    (lambda s: s.timeout(0), "seconds must be > 0"),
-    (lambda s: s.timeout(-1), "seconds must be > 0"),
-    (lambda s: s.timeout(float("nan")), "seconds must be > 0"),
-    (lambda s: s.timeout(float("inf")), "finite"),
-]
+async def elements(*_args: int) -> AsyncIterator[int]:
+    yield 1
 
 
-@pytest.mark.parametrize(("build", "words"), TYPE_ERRORS)
-def test_of_another_type(build: Build, words: str) -> None:
+class Coroutine:
+    async def __call__(self, *_args: int) -> None: ...
+
+
+#: By the first word of an annotation: an argument that is welcome, and those of another type.
+TYPES: dict[str, tuple[Any, list[Any]]] = {
+    "int": (3, [True, 1.5, "3"]),
+    "bool": (True, [1, "yes"]),
+    "float": (1.0, ["1", True]),
+    "str": ("it", [3]),
+    "Callable": (str, [5, "len"]),
+    "Publisher": (NUMBERS, [5, "abc", [1], None]),
+    "Timer": (HandTimer(), [3, object()]),
+    "Executor": ("caller", [5, "thread"]),
+    "asyncio": (None, ["loop", 3]),
+    "Overflow": (Overflow.BUFFER, [3, "error"]),
+    "type": (ValueError, [3, ValueError(), (ValueError, int), [ValueError]]),
+    "U": (1, [None]),
+}
+#: Operators with functions of elements, which could be awaited.
+TAKE_ELEMENTS = {
+    *("map", "map_not_none", "filter", "take_while", "skip_while", "map_blocking"),
+    *("flat_map", "flat_map_sequential", "concat_map", "switch_map", "expand"),
+}
+#: The smallest number, where 0 is one.
+FROM_0 = {"take(n)", "skip(n)", "retry(times)", "repeat(times)", "retry(delay)", "interval(delay)"}
+#: What is looked at only when it is used, or may be any number.
+LATER = {"log(level)", "range_(args)", "defer(factory)", "using(stream_of)"}
+#: What an argument needs beside it; other needs of a function.
+WITH: dict[str, dict[str, Any]] = {"max_bytes": {"weigher": len}, "weigher": {"max_bytes": 9}}
+WITH |= {"timer": {"seconds": 1.0}}
+NEEDS: dict[str, dict[str, Any]] = {
+    "replay": {"count": 3},
+    "map_async": {"fn": coroutine},
+    "publish_records_on": {"dtype": "i8"},
+    "from_async_iterable": {"iterable": elements},
+    "from_numpy": {"array": np.arange(3)},
+    "from_arrow": {"source": pa.table({"n": [1]})},
+}
+
+
+@dataclass(frozen=True)
+class Argument:
+    name: str
+    face: Callable[..., Any]
+    parameter: inspect.Parameter
+
+    @property
+    def kind(self) -> str:
+        return _kind(self.parameter)
+
+    def give(self, bad: Any) -> None:
+        """Call the function with a bad argument, beside good ones."""
+        signature = inspect.signature(self.face)
+        needs = WITH.get(self.parameter.name, {}) | NEEDS.get(self.name, {})
+        needs = {name: value for name, value in needs.items() if name in signature.parameters}
+        needs[self.parameter.name] = bad
+        given, named = [], {}
+        last = max(map([*signature.parameters].index, needs))
+        for place, each in enumerate(signature.parameters.values()):
+            wanted = each.name in needs or each.default is each.empty
+            value = needs.get(
+                each.name, TYPES.get(_kind(each), (1,))[0] if wanted else each.default
+            )
+            if each.kind is each.KEYWORD_ONLY:
+                named |= {each.name: value} if wanted else {}
+            elif wanted or place < last:
+                given.append(value)
+        self.face(*given, **named)
+
+    def refuses(self, bad: Any, error: type[Exception], words: str = "") -> str:
+        """What it says of a bad argument."""
+        word = {"Publisher": "publisher", "U": "not an element"}.get(self.kind, self.parameter.name)
+        with pytest.raises(error, match=rf"(?s){word}.*{words}") as raised:
+            self.give(bad)
+        return str(raised.value)
+
+
+def _kind(parameter: inspect.Parameter) -> str:
+    return re.split(r"\W", str(parameter.annotation))[0]
+
+
+def arguments() -> Iterator[Argument]:
+    faces = [
+        (name, partial(getattr(rsf.Stream, name), NUMBERS))
+        for name in dict.fromkeys(name for entry in OPERATORS for name in entry.methods)
+    ]
+    faces += [(name, getattr(rsf, name)) for entry in SOURCES for name in entry.functions]
+    for name, face in faces:
+        for parameter in inspect.signature(face).parameters.values():
+            if f"{name}({parameter.name})" not in LATER:
+                yield Argument(name, face, parameter)
+
+
+ARGUMENTS = {f"{each.name}({each.parameter.name})": each for each in arguments()}
+
+
+def of(*kinds: str) -> list[str]:
+    return [name for name, argument in ARGUMENTS.items() if argument.kind in kinds]
+
+
+@pytest.mark.parametrize("name", of(*TYPES))
+def test_of_another_type(name: str) -> None:
+    argument = ARGUMENTS[name]
+    for bad in TYPES[argument.kind][1]:
+        said = argument.refuses(bad, TypeError)
+        assert "use from_iterable" in said or argument.kind != "Publisher" or bad in (5, None)
+
+
+@pytest.mark.parametrize("name", of("int", "float"))
+def test_out_of_range(name: str) -> None:
+    argument = ARGUMENTS[name]
+    bad = [-1, *([] if name in FROM_0 else [0])]
+    bad += [float("nan")] if argument.kind == "float" else []
+    for number in bad:
+        argument.refuses(number, ValueError)
+
+
+@pytest.mark.parametrize("name", of("Literal"))
+def test_a_word_that_is_none_of_those(name: str) -> None:
+    ARGUMENTS[name].refuses("wait", ValueError)
+
+
+@pytest.mark.parametrize("name", [name for name in of("Callable") if name != "map_async(fn)"])
+def test_an_async_function_is_refused_and_its_like_named_where_it_helps(name: str) -> None:
+    argument = ARGUMENTS[name]
+    for bad in (coroutine, Coroutine(), partial(coroutine, 1)):
+        said = argument.refuses(bad, TypeError, "a plain function|not a coroutine function")
+        assert ("map_async" in said.partition(":")[2]) == (argument.name in TAKE_ELEMENTS)
+    said = argument.refuses(elements, TypeError, "function")
+    assert "map_async" not in said.partition(":")[2]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: NUMBERS.retry(3, when=OSError), "got the class OSError; give lambda error: isi"),
+        (lambda: NUMBERS.scan(max, None), "seed must not be None"),
+        (lambda: NUMBERS.reduce(max, None), "seed must not be None"),
+        (lambda: NUMBERS.on_error_return(None), "on_error_return: None is not an element"),
+        *((partial(use.over(NUMBERS).subscribe, None), r"§1\.9") for _op, use in USES.values()),
+    ],
+)
+def test_refused_with_a_word_of_its_own(call: Callable[[], object], words: str) -> None:
     with pytest.raises(TypeError, match=words):
-        build(rsf.range_(3))
+        call()
 
 
-@pytest.mark.parametrize(("build", "words"), VALUE_ERRORS)
-def test_out_of_range(build: Build, words: str) -> None:
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: rsf.MulticastProcessor(on_last_cancel="restart"), "on_last_cancel"),
+        (lambda: NUMBERS.batch(3, max_bytes=5), "max_bytes and weigher must be given together"),
+        (lambda: NUMBERS.publish_on(weigher=len), "max_bytes and weigher must be given together"),
+        (lambda: NUMBERS.batch(3, timer=HandTimer()), "a timer is for seconds"),
+        (lambda: NUMBERS.flat_map(rsf.range_, concurrency=rsf.UNBOUNDED), "concurrency must be <="),
+        (lambda: NUMBERS.publish_on(prefetch=2**31 + 1), "prefetch"),
+        (lambda: NUMBERS.timeout(float("inf")), "finite"),
+        (lambda: NUMBERS.on_overflow(Overflow.LATEST, capacity=2), "LATEST holds one element"),
+        (lambda: rsf.interval(1, executor="caller"), "executor must not be 'caller'"),
+        (lambda: rsf.interval(float("inf")), "seconds must be > 0 and finite"),
+        *((partial(rsf.interval, n), "at least 1e-09, got") for n in (5e-324, 1e-300, 0.9e-9)),
+    ],
+)
+def test_out_of_a_range_of_its_own(call: Callable[[], object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        build(rsf.range_(3))
+        call()
 
 
 @pytest.mark.parametrize(
@@ -165,7 +209,7 @@ def test_out_of_range(build: Build, words: str) -> None:
         (lambda s: s.group_by(lambda n: [n]), "group_by.*lambda> gives: it must be hashable"),
     ],
 )
-def test_a_key_that_cannot_be_one(build: Build, words: str) -> None:
+def test_a_key_that_cannot_be_one(build: Callable[[Any], Any], words: str) -> None:
     with pytest.raises(TypeError, match="unhashable") as caught:
-        build(rsf.range_(3)).to_list()
+        build(NUMBERS).to_list()
     assert re.search(words, *caught.value.__notes__)

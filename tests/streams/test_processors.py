@@ -13,6 +13,7 @@ import pytest
 import rstreams_fast as rf
 from rstreams_fast.streams.processors import SerializedProcessor, processor
 from tests.helpers import run_threads, wait_for, wait_gone
+from tests.operators import USES
 from tests.rules.probes import ManualPublisher, Recorder
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
@@ -21,10 +22,7 @@ Build = Callable[[rf.Stream[Any]], rf.Stream[Any]]
 
 BUILDS: dict[str, Build] = {
     "identity": lambda s: s,
-    "map": lambda s: s.map(lambda x: x),
-    "publish_on": lambda s: s.publish_on(),
-    "observed": lambda s: s.do_on_complete(lambda: None),
-    "multicast": lambda s: s.multicast(),
+    **{name: USES[name][1].same for name in ("Map", "PublishOn", "observed", "Multicast")},
 }
 
 
@@ -68,7 +66,7 @@ def test_downstream_is_introduced_before_there_is_an_upstream(build: Build) -> N
 
 
 def test_nothing_is_asked_for_that_downstream_did_not_ask_for() -> None:
-    for build in (BUILDS["identity"], BUILDS["map"], BUILDS["observed"], BUILDS["multicast"]):
+    for build in (BUILDS["identity"], BUILDS["Map"], BUILDS["observed"], BUILDS["Multicast"]):
         made = processor(build)
         upstream = ManualPublisher()
         upstream.subscribe(made)

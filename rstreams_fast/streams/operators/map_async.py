@@ -22,6 +22,7 @@ from rstreams_fast._checks import (
     check_bool,
     check_capacity,
     check_count,
+    check_sync,
     describe_callable,
 )
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
@@ -112,8 +113,8 @@ class MapAsync(Boundary):
         self.concurrency = min(concurrency, self.prefetch)
         check_loop(loop)
         self.loop = loop
-        if key is not None and not callable(key):
-            raise TypeError(f"map_async(key): key must be callable, got {type(key).__name__}")
+        if key is not None:
+            check_sync("map_async", "key", key)
         self.key = key
         self.where = describe_loop(loop)
 
