@@ -35,7 +35,7 @@ from rstreams_fast.errors import (
     OverlappingCallsError,
     RingClosed,
 )
-from tests.core.conftest import MODULES
+from tests.core.conftest import BACKENDS, MODULES, load
 from tests.helpers import Element, freeze
 
 CALLS = 1000
@@ -927,9 +927,14 @@ def _no_records() -> Iterator[None]:
     log.disabled = before
 
 
-@pytest.fixture
-def kit(core: Any) -> Iterator[Kit]:
-    kit = Kit(core)
+@pytest.fixture(
+    params=[
+        name if name == "c" else pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS
+    ]
+)
+def kit(request: pytest.FixtureRequest) -> Iterator[Kit]:
+    """Only the compiled backend counts references by hand: the others are slow."""
+    kit = Kit(load(request.param))
     yield kit
     kit.loop.close()
 

@@ -766,7 +766,13 @@ def test_a_waker_whose_destructor_uses_the_ring(make: Any, drop: str) -> None:
     assert both.ring.closed
 
 
-def test_get_disarms_and_parks_in_place_of_an_armed_waker(make: Any) -> None:
+def test_get_and_put_disarm_and_park_in_place_of_an_armed_waker(make: Any) -> None:
+    full = make(1)
+    full.offer(1)
+    assert full.ring.arm_producer(Waker())
+    with pytest.raises(TimeoutError):
+        full.put(2, 0)
+    assert full.poll() == 1
     both = make(2)
     assert both.ring.arm(Waker())
     with pytest.raises(TimeoutError):

@@ -23,7 +23,7 @@ COMPILED = [name for name in BACKENDS if name != "python"]
 
 twin = pytest.mark.parametrize("backend", COMPILED)
 thorough = settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -156,7 +156,7 @@ record_operations = st.lists(
 
 
 @twin
-@settings(parent=thorough, max_examples=400)
+@settings(parent=thorough, max_examples=200)
 @given(capacity=st.integers(1, 9), operations=record_operations)
 def test_a_record_ring_does_what_the_specification_does(
     backend: str, capacity: int, operations: list[Any]
@@ -382,7 +382,7 @@ run_operations = st.lists(
 
 
 @twin
-@settings(parent=thorough, max_examples=400)
+@settings(parent=thorough, max_examples=200)
 @given(
     first=st.sampled_from([0, 1, 5]),
     stages=st.lists(stages, max_size=5),
@@ -455,7 +455,7 @@ def test_a_fused_run_does_what_the_specification_does(
 
 # -- windows --------------------------------------------------------------------------------------
 @twin
-@settings(parent=thorough, max_examples=100)
+@settings(parent=thorough, max_examples=60)
 @given(
     items=st.lists(
         st.tuples(
