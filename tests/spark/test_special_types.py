@@ -131,6 +131,7 @@ def test_objects_of_a_users_type_are_results(spark: SparkSession) -> None:
     assert [row.p for row in mapped.collect()] == [Point(k, 0.5) for k in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_key_of_a_users_type_is_what_it_is_stored_as(spark: SparkSession) -> None:
     async def product(point: Any) -> float:
@@ -247,6 +248,7 @@ def test_strings_with_lengths_are_declared_in_ddl(spark: SparkSession) -> None:
     assert [row.c for row in enriched.collect()] == ["name 0", "name 1"]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.skipif(spark_version() < (4, 0), reason="Spark has variants from 4.0 on")
 def test_variants_are_keys_results_and_carried_along(spark: SparkSession) -> None:

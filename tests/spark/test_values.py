@@ -29,7 +29,10 @@ def keyed(spark: SparkSession, rows: int, partitions: int = 2) -> DataFrame:
     return frame.withColumn("k", f.expr("if(id % 10 = 3, null, id)"))
 
 
-def test_a_column_of_values_in_order(spark: SparkSession) -> None:
+def test_columns_of_values_in_order(spark: SparkSession) -> None:
+    """Of several keys and of expressions, within each other, and side by side."""
+    from pyspark.sql import functions as f
+
     async def look(k: int) -> str:
         import asyncio
 
@@ -37,41 +40,27 @@ def test_a_column_of_values_in_order(spark: SparkSession) -> None:
             await asyncio.sleep(0.001 * (k % 4))
         return f"v{k}"
 
-    value = rs.lookup(look, "string")
-    rows = keyed(spark, 5000).withColumn("v", value("k")).collect()
-    assert [row.id for row in rows] == list(range(5000))
-    assert [row.v for row in rows] == [None if r.k is None else f"v{r.k}" for r in rows]
-
-
-def test_several_keys_and_column_expressions(spark: SparkSession) -> None:
-    from pyspark.sql import functions as f
-
-    def look(a: int, b: str, c: float) -> str:
+    def several(a: int, b: str, c: float) -> str:
         return f"{a}/{b}/{c}"
 
-    frame = spark.range(50).select("id", f.col("id").cast("string").alias("s"))
-    value = rs.lookup(look, "string", concurrency=4)
-    rows = frame.select("id", value("id", f.upper("s"), f.col("id") * 0.5).alias("v")).collect()
-    assert [row.v for row in rows] == [f"{i}/{i}/{i * 0.5}" for i in range(50)]
-
-
-def test_lookups_chain_and_stand_side_by_side(spark: SparkSession) -> None:
     async def plus(k: int) -> int:
         return k + 1
 
-    async def text(k: int) -> str:
-        return str(k)
-
-    add, say = rs.lookup(plus, "long"), rs.lookup(text, "string")
+    value, add = rs.lookup(look, "string"), rs.lookup(plus, "long")
+    of_three = rs.lookup(several, "string", concurrency=4)
     rows = (
-        spark.range(0, 3000, 1, 2)
-        .select("id", add(add("id")).alias("two"), say("id").alias("s"))
-        .select("*", say("two").alias("t"))
+        keyed(spark, 3000)
+        .select("*", value("k").alias("v"), add(add("id")).alias("two"))
+        .select("*", value("two").alias("t"))
+        .where("id < 2990")
+        .select("*", of_three("id", f.upper(f.col("v")), f.col("id") * 0.5).alias("u"))
         .collect()
     )
-    assert [(r.id, r.two, r.s, r.t) for r in rows] == [
-        (i, i + 2, str(i), str(i + 2)) for i in range(3000)
-    ]
+    for i, row in enumerate(rows):
+        v = None if i % 10 == 3 else f"v{i}"
+        u = v and f"{i}/{v.upper()}/{i * 0.5}"
+        assert (row.id, row.v, row.two, row.t, row.u) == (i, v, i + 2, f"v{i + 2}", u)
+    assert len(rows) == 2990
 
 
 def test_no_call_is_repeated_or_dropped_by_the_optimizer(
@@ -152,6 +141,7 @@ def test_a_star_is_a_name_like_any_other(spark: SparkSession) -> None:
     assert [tuple(r) for r in frame.transform(stage).collect()] == [(0,), (1,), (2,)]
 
 
+@pytest.mark.slow
 def test_enrich_without_order(spark: SparkSession) -> None:
     async def look(k: int) -> int:
         import asyncio
@@ -170,13 +160,10 @@ def test_empty_frames_and_empty_partitions(spark: SparkSession) -> None:
     async def look(k: int) -> int:
         return k
 
-    value = rs.lookup(look, "long")
-    assert spark.range(0).withColumn("v", value("id")).collect() == []
-    sparse = spark.range(0, 3, 1, 16)
-    assert [r.v for r in sparse.withColumn("v", value("id")).collect()] == [0, 1, 2]
-    enrich = rs.enrich(look, on="id", output="v long")
-    assert [r.v for r in sparse.transform(enrich).collect()] == [0, 1, 2]
-    assert spark.range(0).transform(enrich).collect() == []
+    value, enrich = rs.lookup(look, "long"), rs.enrich(look, on="id", output="w long")
+    for rows in (0, 3):
+        sparse = spark.range(0, rows, 1, 6).withColumn("v", value("id")).transform(enrich)
+        assert [(r.v, r.w) for r in sparse.collect()] == [(k, k) for k in range(rows)]
 
 
 TYPES: list[tuple[str, Any]] = [
@@ -266,21 +253,22 @@ def test_types_come_out_as_declared(spark: SparkSession) -> None:
 
 def test_tuples_rows_and_local_times_become_structs_and_timestamps(spark: SparkSession) -> None:
     from pyspark.sql import Row
+    from pyspark.sql import functions as f
 
     def look(i: int) -> Any:
         return [(1, "a"), Row(b="b", a=2), {"a": 3, "b": "c"}][i]
 
     found = spark.range(3).select(rs.lookup(look, "struct<a:int,b:string>")("id").alias("s"))
-    assert [tuple(r.s) for r in found.collect()] == [(1, "a"), (2, "b"), (3, "c")]
 
     def naive(i: int) -> dt.datetime:
         return dt.datetime(2020, 1, 1, 12)  # local time, as in Spark's own functions
 
-    found = spark.range(1).select(rs.lookup(naive, "timestamp")("id").alias("t"))
-    assert found.collect()[0].t == dt.datetime(2020, 1, 1, 12)
+    both = found.select("s", rs.lookup(naive, "timestamp")(f.lit(1)).alias("t")).collect()
+    assert [tuple(r.s) for r in both] == [(1, "a"), (2, "b"), (3, "c")]
+    assert {r.t for r in both} == {dt.datetime(2020, 1, 1, 12)}
 
 
-@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("large", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_keys_of_large_types(spark: SparkSession, conf: Any, large: bool) -> None:
     async def look(s: str, b: bytes) -> str:
         return s + b.decode()

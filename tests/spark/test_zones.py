@@ -87,7 +87,13 @@ def test_a_zone_that_only_java_has_is_named() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("zone", ["PST", "+08:00:30", "America/New_York"])
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "America/New_York",
+        *(pytest.param(it, marks=pytest.mark.slow) for it in ("PST", "+08:00:30")),
+    ],
+)
 def test_the_clocks_of_spark_and_of_keys_agree(
     spark: SparkSession, conf: Callable[..., Any], zone: str
 ) -> None:
