@@ -26,6 +26,8 @@ T = TypeVar("T")
 DEADLINE = 30.0
 #: The same for a program in a process of its own: less than a test may take as a whole.
 PROCESS_DEADLINE = 100.0
+#: Whether one thread at a time runs Python; else objects may be freed later, by other threads.
+HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 #: Seconds after which a waiting test looks up.
 STEP = 0.05
 

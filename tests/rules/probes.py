@@ -228,6 +228,10 @@ def raising(error: BaseException) -> Callable[[object], NoReturn]:
     return call
 
 
+class Clock(ManualTimer):
+    """A clock in hand: what is due has been delivered when ``advance`` returns."""
+
+
 class HandTimer(ManualTimer):
     """One below which streams do their work on shared threads, as below the timer of all."""
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast import AsyncSubscriber
 from rstreams_fast.queues import BoundedExecutor
-from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber
 from tests.helpers import DEADLINE, wait_for, wait_until
 
 Call = Callable[[int], int]

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast import Overflow
-from rstreams_fast.runtime.executors import WorkDroppedError
+from rstreams_fast import Overflow, WorkDroppedError
 from tests.helpers import Counted, run_python, run_threads, wait_for, wait_gone, wait_until
 from tests.rules.probes import HandTimer, Recorder, subscribed
 

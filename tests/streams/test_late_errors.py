@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
 from tests.helpers import DEADLINE, wait_until
+from tests.rules.probes import Clock
 
 Slow = Callable[[int], int]
 Make = Callable[[rsf.Stream[int], Slow], rsf.Stream[Any]]
@@ -104,7 +104,7 @@ def test_an_error_before_all_that_is_needed_is_signalled(take: str) -> None:
 
 @pytest.mark.parametrize("end", ["take", "first", "batch"])
 def test_delay_elements_asks_for_no_more_than_is_needed(end: str) -> None:
-    timer = ManualTimer()
+    timer = Clock()
     emitters: list[rsf.Emitter[int]] = []
     source = rsf.create(emitters.append, overflow=rsf.Overflow.ERROR)
     delayed = source.delay_elements(1, timer=timer)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.executors import WorkDroppedError
+from rstreams_fast import WorkDroppedError
 from rstreams_fast.runtime.loops import LoopThread, check_loop, loop_resource
 from tests.helpers import DEADLINE, run_python, wait_for
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime.timers import ManualTimer
+from tests.rules.probes import Clock
 
-Make = Callable[[rsf.Stream[Any], ManualTimer], rsf.Stream[Any]]
+Make = Callable[[rsf.Stream[Any], Clock], rsf.Stream[Any]]
 
 TIMED: dict[str, tuple[Make, list[list[Any]]]] = {
     # What there is after each of three seconds, of 0 and 1 that came at once before the first.
@@ -31,7 +31,7 @@ TIMED: dict[str, tuple[Make, list[list[Any]]]] = {
 @pytest.mark.parametrize("name", TIMED)
 def test_what_is_due_is_there_when_the_clock_has_been_moved(name: str) -> None:
     make, expected = TIMED[name]
-    timer = ManualTimer()
+    timer = Clock()
     emitters: list[rsf.Emitter[int]] = []
     seen: list[Any] = []
     run = make(rsf.create(emitters.append), timer).for_each(seen.append)
@@ -46,7 +46,7 @@ def test_what_is_due_is_there_when_the_clock_has_been_moved(name: str) -> None:
 
 
 def test_ticks_come_as_the_clock_is_moved_and_on_the_thread_that_moves_it() -> None:
-    timer = ManualTimer()
+    timer = Clock()
     seen: list[tuple[int, int]] = []
     ticks = rsf.interval(1, timer=timer)
     assert "on the thread of its timer" in ticks.describe()
@@ -58,7 +58,7 @@ def test_ticks_come_as_the_clock_is_moved_and_on_the_thread_that_moves_it() -> N
 
 
 def test_a_stream_is_late_when_the_clock_says_so() -> None:
-    timer = ManualTimer()
+    timer = Clock()
     run = rsf.never().timeout(2, timer=timer).for_each(print)
     timer.advance(1)
     assert not run.done
@@ -68,7 +68,7 @@ def test_a_stream_is_late_when_the_clock_says_so() -> None:
 
 
 def test_a_retry_waits_for_the_clock_and_for_nothing_else() -> None:
-    timer = ManualTimer()
+    timer = Clock()
     failures = iter([OSError(), OSError()])
 
     def source() -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast import MulticastProcessor
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import (
     AlreadySubscribedError,
@@ -24,7 +25,6 @@ from rstreams_fast.errors import (
 )
 from rstreams_fast.streams.engine.multicast.buffer import Cursor, MulticastBuffer
 from rstreams_fast.streams.engine.multicast.publisher import MulticastSubscription
-from rstreams_fast.streams.operators.multicast import MulticastProcessor
 from tests.helpers import DEADLINE, Element, start_thread, wait_for, wait_until
 from tests.rules.probes import ManualPublisher, Plain, Recorder, raising, subscribed
 

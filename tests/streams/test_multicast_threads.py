@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast import MulticastProcessor, ReplayProcessor
 from rstreams_fast.errors import BufferOverflowError, ShutDownError
 from rstreams_fast.streams.engine.multicast.buffer import MulticastBuffer
-from rstreams_fast.streams.operators.multicast import MulticastProcessor
-from rstreams_fast.streams.operators.replay import ReplayProcessor
 from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_until
 from tests.rules.probes import Recorder
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
+from rstreams_fast import ReplayProcessor
 from rstreams_fast.errors import ShutDownError
-from rstreams_fast.streams.operators.replay import ReplayProcessor
 from tests.helpers import Element
 from tests.rules.probes import HandTimer, ManualPublisher, Recorder, subscribed
 

@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.engine.arbiter import SubscriptionArbiter
-from tests.helpers import Counted, Problem, run_threads, start_thread, wait_for, wait_gone
+from tests.helpers import Counted, Problem, wait_gone
 from tests.rules.probes import (
     BrokenTimer,
+    Clock,
     CountingTimer,
     HandTimer,
     ManualPublisher,
-    Recorder,
     send,
     subscribed,
 )
+from tests.stepping import steps
 
 
 class Attempts:
@@ -128,19 +128,6 @@ def test_an_error_is_let_go_of_when_the_next_attempt_gives_an_element() -> None:
     assert recorder.terminal is None
 
 
-def test_each_subscriber_has_its_own_number_of_retries() -> None:
-    stream = rsf.error(ValueError()).retry(3)
-    first = subscribed(stream)
-    second = subscribed(stream)
-    assert first.error is second.error is not None
-
-
-def test_a_stream_that_completes_is_not_subscribed_to_again() -> None:
-    source = Flaky(3, failures=0)
-    assert rsf.from_iterable(source).retry().to_list() == [0, 1, 2]
-    assert source.opened == 1
-
-
 def test_when_says_what_is_worth_it() -> None:
     seen: list[BaseException] = []
 
@@ -231,42 +218,6 @@ def test_what_has_not_come_is_asked_of_the_next_attempt() -> None:
     recorder.check()
 
 
-def test_nothing_is_asked_of_an_attempt_that_nobody_wants_anything_of() -> None:
-    attempts = Attempts()
-    recorder = subscribed(rsf.from_publisher(attempts).retry(), request=1)
-    attempts.last.on_next(1)
-    attempts.last.on_error(ValueError())
-    assert attempts.all[1].requests == []
-    recorder.subscription.request(4)
-    assert attempts.all[1].requests == [4]
-
-
-def test_unbounded_demand_stays_so() -> None:
-    attempts = Attempts()
-    recorder = subscribed(rsf.from_publisher(attempts).retry(), request=rsf.UNBOUNDED)
-    attempts.last.on_next(1)
-    recorder.subscription.request(5)
-    attempts.last.on_error(ValueError())
-    recorder.subscription.request(5)
-    assert [attempt.requests for attempt in attempts.all] == [[rsf.UNBOUNDED], [rsf.UNBOUNDED]]
-
-
-@pytest.mark.parametrize("each", [1, 7])
-@pytest.mark.parametrize("worker", [False, True])
-def test_requests_that_race_with_the_change_are_neither_lost_nor_met_twice(
-    each: int, worker: bool, no_leaked_threads: None
-) -> None:
-    threads, requests = 4, 150
-    stream = rsf.from_iterable(Flaky(each))
-    recorder = subscribed((stream.subscribe_on() if worker else stream).retry())
-    ask = lambda: [recorder.subscription.request(1) for _ in range(requests)]  # noqa: E731
-    run_threads([ask] * threads)
-    recorder.wait_elements(threads * requests)
-    recorder.subscription.cancel()
-    assert recorder.elements == list(range(threads * requests))
-    recorder.check()
-
-
 def test_a_request_of_nothing_ends_the_stream_at_any_moment() -> None:
     timer = HandTimer()
     attempts = Attempts()
@@ -279,67 +230,6 @@ def test_a_request_of_nothing_ends_the_stream_at_any_moment() -> None:
 
 
 # -- cancelling ------------------------------------------------------------------------------------
-@pytest.mark.parametrize("after", range(8))
-def test_cancelled_at_any_element_nothing_is_subscribed_to_again(after: int) -> None:
-    source = Flaky(3)
-
-    def cancel(recorder: Recorder, x: int) -> None:
-        if x == after:
-            recorder.subscription.cancel()
-
-    recorder = subscribed(rsf.from_iterable(source).retry(), request=rsf.UNBOUNDED, on_next=cancel)
-    assert recorder.elements == list(range(after + 1))
-    assert recorder.terminal is None
-    assert source.opened == source.closed == after // 3 + 1
-    recorder.check()
-
-
-def test_cancelled_in_on_subscribe_nothing_is_subscribed_to_at_all() -> None:
-    attempts = Attempts()
-    recorder = subscribed(
-        rsf.from_publisher(attempts).retry(), on_subscribe=lambda r: r.subscription.cancel()
-    )
-    assert attempts.all == []
-    assert recorder.signals == [("on_subscribe",)]
-
-
-def test_cancelled_by_when_the_error_is_made_known_to_nobody_and_nothing_follows() -> None:
-    attempts = Attempts()
-    recorder = Recorder(request=1)
-
-    def when(_error: Exception) -> bool:
-        recorder.subscription.cancel()
-        return True
-
-    rsf.from_publisher(attempts).retry(when=when).subscribe(recorder)
-    attempts.last.on_error(ValueError())
-    assert len(attempts.all) == 1
-    assert recorder.terminal is None
-
-
-def test_the_current_attempt_is_cancelled_once() -> None:
-    attempts = Attempts()
-    recorder = subscribed(rsf.from_publisher(attempts).retry(), request=1)
-    attempts.last.on_error(ValueError())
-    recorder.subscription.cancel()
-    recorder.subscription.cancel()
-    assert [attempt.cancels for attempt in attempts.all] == [0, 1]
-
-
-def test_cancelling_while_it_changes_over_leaves_nothing_running() -> None:
-    for _ in range(200):
-        source = Flaky(1)
-        recorder = subscribed(rsf.from_iterable(source).subscribe_on("caller").retry())
-        run_threads(
-            [
-                lambda r=recorder: r.subscription.request(5),
-                lambda r=recorder: r.subscription.cancel(),
-            ]
-        )
-        assert source.opened == source.closed
-        recorder.check()
-
-
 # -- publishers that keep no rule ------------------------------------------------------------------
 def test_what_an_attempt_signals_after_its_end_has_no_effect(dropped: list[BaseException]) -> None:
     attempts = Attempts()
@@ -438,41 +328,23 @@ def test_a_delay_is_waited_for_on_the_timer_and_then_a_worker_subscribes(
     recorder.check()
 
 
-def test_a_retry_that_is_due_while_somebody_asks_is_not_lost(
-    no_leaked_threads: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    timer, attempts, subscriptions = HandTimer(), Attempts(), Counted()
-    here, due = threading.get_ident(), threading.Event()
-    looked: list[object] = []
-    slot = SubscriptionArbiter.__dict__["_publisher"]
-
-    class Watched:
-        def __get__(self, owner: Any, _kind: type) -> Any:
-            found = slot.__get__(owner)
-            if recorder.subscription is owner and threading.get_ident() == here and not looked:
-                looked.append(found)
-                timer.advance(3)  # a worker leaves what is to be subscribed to
-                wait_for(due)
-            return found
-
-        def __set__(self, owner: Any, publisher: Any) -> None:
-            slot.__set__(owner, publisher)
-            if publisher is not None:
-                due.set()
-
-    class Observed:
-        def subscribe(self, subscriber: Any, /) -> None:
-            attempts.subscribe(subscriber)
-            subscriptions.add()
-
-    recorder = subscribed(rsf.from_publisher(Observed()).retry(delay=3, timer=timer))
-    attempts.last.on_error(ValueError())
-    monkeypatch.setattr(SubscriptionArbiter, "_publisher", Watched())
-    recorder.subscription.request(1)
-    assert looked == [None]
-    subscriptions.wait_until(2)
-    attempts.all[1].wait_requested(1)
-    recorder.subscription.cancel()
+@pytest.mark.parametrize("call", ["request", "cancel"])
+def test_a_retry_that_is_due_at_that_moment_is_neither_lost_nor_left(call: str) -> None:
+    for step in steps():
+        timer, attempts = Clock(), Attempts()
+        recorder = subscribed(rsf.from_publisher(attempts).retry(delay=3, timer=timer))
+        attempts.last.on_error(ValueError())
+        with step.meanwhile(lambda t=timer: t.advance(3)):
+            if call == "request":
+                recorder.subscription.request(1)
+            else:
+                recorder.subscription.cancel()
+        if call == "request":
+            assert [attempt.requests for attempt in attempts.all] == [[], [1]], step
+            recorder.subscription.cancel()
+        assert [attempt.cancels for attempt in attempts.all] in ([0], [0, 1]), step
+        assert timer.pending == 0, step
+        recorder.check()
 
 
 def test_a_delay_of_nothing_is_none() -> None:
@@ -500,17 +372,6 @@ def test_cancelling_does_without_the_delay_and_keeps_nobody() -> None:
     assert subscription is not None
 
 
-def test_cancelling_races_with_the_alarm(no_leaked_threads: None) -> None:
-    for _ in range(100):
-        timer = HandTimer()
-        source = Flaky(1)
-        recorder = subscribed(rsf.from_iterable(source).retry(delay=1, timer=timer), request=9)
-        run_threads([lambda t=timer: t.advance(1), lambda r=recorder: r.subscription.cancel()])
-        recorder.check()
-        assert timer.pending == 0
-        assert len(recorder.elements) <= 2
-
-
 def test_a_timer_that_refuses_ends_the_stream() -> None:
     recorder = subscribed(rsf.error(ValueError()).retry(delay=1, timer=BrokenTimer()))
     assert isinstance(recorder.error, OSError)
@@ -522,22 +383,6 @@ def test_it_waits_on_the_timer_of_the_process(no_leaked_threads: None) -> None:
 
 
 # -- the rest --------------------------------------------------------------------------------------
-def test_a_subscriber_need_not_wait_for_a_source_on_another_thread(no_leaked_threads: None) -> None:
-    asked, go = threading.Event(), threading.Event()
-
-    def source() -> Iterator[int]:
-        asked.set()
-        wait_for(go)
-        yield 1
-
-    recorder = subscribed(rsf.from_iterable(source()).subscribe_on().retry(), request=1)
-    wait_for(asked)
-    start_thread(lambda: recorder.subscription.request(1)).result()
-    start_thread(recorder.subscription.cancel).result()
-    go.set()
-    recorder.check()
-
-
 def test_the_figures_are_those_of_the_current_attempt() -> None:
     stream = rsf.range_(10).publish_on("caller", prefetch=4).retry()
     recorder = subscribed(stream)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rf
-from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber, SyncSubscriber
+from rstreams_fast import AsyncSubscriber, SyncSubscriber
 from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, raising, send
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextvars
-import gc
 import sys
 import threading
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.operators import timed_batch
-from tests.helpers import Element, run_threads, start_thread, wait_for, wait_gone, wait_until
+from tests.helpers import start_thread, wait_for
 from tests.rules.probes import (
+    Clock,
     CountingTimer,
     HandTimer,
     ManualPublisher,
@@ -24,6 +22,7 @@ from tests.rules.probes import (
     send,
     subscribed,
 )
+from tests.stepping import steps
 
 
 class Setup:
@@ -38,7 +37,7 @@ class Setup:
         on_next: Any = None,
         **options: Any,
     ) -> None:
-        self.timer = HandTimer()
+        self.timer = Clock()
         self.publisher = ManualPublisher()
         self.recorder = Recorder(request=request, on_next=on_next)
         if seconds is not None:
@@ -52,11 +51,9 @@ class Setup:
         self.recorder.subscription.request(n)
 
     def pass_time(self, seconds: float, batches: int) -> None:
-        """Move the clock, and wait until the worker has handed over a batch and come to rest."""
+        """Move the clock, by which so many batches have left."""
         self.timer.advance(seconds)
-        self.recorder.wait_elements(batches)
-        deadline = self.recorder.subscription._deadline
-        wait_until(lambda: not deadline._working, "the thread's rest")
+        assert len(self.recorder.elements) == batches
 
     @property
     def batches(self) -> list[list[Any]]:
@@ -73,23 +70,6 @@ def weigh(element: int) -> int:
 
 
 # -- by number -------------------------------------------------------------------------------------
-@pytest.mark.parametrize("demand", ["unbounded", "one by one"])
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 100])
-@pytest.mark.parametrize("options", [{"seconds": 100}, {"max_bytes": 100, "weigher": weigh}])
-def test_where_time_and_weight_do_not_matter_it_is_the_plain_one(
-    n: int, demand: str, options: Any
-) -> None:
-    if demand == "unbounded":
-        recorder = Recorder(request=rsf.UNBOUNDED)
-    else:
-        recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
-    rsf.range_(7).batch(n, **options).subscribe(recorder)
-    assert recorder.terminal == ("on_complete",)
-    assert recorder.elements == rsf.range_(7).batch(n).to_list()
-    assert recorder.max_depth == 1
-    recorder.check()
-
-
 def test_by_number_alone_it_stays_a_stage_of_a_fused_run() -> None:
     assert "map(str) -> batch(3)" in rsf.range_(3).map(str).batch(3).describe()
 
@@ -108,11 +88,6 @@ def test_a_demand_of_one_is_one_batch_and_asks_for_its_elements() -> None:
     assert setup.publisher.requests == [3]
     setup.request(1)
     assert setup.publisher.requests == [3, 3]
-
-
-def test_nothing_is_asked_for_before_somebody_asks() -> None:
-    setup = Setup(3)
-    assert setup.publisher.requests == []
 
 
 def test_with_more_demand_more_is_asked_for_as_batches_leave() -> None:
@@ -156,26 +131,6 @@ def test_a_full_batch_waits_for_demand() -> None:
     setup.recorder.subscription.cancel()
 
 
-def test_more_than_was_asked_for_is_an_error() -> None:
-    setup = Setup(2, request=1)
-    setup.next(1, 2, 3)
-    assert setup.batches == [[1, 2]]
-    assert isinstance(setup.recorder.error, rsf.DemandExceededError)
-    setup.recorder.check()
-
-
-@pytest.mark.parametrize("options", [{}, {"max_bytes": 3, "weigher": lambda _x: 2}])
-def test_requests_from_many_threads_are_all_met(options: Any) -> None:
-    recorder = subscribed(rsf.range_(10**6).subscribe_on().batch(3, seconds=100, **options))
-    run_threads([lambda: [recorder.subscription.request(1) for _ in range(100)]] * 4)
-    recorder.wait_elements(400)
-    recorder.subscription.cancel()
-    assert len(recorder.elements) == 400
-    flat = [x for batch in recorder.elements for x in batch]
-    assert flat == list(range(len(flat)))
-    recorder.check()
-
-
 # -- time ------------------------------------------------------------------------------------------
 def test_a_batch_leaves_when_its_time_is_up() -> None:
     setup = Setup(5, request=9)
@@ -216,27 +171,44 @@ def test_a_batch_that_left_early_leaves_its_time_to_nobody() -> None:
     setup.recorder.subscription.cancel()
 
 
-def test_a_batch_asked_for_has_its_time_though_an_element_comes_at_that_moment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    setup = Setup(5, request=1)
-    setup.next(1)
-    setup.pass_time(10, 1)
-    setup.next(2)
-    fill = timed_batch._BatchSubscription._fill
+def test_a_batch_asked_for_has_its_time_though_an_element_comes_at_that_moment() -> None:
+    for step in steps():
+        setup = Setup(5, request=1)
+        setup.next(1)
+        setup.pass_time(10, 1)
+        setup.next(2)
+        with step.meanwhile(lambda s=setup: s.next(3)):
+            setup.request(1)
+        assert setup.timer.pending == 1, step
+        setup.pass_time(10, 2)
+        assert setup.batches == [[1], [2, 3]], step
+        setup.recorder.subscription.cancel()
 
-    def element_comes_after(self: Any) -> bool:
-        full = fill(self)
-        monkeypatch.setattr(timed_batch._BatchSubscription, "_fill", fill)
-        setup.next(3)
-        return full
 
-    monkeypatch.setattr(timed_batch._BatchSubscription, "_fill", element_comes_after)
-    setup.request(1)
-    assert setup.timer.pending == 1
-    setup.pass_time(10, 2)
-    assert setup.batches == [[1], [2, 3]]
-    setup.recorder.subscription.cancel()
+@pytest.mark.parametrize("call", ["elements", "request", "cancel"])
+def test_what_comes_with_the_alarm_is_neither_lost_nor_doubled(call: str) -> None:
+    for step in steps():
+        setup = Setup(10, request=1)
+        setup.next(0)
+        with step.meanwhile(lambda s=setup: s.timer.advance(10)):
+            if call == "elements":
+                setup.next(1, 2, 3)
+            elif call == "request":
+                setup.request(1)
+            else:
+                setup.recorder.subscription.cancel()
+        if call == "cancel":
+            assert setup.batches in ([], [[0]]), step
+            assert setup.timer.pending == 0, step
+            assert setup.publisher.cancels == 1, step
+        else:
+            setup.request(9)
+            setup.publisher.subscriber.on_complete()
+            sent = list(range(4 if call == "elements" else 1))
+            assert [x for batch in setup.batches for x in batch] == sent, step
+            assert all(setup.batches), step
+            assert setup.recorder.terminal == ("on_complete",), step
+        setup.recorder.check()
 
 
 def test_time_passes_also_while_upstream_keeps_the_caller() -> None:
@@ -279,16 +251,19 @@ def test_batches_that_are_due_leave_on_a_worker_in_the_context_of_subscribe() ->
     local = contextvars.ContextVar("local", default="not set")
     seen: list[tuple[int, str]] = []
     local.set("where it was subscribed to")
-    setup = Setup(
-        3, request=9, on_next=lambda _r, _x: seen.append((threading.get_ident(), local.get()))
+    publisher, timer = ManualPublisher(), HandTimer()
+    recorder = subscribed(
+        rsf.from_publisher(publisher).batch(3, seconds=10, timer=timer),
+        9,
+        on_next=lambda _r, _x: seen.append((threading.get_ident(), local.get())),
     )
     local.set("changed since")
-    setup.next(1)
-    setup.pass_time(10, 1)
-    setup.recorder.wait(lambda: bool(seen), "the subscriber's note")
+    send(publisher, 1)
+    timer.advance(10)
+    recorder.wait(lambda: bool(seen), "the subscriber's note")
     assert seen[0][0] != threading.get_ident()
     assert seen[0][1] == "where it was subscribed to"
-    setup.recorder.subscription.cancel()
+    recorder.subscription.cancel()
 
 
 def test_no_alarm_is_set_for_each_batch() -> None:
@@ -296,36 +271,6 @@ def test_no_alarm_is_set_for_each_batch() -> None:
     assert len(rsf.range_(2000).batch(2, seconds=10, timer=timer).to_list()) == 1000
     assert timer.alarms.value == 1
     assert timer.pending == 0
-
-
-def test_elements_that_race_with_the_alarm_are_all_in_one_batch_or_another() -> None:
-    for _ in range(100):
-        setup = Setup(10, request=100)
-        setup.next(0)
-        run_threads(
-            [lambda s=setup: s.timer.advance(10), lambda s=setup: s.next(1, 2, 3, 4, 5, 6, 7)]
-        )
-        setup.recorder.wait_elements(1)
-        setup.publisher.subscriber.on_complete()
-        assert setup.recorder.wait_terminal() == ("on_complete",)
-        assert [x for batch in setup.batches for x in batch] == list(range(8))
-        assert all(setup.batches)
-        setup.recorder.check()
-
-
-def test_a_request_that_races_with_an_alarm_in_vain_gets_the_batch() -> None:
-    for _ in range(100):
-        setup = Setup(3, request=1)
-        setup.next(1, 2, 3)
-        setup.request(1)
-        setup.next(4)
-        setup.pass_time(10, 2)
-        setup.next(5)  # nobody has asked for a batch of it
-        run_threads([lambda s=setup: s.timer.advance(10), lambda s=setup: s.request(1)])
-        setup.pass_time(10, 3)
-        assert setup.batches == [[1, 2, 3], [4], [5]]
-        setup.recorder.subscription.cancel()
-        setup.recorder.check()
 
 
 def test_with_the_timer_of_the_process() -> None:
@@ -466,61 +411,6 @@ def test_what_is_left_waits_for_demand_and_completion_for_it() -> None:
     assert setup.recorder.signals[2:] == [("on_next", [2]), ("on_complete",)]
 
 
-def test_completing_with_nothing_left_needs_no_demand() -> None:
-    setup = Setup(2, request=1)
-    setup.next(1, 2)
-    setup.publisher.subscriber.on_complete()
-    assert setup.recorder.terminal == ("on_complete",)
-
-
-def test_an_error_overtakes_the_batch() -> None:
-    setup = Setup(5, request=9)
-    setup.next(1, 2)
-    boom = OSError()
-    setup.publisher.subscriber.on_error(boom)
-    assert setup.recorder.signals[1:] == [("on_error", boom)]
-    assert setup.timer.pending == 0
-
-
-@pytest.mark.parametrize("after", range(4))
-def test_cancelled_at_any_batch(after: int) -> None:
-    def cancel(recorder: Recorder, _batch: list[int]) -> None:
-        if len(recorder.elements) == after + 1:
-            recorder.subscription.cancel()
-
-    setup = Setup(2, request=rsf.UNBOUNDED, on_next=cancel)
-    for x in range(20):
-        if setup.publisher.cancels == 0:
-            setup.next(x)
-    assert len(setup.batches) == after + 1
-    assert setup.publisher.cancels == 1
-    assert setup.timer.pending == 0
-    assert setup.recorder.terminal is None
-    setup.recorder.check()
-
-
-def test_a_cancel_that_races_with_the_alarm() -> None:
-    for _ in range(100):
-        setup = Setup(3, request=2)
-        setup.next(1)
-        run_threads(
-            [lambda s=setup: s.timer.advance(10), lambda s=setup: s.recorder.subscription.cancel()]
-        )
-        assert setup.publisher.cancels == 1
-        assert setup.timer.pending == 0
-        setup.recorder.check()
-
-
-@pytest.mark.parametrize("n", [0, -1, True, 1.5])
-def test_a_bad_request_ends_the_stream(n: Any) -> None:
-    setup = Setup(3, request=1)
-    setup.next(1)
-    setup.request(n)
-    assert "§3.9" in str(setup.recorder.error)
-    assert setup.timer.pending == 0
-    setup.recorder.check()
-
-
 def test_what_leaves_through_a_request_to_upstream_is_told_downstream_too() -> None:
     publisher = ManualPublisher(raising(KeyboardInterrupt()))
     recorder = subscribed(rsf.from_publisher(publisher).batch(3, seconds=1))
@@ -528,47 +418,6 @@ def test_what_leaves_through_a_request_to_upstream_is_told_downstream_too() -> N
         recorder.subscription.request(1)
     assert isinstance(recorder.error, KeyboardInterrupt)
     recorder.check()
-
-
-@pytest.mark.skipif(
-    sys.implementation.name != "cpython", reason="only CPython drops objects without a collection"
-)
-@pytest.mark.parametrize("how", ["cancelled", "failed", "completed", "bad request"])
-def test_nothing_keeps_the_subscriber_or_an_element(how: str) -> None:
-    setup = Setup(3, request=1)
-    thing = Element()
-    element_gone, gone = weakref.ref(thing), weakref.ref(setup.recorder)
-    setup.next(thing)
-    del thing
-    subscription = setup.recorder.subscription
-    if how == "cancelled":
-        subscription.cancel()
-    elif how == "completed":
-        setup.publisher.subscriber.on_complete()
-    elif how == "failed":
-        setup.publisher.subscriber.on_error(ValueError())
-    else:
-        subscription.request(0)
-    del setup.recorder
-    assert gone() is None, gc.get_referrers(gone())
-    assert element_gone() is None, gc.get_referrers(element_gone())
-    assert subscription is not None
-
-
-def test_an_element_on_its_way_while_everything_is_let_go_of_is_not_kept() -> None:
-    def weigh_and_cancel(element: object) -> int:
-        if isinstance(element, Element):
-            setup.recorder.subscription.cancel()
-        return 1
-
-    setup = Setup(5, request=5, max_bytes=99, weigher=weigh_and_cancel)
-    setup.next(1)
-    thing = Element()
-    gone = weakref.ref(thing)
-    setup.next(thing)
-    del thing
-    wait_gone(gone, "the element")
-    assert setup.recorder.subscription is not None
 
 
 # -- figures ---------------------------------------------------------------------------------------
