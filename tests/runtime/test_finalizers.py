@@ -154,3 +154,24 @@ def test_a_finalizer_knows_whether_the_collector_runs_it() -> None:
         del held
         gc.collect()
     assert made == [False, True, False]
+
+
+TOLD_AT_EXIT = """
+from rstreams_fast.errors import WorkDroppedError, report_dropped
+from rstreams_fast.runtime.at_exit import call_at_exit
+
+def late():
+    report_dropped(WorkDroppedError("refused by the exit"), "late")
+    report_dropped(ValueError("of the function"), "late")
+
+call_at_exit(late)
+report_dropped(WorkDroppedError("refused before"), "early")
+"""
+
+
+def test_of_what_is_dropped_at_exit_only_what_the_exit_refused_is_kept_quiet() -> None:
+    """Two workers of a stream may be refused at once: only the first error has a subscriber."""
+    told = run_python("-c", TOLD_AT_EXIT).stderr
+    assert "refused before" in told
+    assert "of the function" in told
+    assert "refused by the exit" not in told

@@ -5,26 +5,36 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
-import itertools
 import os
 import pickle
 import signal
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import UNBOUNDED
-from rstreams_fast.streams.sinks import ends
-from rstreams_fast.streams.sinks.iterate import iterate
-from tests.helpers import DEADLINE, Element, run_python, run_threads, start_thread, wait_for
-from tests.rules.probes import ManualPublisher, Synchronous, raising, send
+from tests.helpers import DEADLINE, Element, run_python, start_thread
+from tests.rules.probes import ManualPublisher, Synchronous, raising
 
 BOOM = RuntimeError("boom")
+
+
+class Ends:
+    """The ends of a stream of any publisher, as functions of the publisher."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def end(publisher: Any, *args: Any, **options: Any) -> Any:
+            return getattr(rsf.from_publisher(publisher), name)(*args, **options)
+
+        return end
+
+
+ends = Ends()
 
 
 class Failing(ManualPublisher):
@@ -51,14 +61,6 @@ def no_op(_element: Any) -> None:
 
 
 # -- for_each ------------------------------------------------------------------------------------
-def test_for_each_calls_on_next_for_every_element_and_then_on_complete() -> None:
-    seen: list[Any] = []
-    run = ends.for_each(Synchronous(3), seen.append, on_complete=lambda: seen.append("end"))
-    assert seen == [0, 1, 2, "end"]
-    assert run.done
-    assert run.result() is None
-
-
 def test_for_each_asks_for_everything_at_once_unless_told_otherwise() -> None:
     publisher = Synchronous(3)
     ends.for_each(publisher, no_op)
@@ -78,21 +80,6 @@ def test_for_each_asks_again_when_three_quarters_are_consumed(
         assert publisher.requested - n <= prefetch
         publisher.subscriber.on_next(n)
     assert publisher.requests == requests
-
-
-def test_for_each_never_nests_requests() -> None:
-    class Nesting(Synchronous):
-        depth = deepest = 0
-
-        def request(self, n: int, /) -> None:
-            self.depth += 1
-            self.deepest = max(self.deepest, self.depth)
-            super().request(n)
-            self.depth -= 1
-
-    publisher = Nesting(5000)
-    assert ends.for_each(publisher, no_op, prefetch=1).done
-    assert publisher.deepest == 1
 
 
 def test_on_next_that_raises_cancels_upstream_once_and_is_the_error(
@@ -126,17 +113,6 @@ def test_a_coroutine_that_nobody_awaits_is_the_error() -> None:
     with pytest.raises(TypeError, match="returned a coroutine, which nobody awaits; make the call"):
         run.result()
     assert len(pushed) == 1
-
-
-def test_the_streams_error_goes_to_on_error_and_to_result_as_itself() -> None:
-    errors: list[BaseException] = []
-    publisher = Failing(BOOM)
-    run = ends.for_each(publisher, no_op, errors.append)
-    assert errors == [BOOM]
-    assert publisher.cancels == 0  # §2.3
-    with pytest.raises(RuntimeError) as raised:
-        run.result()
-    assert raised.value is BOOM
 
 
 def test_the_traceback_does_not_grow_when_the_error_is_raised_again() -> None:
@@ -222,32 +198,6 @@ def test_cancel_before_the_subscription_comes_cancels_it_when_it_comes() -> None
     publisher.subscriber.on_subscribe(publisher)
     assert publisher.cancels == 1
     assert publisher.requests == []
-
-
-def test_cancel_after_the_end_is_a_nop() -> None:
-    publisher = Synchronous(2)
-    run = ends.for_each(publisher, no_op)
-    run.cancel()
-    assert publisher.cancels == 0
-    assert run.result() is None
-
-
-def test_cancel_from_within_on_next_ends_it() -> None:
-    publisher = ManualPublisher()
-    seen: list[int] = []
-    run = ends.for_each(publisher, lambda x: (seen.append(x), run.cancel()))
-    publisher.subscriber.on_next(1)
-    publisher.subscriber.on_next(2)
-    assert seen == [1]
-    assert publisher.cancels == 1
-
-
-def test_many_threads_cancel_once() -> None:
-    for _ in range(50):
-        publisher = ManualPublisher()
-        run = ends.for_each(publisher, no_op)
-        run_threads([run.cancel] * 4)
-        assert publisher.cancels == 1
 
 
 def test_result_waits_for_the_end() -> None:
@@ -461,47 +411,6 @@ def test_for_each_names_a_wrong_argument(arguments: tuple[Any, ...], message: st
     assert publisher.subscribes == 0
 
 
-def test_for_each_names_a_wrong_prefetch() -> None:
-    with pytest.raises(ValueError, match="prefetch"):
-        ends.for_each(ManualPublisher(), no_op, prefetch=0)
-    with pytest.raises(TypeError, match="prefetch"):
-        ends.for_each(ManualPublisher(), no_op, prefetch=1.5)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("end", [ends.to_list, ends.first, ends.run])
-def test_what_is_no_publisher_is_a_type_error(end: Callable[[Any], Any]) -> None:
-    with pytest.raises(
-        TypeError, match=r"^publisher must have a method subscribe\(subscriber\), got int$"
-    ):
-        end(3)
-
-
-def test_requests_of_an_upstream_on_another_thread_never_overlap() -> None:
-    class Threaded(ManualPublisher):
-        """Signals on a thread of its own while ``request`` has not returned."""
-
-        overlaps = 0
-        inside = False
-
-        def request(self, n: int, /) -> None:
-            if self.inside:
-                self.overlaps += 1
-            self.inside = True
-            super().request(n)
-            if len(self.requests) == 1:
-                start_thread(self.signal).result()
-            self.inside = False
-
-        def signal(self) -> None:
-            for n in range(4):
-                self.subscriber.on_next(n)
-
-    publisher = Threaded()
-    ends.for_each(publisher, no_op, prefetch=4)
-    assert publisher.overlaps == 0
-    assert publisher.requests == [4, 3]
-
-
 def test_a_run_does_not_pickle() -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(ends.for_each(Synchronous(1), no_op))
@@ -563,82 +472,11 @@ ENDS: dict[str, Callable[[Any], Callable[[], Any]]] = {
     "to_list": _in_thread(ends.to_list),
     "first": _in_thread(lambda publisher: ends.first(publisher, "nothing")),
     "run": _in_thread(ends.run),
-    "iterate": _in_thread(lambda publisher: list(iterate(publisher))),
+    "iterate": _in_thread(lambda publisher: list(rsf.from_publisher(publisher))),
     "to_list_async": _in_thread(lambda p: asyncio.run(ends.to_list_async(p))),
     "first_async": _in_thread(lambda p: asyncio.run(ends.first_async(p, "nothing"))),
     "run_async": _in_thread(lambda p: asyncio.run(ends.run_async(p))),
 }
-
-
-@pytest.fixture(params=list(ENDS))
-def subscribed(request: pytest.FixtureRequest) -> Iterator[tuple[ManualPublisher, Any]]:
-    publisher = ManualPublisher()
-    result = ENDS[request.param](publisher)
-    yield publisher, result
-    publisher.subscriber.on_complete()
-    result()
-
-
-def test_spec201_demand_is_signalled(subscribed: tuple[ManualPublisher, Any]) -> None:
-    publisher, _ = subscribed
-    assert len(publisher.requests) == 1
-
-
-@pytest.mark.parametrize("kind", list(ENDS))
-@pytest.mark.parametrize("terminal", ["on_complete", "on_error"])
-def test_spec203_204_a_terminal_signal_calls_nothing(kind: str, terminal: str) -> None:
-    publisher = ManualPublisher()
-    result = ENDS[kind](publisher)
-    before = list(publisher.requests)
-    if terminal == "on_complete":
-        publisher.subscriber.on_complete()
-        result()
-    else:
-        publisher.subscriber.on_error(BOOM)
-        with pytest.raises(RuntimeError) as raised:
-            result()
-        assert raised.value is BOOM
-    assert publisher.requests == before
-    assert publisher.cancels == 0
-
-
-def test_spec205_a_second_subscription_is_cancelled(
-    subscribed: tuple[ManualPublisher, Any],
-) -> None:
-    publisher, _ = subscribed
-    second = ManualPublisher()
-    publisher.subscriber.on_subscribe(second)
-    assert (second.cancels, second.requests, publisher.cancels) == (1, [], 0)
-
-
-@pytest.mark.parametrize("kind", list(ENDS))
-@pytest.mark.parametrize("terminal", ["on_complete", "on_error"])
-def test_spec209_210_a_terminal_signal_may_come_at_once(kind: str, terminal: str) -> None:
-    class Impatient(ManualPublisher):
-        def subscribe(self, subscriber: Any, /) -> None:
-            subscriber.on_subscribe(self)
-            if terminal == "on_complete":
-                subscriber.on_complete()
-            else:
-                subscriber.on_error(BOOM)
-
-    publisher = Impatient()
-    ended = ENDS[kind](publisher)
-    if terminal == "on_complete":
-        ended()
-    else:
-        with pytest.raises(RuntimeError, match="boom"):
-            ended()
-    assert publisher.cancels == 0
-
-
-def test_spec213_none_is_a_type_error(subscribed: tuple[ManualPublisher, Any]) -> None:
-    subscriber = subscribed[0].subscriber
-    for signalled in (subscriber.on_subscribe, subscriber.on_next, subscriber.on_error):
-        with pytest.raises(TypeError, match=r"§2\.13"):
-            signalled(None)
-    with pytest.raises(TypeError, match="exception instance"):
-        subscriber.on_error("no exception")
 
 
 @pytest.mark.parametrize("kind", list(ENDS))
@@ -662,32 +500,12 @@ def test_a_subscription_that_raises_from_request_has_failed(kind: str) -> None:
     assert publisher.cancels == 1
 
 
-def test_an_error_after_the_end_is_made_known(dropped: list[BaseException]) -> None:
-    publisher = ManualPublisher()
-    ends.for_each(publisher, no_op)
-    publisher.subscriber.on_complete()
-    publisher.subscriber.on_error(BOOM)
-    assert dropped == [BOOM]
-
-
 # -- the blocking ends -----------------------------------------------------------------------------
-def test_to_list_of_a_foreign_publisher_and_of_a_stream() -> None:
-    assert ends.to_list(Synchronous(4)) == [0, 1, 2, 3]
-    assert ends.to_list(rsf.range_(4)) == [0, 1, 2, 3]
-    assert ends.to_list(Synchronous(0)) == []
-
-
 def test_to_list_drives_a_synchronous_publisher_on_this_thread() -> None:
     threads = set()
     publisher = Synchronous(3, lambda n: threads.add(threading.get_ident()) or n)
     assert ends.to_list(publisher) == [0, 1, 2]
     assert threads == {threading.get_ident()}
-
-
-def test_run_consumes_everything_and_returns_nothing() -> None:
-    publisher = Synchronous(5)
-    assert ends.run(publisher) is None
-    assert publisher.sent == 5
 
 
 def test_first_asks_for_exactly_one_and_cancels_right_after_it() -> None:
@@ -710,16 +528,6 @@ def test_first_of_an_empty_stream() -> None:
         ends.first(Synchronous(0))
     assert ends.first(Synchronous(0), None) is None
     assert ends.first(Synchronous(0), 7) == 7
-
-
-def test_first_takes_no_second_element_from_an_upstream_that_sends_too_much() -> None:
-    def generous(me: ManualPublisher) -> None:
-        send(me, "a", "b")
-        me.subscriber.on_complete()
-
-    publisher = ManualPublisher(generous)
-    assert ends.first(publisher) == "a"
-    assert publisher.cancels == 1
 
 
 @pytest.mark.parametrize("end", [ends.to_list, ends.first, ends.run])
@@ -802,13 +610,6 @@ async def test_the_async_twins_give_what_the_blocking_ends_give() -> None:
         await ends.first_async(Synchronous(0))
 
 
-def test_first_async_asks_for_exactly_one_and_cancels() -> None:
-    publisher = Synchronous(5)
-    assert asyncio.run(ends.first_async(publisher)) == 0
-    assert publisher.requests == [1]
-    assert publisher.cancels == 1
-
-
 @pytest.mark.parametrize("name", ["to_list_async", "run_async"])
 async def test_an_async_end_lets_the_loop_run_between_bursts(name: str) -> None:
     turns = 0
@@ -856,36 +657,6 @@ async def test_an_async_end_raises_the_streams_error_as_itself(name: str) -> Non
     with pytest.raises(RuntimeError) as raised:
         await getattr(ends, name)(Failing(BOOM))
     assert raised.value is BOOM
-
-
-def test_an_end_on_elements_from_another_thread(no_leaked_threads: None) -> None:
-    publisher = ManualPublisher()
-
-    def signal_all() -> None:
-        publisher.wait_requested(1)
-        for n in range(100):
-            publisher.wait_requested(n + 1)
-            publisher.subscriber.on_next(n)
-        publisher.subscriber.on_complete()
-
-    thread = start_thread(signal_all)
-    assert ends.to_list(publisher) == list(range(100))
-    thread.result()
-
-
-def test_a_source_without_end_on_the_caller_can_be_cancelled_by_another_thread() -> None:
-    subscriber = rsf.SyncSubscriber[int](lambda n: seen.set(), prefetch=rsf.UNBOUNDED)
-    seen = threading.Event()
-
-    def cancel() -> None:
-        wait_for(seen)
-        subscriber.run.cancel()
-
-    thread = start_thread(cancel)
-    rsf.from_iterable(itertools.count()).subscribe(subscriber)
-    thread.result()
-    with pytest.raises(concurrent.futures.CancelledError):
-        subscriber.run.result()
 
 
 AT_EXIT = """
@@ -970,27 +741,6 @@ elements = [next(iterator) for iterator in left]
 def test_streams_that_live_when_the_interpreter_exits_end_in_silence(program: str) -> None:
     done = run_python("-c", program)
     assert (done.stdout, done.stderr) == ("", "")
-
-
-TOLD_AT_EXIT = """
-from rstreams_fast.errors import WorkDroppedError, report_dropped
-from rstreams_fast.runtime.at_exit import call_at_exit
-
-def late():
-    report_dropped(WorkDroppedError("refused by the exit"), "late")
-    report_dropped(ValueError("of the function"), "late")
-
-call_at_exit(late)
-report_dropped(WorkDroppedError("refused before"), "early")
-"""
-
-
-def test_of_what_is_dropped_at_exit_only_what_the_exit_refused_is_kept_quiet() -> None:
-    """Two workers of a stream may be refused at once: only the first error has a subscriber."""
-    told = run_python("-c", TOLD_AT_EXIT).stderr
-    assert "refused before" in told
-    assert "of the function" in told
-    assert "refused by the exit" not in told
 
 
 @pytest.mark.parametrize("keeps", ["none", "all"])
