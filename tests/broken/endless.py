@@ -8,12 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tests.broken.publishers import (
-    CorrectPublisher,
-    CorrectSubscription,
-    breaks,
-    subscription_breaks,
-)
+from tests.broken.publishers import CorrectPublisher, CorrectSubscription, breaks
 from tests.broken.subscribers import CorrectSubscriber, blackbox
 
 __all__ = ["ENDLESS", "Endless", "SlowCalls", "SlowPublisher"]
@@ -61,9 +56,7 @@ class EndlessLoop(CorrectSubscription):
         return mine
 
 
-subscription_breaks("1.8 spec", "spec108_cancelMustStop", "request(9223372036854775807) has not")(
-    EndlessLoop
-)
+breaks("1.8 spec", "spec108_cancelMustStop", "request(9223372036854775807) has not")(EndlessLoop)
 
 
 @breaks("3.13 spec", "spec313_cancelMustMake", "after cancel")
@@ -77,8 +70,8 @@ class EndlessKeepsItsSubscriber(Endless):
         super().subscribe(subscriber)
 
 
-@subscription_breaks("3.4 strict", "spec304_requestShouldReturn", "ms at the best of 10 calls")
-@subscription_breaks("3.5 strict", "spec305_cancelShouldReturn", "ms at the best of 10 calls")
+@breaks("3.4 strict", "spec304_requestShouldReturn", "ms at the best of 10 calls")
+@breaks("3.5 strict", "spec305_cancelShouldReturn", "ms at the best of 10 calls")
 class SlowCalls(CorrectSubscription):
     """``request`` and ``cancel`` take 40 ms each."""
 

@@ -7,16 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck import PublisherVerification
 from tests.broken.registry import Group
 
 publishers = Group(PublisherVerification)
-breaks = publishers.breaks
 
-
+T = TypeVar("T", bound=type)
 _NOTHING = object()
 
 
@@ -51,6 +50,10 @@ class CorrectSubscription:
         self.demand = 0
         self.refused: Exception | None = None
         self.draining = True  # until on_subscribe has returned
+        self.prepare(subscriber)
+
+    def prepare(self, subscriber: Any) -> None:
+        """What a broken one keeps besides."""
 
     def start(self) -> None:
         self.call(self.subscriber.on_subscribe, self)
@@ -204,12 +207,14 @@ def with_subscription(subscription: type[CorrectSubscription]) -> type[CorrectPu
     return type(subscription.__name__, (CorrectPublisher,), {"subscription": subscription})
 
 
-def subscription_breaks(what: str, check: str, says: str) -> Callable[[Any], Any]:
-    """Register a publisher of these subscriptions."""
+def breaks(what: str, check: str, says: str) -> Callable[[T], T]:
+    """Register a publisher; for a subscription, the publisher that gives it."""
 
-    def register(subscription: Any) -> Any:
-        breaks(what, check, says)(with_subscription(subscription))
-        return subscription
+    def register(broken: T) -> T:
+        is_subscription = issubclass(broken, CorrectSubscription)
+        publisher = with_subscription(broken) if is_subscription else broken
+        publishers.breaks(what, check, says)(publisher)
+        return broken
 
     return register
 
@@ -217,24 +222,20 @@ def subscription_breaks(what: str, check: str, says: str) -> Callable[[Any], Any
 # -- 1.1 -------------------------------------------------------------------------------------------
 
 
-@subscription_breaks(
-    "1.1 spec", "spec101_subscriptionRequestMust", "at most 1 elements, as requested"
-)
+@breaks("1.1 spec", "spec101_subscriptionRequestMust", "at most 1 elements, as requested")
 class OneTooMany(CorrectSubscription):
     def add(self, n: int) -> int:
         return super().add(n) + 1
 
 
-@subscription_breaks(
-    "1.1 spec", "spec101_subscriptionRequestMust", "at most 0 elements, as requested"
-)
+@breaks("1.1 spec", "spec101_subscriptionRequestMust", "at most 0 elements, as requested")
 class OneBeforeAnyRequest(CorrectSubscription):
     def start(self) -> None:
         self.demand = 1
         super().start()
 
 
-@subscription_breaks("1.1 spec", "spec101_subscriptionRequestMust", "element 2")
+@breaks("1.1 spec", "spec101_subscriptionRequestMust", "element 2")
 class IgnoresDemand(CorrectSubscription):
     def add(self, n: int) -> int:
         return UNBOUNDED
@@ -248,7 +249,7 @@ class GivesNothing(CorrectPublisher):
         subscriber.on_subscribe(CorrectSubscription(subscriber, iter(())))
 
 
-@subscription_breaks("1.1 spec", "spec101_aLongStream", "at most 777 elements")
+@breaks("1.1 spec", "spec101_aLongStream", "at most 777 elements")
 class CountsWrongLate(CorrectSubscription):
     emitted = 0
 
@@ -262,9 +263,7 @@ class CountsWrongLate(CorrectSubscription):
 # -- 1.2, 1.5 --------------------------------------------------------------------------------------
 
 
-@subscription_breaks(
-    "1.2 spec", "spec102_maySignalLess", "on_complete after the third and last element"
-)
+@breaks("1.2 spec", "spec102_maySignalLess", "on_complete after the third and last element")
 class EndsOnlyWithoutDemand(CorrectSubscription):
     def ends(self, *signal: Any) -> tuple[Any, ...]:
         if self.demand and self.refused is None:
@@ -272,7 +271,7 @@ class EndsOnlyWithoutDemand(CorrectSubscription):
         return super().ends(*signal)
 
 
-@subscription_breaks("1.5 spec", "spec105_mustSignalOn", "on_complete after the last element")
+@breaks("1.5 spec", "spec105_mustSignalOn", "on_complete after the last element")
 class NeverCompletes(CorrectSubscription):
     def ends(self, *signal: Any) -> tuple[Any, ...]:
         super().ends()
@@ -342,14 +341,13 @@ class EmitsFromThreads(CorrectPublisher):
         subscriber.on_subscribe(Subscription())
 
 
-@subscription_breaks(
+@breaks(
     "1.3 strict",
     "spec103_signalsMustNotOverlapWhen",
     "on_next(1) while another thread is inside on_next(0)",
 )
 class EachRequestEmits(CorrectSubscription):
-    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
-        super().__init__(subscriber, source)
+    def prepare(self, subscriber: Any) -> None:
         self.owner = 0
 
     def request(self, n: Any, /) -> None:
@@ -363,7 +361,7 @@ class EachRequestEmits(CorrectSubscription):
         self.owner = 0
 
 
-@subscription_breaks(
+@breaks(
     "1.3 spec",
     "spec103_signalsMustNotOverlapOnSubscribe",
     "on_next(0) while another thread is inside on_subscribe()",
@@ -380,7 +378,7 @@ class ServesAtOnce(CorrectSubscription):
             threading.Thread(target=self.drain).start()
 
 
-@subscription_breaks("1.3 spec", "spec103_signalsMustNotOverlapOnNext", "on_next(2)")
+@breaks("1.3 spec", "spec103_signalsMustNotOverlapOnNext", "on_next(2)")
 class EndsElsewhere(CorrectSubscription):
     """Another thread tells the end, as soon as the last element is on its way."""
 
@@ -414,9 +412,9 @@ class RefusesAtOnce(CorrectSubscription):
         self.owner = 0
 
 
-subscription_breaks(
-    "1.3 strict", "spec103_anInvalidRequest", "while another thread is inside on_next(0)"
-)(RefusesAtOnce)
+breaks("1.3 strict", "spec103_anInvalidRequest", "while another thread is inside on_next(0)")(
+    RefusesAtOnce
+)
 
 
 # -- 1.4 -------------------------------------------------------------------------------------------
@@ -465,7 +463,7 @@ class FailureLeavesRequest(CorrectFailing):
 # -- 1.6, 1.7 --------------------------------------------------------------------------------------
 
 
-@subscription_breaks("1.6 spec", "spec106_afterTheEndRequest", "cancel() returns normally")
+@breaks("1.6 spec", "spec106_afterTheEndRequest", "cancel() returns normally")
 class CannotBeCancelledAfterTheEnd(CorrectSubscription):
     over = False
 
@@ -482,8 +480,7 @@ class CannotBeCancelledAfterTheEnd(CorrectSubscription):
 class StillChecks(CorrectSubscription):
     """Answers invalid requests in any state."""
 
-    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
-        super().__init__(subscriber, source)
+    def prepare(self, subscriber: Any) -> None:
         self.first = subscriber
 
     def request(self, n: Any, /) -> None:
@@ -493,15 +490,11 @@ class StillChecks(CorrectSubscription):
         super().request(n)
 
 
-subscription_breaks("1.6 strict", "spec106_afterTheEndInvalid", "nothing after on_complete()")(
-    StillChecks
-)
-subscription_breaks("3.6 strict", "spec306_afterCancelInvalid", "nothing after on_error(")(
-    StillChecks
-)
+breaks("1.6 strict", "spec106_afterTheEndInvalid", "nothing after on_complete()")(StillChecks)
+breaks("3.6 strict", "spec306_afterCancelInvalid", "nothing after on_error(")(StillChecks)
 
 
-@subscription_breaks("1.7 spec", "spec107_mustNotEmit", "nothing after on_complete()")
+@breaks("1.7 spec", "spec107_mustNotEmit", "nothing after on_complete()")
 class ServesOnAfterTheEnd(CorrectSubscription):
     def ends(self, *signal: Any) -> tuple[Any, ...]:
         self.source = itertools.count()
@@ -509,7 +502,7 @@ class ServesOnAfterTheEnd(CorrectSubscription):
         return signal
 
 
-@subscription_breaks("1.7 spec", "spec105_mustSignalOn", "on_complete() after it")
+@breaks("1.7 spec", "spec105_mustSignalOn", "on_complete() after it")
 class CompletesTwice(CorrectSubscription):
     def ends(self, *signal: Any) -> tuple[Any, ...]:
         method = signal[0]
@@ -517,7 +510,7 @@ class CompletesTwice(CorrectSubscription):
         return (lambda: (method(*signal[1:]), method(*signal[1:])),)
 
 
-@subscription_breaks("1.7 spec", "spec107_nothingMustFollowOnErrorOfAn", "nothing after on_error(")
+@breaks("1.7 spec", "spec107_nothingMustFollowOnErrorOfAn", "nothing after on_error(")
 class LivesOnAfterOnError(CorrectSubscription):
     def next_signal(self) -> tuple[Any, ...] | None:
         refused, self.refused = self.refused, None
@@ -535,10 +528,9 @@ class FailedFailsAgain(CorrectFailed):
         subscription.drain()
 
 
-@subscription_breaks("1.7 spec", "spec107_oneEndMust", "nothing after on_error(")
+@breaks("1.7 spec", "spec107_oneEndMust", "nothing after on_error(")
 class AnswersEachInvalidRequest(CorrectSubscription):
-    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
-        super().__init__(subscriber, source)
+    def prepare(self, subscriber: Any) -> None:
         self.invalid: list[Exception] = []
 
     def take(self, n: Any) -> bool:
@@ -557,12 +549,12 @@ class AnswersEachInvalidRequest(CorrectSubscription):
 # -- 1.8, 3.12 -------------------------------------------------------------------------------------
 
 
-@subscription_breaks(
+@breaks(
     "1.8 strict",
     "spec108_cancelShouldStop",
     "at most 0 elements after a cancel from within on_next",
 )
-@subscription_breaks(
+@breaks(
     "1.8 strict",
     "spec108_cancelFromWithinOnNext",
     "at most 0 elements after a cancel from within on_next",
@@ -570,8 +562,7 @@ class AnswersEachInvalidRequest(CorrectSubscription):
 class TenMoreAfterCancel(CorrectSubscription):
     left = 10
 
-    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
-        super().__init__(subscriber, source)
+    def prepare(self, subscriber: Any) -> None:
         self.cancelled: Any = None
 
     def cancel(self) -> None:
@@ -589,7 +580,7 @@ class TenMoreAfterCancel(CorrectSubscription):
         return super().next_signal()
 
 
-@subscription_breaks("1.8 spec", "spec108_cancelMustStop", "all 2500 of them")
+@breaks("1.8 spec", "spec108_cancelMustStop", "all 2500 of them")
 class LooksAtNothingOnTheFastPath(CorrectSubscription):
     """Has a loop of its own for unbounded demand."""
 
@@ -601,7 +592,7 @@ class LooksAtNothingOnTheFastPath(CorrectSubscription):
         return (lambda: [subscriber.on_next(element) for element in self.source],)
 
 
-@subscription_breaks(
+@breaks(
     "1.8 spec",
     "spec108_cancelFromWithinOnSubscribe",
     "nothing after a cancel from within on_subscribe",
@@ -619,7 +610,7 @@ class DeafInOnSubscribe(CorrectSubscription):
             super().cancel()
 
 
-@subscription_breaks("3.5 spec", "spec108_cancelRacingWith", "cancel() returns normally")
+@breaks("3.5 spec", "spec108_cancelRacingWith", "cancel() returns normally")
 class CancelUsesWhatTheEndClears(CorrectSubscription):
     def cancel(self) -> None:
         if self.subscriber is not None:
@@ -651,12 +642,9 @@ class RunsAway(CorrectPublisher):
         subscriber.on_subscribe(Subscription())
 
 
-@subscription_breaks(
-    "3.12 spec", "spec312_requestAndCancel", "an element for a request from any thread"
-)
+@breaks("3.12 spec", "spec312_requestAndCancel", "an element for a request from any thread")
 class ServesItsOwnThreadOnly(CorrectSubscription):
-    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
-        super().__init__(subscriber, source)
+    def prepare(self, subscriber: Any) -> None:
         self.thread = threading.current_thread()
 
     def request(self, n: Any, /) -> None:
@@ -922,7 +910,7 @@ class PassesOn(CorrectSubscription):
 
 def passes_on(signal: str, caller: str, says: str) -> None:
     name = f"beyond_spec213_what{signal}RaisesShouldNotLeave{caller}"
-    subscription_breaks("2.13 strict", name, says)(PassesOn)
+    breaks("2.13 strict", name, says)(PassesOn)
 
 
 passes_on("OnNext", "Request", "request(3) returns normally")
@@ -931,7 +919,7 @@ passes_on("OnComplete", "Request", "request(2) returns normally")
 passes_on("OnError", "Request", "request(-1) returns normally")
 
 
-@subscription_breaks("2.13 strict", "spec213_whatOnNext", "the subscription counts as cancelled")
+@breaks("2.13 strict", "spec213_whatOnNext", "the subscription counts as cancelled")
 class GoesOnAfterOnNextRaised(CorrectSubscription):
     def call(self, method: Callable[..., object], *arguments: Any) -> None:
         subscriber = self.subscriber
@@ -939,7 +927,7 @@ class GoesOnAfterOnNextRaised(CorrectSubscription):
         self.subscriber = subscriber
 
 
-@subscription_breaks("2.13 strict", "spec213_whatOnNext", "on_error(ProbeFailed('on_next'))")
+@breaks("2.13 strict", "spec213_whatOnNext", "on_error(ProbeFailed('on_next'))")
 class TellsItToTheOneThatRaised(CorrectSubscription):
     def call(self, method: Callable[..., object], *arguments: Any) -> None:
         subscriber = self.subscriber
@@ -951,9 +939,7 @@ class TellsItToTheOneThatRaised(CorrectSubscription):
                 subscriber.on_error(raised)
 
 
-@subscription_breaks(
-    "2.13 strict", "spec213_whatOnSubscribe", "nothing after on_subscribe has raised"
-)
+@breaks("2.13 strict", "spec213_whatOnSubscribe", "nothing after on_subscribe has raised")
 class ForgivesOnSubscribe(CorrectSubscription):
     def start(self) -> None:
         with suppress(Exception):
@@ -972,16 +958,14 @@ class NoneInMidStream(CorrectPublisher):
 # -- 3.2, 3.3 --------------------------------------------------------------------------------------
 
 
-@subscription_breaks("3.2 spec", "spec302_mustAllowSynchronous", "every call returns within 1.9 s")
+@breaks("3.2 spec", "spec302_mustAllowSynchronous", "every call returns within 1.9 s")
 class HoldsALockWhileSignalling(CorrectSubscription):
     def call(self, method: Callable[..., object], *arguments: Any) -> None:
         with self.lock:
             super().call(method, *arguments)
 
 
-@subscription_breaks(
-    "3.2 spec", "spec302_mustAllowSynchronous", "6 elements, all asked for from within signals"
-)
+@breaks("3.2 spec", "spec302_mustAllowSynchronous", "6 elements, all asked for from within signals")
 class DeafWhileSignalling(CorrectSubscription):
     def request(self, n: Any, /) -> None:
         if not self.draining:
@@ -1005,14 +989,10 @@ class Recursive(CorrectSubscription):
             super().drain()
 
 
-subscription_breaks("3.3 spec", "spec303_mustNotAllow", "on_next at most 50 deep in itself")(
-    Recursive
-)
+breaks("3.3 spec", "spec303_mustNotAllow", "on_next at most 50 deep in itself")(Recursive)
 
 
-@subscription_breaks(
-    "3.3 strict", "spec303_recursionShouldStay", "on_next at most 1 deep in itself"
-)
+@breaks("3.3 strict", "spec303_recursionShouldStay", "on_next at most 1 deep in itself")
 class RecursiveLate(CorrectSubscription):
     requests = 0
 
@@ -1025,26 +1005,25 @@ class RecursiveLate(CorrectSubscription):
 # -- 3.4, 3.5, 3.6, 3.7 ----------------------------------------------------------------------------
 
 
-@subscription_breaks("3.4 strict", "spec304_requestShouldReturn", "within 20 ms")
+@breaks("3.4 strict", "spec304_requestShouldReturn", "within 20 ms")
 class SlowRequest(CorrectSubscription):
     def request(self, n: Any, /) -> None:
         time.sleep(0.04)
         super().request(n)
 
 
-@subscription_breaks("3.5 strict", "spec305_cancelShouldReturn", "cancel() within 20 ms")
+@breaks("3.5 strict", "spec305_cancelShouldReturn", "cancel() within 20 ms")
 class SlowCancel(CorrectSubscription):
     def cancel(self) -> None:
         time.sleep(0.04)
         super().cancel()
 
 
-@subscription_breaks("3.5 spec", "spec305_cancelMustReturn", "it waited until on_next had returned")
+@breaks("3.5 spec", "spec305_cancelMustReturn", "it waited until on_next had returned")
 class CancelWaitsForTheDrain(CorrectSubscription):
     """Signals with a lock held that cancel takes; its own thread may."""
 
-    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
-        super().__init__(subscriber, source)
+    def prepare(self, subscriber: Any) -> None:
         self.signalling = threading.RLock()
 
     def call(self, method: Callable[..., object], *arguments: Any) -> None:
@@ -1056,7 +1035,7 @@ class CancelWaitsForTheDrain(CorrectSubscription):
             super().cancel()
 
 
-@subscription_breaks("3.5 spec", "spec305_cancelFromMany", "cancel() returns normally")
+@breaks("3.5 spec", "spec305_cancelFromMany", "cancel() returns normally")
 class CancelIsForOne(CorrectSubscription):
     cancelling = False
 
@@ -1069,16 +1048,15 @@ class CancelIsForOne(CorrectSubscription):
         self.cancelling = False
 
 
-@subscription_breaks("3.6 spec", "spec306_afterSubscriptionIs", "nothing for requests after cancel")
+@breaks("3.6 spec", "spec306_afterSubscriptionIs", "nothing for requests after cancel")
 class IgnoresCancel(CorrectSubscription):
     def cancel(self) -> None:
         pass
 
 
-@subscription_breaks("3.7 spec", "spec307_afterSubscriptionIs", "nothing for three cancels")
+@breaks("3.7 spec", "spec307_afterSubscriptionIs", "nothing for three cancels")
 class CompletesOnCancel(CorrectSubscription):
-    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
-        super().__init__(subscriber, source)
+    def prepare(self, subscriber: Any) -> None:
         self.first = subscriber
 
     def cancel(self) -> None:
@@ -1091,9 +1069,7 @@ class CompletesOnCancel(CorrectSubscription):
 # -- 3.8 -------------------------------------------------------------------------------------------
 
 
-@subscription_breaks(
-    "3.8 spec", "spec101_subscriptionRequestMust", "3 elements after request(1), request(2)"
-)
+@breaks("3.8 spec", "spec101_subscriptionRequestMust", "3 elements after request(1), request(2)")
 class DelaysItsDemandAway(CorrectSubscription):
     """Forgets what was asked while the drain was busy."""
 
@@ -1104,13 +1080,13 @@ class DelaysItsDemandAway(CorrectSubscription):
         return self.demand if self.seen == 2 else super().add(n)
 
 
-@subscription_breaks("3.8 spec", "spec308_demandFromWithin", "7 elements for 1 + 2 + 3 + 1")
+@breaks("3.8 spec", "spec308_demandFromWithin", "7 elements for 1 + 2 + 3 + 1")
 class KnowsTheLastRequestOnly(CorrectSubscription):
     def add(self, n: int) -> int:
         return n
 
 
-@subscription_breaks("3.8 strict", "spec308_demandFromSeveral", "200 elements, as requested")
+@breaks("3.8 strict", "spec308_demandFromSeveral", "200 elements, as requested")
 class LosesDemandWhenBusy(CorrectSubscription):
     """Two requests at once: the second finds the first one at work, and is dropped."""
 
@@ -1128,35 +1104,33 @@ class LosesDemandWhenBusy(CorrectSubscription):
 # -- 3.9 -------------------------------------------------------------------------------------------
 
 
-@subscription_breaks("3.9 spec", "spec309_requestZeroMust", "on_error for request(0)")
+@breaks("3.9 spec", "spec309_requestZeroMust", "on_error for request(0)")
 class IgnoresZero(CorrectSubscription):
     def request(self, n: Any, /) -> None:
         if n != 0:
             super().request(n)
 
 
-@subscription_breaks("3.9 spec", "spec309_requestNegativeNumberMust", "on_error for request(-")
+@breaks("3.9 spec", "spec309_requestNegativeNumberMust", "on_error for request(-")
 class IgnoresNegative(CorrectSubscription):
     def request(self, n: Any, /) -> None:
         if n >= 0:
             super().request(n)
 
 
-@subscription_breaks("3.9 strict", "spec309_requestNegativeNumberMay", "a text with one of")
+@breaks("3.9 strict", "spec309_requestNegativeNumberMay", "a text with one of")
 class SaysLittle(CorrectSubscription):
     def check(self, n: Any) -> Exception | None:
         return None if super().check(n) is None else ValueError("wrong")
 
 
-@subscription_breaks("3.9 python", "spec309_theErrorShould", "on_error(KeyError('n'))")
+@breaks("3.9 python", "spec309_theErrorShould", "on_error(KeyError('n'))")
 class SignalsAnotherError(CorrectSubscription):
     def check(self, n: Any) -> Exception | None:
         return None if super().check(n) is None else KeyError("n")
 
 
-@subscription_breaks(
-    "3.9 strict", "spec309_anInvalidRequest", "on_error after on_next has returned"
-)
+@breaks("3.9 strict", "spec309_anInvalidRequest", "on_error after on_next has returned")
 class ErrorOvertakesOnNext(CorrectSubscription):
     def request(self, n: Any, /) -> None:
         refused = self.check(n)
@@ -1184,7 +1158,7 @@ for _n, _says in (
     ("1", "request('1') returns normally"),
     (None, "request(None) returns normally"),
 ):
-    subscription_breaks("3.9 python", "spec309_aRequestOf", _says)(takes(_n))
+    breaks("3.9 python", "spec309_aRequestOf", _says)(takes(_n))
 
 
 # -- 3.13 ------------------------------------------------------------------------------------------
@@ -1236,16 +1210,13 @@ class KeepsWhoLeavesEarly(CorrectPublisher):
         Subscription(subscriber, iter(self.source())).start()
 
 
-@subscription_breaks(
-    "3.13 strict", "spec313_theCancelledSubscription", "while its subscription is kept"
-)
+@breaks("3.13 strict", "spec313_theCancelledSubscription", "while its subscription is kept")
 class CancelSetsAFlagOnly(CorrectSubscription):
-    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
-        super().__init__(subscriber, source)
+    def prepare(self, subscriber: Any) -> None:
         self.first = subscriber
 
 
-@subscription_breaks("3.13 strict", "spec313_theErrorShould", "while its error is kept")
+@breaks("3.13 strict", "spec313_theErrorShould", "while its error is kept")
 class ErrorWithFrames(CorrectSubscription):
     def request(self, n: Any, /) -> None:
         subscriber = self.subscriber
@@ -1264,7 +1235,7 @@ class ErrorWithFrames(CorrectSubscription):
 # -- 3.15, 3.16, 3.17 ------------------------------------------------------------------------------
 
 
-@subscription_breaks("3.15 spec", "spec307_afterSubscriptionIs", "cancel() returns normally")
+@breaks("3.15 spec", "spec307_afterSubscriptionIs", "cancel() returns normally")
 class SecondCancelRaises(CorrectSubscription):
     def cancel(self) -> None:
         if self.subscriber is None:
@@ -1272,7 +1243,7 @@ class SecondCancelRaises(CorrectSubscription):
         super().cancel()
 
 
-@subscription_breaks("3.16 spec", "spec309_requestZeroMust", "request(0) returns normally")
+@breaks("3.16 spec", "spec309_requestZeroMust", "request(0) returns normally")
 class RequestRaises(CorrectSubscription):
     def request(self, n: Any, /) -> None:
         if n < 1:
@@ -1280,14 +1251,14 @@ class RequestRaises(CorrectSubscription):
         super().request(n)
 
 
-@subscription_breaks("3.17 spec", "spec317_mustSupportAPending", "3 elements (element 1)")
+@breaks("3.17 spec", "spec317_mustSupportAPending", "3 elements (element 1)")
 class Has32Bits(CorrectSubscription):
     def add(self, n: int) -> int:
         total = (self.demand + n) & 0xFFFFFFFF
         return 0 if total >= 2**31 else total
 
 
-@subscription_breaks("3.17 spec", "spec317_mustSupportACumulative", "3 elements (element 2)")
+@breaks("3.17 spec", "spec317_mustSupportACumulative", "3 elements (element 2)")
 class KeepsOnlyTheLastRequest(CorrectSubscription):
     """Starts late, at the third request, and has forgotten the others by then."""
 
@@ -1304,7 +1275,7 @@ class KeepsOnlyTheLastRequest(CorrectSubscription):
             super().drain()
 
 
-@subscription_breaks("3.17 spec", "spec317_mustNotSignal", "no on_error for too much demand")
+@breaks("3.17 spec", "spec317_mustNotSignal", "no on_error for too much demand")
 class TooMuchIsAnError(CorrectSubscription):
     def check(self, n: Any) -> Exception | None:
         refused = super().check(n)
@@ -1324,9 +1295,7 @@ def wraps_at(limit: int) -> type[CorrectSubscription]:
 
 
 for _limit in (2**63, 2**64):
-    subscription_breaks("3.17 spec", "spec317_demandMustNot", "3 elements (element 2)")(
-        wraps_at(_limit)
-    )
+    breaks("3.17 spec", "spec317_demandMustNot", "3 elements (element 2)")(wraps_at(_limit))
 
 
 class PacksIntoALong(CorrectSubscription):
@@ -1338,12 +1307,12 @@ class PacksIntoALong(CorrectSubscription):
         super().request(n)
 
 
-subscription_breaks(
-    "3.17 python", "spec317_aRequestThat", "request(9223372036854775808) returns normally"
-)(PacksIntoALong)
+breaks("3.17 python", "spec317_aRequestThat", "request(9223372036854775808) returns normally")(
+    PacksIntoALong
+)
 
 
-@subscription_breaks("3.17 spec", "spec317_manySmallRequests", "1200 elements for 1200 requests")
+@breaks("3.17 spec", "spec317_manySmallRequests", "1200 elements for 1200 requests")
 class TiresOfRequests(CorrectSubscription):
     """Fails at the 1000th request."""
 

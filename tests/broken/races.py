@@ -7,10 +7,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
-from tests.broken.publishers import CorrectSubscription, subscription_breaks
+from tests.broken.publishers import CorrectSubscription, breaks
 from tests.broken.subscribers import CorrectSubscriber, CorrectWhitebox, blackbox, whitebox
 
 __all__ = ["OnThreads", "Queueing", "QueueingWhitebox", "States", "Waiting"]
@@ -39,8 +38,7 @@ class OnThreads(CorrectSubscription):
 class Waiting(CorrectSubscription):
     """One thread for the whole subscription waits for requests."""
 
-    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
-        super().__init__(subscriber, source)
+    def prepare(self, subscriber: Any) -> None:
         self.asked = threading.Event()
 
     def start(self) -> None:
@@ -69,8 +67,7 @@ class Waiting(CorrectSubscription):
 class States(CorrectSubscription):
     """Idle, busy or cancelled: one word says it."""
 
-    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
-        super().__init__(subscriber, source)
+    def prepare(self, subscriber: Any) -> None:
         self.state = "busy"
 
     def take(self, n: Any) -> bool:
@@ -115,8 +112,8 @@ class States(CorrectSubscription):
 # -- 3.8: a request that is missed -----------------------------------------------------------------
 
 
-@subscription_breaks("3.8 strict", TWO_THREADS, "elements for as many requests")
-@subscription_breaks("1.5 strict", "spec107_theEndShould", "on_complete after the only element")
+@breaks("3.8 strict", TWO_THREADS, "elements for as many requests")
+@breaks("1.5 strict", "spec107_theEndShould", "on_complete after the only element")
 class LosesAWakeUp(CorrectSubscription):
     """A request that comes between its last look at the demand and its mark is missed."""
 
@@ -130,12 +127,12 @@ class LosesAWakeUp(CorrectSubscription):
         return super().next_signal()
 
 
-@subscription_breaks("3.8 spec", WAKE, "elements for as many requests")
+@breaks("3.8 spec", WAKE, "elements for as many requests")
 class LosesAWakeUpOnThreads(LosesAWakeUp, OnThreads):
     pass
 
 
-@subscription_breaks("3.8 spec", WAKE, "elements for as many requests")
+@breaks("3.8 spec", WAKE, "elements for as many requests")
 class ClearsAfterItsLook(Waiting):
     def run(self) -> None:
         while self.subscriber is not None:
@@ -145,7 +142,7 @@ class ClearsAfterItsLook(Waiting):
             self.asked.wait()
 
 
-@subscription_breaks("3.8 strict", ANY_STEP, "the last request came before line")
+@breaks("3.8 strict", ANY_STEP, "the last request came before line")
 class LosesAWakeUpInALine(CorrectSubscription):
     """The same, in two lines that follow each other."""
 
@@ -156,12 +153,12 @@ class LosesAWakeUpInALine(CorrectSubscription):
         return super().next_signal()
 
 
-subscription_breaks("3.8 strict", ANY_STEP, "the last request came before line")(
+breaks("3.8 strict", ANY_STEP, "the last request came before line")(
     type("LosesAWakeUpInALineOnThreads", (LosesAWakeUpInALine, OnThreads), {})
 )
 
 
-@subscription_breaks("3.8 strict", SIGNALS_AND_A_THREAD, "8 elements")
+@breaks("3.8 strict", SIGNALS_AND_A_THREAD, "8 elements")
 class AddsInTwoSteps(CorrectSubscription):
     """Two requests at once count as one, or as three."""
 
@@ -172,7 +169,7 @@ class AddsInTwoSteps(CorrectSubscription):
         super().request(n)
 
 
-@subscription_breaks("3.8 strict", SIGNALS_AND_A_THREAD, "8 elements for as many requests")
+@breaks("3.8 strict", SIGNALS_AND_A_THREAD, "8 elements for as many requests")
 class ForgetsWhatComesDuringOnSubscribe(CorrectSubscription):
     """Notes what on_subscribe asks for itself, and begins with that."""
 
@@ -194,10 +191,10 @@ class ForgetsWhatComesDuringOnSubscribe(CorrectSubscription):
 # -- 3.12, 3.16: a cancel that is undone, or not borne ---------------------------------------------
 
 
-@subscription_breaks("3.6 spec", CANCEL, "nothing for a request after cancel")
+@breaks("3.6 spec", CANCEL, "nothing for a request after cancel")
 class IdleOverwritesCancelled(States):
-    def __init__(self, subscriber: Any, source: Iterator[Any]) -> None:
-        super().__init__(subscriber, source)
+    def prepare(self, subscriber: Any) -> None:
+        super().prepare(subscriber)
         self.first = subscriber
 
     def goes_idle(self) -> bool:
@@ -209,7 +206,7 @@ class IdleOverwritesCancelled(States):
         return True
 
 
-@subscription_breaks("3.16 spec", CANCEL, "request(1) returns normally")
+@breaks("3.16 spec", CANCEL, "request(1) returns normally")
 class GoesIdleByWhatCancelClears(States):
     def goes_idle(self) -> bool:
         if self.subscriber is not None:
@@ -236,10 +233,10 @@ for _check, _says in (
     ("spec105_onCompleteShouldNeed", "on_complete without a fourth request"),
     ("spec105_onCompleteOfAnEmpty", "on_complete without a request"),
 ):
-    subscription_breaks("1.5 strict", _check, _says)(LooksOnDemand)
+    breaks("1.5 strict", _check, _says)(LooksOnDemand)
 
 
-@subscription_breaks("1.7 strict", "spec107_theEndShould", "on_complete() after it")
+@breaks("1.7 strict", "spec107_theEndShould", "on_complete() after it")
 class EachTellsTheEnd(LooksOnDemand):
     """Each thread that finds the source at its end says so."""
 

@@ -129,6 +129,17 @@ class CorrectWhitebox(CorrectSubscriber):
         self.stop()
 
 
+def both_break(what: str, check: str, says: str) -> Callable[[type], type]:
+    """Register a mixin twice: on top of the blackbox and of the whitebox subscriber."""
+
+    def register(mixin: type) -> type:
+        for group, base in ((blackbox, CorrectSubscriber), (whitebox, CorrectWhitebox)):
+            group.breaks(what, check, says)(type(mixin.__name__, (mixin, base), {}))
+        return mixin
+
+    return register
+
+
 # -- 2.1, 3.9 --------------------------------------------------------------------------------------
 
 
@@ -291,17 +302,10 @@ class RegistersTwice(CorrectWhitebox):
 # -- 2.6, 2.7, 2.8 ---------------------------------------------------------------------------------
 
 
+@both_break("2.6 spec", "spec206_stoppingMustCancel", "cancel() of a subscription no longer wanted")
 class StopsSilently:
     def stop(self) -> None:
         self.end()  # type: ignore[attr-defined]
-
-
-blackbox.breaks(
-    "2.6 spec", "spec206_stoppingMustCancel", "cancel() of a subscription no longer wanted"
-)(type("StopsSilently", (StopsSilently, CorrectSubscriber), {}))
-whitebox.breaks(
-    "2.6 spec", "spec206_stoppingMustCancel", "cancel() of a subscription no longer wanted"
-)(type("StopsSilently", (StopsSilently, CorrectWhitebox), {}))
 
 
 class AsksFromTwoThreads(CorrectSubscriber):
@@ -320,19 +324,12 @@ blackbox.breaks("2.7 spec", "spec207_callsOnThe", "while another thread is insid
 )
 
 
+@both_break("2.8 spec", "spec208_mustBePrepared", "on_next(0) returns normally")
 class UsesWhatCancelCleared:
     def on_next(self, element: Any, /) -> None:
         if element is None:
             raise TypeError
         self.subscription.request(1)  # type: ignore[attr-defined]
-
-
-blackbox.breaks("2.8 spec", "spec208_mustBePrepared", "on_next(0) returns normally")(
-    type("UsesWhatCancelCleared", (UsesWhatCancelCleared, CorrectSubscriber), {})
-)
-whitebox.breaks("2.8 spec", "spec208_mustBePrepared", "on_next(0) returns normally")(
-    type("UsesWhatCancelCleared", (UsesWhatCancelCleared, CorrectWhitebox), {})
-)
 
 
 @blackbox.breaks("2.8 strict", "spec208_signalsRacingWith", "on_next(0) returns normally")
@@ -357,14 +354,10 @@ SPEC209 = "required_spec209_mustBePreparedToReceiveAnOnCompleteSignal"
 SPEC210 = "required_spec210_mustBePreparedToReceiveAnOnErrorSignal"
 
 blackbox.breaks(
-    "2.9 spec",
-    "OnCompleteSignalWithPrecedingRequestCall",
-    "a request(n) for its first elements",
+    "2.9 spec", "OnCompleteSignalWithPrecedingRequestCall", "a request(n) for its first elements"
 )(NeverAsks)
 blackbox.breaks(
-    "2.10 spec",
-    "OnErrorSignalWithPrecedingRequestCall",
-    "a request(n) for its first elements",
+    "2.10 spec", "OnErrorSignalWithPrecedingRequestCall", "a request(n) for its first elements"
 )(NeverAsks)
 
 
@@ -377,13 +370,9 @@ class EndsNeedAnElement:
         super().end()  # type: ignore[misc]
 
 
-needing_black = type("EndsNeedAnElement", (EndsNeedAnElement, CorrectSubscriber), {})
-needing_white = type("EndsNeedAnElement", (EndsNeedAnElement, CorrectWhitebox), {})
 for _how in (WITH, WITHOUT):
-    blackbox.breaks("2.9 spec", SPEC209 + _how, "on_complete() returns normally")(needing_black)
-    blackbox.breaks("2.10 spec", SPEC210 + _how, "on_error(TestError(")(needing_black)
-    whitebox.breaks("2.9 spec", SPEC209 + _how, "on_complete() returns normally")(needing_white)
-    whitebox.breaks("2.10 spec", SPEC210 + _how, "on_error(TestError(")(needing_white)
+    both_break("2.9 spec", SPEC209 + _how, "on_complete() returns normally")(EndsNeedAnElement)
+    both_break("2.10 spec", SPEC210 + _how, "on_error(TestError(")(EndsNeedAnElement)
 
 
 class TellsNoEnd(CorrectWhitebox):
@@ -391,16 +380,12 @@ class TellsNoEnd(CorrectWhitebox):
     on_complete = CorrectSubscriber.on_complete
 
 
-whitebox.breaks(
-    "2.9 spec",
-    "OnCompleteSignalWithout",
-    "the subscriber processes on_complete",
-)(TellsNoEnd)
-whitebox.breaks(
-    "2.10 spec",
-    "OnErrorSignalWithout",
-    "the subscriber processes on_error",
-)(TellsNoEnd)
+whitebox.breaks("2.9 spec", "OnCompleteSignalWithout", "the subscriber processes on_complete")(
+    TellsNoEnd
+)
+whitebox.breaks("2.10 spec", "OnErrorSignalWithout", "the subscriber processes on_error")(
+    TellsNoEnd
+)
 
 
 @blackbox.breaks("2.3 spec", "spec210_onErrorMust", "cancel() from within on_error")
@@ -524,17 +509,12 @@ for _method, _name in (
     whitebox.breaks("2.13 spec", f"spec213_{_name}", _says)(takes_none(CorrectWhitebox, _method))
 
 
+@both_break("2.13 python", "spec213_whatIsRaised", "raised ValueError('no element')")
 class RaisesValueError:
     def on_next(self, element: Any, /) -> None:
         if element is None:
             raise ValueError("no element")
         super().on_next(element)  # type: ignore[misc]
-
-
-for _group, _base in ((blackbox, CorrectSubscriber), (whitebox, CorrectWhitebox)):
-    _group.breaks("2.13 python", "spec213_whatIsRaised", "raised ValueError('no element')")(
-        type("RaisesValueError", (RaisesValueError, _base), {})
-    )
 
 
 @blackbox.breaks("2.13 strict", "spec213_elementsWithHostile", "ProbeFailed(\"an element's own")

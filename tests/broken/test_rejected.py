@@ -31,15 +31,8 @@ from tests.broken.publishers import (
 )
 from tests.broken.races import OnThreads, Queueing, QueueingWhitebox, States, Waiting
 from tests.broken.registry import IMPATIENT, Case, expect_rejected
-from tests.broken.subscribers import (
-    CorrectFailing as FailingSubscriber,
-)
-from tests.broken.subscribers import (
-    CorrectSubscriber,
-    CorrectWhitebox,
-    blackbox,
-    whitebox,
-)
+from tests.broken.subscribers import CorrectFailing as FailingSubscriber
+from tests.broken.subscribers import CorrectSubscriber, CorrectWhitebox, blackbox, whitebox
 from tests.helpers import DEADLINE
 
 # The correct ones, from which each broken one differs in one point, are collected: they must pass.
