@@ -21,9 +21,8 @@ from bench.budgets import (
 )
 
 
-def check(compiler: str, counted: Counts, table: dict[str, Counts]) -> bool:
+def check(name: str, counted: Counts, table: dict[str, Counts]) -> bool:
     """Print every path's count beside its budget; false if one is over it."""
-    name = key(compiler)
     print(f"{name}: instructions for each call (a bare atomic add: {counted[FLOOR]:g})")
     alike = [known for known in table if known.split()[1] == name.split()[1]]
     if not alike:
@@ -70,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             counted = count(compiler)
             if options.write:
                 table[key(compiler)] = dict(sorted(counted.items()))
-            holds = check(compiler, counted, table) and holds
+            holds = check(key(compiler), counted, table) and holds
             holds = is_alive(compiler, counted) and holds
     except BudgetError as error:
         print(f"budgets: {error}", file=sys.stderr)
