@@ -22,6 +22,7 @@ from rstreams_fast.streams.operators.repeat import Repeat
 from rstreams_fast.streams.operators.replay import Replay, ReplayBounds
 from rstreams_fast.streams.operators.retry import Retry
 from rstreams_fast.streams.operators.subscribe_on import SubscribeOn
+from rstreams_fast.streams.operators.take_last import TakeLast
 from rstreams_fast.streams.operators.take_until import TakeUntil
 
 if TYPE_CHECKING:
@@ -129,6 +130,28 @@ class StreamFlow(Pipeline[T_co]):
             ValueError: ``times`` is negative.
         """
         return self.with_part(Repeat(times))
+
+    def take_last(self, n: int, /) -> Self:
+        """Deliver the last ``n`` elements, after upstream has completed.
+
+        ```text
+        above   --1--2--3--|
+        below   -----------2--3--|   of take_last(2)
+        ```
+
+        Upstream is asked for everything at once. At most ``n`` elements are held; ``metrics_of``
+        counts the others. An error comes at once, without the elements that are held.
+
+        Reactor: ``takeLast``; RxPY: ``take_last``.
+
+        Args:
+            n: The most elements delivered, 1 or more.
+
+        Raises:
+            TypeError: ``n`` is not an ``int``.
+            ValueError: ``n`` is less than 1.
+        """
+        return self.with_part(TakeLast(n))
 
     def take_until(self, other: Publisher[object], /) -> Self:
         """The elements of this stream until ``other`` gives an element, or completes.

@@ -19,6 +19,7 @@ from tests.operators.entry import (
     NO_LOOK_AHEAD,
     NO_ORDER,
     OVERFLOW,
+    POSITIVE,
     PREFETCHES,
     PUSH,
     QUEUED,
@@ -514,3 +515,27 @@ class OnErrorReturn(Op):
 
     def build(self, bench: Any, stream: Any, index: int) -> Any:
         return stream.on_error_return(bench.element(7))
+
+
+# -- at the end ------------------------------------------------------------------------------------
+
+
+class TakeLast(Op):
+    engine = OVERFLOW
+    n: int = 2
+    draws = {"n": POSITIVE}
+    use = Use(
+        lambda s: s.take_last(10**6),
+        of=lambda n: rsf.range_(2 * n).take_last(max(n, 1)),
+        delivers_at_end=True,
+        takes_early=True,
+    )
+
+    def model(self, items: Items, call: Function) -> Items:
+        yield from list(items)[-self.n :]
+
+    def asks(self, wanted: float, items: list[Any]) -> float:
+        return INFINITE
+
+    def build(self, bench: Any, stream: Any, index: int) -> Any:
+        return stream.take_last(self.n)

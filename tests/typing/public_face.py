@@ -230,6 +230,7 @@ def combinations(
     assert_type(numbers.with_latest_from(words, words), rsf.Stream[tuple[Any, ...]])
     assert_type(numbers.race(words), rsf.Stream[int | str])
     assert_type(numbers.take_until(words), rsf.Stream[int])
+    assert_type(numbers.take_last(3), rsf.Stream[int])
     assert_type(numbers.on_discard(print), rsf.Stream[int])
     assert_type(numbers.start_with("0", "1"), rsf.Stream[int | str])
     assert_type(numbers.default_if_empty(0), rsf.Stream[int])

@@ -1,0 +1,51 @@
+"""``take_last``: nothing before the end, and at the end the last elements as they are asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+
+
+def over(publisher: ManualPublisher, request: int) -> Recorder:
+    return subscribed(rsf.from_publisher(publisher).take_last(2), request)
+
+
+def test_it_asks_for_all_at_once_and_delivers_after_the_end() -> None:
+    publisher = ManualPublisher()
+    recorder = over(publisher, 1)
+    assert publisher.requests == [rsf.UNBOUNDED]
+    send(publisher, 1, 2, 3)
+    assert recorder.elements == []
+    (figures,) = rsf.metrics_of(recorder.subscription)
+    assert (figures.held, figures.max_held, figures.dropped) == (2, 2, 1)
+    publisher.subscriber.on_complete()
+    assert recorder.elements == [2]
+    assert recorder.terminal is None
+    recorder.subscription.request(1)
+    assert recorder.elements == [2, 3]
+    assert recorder.terminal == ("on_complete",)
+    recorder.check()
+
+
+def test_an_error_comes_at_once_and_alone() -> None:
+    publisher, error = ManualPublisher(), ValueError()
+    recorder = over(publisher, 9)
+    send(publisher, 1, 2)
+    publisher.subscriber.on_error(error)
+    assert recorder.signals == [("on_subscribe",), ("on_error", error)]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_cancelled_it_delivers_nothing_and_discards_what_it_holds(ends: bool) -> None:
+    publisher, discarded, recorder = ManualPublisher(), list[int](), Recorder()
+    rsf.from_publisher(publisher).take_last(2).on_discard(discarded.append).subscribe(recorder)
+    send(publisher, 1, 2, 3)
+    if ends:
+        publisher.subscriber.on_complete()
+    recorder.subscription.cancel()
+    recorder.subscription.request(9)
+    assert recorder.signals == [("on_subscribe",)]
+    assert sorted(discarded) == [1, 2, 3]
+    assert publisher.cancels == (not ends)
