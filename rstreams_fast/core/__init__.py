@@ -12,7 +12,15 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from rstreams_fast.core._common import CANCELLED, MISSING, TERMINATED, Emission, Missing, RunStatus
+from rstreams_fast.core._common import (
+    CANCELLED,
+    MISSING,
+    TERMINATED,
+    Emission,
+    FunctionSlot,
+    Missing,
+    RunStatus,
+)
 from rstreams_fast.core._faces import HOMES
 from rstreams_fast.errors import BackendUnavailableError
 
@@ -24,6 +32,7 @@ __all__ = [
     "CallWindow",
     "DemandCounter",
     "Emission",
+    "FunctionSlot",
     "FusedRun",
     "Missing",
     "RecordRing",

@@ -103,6 +103,34 @@ class RunStatus(enum.IntEnum):
     """``push`` only: the element was filtered out; ``run.refund`` more may be asked upstream."""
 
 
+class FunctionSlot:
+    """A slot that is somebody's function: a ``FusedRun`` calls it without a frame between.
+
+    Args:
+        function: Called with every result.
+        over: While this list is empty, results are wanted.
+        answered: Called with what ``function`` returned, if that is ``False`` or a coroutine.
+        unwanted: Called with a result that is not wanted any more.
+        failed: Called with an exception of the others. It cancels the demand, or raises.
+    """
+
+    __slots__ = ("answered", "failed", "function", "over", "unwanted")
+
+    def __init__(
+        self,
+        function: Callable[[Any], object],
+        over: list[Any],
+        answered: Callable[[Any], object],
+        unwanted: Callable[[Any], object],
+        failed: Callable[[BaseException], object],
+    ) -> None:
+        self.function = function
+        self.over = over
+        self.answered = answered
+        self.unwanted = unwanted
+        self.failed = failed
+
+
 FIRST_SLEEP: Final = 0.02
 """Seconds after which a waiting thread looks up first. See ``sleeps``."""
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from rstreams_fast.api import UNBOUNDED
-from rstreams_fast.core import MISSING, RunStatus
+from rstreams_fast.core import MISSING, FunctionSlot, RunStatus
 from rstreams_fast.errors import (
     BufferOverflowError,
     OverlappingCallsError,
@@ -428,6 +428,118 @@ def test_a_full_or_closed_ring_fails_the_slot(core: Any, wrap: Wrap) -> None:
     run = core.FusedRun(iter(range(99)), (), ring, demand)
     assert run.drain(99) is RunStatus.SLOT_FAILED
     assert isinstance(run.error, RingClosed)
+
+
+# -- a function as a slot --------------------------------------------------------------------------
+class Taking:
+    """A ``FunctionSlot`` of a function that fails at the ``k``-th element."""
+
+    def __init__(self, core: Any, wrap: Wrap, k: int, raised: BaseException | None = None) -> None:
+        self.demand = core.DemandCounter(50)
+        self.seen: list[int] = []
+        self.answers: list[Any] = []
+        self.unwanted: list[int] = []
+        self.failures: list[BaseException] = []
+        self.over: list[None] = []
+        self._at, self._raised = k, raised
+        function = wrap(self.function)
+        self.slot = FunctionSlot(
+            function, self.over, self.answered, self.unwanted.append, self.failed
+        )
+
+    def function(self, element: int) -> Any:
+        self.seen.append(element)
+        if self._raised is not None and element == self._at:
+            raise self._raised
+        return [None, 7, False][element % 3]
+
+    def answered(self, answer: Any) -> None:
+        self.answers.append(answer)
+
+    def failed(self, raised: BaseException) -> None:
+        self.failures.append(raised)
+        if not isinstance(raised, Exception):
+            raise raised
+        self.demand.cancel()
+
+
+def by_drain(run: Any) -> Any:
+    return run.drain(90)
+
+
+def by_push(run: Any) -> Any:
+    status, elements = RunStatus.MORE, iter(range(99))
+    while status is RunStatus.MORE:
+        status = run.push(next(elements))
+    return status
+
+
+def by_finish(run: Any) -> Any:
+    assert run.drain(99) is RunStatus.EXHAUSTED
+    return run.finish()
+
+
+#: What has a run call its slot: the source, the stages, and how.
+CALLED: dict[str, tuple[Any, Any, Callable[[Any], Any]]] = {
+    "drain": (lambda: iter(range(99)), (), by_drain),
+    "push": (lambda: None, (), by_push),
+    "finish": (lambda: iter(range(13)), (("reduce", max, MISSING),), by_finish),
+}
+
+
+@pytest.mark.parametrize("how", CALLED)
+def test_a_function_that_raises_is_dealt_with_by_its_owner(core: Any, wrap: Wrap, how: str) -> None:
+    source, program, call = CALLED[how]
+    problem = Problem()
+    taking = Taking(core, wrap, 12, problem)
+    run = core.FusedRun(source(), program, taking.slot, taking.demand)
+    assert call(run) is RunStatus.CANCELLED
+    assert taking.failures == [problem]
+    assert run.error is None
+    assert taking.seen[-1] == 12
+
+
+@pytest.mark.parametrize("how", CALLED)
+def test_what_its_owner_raises_leaves(core: Any, wrap: Wrap, how: str) -> None:
+    source, program, call = CALLED[how]
+    leaving = KeyboardInterrupt()
+    taking = Taking(core, wrap, 12, leaving)
+    run = core.FusedRun(source(), program, taking.slot, taking.demand)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        call(run)
+    assert caught.value is leaving
+    assert taking.failures == [leaving]
+
+
+def test_what_a_function_answers_matters_if_it_may(core: Any, wrap: Wrap) -> None:
+    async def later() -> None: ...
+
+    answers: list[Any] = [None, 7, False, later(), True, 0] * 4
+    taking = Taking(core, wrap, -1)
+    slot = FunctionSlot(
+        wrap(answers.__getitem__), [], taking.answered, taking.failed, taking.failed
+    )
+    run = core.FusedRun(iter(range(24)), (), slot, taking.demand)
+    assert run.drain(99) is RunStatus.EXHAUSTED
+    assert taking.answers == [answers[2], answers[3]] * 4
+    answers[3].close()
+
+
+@pytest.mark.parametrize("k", [3, 12])
+def test_a_function_that_wants_no_more_is_called_no_more(core: Any, wrap: Wrap, k: int) -> None:
+    """Also if somebody says so while a stage has the element."""
+    taking = Taking(core, wrap, -1)
+
+    def stage(element: int) -> int:
+        if element == k:
+            taking.over.append(None)
+            taking.demand.cancel()
+        return element
+
+    run = core.FusedRun(iter(range(99)), (("map", wrap(stage)),), taking.slot, taking.demand)
+    assert run.drain(99) is RunStatus.CANCELLED
+    assert taking.seen == list(range(k))
+    assert taking.unwanted == [k]
 
 
 # -- ownership ------------------------------------------------------------------------------------

@@ -255,6 +255,38 @@ def test_a_function_of_the_stream_does_not_wait_for_it_for_ever(
     assert dropped == told * (where == "on_error")
 
 
+def test_a_stage_does_not_wait_for_the_end_of_its_own_stream() -> None:
+    runs: list[Any] = []
+
+    def wait(element: int) -> int:
+        runs[0].result()
+        return element
+
+    subscriber = rsf.SyncSubscriber[int](no_op)
+    runs.append(subscriber.run)
+    rsf.range_(3).map(wait).subscribe(subscriber)
+    with pytest.raises(RuntimeError, match="would wait for ever"):
+        subscriber.run.result(DEADLINE)
+
+
+@pytest.mark.parametrize("on_a_worker", [False, True])
+def test_after_cancel_the_function_is_not_called(on_a_worker: bool) -> None:
+    """Though a stage has an element at that moment."""
+    seen: list[int] = []
+    subscriber = rsf.SyncSubscriber(seen.append)
+
+    def stage(element: int) -> int:
+        if element == 3:
+            subscriber.run.cancel()
+        return element
+
+    stream = rsf.range_(99)
+    (stream.publish_on() if on_a_worker else stream).map(stage).subscribe(subscriber)
+    with pytest.raises(concurrent.futures.CancelledError):
+        subscriber.run.result(DEADLINE)
+    assert seen == [0, 1, 2]
+
+
 def test_a_function_of_one_stream_may_wait_for_another() -> None:
     seen: list[int] = []
 

@@ -261,13 +261,20 @@ def test_both_are_subscribers() -> None:
 # -- synchronous -----------------------------------------------------------------------------------
 def test_sync_asks_for_one_at_a_time() -> None:
     publisher = ManualPublisher()
-    subscriber = SyncSubscriber(ignore)
+    subscriber = SyncSubscriber(ignore, prefetch=1)
     publisher.subscribe(subscriber)
     for n in range(1, 6):
         assert publisher.requests == [1] * n
         publisher.subscriber.on_next(n)
     publisher.subscriber.on_complete()
     assert subscriber.run.done
+
+
+def test_sync_asks_for_all_unless_it_is_told_otherwise() -> None:
+    publisher = ManualPublisher()
+    publisher.subscribe(SyncSubscriber(ignore))
+    send(publisher, *range(12))
+    assert publisher.requests == [rf.UNBOUNDED]
 
 
 def test_sync_asks_by_windows() -> None:

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import groupby
-from types import CodeType, FunctionType
+from types import CodeType, CoroutineType, FunctionType
 from typing import Any, Final
 
 from rstreams_fast.core._common import MISSING
@@ -37,7 +37,16 @@ _DELIVER: Final = {
     "call": ["slot(x)"],
     "ring": ["if not slot(x):", "    raise gate.overflow()"],
     "list": ["slot.append(x)"],
+    "function": [
+        "if over:",
+        "    unwanted(x)",
+        "else:",
+        "    answer = slot(x)",
+        "    if answer is not None and (answer is False or type(answer) is CoroutineType):",
+        "        answered(answer)",
+    ],
 }
+_SLOT: Final = {"function": ["slot", "over", "answered", "unwanted"]}
 
 
 def _indent(lines: list[str], levels: int) -> list[str]:
@@ -55,7 +64,8 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
     """The source of ``drain(gate, f<first>, ..., slot)`` for the stages named ``shape[first:]``.
 
     ``to`` says what ``slot`` is: a function to ``"call"``, the ``offer`` of a ``"ring"``, whose
-    answer matters, or a ``"list"``. ``counted``: the number of elements left out is wanted.
+    answer matters, a ``"list"``, or the ``"function"`` of a ``FunctionSlot``, whose other parts
+    follow. ``counted``: the number of elements left out is wanted.
     """
     numbered = [(i, STAGES[name], name) for i, name in enumerate(shape)][first:]
     delivers = "reduce" not in shape
@@ -64,7 +74,8 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
     before = ["dropped = 0"] if drops else []
     after = ["gate.dropped += dropped"] if drops else []
     stages: list[str] = []
-    objects = ["x", "k", "gate", "slot"]
+    slot = _SLOT.get(to, ["slot"])
+    objects = ["x", "k", "gate", "answer", *slot]
     for i, kind, name in numbered:
         objects.append(f"f{i}")
         for line in _lines_of(name, i):
@@ -83,7 +94,7 @@ def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> 
     deliver = _DELIVER[to] if delivers else []
     functions = [f"f{i}" for i, _, _ in numbered]
     head = [
-        f"def drain({', '.join(['gate', *functions, 'slot'])}):",
+        f"def drain({', '.join(['gate', *functions, *slot])}):",
         *_indent(before, 1),
         "    try:",
         "        for x in gate:",
@@ -133,6 +144,7 @@ def drain_function(
         # What a function written in C imports, it imports as the frame that calls it would: this.
         "__builtins__": builtins,
         "__name__": __name__,
+        "CoroutineType": CoroutineType,
         "MISSING": MISSING,
         "note_comparison": note_comparison,
         "report_unraisable": report_unraisable,

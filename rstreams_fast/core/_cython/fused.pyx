@@ -21,6 +21,7 @@ Hence the votes below, in units of some 5 ns.
 """
 
 cimport cython
+from cpython.list cimport PyList_GET_SIZE
 from cpython.method cimport PyMethod_Check, PyMethod_GET_FUNCTION
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF
@@ -35,10 +36,12 @@ from rstreams_fast.core._cython.ring cimport SpscRing, ring_offer, ring_poll
 
 from collections import deque
 from time import monotonic
+from types import CoroutineType
 
 from rstreams_fast._checks import check_count
 from rstreams_fast.core._common import (
     MISSING as _MISSING,
+    FunctionSlot,
     RunStatus,
     let_others_run,
     refuse_pickle,
@@ -239,6 +242,8 @@ cdef class FusedRun:
     cdef object slot
     cdef rsfpy_callee slot_callee  # borrowed from it
     cdef SpscRing slot_ring
+    cdef object function_slot  # a FunctionSlot, or None
+    cdef list slot_over        # its list
     cdef DemandCounter demand
     cdef rsf_demand *counter
     cdef int64_t run_ratio
@@ -288,6 +293,12 @@ cdef class FusedRun:
         if isinstance(slot, SpscRing):
             self.slot_ring = slot
             votes = RING_SLOT
+        elif isinstance(slot, FunctionSlot):
+            self.function_slot = slot
+            self.slot = slot.function
+            self.slot_over = slot.over
+            self.slot_callee = rsfpy_take_apart(<PyObject *> self.slot)
+            votes = _vote(self.slot)
         elif callable(slot):
             self.slot = slot
             self.slot_callee = rsfpy_take_apart(<PyObject *> slot)
@@ -412,6 +423,7 @@ cdef class FusedRun:
         held = (
             self.source, self.program, self.held, self.slot, self.slot_ring,
             self.gate, self.generated, self.generated_arguments, self.error,
+            self.function_slot, self.slot_over,
         )
         self.stage_count = self.c_stages = 0
         self.source_next = rsfpy_iternext_of(NOTHING)
@@ -421,6 +433,8 @@ cdef class FusedRun:
         self.slot = None
         self.slot_callee = rsfpy_take_apart(<PyObject *> None)
         self.slot_ring = None
+        self.function_slot = None
+        self.slot_over = None
         self.gate = None
         self.generated = None
         self.generated_arguments = None
@@ -448,7 +462,7 @@ cdef class FusedRun:
                 self._run_generated(demand != RSF_UNBOUNDED)
             else:
                 self._loop()
-        except Exception as raised:
+        except BaseException as raised:
             failed = self._fail(raised)
         finally:
             left = self._settle()
@@ -529,17 +543,21 @@ cdef class FusedRun:
 
     cdef int _generate(self, bint counted) except -1:
         cdef PyObject *appended_to = rsfpy_list_of_append(<PyObject *> self.slot)
-        cdef object slot = self.slot
+        cdef object function = self.function_slot
+        cdef tuple slot = (self.slot,)
         cdef str to = "call"
         if self.slot_ring is not None:
-            to, slot = "ring", self.slot_ring.offer
+            to, slot = "ring", (self.slot_ring.offer,)
+        elif function is not None:
+            to = "function"
+            slot = (function.function, function.over, function.answered, function.unwanted)
         elif appended_to != NULL:
-            to, slot = "list", <object> appended_to
+            to, slot = "list", (<object> appended_to,)
         self.gate = (Gate if self.c_stages == 0 else StagedGate)()
         program = self.program[:self.stage_count]
         shape = tuple([op[0] for op in program])
         python_part = program[self.c_stages:]
-        self.generated_arguments = (self.gate, *[op[1] for op in python_part], slot)
+        self.generated_arguments = (self.gate, *[op[1] for op in python_part], *slot)
         self.generated = drain_function(shape, self.c_stages, to, counted)
         return 0
 
@@ -599,6 +617,8 @@ cdef class FusedRun:
         # Takes over the reference.
         cdef PyObject *answer
         if <PyObject *> self.slot_ring == <PyObject *> None:
+            if <PyObject *> self.slot_over != <PyObject *> None:
+                return self._deliver_to_function(element)
             answer = rsfpy_call_one(&self.slot_callee, element)
             Py_DECREF_ptr(element)
             if answer == NULL:
@@ -609,6 +629,23 @@ cdef class FusedRun:
         Py_DECREF_ptr(element)
         if ring_offer(self.slot_ring, element) == 0:
             raise _overflow()
+        return 0
+
+    cdef int _deliver_to_function(self, PyObject *element) except -1:
+        cdef PyObject *answer
+        if PyList_GET_SIZE(self.slot_over) != 0:
+            taken = <object> element
+            Py_DECREF_ptr(element)
+            self.function_slot.unwanted(taken)
+            return 0
+        answer = rsfpy_call_one(&self.slot_callee, element)
+        Py_DECREF_ptr(element)
+        if answer == NULL:
+            return -1
+        returned = <object> answer
+        Py_DECREF_ptr(answer)
+        if returned is False or type(returned) is CoroutineType:
+            self.function_slot.answered(returned)
         return 0
 
     cdef PyObject *_process(
@@ -773,8 +810,10 @@ cdef class FusedRun:
                     return CANCELLED if self.error is None else FAILED
                 self.place = IN_SLOT
                 self._deliver(result)
-        except Exception as raised:
-            return self._fail(raised)
+        except BaseException as raised:
+            failed = self._fail(raised)
+            if failed is not None:
+                return failed
         if rsf_demand_load(self.counter) < 0:
             return CANCELLED
         return ENDED if self.has_ended else MORE
@@ -808,11 +847,19 @@ cdef class FusedRun:
                     return CANCELLED if self.error is None else FAILED
                 self.place = IN_SLOT
                 self._deliver(result)
-        except Exception as raised:
-            return self._fail(raised)
+        except BaseException as raised:
+            failed = self._fail(raised)
+            if failed is not None:
+                return failed
         return CANCELLED if rsf_demand_load(self.counter) < 0 else DONE
 
     cdef object _fail(self, object error):
+        # The answer to what was raised: None, where the function that the slot is has dealt with it.
+        if self.place == IN_SLOT and self.function_slot is not None:
+            self.function_slot.failed(error)
+            return None
+        if not isinstance(error, Exception):
+            raise error
         previous = self.error  # dropped after the attribute has its new value
         self.error = error
         return SLOT_FAILED if self.place == IN_SLOT else FAILED

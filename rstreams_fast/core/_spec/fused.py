@@ -6,11 +6,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import CoroutineType
 from typing import Any, Final, NoReturn
 
 from rstreams_fast._checks import check_count
 from rstreams_fast.api import UNBOUNDED
-from rstreams_fast.core._common import MISSING, RunStatus, refuse_pickle
+from rstreams_fast.core._common import MISSING, FunctionSlot, RunStatus, refuse_pickle
 from rstreams_fast.core._spec.demand import DemandCounter
 from rstreams_fast.core._spec.ring import SpscRing
 from rstreams_fast.core.stages import (
@@ -68,8 +69,8 @@ class FusedRun:
         source: An iterator; or an ``SpscRing`` or a ``deque``, which are emptied, and may be filled
             again; or ``None`` when elements come through ``push``.
         program: A tuple of stages.
-        slot: Called with every result; or an ``SpscRing``, which every result is offered to: its
-            capacity must cover the demand.
+        slot: Called with every result; or a ``FunctionSlot``; or an ``SpscRing``, which every
+            result is offered to: its capacity must cover the demand.
         demand: The demand of the subscriber.
     """
 
@@ -81,7 +82,7 @@ class FusedRun:
         self,
         source: Any,
         program: tuple[tuple[Any, ...], ...],
-        slot: Callable[[Any], Any] | SpscRing,
+        slot: Callable[[Any], Any] | FunctionSlot | SpscRing,
         demand: DemandCounter,
     ) -> None:
         self._busy = threading.Lock()
@@ -92,6 +93,8 @@ class FusedRun:
         self._to_ring = isinstance(slot, self._ring_type)
         if isinstance(slot, self._ring_type):
             self._slot = slot.offer
+        elif isinstance(slot, FunctionSlot):
+            self._slot = self._to_function(slot)
         elif not callable(slot):
             raise TypeError(f"slot must be callable or an SpscRing, got {type(slot).__name__}")
         if not isinstance(demand, self._demand_type):
@@ -113,6 +116,21 @@ class FusedRun:
         """After ``DROPPED``: how many elements may be asked upstream in place of that one."""
         self.pulled = 0
         """How many elements have been taken from the source or pushed."""
+
+    @staticmethod
+    def _to_function(slot: FunctionSlot) -> Callable[[Any], None]:
+        def deliver(element: Any) -> None:
+            try:
+                if slot.over:
+                    slot.unwanted(element)
+                    return
+                answer = slot.function(element)
+                if answer is False or type(answer) is CoroutineType:
+                    slot.answered(answer)
+            except BaseException as raised:
+                slot.failed(raised)
+
+        return deliver
 
     def _puller(self, source: Any) -> Callable[[], Any]:
         """Return a function for the next element; StopIteration means "no more now"."""

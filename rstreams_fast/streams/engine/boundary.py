@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any, ClassVar
 
 from rstreams_fast.api import Publisher, Subscriber
-from rstreams_fast.core import SpscRing
+from rstreams_fast.core import FunctionSlot, SpscRing
 from rstreams_fast.errors import BufferOverflowError
 from rstreams_fast.streams.engine.pull_source import PullSource
 from rstreams_fast.streams.engine.stages import Need, Stages
 
 __all__ = [
     "Boundary",
+    "FunctionSubscriber",
     "ListSubscriber",
     "RingSubscriber",
     "StagesBoundary",
@@ -123,6 +124,17 @@ class ListSubscriber:
 
     def on_burst(self) -> None:
         """Notice that elements were appended, and take them out."""
+        raise NotImplementedError
+
+
+class FunctionSubscriber:
+    """A subscriber whose ``on_next`` our runs may bypass: they call its function directly."""
+
+    __slots__ = ()
+
+    @property
+    def slot(self) -> FunctionSlot | None:
+        """The function; ``None``: its elements must come by ``on_next``."""
         raise NotImplementedError
 
 

@@ -31,7 +31,11 @@ from rstreams_fast.errors import (
 )
 from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedError, process_id
 from rstreams_fast.runtime.turns import TURN_SECONDS, Turns
-from rstreams_fast.streams.engine.boundary import ListSubscriber, RingSubscriber
+from rstreams_fast.streams.engine.boundary import (
+    FunctionSubscriber,
+    ListSubscriber,
+    RingSubscriber,
+)
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, next_burst
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
@@ -379,7 +383,7 @@ class Drain(Nested):
         return status
 
     def _slot_by_bursts(self, subscriber: Subscriber[Any], *, waits: bool = False) -> Any:
-        """The slot for a run: the ring or the list of our own subscriber, else ``on_next``.
+        """The slot for a run: the ring, list or function of our own subscriber, else ``on_next``.
 
         ``waits``: the run's source may wait in the middle of a burst.
         """
@@ -394,6 +398,8 @@ class Drain(Nested):
             return subscriber.burst.append
         if not self._grows:
             self._burst = CALLER_BURST
+        if isinstance(subscriber, FunctionSubscriber) and (slot := subscriber.slot) is not None:
+            return slot
         return subscriber.on_next
 
     def _interrupted(self, leaving: BaseException) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rstreams_fast._checks import check_capacity, check_count, check_plain
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
-from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
+from rstreams_fast.core import DemandCounter, FunctionSlot, FusedRun, RunStatus
 from rstreams_fast.errors import (
     BufferOverflowError,
     check_request,
@@ -159,7 +159,8 @@ class OverflowSubscription(OperatorSubscriber):
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
         # What takes an element that nothing is before; a ring is given its elements by the run.
-        self._hand_on = slot if resource is None and callable(slot) else None
+        hand_on = subscriber.on_next if isinstance(slot, FunctionSlot) else slot
+        self._hand_on = hand_on if resource is None and callable(hand_on) else None
 
     # -- the source's side, any thread -----------------------------------------------------------
 

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
+from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar, overload
 
@@ -23,7 +24,7 @@ from rstreams_fast._checks import (
     refuse_coroutine,
 )
 from rstreams_fast.api import UNBOUNDED, Publisher
-from rstreams_fast.core import MISSING, DemandCounter, Missing
+from rstreams_fast.core import MISSING, DemandCounter, FunctionSlot, Missing
 from rstreams_fast.core._awaiting import Bell
 from rstreams_fast.errors import NoneSignalError, check_error, report_dropped
 from rstreams_fast.runtime.awaiting import awaited_nowhere
@@ -36,8 +37,9 @@ from rstreams_fast.runtime.parking import (
     refuse_to_wait_for_oneself,
     signallers_here,
 )
+from rstreams_fast.streams.engine.boundary import FunctionSubscriber
 from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
-from rstreams_fast.streams.engine.drain import NotPicklable
+from rstreams_fast.streams.engine.drain import Drain, NotPicklable
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.engine.sink_subscriber import (
@@ -162,7 +164,7 @@ class Run(NotPicklable):
         frame: FrameType | None = sys._getframe()
         try:
             while frame is not None and end is not None:
-                if frame.f_code in _CALLING and frame.f_locals.get("self") is end:
+                if _is_within(frame, end):
                     raise RuntimeError(
                         "result() would wait for ever: it was called from within a function of the "
                         "very stream, which cannot end before that function returns"
@@ -293,10 +295,10 @@ class _RunEnd(SinkSubscriber, Generic[T]):
         """Take no element any more, and drop what belongs to the user."""
 
 
-class ForEach(_RunEnd[T]):
+class ForEach(FunctionSubscriber, _RunEnd[T]):
     """Functions, as a subscriber that asks for ``prefetch`` elements ahead."""
 
-    __slots__ = ("_consumed", "_on_complete", "_on_error", "_on_next", "_replenish")
+    __slots__ = ("_consumed", "_on_complete", "_on_error", "_on_next", "_over", "_replenish")
 
     def __init__(
         self,
@@ -310,6 +312,7 @@ class ForEach(_RunEnd[T]):
         self._on_error = on_error
         self._on_complete = on_complete
         self._consumed = 0
+        self._over: list[None] = []  # not empty: no element is wanted any more
         # Unbounded: there is nothing to count.
         self._replenish = replenish_at(prefetch) if prefetch < UNBOUNDED else 0
 
@@ -325,32 +328,53 @@ class ForEach(_RunEnd[T]):
         if element is None:
             raise NoneSignalError("§2.13: None is not an element")
         on_next = self._on_next
-        if on_next is None:  # §2.8
-            self.upstream.unwanted()
+        if on_next is None:
+            self._unwanted(element)
             return
         try:
             more = on_next(element)
-            if more is not None and type(more) is CoroutineType:
-                refuse_coroutine("on_next", on_next, more, _HINT)
-        except Exception as raised:
-            del element, on_next  # the traceback keeps this frame (§3.13)
-            self.fail(raised)
-        except BaseException as leaving:
+            if more is False or type(more) is CoroutineType:
+                self._answered(on_next, more)
+        except BaseException as raised:
             name = describe_callable(on_next)
-            del element, on_next
-            if is_async_cancellation(leaving):
-                self.fail(not_a_cancellation(leaving, name))
-                return
-            self.leave(leaving)
-            raise
+            del element, on_next  # the traceback keeps this frame (§3.13)
+            self._failed(name, raised)
         else:
-            if more is False and self._false_is_enough:
-                self._enough()
-            elif self._replenish:
+            if self._replenish:
                 self._consumed += 1
                 if self._consumed == self._replenish:
                     self._consumed = 0
                     self.ask(self._replenish)
+
+    @property
+    def slot(self) -> FunctionSlot | None:
+        """The function, unless what it has consumed is counted."""
+        on_next = self._on_next
+        if on_next is None or self._replenish:
+            return None
+        answered = partial(self._answered, on_next)
+        failed = partial(self._failed, describe_callable(on_next))
+        return FunctionSlot(on_next, self._over, answered, self._unwanted, failed)
+
+    def _answered(self, on_next: Callable[[T], object], answer: object) -> None:
+        """Look at what the function returned: ``False`` or a coroutine."""
+        if answer is not False:
+            refuse_coroutine("on_next", on_next, answer, _HINT)
+        elif self._false_is_enough:
+            self._enough()
+
+    def _unwanted(self, _element: T) -> None:
+        self.upstream.unwanted()  # §2.8
+
+    def _failed(self, name: str, raised: BaseException) -> None:
+        """Act on what the function ``name`` raised."""
+        if isinstance(raised, Exception):
+            self.fail(raised)
+        elif is_async_cancellation(raised):
+            self.fail(not_a_cancellation(raised, name))
+        else:
+            self.leave(raised)
+            raise raised
 
     def _enough(self) -> None:
         """Nothing more is wanted: the end, though upstream would go on."""
@@ -387,11 +411,20 @@ class ForEach(_RunEnd[T]):
         self.run.settle(None if error is None else failure_of(error), seen)
 
     def drop_references(self) -> None:
+        self._over.append(None)
         self._on_next = self._on_error = self._on_complete = None
 
 
 # What these call cannot wait for the end of the stream.
 _CALLING: Final = (ForEach.on_next.__code__, ForEach.finish.__code__)
+_RUNNING: Final = (Drain._burst_on.__code__, Drain._flush.__code__)
+
+
+def _is_within(frame: FrameType, end: _RunEnd[Any]) -> bool:
+    """Whether the frame calls a function of the stream that ends at ``end``."""
+    if frame.f_code in _CALLING:
+        return frame.f_locals.get("self") is end
+    return frame.f_code in _RUNNING and frame.f_locals["self"]._subscriber is end
 
 
 class _Trusting(_RunEnd[T]):

@@ -47,7 +47,8 @@ class SyncSubscriber(ForEach[T]):
         on_error: ``on_error(error)`` is called when upstream fails.
         on_complete: ``on_complete()`` is called when upstream completes.
         prefetch: Elements that are asked for ahead; more are asked for when three quarters are
-            consumed. 1 is stop-and-wait.
+            consumed. 1 is stop-and-wait. Default: all are asked for at once, since the publisher
+            waits while ``fn`` runs.
 
     Attributes:
         run: The ``Run`` of this subscriber.
@@ -67,7 +68,7 @@ class SyncSubscriber(ForEach[T]):
         *,
         on_error: OnError = None,
         on_complete: OnComplete = None,
-        prefetch: int = 1,
+        prefetch: int = UNBOUNDED,
     ) -> None:
         check_functions(fn=fn, on_error=on_error, on_complete=on_complete)
         prefetch = min(check_count("prefetch", prefetch, 1), UNBOUNDED)
