@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.worker import journal, journal_writer
-
-V = pa.schema([("v", pa.int64())])
+from tests.spark import stages
+from tests.spark.stages import V
 
 
 def forget() -> None:
@@ -31,16 +29,10 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, value)
 
 
-def batches(*keys: Any, kind: Any = pa.int64()) -> Iterator[pa.RecordBatch]:  # noqa: B008
-    for some in keys:
-        yield pa.RecordBatch.from_pydict({"k": pa.array(some, kind)})
-
-
 def values(stage: Any, *keys: Any, **words: Any) -> list[Any]:
     """Run a stage as a new process does; return what it appended."""
     forget()
-    outputs = stage.as_map_fn()(batches(*keys, **words))
-    return [row for batch in outputs for row in batch.column(1).to_pylist()]
+    return stages.values(stage, *keys, **words)
 
 
 def stage_of(fn: Any, uri: str, *, max_bytes: int | None = None, **words: Any) -> rs.Enrich:

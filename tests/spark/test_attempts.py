@@ -7,7 +7,6 @@ import contextlib
 import pickle
 import threading
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -15,14 +14,9 @@ import pytest
 
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, wait_until
-
-KEYS = pa.schema([("k", pa.int64())])
+from tests.spark.stages import K, parts
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
-
-
-def batches(rows: int) -> Iterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pydict({"k": pa.array(range(rows), pa.int64())})
 
 
 class Service:
@@ -56,7 +50,7 @@ def calls_of(kind: str, service: Service, retry: rs.Retry) -> Any:
         stage: Any = rs.lookup(
             service.look, pa.int64(), concurrency=1, retry=retry, on_failure="null"
         )
-        return lambda count: list(stage.as_map_fn()(batches(count)))
+        return lambda count: list(stage.as_map_fn()(iter(parts(count, count))))
     if kind == "bounded":
         call = rs.bounded(retry=retry)(service.answer)
 
@@ -67,10 +61,8 @@ def calls_of(kind: str, service: Service, retry: rs.Retry) -> Any:
 
         return run
     fn = service.batch_sync if kind == "map_batches" else service.batch
-    stage = rs.map_batches(fn, KEYS, concurrency=1, retry=retry, on_failure="drop")
-    return lambda count: list(
-        stage.as_map_fn()(batch for _ in range(count) for batch in batches(1))
-    )
+    stage = rs.map_batches(fn, K, concurrency=1, retry=retry, on_failure="drop")
+    return lambda count: list(stage.as_map_fn()(batch for batch in parts(1, 1) * count))
 
 
 @pytest.mark.parametrize("kind", ["lookup", "bounded", "map_batches", "map_batches async"])
@@ -117,7 +109,7 @@ async def failing(k: int) -> int:
 
 
 def outcomes(stage: rs.Lookup, rows: int) -> list[Any]:
-    found = pa.Table.from_batches(stage.as_map_fn()(batches(rows)))
+    found = pa.Table.from_batches(stage.as_map_fn()(iter(parts(rows, rows))))
     return list(found["value"].to_pylist())
 
 
@@ -137,7 +129,7 @@ def test_calls_fail_at_once_while_a_circuit_is_open(failures: float, before: int
     assert last["attempts"] == 1
     other = rs.lookup(service.look, pa.int64(), circuit=pickle.loads(pickle.dumps(circuit)))
     with pytest.raises(rs.CircuitOpenError):  # another stage of the process: one state
-        list(other.as_map_fn()(batches(1)))
+        list(other.as_map_fn()(iter(parts(1, 1))))
     assert service.calls == before
 
 
@@ -283,7 +275,7 @@ def test_batches_on_threads_have_a_circuit_and_a_deadline_of_the_task() -> None:
 
     some = [pa.RecordBatch.from_pydict({"k": [k]}) for k in range(10)]
     words: Any = {"circuit": rs.Circuit(2), "on_failure": "column", "concurrency": 1}
-    outputs = rs.map_batches(fails, KEYS, **words).as_map_fn()(iter(some))
+    outputs = rs.map_batches(fails, K, **words).as_map_fn()(iter(some))
     kinds = [row["outcome"]["error"]["type"] for batch in outputs for row in batch.to_pylist()]
     assert kinds == ["OSError"] * 2 + ["CircuitOpenError"] * 8
     assert len(calls) == 2
@@ -292,7 +284,7 @@ def test_batches_on_threads_have_a_circuit_and_a_deadline_of_the_task() -> None:
         assert go_on.wait(DEADLINE)
         return batch
 
-    stage = rs.map_batches(hangs, KEYS, task_deadline=0.05).as_map_fn()
+    stage = rs.map_batches(hangs, K, task_deadline=0.05).as_map_fn()
     threading.Timer(0.3, go_on.set).start()
     with pytest.raises(TimeoutError, match=r"the task took longer than task_deadline=0\.05 s"):
         list(stage(iter(some)))
@@ -301,7 +293,7 @@ def test_batches_on_threads_have_a_circuit_and_a_deadline_of_the_task() -> None:
 def test_words_that_need_a_loop_say_so() -> None:
     for words in ({"deadline": 1}, {"timeout": 1}):
         with pytest.raises(ValueError, match="needs an async fn"):
-            rs.map_batches(len, KEYS, **words)  # type: ignore[arg-type]
+            rs.map_batches(len, K, **words)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="circuit must be a Circuit"):
         rs.lookup(failing, "long", circuit=5)  # type: ignore[arg-type]
     text = rs.lookup(

@@ -20,19 +20,13 @@ from rstreams_fast.errors import RingClosed
 from tests.helpers import DEADLINE, start_thread, wait_until
 from tests.spark.backends import backend, every_backend
 from tests.spark.conftest import Frozen
+from tests.spark.stages import K, parts
 
 pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
 
 __all__ = ["backend"]
 
-SCHEMA = pa.schema([("k", pa.int64())])
-
-
-def batches(rows: int, size: int) -> list[pa.RecordBatch]:
-    return [
-        pa.RecordBatch.from_pydict({"k": pa.array(range(i, min(i + size, rows)), pa.int64())})
-        for i in range(0, rows, size)
-    ]
+SCHEMA = K
 
 
 def keys(outputs: Any) -> list[int]:
@@ -65,7 +59,7 @@ async def as_list(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 @every_backend
 @pytest.mark.parametrize("fn", [same, same_async, in_pieces, as_table, as_list])
 def test_outputs_come_in_the_order_of_the_inputs(fn: Any) -> None:
-    outputs = rs.map_batches(fn, SCHEMA).as_map_fn()(batches(1000, 10))
+    outputs = rs.map_batches(fn, SCHEMA).as_map_fn()(parts(1000, 10))
     assert keys(outputs) == list(range(1000))
 
 
@@ -109,7 +103,7 @@ def test_calls_overlap_up_to_concurrency(sync: bool) -> None:
     fn: Any = meet if sync else meet_async
     with rs.Metrics() as metrics:
         stage = rs.map_batches(fn, SCHEMA, concurrency=3, metrics=metrics)
-        assert keys(stage.as_map_fn()(batches(90, 10))) == list(range(90))
+        assert keys(stage.as_map_fn()(parts(90, 10))) == list(range(90))
         total = metrics.totals()
     assert most == total.max_running == 3
     assert (total.rows_in, total.rows_out, total.calls) == (90, 90, 9)
@@ -130,7 +124,7 @@ def test_an_iterable_waits_for_its_turn() -> None:
             made += 1
             yield batch
 
-    stage = rs.map_batches(many, SCHEMA, concurrency=2).as_map_fn()(batches(20, 10))
+    stage = rs.map_batches(many, SCHEMA, concurrency=2).as_map_fn()(parts(20, 10))
     threading.Timer(0.2, first_may_end.set).start()
     first = next(stage)
     assert first["k"][0].as_py() == 0
@@ -168,21 +162,29 @@ def test_an_exception_comes_out_with_its_rows(
         return  # a matter of loops
     stage = rs.map_batches(bad if sync else bad_async, SCHEMA).as_map_fn()
     with pytest.raises(kind) as caught:
-        start_thread(lambda: list(stage(batches(100, 10)))).result()
+        start_thread(lambda: list(stage(parts(100, 10)))).result()
     notes = [str(caught.value), *getattr(caught.value, "__notes__", [])]
     assert any("rows 50 to 59" in note for note in notes)
     if isinstance(raised, Frozen):
         assert caught.value.__cause__ == raised
 
 
-def test_what_upstream_raises_comes_out() -> None:
+@pytest.mark.parametrize(
+    "stage",
+    [
+        *(rs.map_batches(fn, SCHEMA) for fn in (same, same_async)),
+        rs.stage(lambda stream: stream, SCHEMA),
+        rs.stage(lambda stream: stream.publish_on(), SCHEMA),
+    ],
+    ids=str,
+)
+def test_what_upstream_raises_comes_out(stage: Any) -> None:
     def upstream() -> Any:
-        yield from batches(20, 10)
+        yield from parts(20, 10)
         raise Boom("upstream")
 
-    for fn in (same, same_async):
-        with pytest.raises(Boom, match="upstream"):
-            list(rs.map_batches(fn, SCHEMA).as_map_fn()(upstream()))
+    with pytest.raises(Boom, match="upstream"):
+        list(stage.as_map_fn()(upstream()))
 
 
 @every_backend
@@ -190,7 +192,7 @@ def test_what_upstream_raises_comes_out() -> None:
 def test_close_ends_the_threads(fn: Any) -> None:
     def endless() -> Any:
         while True:
-            yield from batches(100, 10)
+            yield from parts(100, 10)
 
     stage = rs.map_batches(fn, SCHEMA).as_map_fn()(endless())
     next(stage)
@@ -210,14 +212,14 @@ def test_columns_are_matched_by_name_and_cast() -> None:
             "d": pa.array([1], pa.int32()),
         }
     )
-    (found,) = rs.map_batches(lambda _: odd, WIDE).as_map_fn()(batches(1, 1))
+    (found,) = rs.map_batches(lambda _: odd, WIDE).as_map_fn()(parts(1, 1))
     assert found.schema == WIDE
     assert found.column(0).to_pylist() == ["a"]
     text = odd["s"].cast(pa.string())
     views = [pa.string_view()] if hasattr(pa, "string_view") else []  # since pyarrow 16
     for kind in (pa.large_string(), *views):
         cast = pa.RecordBatch.from_pydict({"t": odd["t"], "s": text.cast(kind), "d": odd["d"]})
-        (found,) = rs.map_batches(lambda _, b=cast: b, WIDE).as_map_fn()(batches(1, 1))
+        (found,) = rs.map_batches(lambda _, b=cast: b, WIDE).as_map_fn()(parts(1, 1))
         assert found.schema == WIDE
 
 
@@ -236,14 +238,14 @@ def test_a_mismatch_names_the_column_and_the_row(
 ) -> None:
     wrong = pa.RecordBatch.from_pydict(columns)
     with pytest.raises(error, match=words):
-        list(rs.map_batches(lambda _: wrong, SCHEMA).as_map_fn()(batches(1, 1)))
+        list(rs.map_batches(lambda _: wrong, SCHEMA).as_map_fn()(parts(1, 1)))
 
 
 def test_a_timestamp_needs_a_zone_exactly_where_declared() -> None:
     schema = pa.schema([("t", pa.timestamp("us", "UTC"))])
     naive = pa.RecordBatch.from_pydict({"t": pa.array([0], pa.timestamp("us"))})
     with pytest.raises(TypeError, match="one has a time zone, the other has none"):
-        list(rs.map_batches(lambda _: naive, schema).as_map_fn()(batches(1, 1)))
+        list(rs.map_batches(lambda _: naive, schema).as_map_fn()(parts(1, 1)))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,7 @@ def test_a_timestamp_needs_a_zone_exactly_where_declared() -> None:
 )
 def test_what_is_no_batch_is_refused(result: Any, named: str) -> None:
     with pytest.raises(TypeError, match=f"RecordBatch.*, got {named}"):
-        list(rs.map_batches(lambda _: result, SCHEMA).as_map_fn()(batches(1, 1)))
+        list(rs.map_batches(lambda _: result, SCHEMA).as_map_fn()(parts(1, 1)))
 
 
 class OtherFrame(list[str]):
@@ -271,7 +273,7 @@ class OtherFrame(list[str]):
 
 def test_a_frame_of_another_library_is_no_rows() -> None:
     with pytest.raises(TypeError, match=r"must return rows .*, got OtherFrame"):
-        list(rs.map_batches(lambda _: OtherFrame("k"), SCHEMA).as_map_fn()(batches(1, 1)))
+        list(rs.map_batches(lambda _: OtherFrame("k"), SCHEMA).as_map_fn()(parts(1, 1)))
 
 
 def as_frame(batch: pa.RecordBatch) -> Any:
@@ -300,14 +302,14 @@ def test_frames_records_and_dicts_are_rows(fn: Any, sync: bool) -> None:
     async def fn_async(batch: pa.RecordBatch) -> Any:
         return fn(batch)
 
-    outputs = rs.map_batches(fn if sync else fn_async, SCHEMA).as_map_fn()(batches(100, 10))
+    outputs = rs.map_batches(fn if sync else fn_async, SCHEMA).as_map_fn()(parts(100, 10))
     assert keys(outputs) == list(range(100))
 
 
 def test_a_dict_that_is_no_row_is_named() -> None:
     run = rs.map_batches(lambda _: [{"k": 1}, {"q": 2}], SCHEMA).as_map_fn()
     with pytest.raises(ValueError, match=r"row 1 of what .*lambda.* gave .*unknown: q; missing: k"):
-        list(run(batches(1, 1)))
+        list(run(parts(1, 1)))
 
 
 # -- its words -------------------------------------------------------------------------------------
@@ -346,7 +348,7 @@ def test_using_is_opened_once_a_partition_and_told_how_it_ended(sync: bool, how:
         return fn(given, batch)
 
     stage = rs.map_batches(fn if sync else fn_async, SCHEMA, using=lambda: client)
-    outputs: Any = stage.as_map_fn()(batches(100, 10))
+    outputs: Any = stage.as_map_fn()(parts(100, 10))
     if how == "failed":
         with pytest.raises(OSError, match="service away"):
             keys(outputs)
@@ -378,7 +380,7 @@ def test_what_using_raises_says_so(where: str) -> None:
         lambda _, batch: batch, SCHEMA, using=Broken if where != "given" else list
     )
     with pytest.raises((OSError, TypeError)) as raised:
-        keys(stage.as_map_fn()(batches(10, 5)))
+        keys(stage.as_map_fn()(parts(10, 5)))
     if where == "given":
         assert "using: list gave list, which is no context manager" in str(raised.value)
     else:
@@ -421,7 +423,7 @@ def test_a_failed_call_is_made_again_then_raised_or_dropped(
         on_failure=on_failure,
         metrics=metrics,
     )
-    outputs = stage.as_map_fn()(batches(50, 10))
+    outputs = stage.as_map_fn()(parts(50, 10))
     if failing == 3 and on_failure == "raise":
         with pytest.raises(OSError, match="service away") as raised:
             keys(outputs)
@@ -439,7 +441,7 @@ def test_a_batch_that_takes_too_long_is_a_time_out() -> None:
         return batch
 
     stage = rs.map_batches(fn, SCHEMA, timeout=0.05, on_failure="drop")
-    assert keys(stage.as_map_fn()(batches(30, 10))) == list(range(10, 30))
+    assert keys(stage.as_map_fn()(parts(30, 10))) == list(range(10, 30))
     with pytest.raises(ValueError, match="timeout needs an async fn"):
         rs.map_batches(same, SCHEMA, timeout=1)
     with pytest.raises(ValueError, match=r"on_failure must be .*drop"):
@@ -456,7 +458,7 @@ def test_what_is_not_as_declared_is_never_dropped(sync: bool) -> None:
 
     stage = rs.map_batches(fn if sync else fn_async, SCHEMA, on_failure="drop")
     with pytest.raises(ValueError, match="unknown: q"):
-        keys(stage.as_map_fn()(batches(10, 5)))
+        keys(stage.as_map_fn()(parts(10, 5)))
 
 
 def test_a_wait_for_the_next_attempt_ends_with_the_stage() -> None:
@@ -469,7 +471,7 @@ def test_a_wait_for_the_next_attempt_ends_with_the_stage() -> None:
         return batch
 
     stage = rs.map_batches(fn, SCHEMA, retry=rs.Retry(1, backoff=3600, max_backoff=3600))
-    outputs: Any = stage.as_map_fn()(batches(20, 10))
+    outputs: Any = stage.as_map_fn()(parts(20, 10))
     next(outputs)
     assert waits.wait(DEADLINE)
     start_thread(outputs.close).result()
@@ -487,12 +489,12 @@ def test_bad_words_are_named() -> None:
 
 
 # -- stage -----------------------------------------------------------------------------------------
-def test_any_stream_of_batches() -> None:
+def test_any_stream_of_parts() -> None:
     def build(stream: Any) -> Any:
         return stream.map(lambda b: b.slice(1)).publish_on().filter(lambda b: b.num_rows > 5)
 
     stage = rs.stage(build, SCHEMA)
-    assert keys(stage.as_map_fn()(batches(95, 10))) == [
+    assert keys(stage.as_map_fn()(parts(95, 10))) == [
         k for k in range(90) if k % 10
     ]  # the last batch of 5 was dropped
     assert "publish_on" in stage.describe()
@@ -503,7 +505,7 @@ def test_a_stage_may_end_early() -> None:
 
     def upstream() -> Any:
         nonlocal read
-        for batch in batches(100_000, 10):
+        for batch in parts(100_000, 10):
             read += 1
             yield batch
 
@@ -514,63 +516,36 @@ def test_a_stage_may_end_early() -> None:
 
 def test_async_stages() -> None:
     stage = rs.stage(lambda stream: stream.map_async(same_async, concurrency=4), SCHEMA)
-    assert keys(stage.as_map_fn()(batches(300, 10))) == list(range(300))
+    assert keys(stage.as_map_fn()(parts(300, 10))) == list(range(300))
 
 
 @every_backend
 @pytest.mark.parametrize("boundary", [False, True])
-def test_exceptions_of_a_stage_come_out(boundary: bool) -> None:
+@pytest.mark.parametrize("raised", [Boom("in the stage"), Frozen(7), StopIteration()], ids=repr)
+def test_exceptions_of_a_stage_come_out(raised: Exception, boundary: bool) -> None:
+    """A ``StopIteration`` is no end, and what takes no note comes out itself."""
+
     def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch["k"][0].as_py() == 50:
-            raise Boom("in the stage")
+            raise raised
         return batch
 
     def build(stream: Any) -> Any:
         return stream.publish_on().map(bad).publish_on() if boundary else stream.map(bad)
 
-    with pytest.raises(Boom, match="in the stage"):
-        list(rs.stage(build, SCHEMA).as_map_fn()(batches(100, 10)))
-
-    def upstream() -> Any:
-        yield from batches(20, 10)
-        raise Boom("upstream")
-
-    good = rs.stage(lambda s: s.publish_on() if boundary else s, SCHEMA)
-    with pytest.raises(Boom, match="upstream"):
-        list(good.as_map_fn()(upstream()))
-
-
-@pytest.mark.parametrize("boundary", [False, True])
-def test_an_exception_of_a_stage_that_takes_no_note_comes_out_itself(boundary: bool) -> None:
-    def bad(batch: pa.RecordBatch) -> Any:
-        raise Frozen(7)
-
-    def build(stream: Any) -> Any:
-        return stream.publish_on().map(bad) if boundary else stream.map(bad)
-
+    kind = RuntimeError if isinstance(raised, StopIteration) else type(raised)
     with rs.Metrics() as metrics:
-        with pytest.raises(Frozen):
-            list(rs.stage(build, SCHEMA, metrics=metrics).as_map_fn()(batches(10, 10)))
+        with pytest.raises(kind) as caught:
+            list(rs.stage(build, SCHEMA, metrics=metrics).as_map_fn()(parts(100, 10)))
         assert metrics.totals().state == "failed"
-
-
-@pytest.mark.parametrize("boundary", [False, True])
-def test_a_stop_iteration_in_a_stage_is_no_end(boundary: bool) -> None:
-    def bad(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return next(iter([]), batch) if batch["k"][0].as_py() < 50 else next(iter([]))
-
-    def build(stream: Any) -> Any:
-        return stream.publish_on().map(bad) if boundary else stream.map(bad)
-
-    with pytest.raises(RuntimeError, match="StopIteration"):
-        list(rs.stage(build, SCHEMA).as_map_fn()(batches(100, 10)))
+    assert caught.value is raised or "StopIteration" in str(caught.value)
 
 
 @pytest.mark.parametrize("boundary", [False, True])
 def test_close_ends_a_stage(boundary: bool) -> None:
     def endless() -> Any:
         while True:
-            yield from batches(100, 10)
+            yield from parts(100, 10)
 
     with rs.Metrics() as metrics:
         stage = rs.stage(
@@ -609,7 +584,7 @@ def test_a_stage_does_not_end_before_its_threads_unless_the_worker_does(
     for patient in (True, False):
         for event in (taken, entered, go_on):
             event.clear()
-        stage = rs.stage(build, SCHEMA).as_map_fn()(batches(30, 10))
+        stage = rs.stage(build, SCHEMA).as_map_fn()(parts(30, 10))
         next(stage)
         taken.set()
         assert entered.wait(DEADLINE)
@@ -629,7 +604,7 @@ def test_a_stage_does_not_end_before_its_threads_unless_the_worker_does(
 
 
 def test_the_batches_alive_in_a_stage_are_bounded_by_bytes() -> None:
-    size = batches(1000, 1000)[0].nbytes
+    size = parts(1000, 1000)[0].nbytes
     with rs.Metrics() as metrics:
         stage = rs.stage(
             lambda s: s.publish_on(prefetch=1000),
@@ -637,7 +612,7 @@ def test_the_batches_alive_in_a_stage_are_bounded_by_bytes() -> None:
             max_buffer_bytes=5 * size,
             metrics=metrics,
         )
-        outputs = stage.as_map_fn()(batches(1000, 1000)[0] for _ in range(200))
+        outputs = stage.as_map_fn()(parts(1000, 1000)[0] for _ in range(200))
         count = 0
         for batch in outputs:
             del batch
@@ -653,7 +628,7 @@ def test_the_batches_alive_in_a_stage_are_bounded_by_bytes() -> None:
 
 def test_a_stage_that_keeps_everything_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rstreams_fast.spark.worker.streams.PATIENCE_SECONDS", 0.01)
-    size = batches(10, 10)[0].nbytes
+    size = parts(10, 10)[0].nbytes
 
     def build(stream: Any) -> Any:
         return (
@@ -663,7 +638,7 @@ def test_a_stage_that_keeps_everything_does_not_hang(monkeypatch: pytest.MonkeyP
         )
 
     stage = rs.stage(build, SCHEMA, max_buffer_bytes=size)
-    assert keys(stage.as_map_fn()(batches(200, 10))) == list(range(200))
+    assert keys(stage.as_map_fn()(parts(200, 10))) == list(range(200))
 
 
 def test_rows_are_taken_while_another_thread_imports_pandas(
@@ -671,13 +646,13 @@ def test_rows_are_taken_while_another_thread_imports_pandas(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
     rows = [{"k": np.int64(1)}, {"k": 2}]
-    assert keys(rs.map_batches(lambda _: rows, SCHEMA).as_map_fn()(batches(1, 1))) == [1, 2]
+    assert keys(rs.map_batches(lambda _: rows, SCHEMA).as_map_fn()(parts(1, 1))) == [1, 2]
 
 
 def test_a_builder_must_return_a_stream() -> None:
     stage: Any = rs.stage(lambda stream: 5, SCHEMA)  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError, match="must return a Stream, got int"):
-        list(stage.as_map_fn()(batches(1, 1)))
+        list(stage.as_map_fn()(parts(1, 1)))
 
 
 def test_a_slow_upstream_is_told_from_a_slow_stage() -> None:
@@ -685,7 +660,7 @@ def test_a_slow_upstream_is_told_from_a_slow_stage() -> None:
     came: list[Any] = []
 
     def upstream() -> Any:
-        first, second = batches(2, 1)
+        first, second = parts(2, 1)
         yield first
         wait_until(lambda: came, "the first batch comes out")
         time.sleep(0.1 + 2 * (time.monotonic() - begun))  # longer than all else, on any machine

@@ -10,15 +10,11 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from tests.spark.stages import batches
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
 ON_FAILURE = {"on_failure": "column"}
-
-
-def batches(*keys: list[Any]) -> Iterator[pa.RecordBatch]:
-    for some in keys:
-        yield pa.RecordBatch.from_pydict({"k": pa.array(some, pa.int64())})
 
 
 def rows(outputs: Iterator[Any]) -> list[dict[str, Any]]:

@@ -21,9 +21,10 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.journals import KeyDigest
-from tests.helpers import run_threads, wait_until
-from tests.spark.journals import V, batches, files, forget, small_segments, stage_of, values
+from tests.helpers import PROCESS_DEADLINE, run_threads, wait_until
+from tests.spark.journals import files, forget, small_segments, stage_of, values
 from tests.spark.kills import soak
+from tests.spark.stages import V, batches
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -534,7 +535,7 @@ def test_a_killed_process_calls_again_what_was_in_flight(uri: str, tmp_path: Pat
 
     for kill in (200, 400):
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
-            wait_until(partial(reached, kill), f"{kill} calls")
+            wait_until(partial(reached, kill), f"{kill} calls", timeout=PROCESS_DEADLINE)
             process.send_signal(signal.SIGKILL)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(2 * k) for k in range(rows)]

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -34,8 +34,7 @@ from rstreams_fast.spark.versions import spark_version
 from tests.helpers import DEADLINE, run_python, run_threads, start_thread, wait_until
 from tests.spark.conftest import ROOT
 from tests.spark.permits import Stage, holder, is_not_granted, soon, stages
-
-KEYS = pa.schema([("k", pa.int64())])
+from tests.spark.stages import K, parts, values
 
 scopes = pytest.mark.parametrize("scope", SCOPES)
 
@@ -43,10 +42,6 @@ scopes = pytest.mark.parametrize("scope", SCOPES)
 @pytest.fixture
 def name() -> str:
     return uuid.uuid4().hex
-
-
-def batches(rows: int) -> Iterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pydict({"k": pa.array(range(rows), pa.int64())})
 
 
 class Service:
@@ -76,8 +71,7 @@ class Service:
 
 
 def run(stage: Any, rows: int) -> list[int]:
-    """Return the last column of what the stage makes of so many rows."""
-    return [v for batch in stage.as_map_fn()(batches(rows)) for v in batch.column(-1).to_pylist()]
+    return values(stage, range(rows))
 
 
 def looked_up(fn: Any, rows: int, **words: Any) -> list[int]:
@@ -97,9 +91,9 @@ def stage_of(kind: str, service: Service, limit: rs.Limit) -> Any:
         return rs.lookup(service, pa.int64(), limit=limit, concurrency=8)
     if kind == "stage":
         calls = rs.bounded(limit=limit)(fn)
-        return rs.stage(lambda stream: stream.map_async(calls, concurrency=8), KEYS)
+        return rs.stage(lambda stream: stream.map_async(calls, concurrency=8), K)
     called: Any = fn if kind == "map_batches" else on_threads
-    return rs.map_batches(called, KEYS, concurrency=8, limit=limit)
+    return rs.map_batches(called, K, concurrency=8, limit=limit)
 
 
 @scopes
@@ -109,7 +103,7 @@ def test_stages_of_one_name_share_a_limit(kind: str, scope: str, name: str) -> N
 
     def work() -> int:
         stage = stage_of(kind, service, rs.Limit(name, concurrency=3, scope=scope))
-        rows = [next(batches(1)) for _ in range(50)]
+        rows = parts(1, 1) * 50
         return sum(batch.num_rows for batch in stage.as_map_fn()(iter(rows)))
 
     assert run_threads([work, work]) == [50, 50]
@@ -130,7 +124,7 @@ def test_stages_with_other_windows_share_a_limit_and_leave_nothing_behind(
     wait_until(lambda: service.calls >= 100, "a hundred calls")
 
     def closed_early() -> list[int]:
-        outputs: Any = stage.as_map_fn()(batch for _ in range(100) for batch in batches(10))
+        outputs: Any = stage.as_map_fn()(batch for batch in parts(10, 10) * 100)
         next(outputs)
         outputs.close()
         return []
@@ -390,7 +384,7 @@ def test_a_call_that_is_cancelled_and_tried_again_finds_no_permit(scope: str, na
         return k
 
     stage = rs.lookup(fn, pa.int64(), limit=limit, concurrency=2, retry=rs.Retry(9, backoff=0))
-    outputs: Any = stage.as_map_fn()(batches(2))
+    outputs: Any = stage.as_map_fn()(iter(parts(2, 2)))
     next(outputs)
     assert begun.wait(DEADLINE)
     outputs.close()
@@ -459,7 +453,9 @@ def test_a_stage_with_less_permits_than_calls_waits_and_what_never_ends_keeps_no
             await asyncio.get_running_loop().create_future()
         return k
 
-    outputs: Any = rs.lookup(fn, pa.int64(), limit=limit, concurrency=4).as_map_fn()(batches(5))
+    outputs: Any = rs.lookup(fn, pa.int64(), limit=limit, concurrency=4).as_map_fn()(
+        iter(parts(5, 5))
+    )
 
     async def main() -> None:
         async with stages(limit) as (other,):

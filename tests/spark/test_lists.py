@@ -22,15 +22,9 @@ import pytest
 
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, wait_until
+from tests.spark.stages import D, batches
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
-
-D = pa.schema([("d", pa.int64())])
-
-
-def batches(*keys: list[Any]) -> Iterator[pa.RecordBatch]:
-    for some in keys:
-        yield pa.RecordBatch.from_pydict({"k": pa.array(some, pa.int64())})
 
 
 def rows(outputs: Iterator[Any]) -> list[tuple[Any, ...]]:
