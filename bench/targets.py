@@ -167,6 +167,22 @@ TARGETS = [
         1.10,
         lambda r: r.of("fused", "ours") / r.floor("fused"),
     ),
+    _at_most(
+        "fused map.filter, Python callables",
+        "for_each / hand-written loop",
+        1.15,
+        "fused",
+        "for_each",
+        "hand-written loop",
+    ),
+    _at_most(
+        "fused map.filter, Python callables",
+        "SyncSubscriber / subscribe(object)",
+        1.3,
+        "fused",
+        "SyncSubscriber",
+        "ours",
+    ),
     _at_most(_FUSED_C, "ours / hand-written loop", 1.0, "fused-c", "ours", "hand-written loop"),
     _at_most(
         _FUSED_C,

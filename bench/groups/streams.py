@@ -31,6 +31,17 @@ def _ours(n: int, sink: Sink, callables: Callables) -> None:
     sink.wait()
 
 
+def _for_each(n: int, sink: Sink, callables: Callables) -> None:
+    stream = rsf.range_(n).map(callables.map).filter(callables.predicate)
+    stream.for_each(sink.on_next).result()
+
+
+def _sync_subscriber(n: int, sink: Sink, callables: Callables) -> None:
+    subscriber: rsf.SyncSubscriber[int] = rsf.SyncSubscriber(sink.on_next)
+    rsf.range_(n).map(callables.map).filter(callables.predicate).subscribe(subscriber)
+    subscriber.run.result()
+
+
 def _loop(n: int, sink: Sink, callables: Callables) -> None:
     python_loop(n, callables.map, callables.predicate, sink.on_next)
 
@@ -58,6 +69,8 @@ def _fused(callables: Callables, new_sink: type[Summing | Appending]) -> list[Co
 
     return [
         of("ours", "ours", 300_000, _ours),
+        of("for_each", "ours", 300_000, _for_each),
+        of("SyncSubscriber", "ours", 300_000, _sync_subscriber),
         of("hand-written loop", "floor", 300_000, _loop),
         of("bare C loop", "floor", 300_000, _c_loop),
         of("RxPY 6.1", "peer", 100_000, _rxpy),
