@@ -21,6 +21,7 @@ from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING, FunctionSlot, RunStatus
 from rstreams_fast.errors import (
     BufferOverflowError,
+    NoneSignalError,
     OverlappingCallsError,
     RingClosed,
     StageReturnedNoneError,
@@ -382,6 +383,19 @@ def test_errors_show_the_users_frame(core: Any, wrap: Wrap) -> None:
     )
     assert run.drain(90) is RunStatus.FAILED
     assert traceback.extract_tb(run.error.__traceback__)[-1].name == "culprit"
+
+
+def test_a_stage_that_needs_no_more_ends_it(core: Any, wrap: Wrap) -> None:
+    for program, pulled in [
+        ((("take", 12), ("batch", 5)), 12),
+        ((("take_while", wrap(lambda x: x < 12)),), 13),
+    ]:
+        run = core.FusedRun(iter(range(99)), program, Collector().on_next, core.DemandCounter(50))
+        assert [run.drain(90), run.drain(90), run.push(1)] == [RunStatus.ENDED] * 3
+        assert run.pulled == pulled
+        with pytest.raises(NoneSignalError, match=r"§2.13"):
+            run.push(None)
+        assert run.finish() is RunStatus.DONE
 
 
 # -- rings and deques ------------------------------------------------------------------------------
