@@ -24,10 +24,13 @@ class Clocks:
         self.now = 1000.0
         self.worked = 50.0
         self.sleeps = 0
-        monkeypatch.setattr(gil_yield, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(gil_yield, "thread_time", lambda: self.worked)
-        monkeypatch.setattr(gil_yield, "sleep", self._sleep)
-        monkeypatch.setattr(gil_yield, "_worked", gil_yield._Worked())
+        for name, value in {
+            "perf_counter": lambda: self.now,
+            "thread_time": lambda: self.worked,
+            "sleep": self._sleep,
+        }.items():
+            monkeypatch.setattr(gil_yield, name, value)
+        monkeypatch.setattr(gil_yield, "_worked", gil_yield._Worked())  # it looks at the clocks
 
     def _sleep(self, seconds: float) -> None:
         assert 0 < seconds < WORK_SECONDS / 100

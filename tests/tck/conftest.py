@@ -21,8 +21,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def patient(request: pytest.FixtureRequest) -> None:
     """A check that passes does not use this time."""
-    if isinstance(request.instance, Verification):
-        monkeypatch.setattr(Verification, "timeout", DEADLINE)
-        monkeypatch.setattr(Verification, "fail_on", "strict")
+    judged = request.instance
+    if isinstance(judged, Verification):
+        for name, value in (("timeout", DEADLINE), ("fail_on", "strict")):
+            if getattr(judged, name) == getattr(Verification, name):
+                setattr(judged, name, value)
