@@ -16,41 +16,6 @@ UNBOUNDED = rsf.UNBOUNDED
 
 
 # -- concat ----------------------------------------------------------------------------------------
-def test_all_of_the_first_then_all_of_the_next() -> None:
-    assert rsf.concat(rsf.range_(3), rsf.empty(), rsf.range_(5, 7)).to_list() == [0, 1, 2, 5, 6]
-    assert rsf.range_(2).concat(rsf.range_(2), rsf.range_(1)).to_list() == [0, 1, 0, 1, 0]
-    assert rsf.range_(2).concat().to_list() == [0, 1]
-
-
-def test_begun_again_it_begins_with_the_first() -> None:
-    second = [rsf.range_(3, 4), rsf.error(OSError())]
-    stream = rsf.range_(2).concat(rsf.defer(second.pop), rsf.range_(5, 7))
-    recorder = subscribed(stream.retry(1).repeat(1).on_error_return(9), 8)
-    assert recorder.elements == [0, 1, 0, 1, 3, 5, 6, 0]
-    recorder.subscription.request(UNBOUNDED)
-    assert recorder.elements[8:] == [1, 0, 1, 9]  # there is no second for the third time
-    assert recorder.terminal == ("on_complete",)
-
-
-def test_of_nothing_it_completes_at_once() -> None:
-    assert subscribed(rsf.concat()).signals == [("on_subscribe",), ("on_complete",)]
-
-
-def test_of_empty_ones_it_completes_without_a_request() -> None:
-    recorder = subscribed(rsf.concat(rsf.empty(), rsf.empty(), rsf.empty()))
-    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
-
-
-def test_the_end_of_the_last_needs_no_request() -> None:
-    recorder = subscribed(rsf.concat(rsf.range_(1), rsf.range_(2)), 3)
-    assert recorder.signals[1:] == [
-        ("on_next", 0),
-        ("on_next", 0),
-        ("on_next", 1),
-        ("on_complete",),
-    ]
-
-
 def test_the_next_is_subscribed_to_when_the_one_before_has_completed_and_asked_for_the_rest() -> (
     None
 ):
@@ -70,25 +35,6 @@ def test_the_next_is_subscribed_to_when_the_one_before_has_completed_and_asked_f
     assert recorder.terminal == ("on_complete",)
     assert a.cancels == b.cancels == 0
     recorder.check()
-
-
-def test_nothing_is_asked_that_the_subscriber_has_not_asked_for() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.concat(a, b))
-    assert a.requests == []
-    recorder.subscription.request(1)
-    send(a, 1)
-    a.subscriber.on_complete()
-    assert (a.requests, b.subscribes, b.requests) == ([1], 1, [])
-
-
-def test_unbounded_demand_goes_to_each() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.concat(a, b), UNBOUNDED)
-    send(a, 1)
-    recorder.subscription.request(1)
-    a.subscriber.on_complete()
-    assert (a.requests, b.requests) == ([UNBOUNDED], [UNBOUNDED])
 
 
 def test_only_the_current_one_is_cancelled() -> None:
@@ -148,23 +94,6 @@ def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:
     assert stream.to_list() == list(range(500))
 
 
-def test_demand_from_threads_is_neither_lost_nor_doubled_at_the_change() -> None:
-    count, each = 60, 10
-    recorder = subscribed(rsf.concat(*(rsf.range_(each).subscribe_on() for _ in range(count))))
-
-    def ask() -> None:
-        for _ in range(count * each // 5):
-            recorder.subscription.request(1)
-
-    run_threads([ask] * 4)
-    recorder.wait_elements(count * each // 5 * 4)
-    assert recorder.terminal is None
-    recorder.subscription.request(count * each // 5)
-    assert recorder.wait_terminal() == ("on_complete",)
-    assert recorder.elements == list(range(each)) * count
-    recorder.check()
-
-
 def test_describe_states_the_bound() -> None:
     assert "concat of 2 publishers: holds no elements" in (
         rsf.range_(1).concat(rsf.range_(2)).describe()
@@ -197,13 +126,6 @@ def test_describe_does_not_look_into_any_depth() -> None:
 
 
 # -- concat_map ------------------------------------------------------------------------------------
-def test_concat_map_keeps_the_order() -> None:
-    stream = rsf.range_(60).concat_map(
-        lambda n: rsf.range_(n).subscribe_on() if n % 7 == 0 else rsf.range_(n), prefetch=4
-    )
-    assert stream.to_list() == [x for n in range(60) for x in range(n)]
-
-
 def test_concat_map_calls_its_function_when_the_publisher_before_is_over() -> None:
     outer, inners = ManualPublisher(), [ManualPublisher(), ManualPublisher()]
     called: list[int] = []
@@ -236,14 +158,6 @@ def test_concat_map_asks_when_three_quarters_were_opened() -> None:
     assert outer.requests == [4]
     send(outer, 3)
     assert outer.requests == [4, 3]
-
-
-def test_concat_map_asks_nobody_before_the_subscriber_has() -> None:
-    outer = ManualPublisher()
-    recorder = subscribed(rsf.from_publisher(outer).concat_map(rsf.range_))
-    assert outer.requests == []
-    recorder.subscription.request(1)
-    assert outer.requests == [256]
 
 
 def test_an_error_from_above_overtakes_and_cancels_the_current_one() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from typing import Any
 
@@ -30,30 +29,6 @@ class Inners:
 
 
 # -- elements and concurrency ----------------------------------------------------------------------
-@pytest.mark.parametrize("concurrency", [1, 2, 256])
-@pytest.mark.parametrize("prefetch", [1, 3, 32])
-def test_all_elements_of_all_in_the_order_of_each(concurrency: int, prefetch: int) -> None:
-    stream = rsf.range_(50).flat_map(
-        lambda n: rsf.range_(n).map(lambda x: (n, x)), concurrency=concurrency, prefetch=prefetch
-    )
-    elements = stream.to_list()
-    for n in range(50):
-        assert [x for m, x in elements if m == n] == list(range(n))
-    if concurrency == 1:
-        assert elements == sorted(elements)
-
-
-def test_of_nothing_it_completes_without_a_request() -> None:
-    recorder = subscribed(rsf.empty().flat_map(rsf.range_))
-    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
-
-
-def test_it_completes_with_the_last_without_another_request() -> None:
-    recorder = subscribed(rsf.range_(3).flat_map(rsf.range_), 3)
-    assert recorder.elements == [0, 0, 1]
-    assert recorder.terminal == ("on_complete",)
-
-
 def test_upstream_is_asked_for_the_concurrency_and_for_one_when_one_is_over() -> None:
     outer, inners = ManualPublisher(), Inners()
     recorder = subscribed(rsf.from_publisher(outer).flat_map(inners, concurrency=3, prefetch=2))
@@ -327,56 +302,3 @@ def test_one_in_another_many_times_over() -> None:
     for _ in range(100):
         stream = stream.concat_map(lambda n: rsf.from_iterable((n,)))
     assert stream.to_list() == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("concurrency", "prefetch"), [(2, 1), (8, 3), (64, 32)])
-def test_from_many_threads_everything_comes_once(
-    concurrency: int, prefetch: int, no_leaked_threads: None
-) -> None:
-    each, count = 20, 60
-
-    def fn(n: int) -> rsf.Stream[int]:
-        numbers = rsf.range_(n * each, (n + 1) * each)
-        return numbers.subscribe_on() if n % 3 else numbers
-
-    recorder = Recorder()
-    rsf.range_(count).subscribe_on().flat_map(
-        fn, concurrency=concurrency, prefetch=prefetch
-    ).subscribe(recorder)
-
-    def ask() -> None:
-        dice = random.Random(concurrency)
-        asked = 0
-        while asked < each * count // 4:
-            n = min(dice.choice((1, 1, 2, 30)), each * count // 4 - asked)
-            recorder.subscription.request(n)
-            asked += n
-
-    run_threads([ask] * 4)
-    assert recorder.wait_terminal() == ("on_complete",)
-    recorder.check()
-    assert sorted(recorder.elements) == list(range(count * each))
-
-
-def test_cancel_races_with_opening_publishers(no_leaked_threads: None) -> None:
-    for at in (1, 5, 40):
-        opened, over = Counted(), Counted()
-
-        def fn(_n: int, opened: Counted = opened, over: Counted = over) -> rsf.Stream[int]:
-            return (
-                rsf.range_(3)
-                .subscribe_on()
-                .do_on_subscribe(lambda _s: opened.add())
-                .do_on_cancel(over.add)
-                .do_on_complete(over.add)
-            )
-
-        recorder = subscribed(
-            rsf.range_(10**9).subscribe_on().flat_map(fn, concurrency=8),
-            UNBOUNDED,
-            on_next=lambda r, _x, at=at: len(r.signals) < at or r.subscription.cancel(),
-        )
-        recorder.wait_elements(at - 1)
-        recorder.subscription.cancel()
-        recorder.check()
-        over.wait_until(opened.value, "publishers over")

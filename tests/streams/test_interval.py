@@ -361,16 +361,6 @@ def test_cancel_races_with_the_clock() -> None:
         recorder.check()
 
 
-def test_real_ticks_race_with_cancel() -> None:
-    for n in range(10):
-        recorder = Recorder(request=rsf.UNBOUNDED)
-        rsf.interval(0.0005, delay=0, overflow=Overflow.LATEST).subscribe(recorder)
-        if n % 2:
-            recorder.wait_elements(2)
-        recorder.subscription.cancel()
-        recorder.check()
-
-
 def test_each_subscriber_has_its_own_ticks() -> None:
     timer = HandTimer()
     stream = rsf.interval(1, timer=timer)

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.runtime import turns
-from rstreams_fast.streams.sinks.iterate import Iteration
 from tests.helpers import DEADLINE, start_thread, wait_for, wait_until
 
 Numbers = rsf.Stream[int]
@@ -135,6 +133,7 @@ async def test_other_threads_have_their_turns_too() -> None:
     assert source.closed == 1
 
 
+@pytest.mark.usefixtures("slow_sources")
 async def test_functions_run_in_the_task_that_awaits_in_every_turn() -> None:
     """What they know of the program by: its task, and its context variables."""
     variable: ContextVar[int] = ContextVar("variable", default=0)
@@ -153,10 +152,8 @@ async def test_functions_run_in_the_task_that_awaits_in_every_turn() -> None:
 
     task = asyncio.current_task()
     assert task is not None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turns, "TURN_SECONDS", 0.0)
-        names = rsf.from_iterable(numbers()).filter(lambda n: n % 100 == 0).map(name)
-        assert set(await names.to_list_async()) == {task.get_name()}
+    names = rsf.from_iterable(numbers()).filter(lambda n: n % 100 == 0).map(name)
+    assert set(await names.to_list_async()) == {task.get_name()}
 
 
 @pytest.mark.parametrize("leaving", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
@@ -192,16 +189,15 @@ async def test_a_stream_works_for_its_consumer_alone() -> None:
         assert taken == before, number
 
 
+@pytest.mark.usefixtures("slow_sources")
 def test_an_iteration_goes_on_in_another_loop_and_in_none() -> None:
     iteration = rsf.range_(100).filter(lambda n: n % 9 == 0).iterate(prefetch=1)
 
     async def two() -> list[int]:
         return [await anext(iteration), next(iteration)]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turns, "TURN_SECONDS", 0.0)
-        assert asyncio.run(two()) + asyncio.run(two()) == [0, 9, 18, 27]
-        assert list(iteration) == [*range(36, 100, 9)]
+    assert asyncio.run(two()) + asyncio.run(two()) == [0, 9, 18, 27]
+    assert list(iteration) == [*range(36, 100, 9)]
 
 
 def test_a_call_of_a_blocking_stream_has_its_time_out_though_it_awaits_another_stream() -> None:
@@ -298,7 +294,9 @@ class OnAThread:
 async def test_all_is_asked_for_of_what_was_subscribed_to_on_another_thread() -> None:
     async with asyncio.timeout(DEADLINE):
         assert await rsf.from_publisher(OnAThread(by_fours(1000))).count_async() == 4000
-        elements = [n async for n in Iteration(OnAThread(by_fours(50)), 8)]
+        elements = [
+            n async for n in rsf.from_publisher(OnAThread(by_fours(50))).iterate(prefetch=8)
+        ]
     assert len(elements) == 200
 
 
@@ -326,12 +324,12 @@ def test_a_loop_that_ends_in_a_pause_lets_the_source_be_closed() -> None:
 
 @pytest.mark.usefixtures("slow_sources")
 def test_a_close_from_another_thread_races_with_the_pauses(dropped: list[BaseException]) -> None:
-    async def read_until_closed(iteration: Iteration[int], reading: threading.Event) -> None:
+    async def read_until_closed(iteration: Any, reading: threading.Event) -> None:
         reading.set()
         async for _ in iteration:
             pass
 
-    for _ in range(200):
+    for _ in range(50):
         source, reading = Source(), threading.Event()
         iteration = source.numbers().filter(never).concat_map(nothing).iterate()
         closer = start_thread(lambda i=iteration, r=reading: (wait_for(r), i.close()))

@@ -7,7 +7,6 @@ import logging
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -19,35 +18,6 @@ UNBOUNDED = rsf.UNBOUNDED
 
 
 # -- elements --------------------------------------------------------------------------------------
-def test_all_elements_of_all_in_the_order_of_each() -> None:
-    merged = rsf.merge(rsf.range_(300), rsf.range_(300, 500), rsf.empty()).to_list()
-    assert sorted(merged) == list(range(500))
-    assert [x for x in merged if x < 300] == list(range(300))
-    assert [x for x in merged if x >= 300] == list(range(300, 500))
-
-
-def test_of_nothing_it_completes_at_once() -> None:
-    recorder = subscribed(rsf.merge())
-    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
-
-
-def test_of_empty_ones_it_completes_without_a_request() -> None:
-    recorder = subscribed(rsf.merge(rsf.empty(), rsf.empty()))
-    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
-
-
-def test_the_method_merges_with_others() -> None:
-    assert sorted(rsf.range_(3).merge(rsf.range_(3, 5), rsf.range_(5, 6)).to_list()) == list(
-        range(6)
-    )
-    assert rsf.range_(3).merge().to_list() == [0, 1, 2]
-
-
-def test_every_subscriber_starts_anew() -> None:
-    merged = rsf.merge(rsf.range_(3), rsf.range_(2))
-    assert merged.to_list() == merged.to_list()
-
-
 def test_those_that_have_elements_waiting_take_turns() -> None:
     a, b, c = publishers = ManualPublisher(), ManualPublisher(), ManualPublisher()
     recorder = subscribed(rsf.merge(*publishers), 1)
@@ -115,17 +85,6 @@ def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_deliv
     recorder.subscription.request(1)
     assert (a.requests, b.requests) == ([8, 6], [8])
     assert recorder.elements == list(range(6))
-
-
-def test_no_more_is_delivered_than_was_asked_for() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.merge(a, b), 1)
-    send(a, 1, 2)
-    send(b, 3)
-    assert recorder.elements == [1]
-    for n in range(2, 4):
-        recorder.subscription.request(1)
-        assert len(recorder.elements) == n
 
 
 @pytest.mark.parametrize("prefetch", [1, 4])
@@ -335,53 +294,6 @@ def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:
     assert "merge of 500 publishers" in stream.describe()
 
 
-@pytest.mark.parametrize("prefetch", [1, 3, 32])
-def test_from_many_threads_everything_comes_once_and_in_the_order_of_each(prefetch: int) -> None:
-    count, each = 6, 400
-    streams = [
-        rsf.range_(n * each, (n + 1) * each).subscribe_on().filter(lambda _x: True)
-        for n in range(count)
-    ]
-    recorder = Recorder(request=7, on_next=lambda r, _x: r.subscription.request(1))
-    rsf.merge(*streams, prefetch=prefetch).subscribe(recorder)
-    assert recorder.wait_terminal() == ("on_complete",)
-    recorder.check()
-    elements = recorder.elements
-    assert sorted(elements) == list(range(count * each))
-    for n in range(count):
-        mine = [x for x in elements if x // each == n]
-        assert mine == sorted(mine)
-
-
-def test_demand_from_several_threads_adds_up() -> None:
-    recorder = Recorder()
-    rsf.merge(*(rsf.range_(500).subscribe_on() for _ in range(3)), prefetch=2).subscribe(recorder)
-
-    def ask() -> None:
-        for _ in range(200):
-            recorder.subscription.request(1)
-
-    run_threads([ask] * 4)
-    recorder.wait_elements(800)
-    assert recorder.terminal is None
-    recorder.subscription.request(700)
-    assert recorder.wait_terminal() == ("on_complete",)
-    assert len(recorder.elements) == 1500
-    recorder.check()
-
-
-def test_cancel_races_with_signals_from_threads(no_leaked_threads: None) -> None:
-    for at in (1, 17, 200):
-        recorder = subscribed(
-            rsf.merge(*(rsf.range_(10**9).subscribe_on() for _ in range(4))),
-            UNBOUNDED,
-            on_next=lambda r, _x, at=at: len(r.signals) < at or r.subscription.cancel(),
-        )
-        recorder.wait_elements(at - 1)
-        recorder.subscription.cancel()
-        recorder.check()
-
-
 # -- words -----------------------------------------------------------------------------------------
 
 
@@ -439,20 +351,3 @@ def test_an_end_that_waits_to_be_seen_is_no_element_that_is_held() -> None:
     assert held == [(2, 3)]
     assert recorder.elements == ["a0", "last", "last"]
     assert recorder.terminal == ("on_complete",)
-
-
-@pytest.mark.parametrize("combine", [rsf.merge, rsf.zip_, rsf.concat])
-def test_an_element_on_its_way_when_the_stream_ends_is_kept_nowhere(combine: Any) -> None:
-    """Its thread has passed the last look at the end when another one cancels."""
-
-    class Element:
-        pass
-
-    junction = subscribed(combine(rsf.never(), rsf.never()), request=1).subscription
-    link = next(iter(junction._inners))
-    junction.cancel()
-    element = Element()
-    reference = weakref.ref(element)
-    junction._inner_burst(link, [element])
-    del element
-    assert reference() is None

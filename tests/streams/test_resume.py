@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import run_threads
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
@@ -24,21 +23,6 @@ def failing(n: int, error: BaseException | None = None) -> rsf.Stream[int]:
             raise error or ValueError(n)
 
     return rsf.from_iterable(Source())
-
-
-@pytest.mark.parametrize("demand", ["unbounded", "one by one"])
-@pytest.mark.parametrize("before", [0, 1, 3])
-@pytest.mark.parametrize("after", [0, 1, 3])
-def test_it_goes_on_where_the_other_failed(before: int, after: int, demand: str) -> None:
-    stream = failing(before).on_error_resume(lambda _e: rsf.range_(100, 100 + after))
-    if demand == "unbounded":
-        recorder = subscribed(stream, request=rsf.UNBOUNDED)
-    else:
-        recorder = subscribed(stream, request=1, on_next=lambda r, _x: r.subscription.request(1))
-    assert recorder.terminal == ("on_complete",)
-    assert recorder.elements == [*range(before), *range(100, 100 + after)]
-    assert recorder.max_depth <= 1
-    recorder.check()
 
 
 def test_the_function_is_told_the_error_and_not_called_without_one() -> None:
@@ -163,31 +147,6 @@ def test_the_other_may_break_every_rule(dropped: list[BaseException]) -> None:
     recorder.check()
 
 
-@pytest.mark.parametrize("after", range(5))
-def test_cancelled_at_any_element(after: int) -> None:
-    closed: list[str] = []
-
-    def source(name: str, n: int) -> Iterator[int]:
-        try:
-            yield from range(n)
-            raise ValueError
-        finally:
-            closed.append(name)
-
-    def cancel(recorder: Recorder, _x: int) -> None:
-        if len(recorder.elements) == after + 1:
-            recorder.subscription.cancel()
-
-    stream = rsf.from_iterable(source("first", 2)).on_error_resume(
-        lambda _e: rsf.from_iterable(source("second", 9))
-    )
-    recorder = subscribed(stream, request=rsf.UNBOUNDED, on_next=cancel)
-    assert len(recorder.elements) == after + 1
-    assert recorder.terminal is None
-    assert closed == (["first"] if after < 2 else ["first", "second"])
-    recorder.check()
-
-
 def test_cancelled_by_the_function_nothing_is_subscribed_to() -> None:
     recorder = Recorder(request=1)
     other = ManualPublisher()
@@ -199,34 +158,6 @@ def test_cancelled_by_the_function_nothing_is_subscribed_to() -> None:
     failing(0).on_error_resume(fallback).subscribe(recorder)
     assert other.subscribes == 0
     assert recorder.terminal is None
-
-
-def test_cancelling_and_asking_race_with_the_change(no_leaked_threads: None) -> None:
-    for _ in range(100):
-        other = ManualPublisher()
-        recorder = subscribed(failing(1).subscribe_on().on_error_resume(lambda _e, o=other: o))
-        run_threads(
-            [
-                lambda r=recorder: [r.subscription.request(1) for _ in range(3)],
-                lambda r=recorder: r.subscription.cancel(),
-            ]
-        )
-        assert other.cancels <= other.subscribes
-        assert other.requested <= 2
-        recorder.check()
-
-
-def test_requests_that_race_with_the_change_all_arrive(no_leaked_threads: None) -> None:
-    for _ in range(100):
-        other = ManualPublisher()
-        stream = failing(1).subscribe_on().on_error_resume(lambda _e, o=other: o)
-        recorder = subscribed(stream)
-        run_threads([lambda r=recorder: [r.subscription.request(1) for _ in range(5)]] * 2)
-        other.wait_requested(9)
-        assert recorder.elements == [0]
-        assert other.requested == 9
-        recorder.subscription.cancel()
-        recorder.check()
 
 
 @pytest.mark.skipif(

@@ -182,11 +182,6 @@ def test_from_callable_returning_none_is_a_type_error_naming_it() -> None:
     assert "nothing" in str(recorder.error)
 
 
-def test_from_callable_that_raises_is_an_on_error() -> None:
-    recorder = collected(rsf.from_callable(lambda: 1 // 0))
-    assert isinstance(recorder.error, ZeroDivisionError)
-
-
 def test_a_stop_iteration_from_from_callable_is_an_error_and_not_an_end() -> None:
     calls: list[int] = []
 
@@ -236,13 +231,6 @@ def test_error_takes_an_exception_that_cannot_be_shown() -> None:
         stream.run()
 
 
-def test_never_neither_gives_nor_ends_but_keeps_the_rules() -> None:
-    recorder = collected(rsf.never())
-    assert recorder.signals == [("on_subscribe",)]
-    recorder.subscription.request(0)
-    assert isinstance(recorder.error, ValueError)
-
-
 # -- from_publisher: foreign ones, and those that lie ----------------------------------------------
 def lied_to(build: Callable[[Any], Any] = lambda s: s, request: int = 2) -> Any:
     publisher, recorder = ManualPublisher(), Recorder(request=request)
@@ -254,26 +242,6 @@ def lied_to(build: Callable[[Any], Any] = lambda s: s, request: int = 2) -> Any:
 def test_from_publisher_refuses_what_has_no_subscribe(bad: Any) -> None:
     with pytest.raises(TypeError, match="publisher"):
         rsf.from_publisher(bad)
-
-
-def test_from_publisher_gives_foreign_ones_the_operators() -> None:
-    publisher, recorder = lied_to(lambda s: s.map(lambda x: x + 1))
-    publisher.subscriber.on_next(1)
-    publisher.subscriber.on_complete()
-    assert recorder.elements == [2]
-    assert recorder.terminal == ("on_complete",)
-
-
-def test_signals_after_a_terminal_signal_have_no_effect(dropped: list[BaseException]) -> None:
-    publisher, recorder = lied_to()
-    publisher.subscriber.on_complete()
-    publisher.subscriber.on_next(1)
-    publisher.subscriber.on_complete()
-    late = OSError("late")
-    publisher.subscriber.on_error(late)
-    assert recorder.signals == [("on_subscribe",), ("on_complete",)]
-    assert dropped == [late]  # nothing is lost silently
-    assert publisher.cancels == 0
 
 
 def test_a_publisher_that_recurses_from_request_to_on_next_is_flattened() -> None:

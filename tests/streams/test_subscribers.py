@@ -50,17 +50,6 @@ def fail(_element: Any) -> None:
 
 
 # -- both ------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("prefetch", [1, 4, 64, 1000])
-def test_every_element_comes_once_and_in_order(make: Make, prefetch: int) -> None:
-    seen: list[int] = []
-    ended = threading.Event()
-    subscriber = make(seen.append, on_complete=ended.set, prefetch=prefetch)
-    rf.range_(300).subscribe(subscriber)
-    assert subscriber.run.result(DEADLINE) is None
-    assert seen == list(range(300))
-    assert ended.is_set()
-
-
 def test_false_is_enough(make: Make) -> None:
     seen: list[int] = []
     cancels: list[int] = []

@@ -54,24 +54,6 @@ def test_what_was_asked_for_and_has_not_come_is_asked_of_the_next() -> None:
     assert len(recorder.elements) == 7
 
 
-def test_unbounded_demand_goes_to_each() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    outer, recorder = switched([a, b], UNBOUNDED)
-    send(outer, 0)
-    send(a, 1)
-    recorder.subscription.request(1)
-    send(outer, 1)
-    assert (a.requests, b.requests) == ([UNBOUNDED], [UNBOUNDED])
-
-
-def test_nobody_is_asked_before_the_subscriber_has() -> None:
-    a = ManualPublisher()
-    outer, recorder = switched([a])
-    assert outer.requests == []
-    recorder.subscription.request(1)
-    assert outer.requests == [4]
-
-
 def test_what_is_above_is_asked_again_when_three_quarters_have_come_without_demand() -> None:
     inners = [ManualPublisher() for _ in range(9)]
     outer, recorder = switched(inners, 1)
@@ -99,13 +81,6 @@ def test_of_elements_that_come_together_the_last_one_counts() -> None:
 def test_one_by_one_a_synchronous_publisher_comes_whole() -> None:
     stream = rsf.range_(3).switch_map(lambda n: rsf.range_(10 * n, 10 * n + 2), prefetch=1)
     assert stream.to_list() == [0, 1, 10, 11, 20, 21]
-
-
-def test_it_completes_without_a_request_when_both_have() -> None:
-    recorder = subscribed(rsf.empty().switch_map(rsf.range_))
-    assert recorder.terminal == ("on_complete",)
-    recorder = subscribed(rsf.range_(3).switch_map(lambda _n: rsf.empty()), 1)
-    assert recorder.signals[1:] == [("on_complete",)]
 
 
 def test_a_publisher_that_is_over_is_no_end_while_there_is_more_above() -> None:

@@ -14,22 +14,24 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import run_threads, start_thread, wait_for
+from tests.helpers import start_thread, wait_for
 from tests.rules.probes import (
     BrokenTimer,
+    Clock,
     CountingTimer,
     HandTimer,
     ManualPublisher,
     Recorder,
     subscribed,
 )
+from tests.stepping import steps
 
 
 class Setup:
     """A publisher and a clock in hand, ten seconds between them, and a subscriber that records."""
 
-    def __init__(self, **options: Any) -> None:
-        self.timer = HandTimer()
+    def __init__(self, timer: Any = None, **options: Any) -> None:
+        self.timer = timer or HandTimer()
         self.publisher = ManualPublisher()
         self.recorder = Recorder(**options)
         rsf.from_publisher(self.publisher).timeout(10, timer=self.timer).subscribe(self.recorder)
@@ -243,42 +245,30 @@ def test_the_clock_stands_still_during_an_element_however_late_it_is_looked_at()
 
 
 # -- races -----------------------------------------------------------------------------------------
-def test_an_element_that_races_with_the_alarm_comes_before_the_error_or_not_at_all() -> None:
-    for _ in range(200):
-        setup = Setup(request=1)
-        run_threads([lambda s=setup: s.timer.advance(10), lambda s=setup: s.next(1)])
-        if not setup.recorder.elements:
+@pytest.mark.parametrize("call", ["element", "cancel", "request"])
+def test_what_comes_with_the_alarm_comes_before_it_or_not_at_all(call: str) -> None:
+    for step in steps():
+        setup = Setup(timer=Clock(), request=1)
+        recorder = setup.recorder
+        if call == "request":
+            setup.next(1)
+            setup.timer.advance(9)
+        with step.meanwhile(lambda s=setup: s.timer.advance(1 if call == "request" else 10)):
+            if call == "element":
+                setup.next(1)
+            elif call == "cancel":
+                recorder.subscription.cancel()
+            else:
+                recorder.subscription.request(1)
+        if call == "request":  # the alarm finds that nobody asks, or that somebody just did
+            assert recorder.terminal is None, step
+            setup.timer.advance(10)
             setup.failed()
-        setup.recorder.subscription.cancel()
-        setup.recorder.check()
-
-
-def test_a_cancel_that_races_with_the_alarm() -> None:
-    for _ in range(200):
-        setup = Setup(request=1)
-        run_threads(
-            [lambda s=setup: s.timer.advance(10), lambda s=setup: s.recorder.subscription.cancel()]
-        )
-        setup.publisher.wait_cancelled()
-        assert setup.publisher.cancels == 1
-        assert setup.timer.pending == 0
-        setup.recorder.check()
-
-
-def test_a_request_that_races_with_an_alarm_in_vain_is_watched_over() -> None:
-    for _ in range(200):
-        setup = Setup(request=1)
-        setup.next(1)
-        setup.timer.advance(9)
-        run_threads(
-            [
-                lambda s=setup: s.timer.advance(1),  # finds that nobody asks, or that one just did
-                lambda s=setup: s.recorder.subscription.request(1),
-            ]
-        )
-        assert setup.recorder.terminal is None
-        setup.timer.advance(10)
-        setup.failed()
+        elif not recorder.elements and call == "element":
+            setup.failed()
+        recorder.subscription.cancel()
+        assert (setup.publisher.cancels, setup.timer.pending) == (1, 0), step
+        recorder.check()
 
 
 # -- ends ------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from typing import Any
 
@@ -81,13 +80,12 @@ def test_a_resource_without_a_stream_is_closed(stream_of: Any) -> None:
     assert closed == [5]
 
 
-def test_a_close_that_nobody_awaits_is_made_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_close_that_nobody_awaits_is_made_known(unraisable: list[Any]) -> None:
     async def close(_: int) -> None:
         pass
 
-    told: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda given: told.append(given.exc_value))
     closing = rsf.using(lambda: 5, lambda _n: rsf.range_(3), lambda n: close(n))  # noqa: PLW0108
     assert closing.to_list() == [0, 1, 2]
+    told = [given.exc_value for given in unraisable]
     assert [type(error) for error in told] == [TypeError]
     assert "returned a coroutine, which nobody awaits, so int is not closed" in str(told[0])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import rstreams_fast as rsf
 from tests.helpers import run_threads
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
@@ -11,25 +9,8 @@ from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 UNBOUNDED = rsf.UNBOUNDED
 
 
-@pytest.mark.parametrize("prefetch", [1, 2, 3, 32])
-def test_elements_at_the_same_position_come_together(prefetch: int) -> None:
-    stream = rsf.zip_(
-        rsf.range_(1000), rsf.range_(1000, 3000).subscribe_on(), rsf.range_(5000), prefetch=prefetch
-    )
-    assert stream.to_list() == [(x, x + 1000, x) for x in range(1000)]
-
-
-def test_of_nothing_it_completes_at_once() -> None:
-    assert subscribed(rsf.zip_()).signals == [("on_subscribe",), ("on_complete",)]
-
-
 def test_of_one_it_gives_tuples_of_one() -> None:
     assert rsf.zip_(rsf.range_(2)).to_list() == [(0,), (1,)]
-
-
-def test_the_method_zips_with_others() -> None:
-    assert rsf.range_(3).zip(rsf.from_iterable("ab")).to_list() == [(0, "a"), (1, "b")]
-    assert rsf.range_(2).zip().to_list() == [(0,), (1,)]
 
 
 # -- the end ---------------------------------------------------------------------------------------
@@ -137,23 +118,6 @@ def test_one_that_is_ahead_is_not_asked_further() -> None:
     subscribed(rsf.zip_(a, rsf.never(), prefetch=4), UNBOUNDED)
     send(a, 1, 2, 3, 4)
     assert a.requests == [4]
-
-
-def test_from_threads_with_demand_from_threads(no_leaked_threads: None) -> None:
-    recorder = Recorder()
-    streams = [rsf.range_(1000).subscribe_on() for _ in range(3)]
-    rsf.zip_(*streams, prefetch=5).subscribe(recorder)
-
-    def ask() -> None:
-        for _ in range(200):
-            recorder.subscription.request(1)
-
-    run_threads([ask] * 4)
-    recorder.wait_elements(800)
-    recorder.subscription.request(UNBOUNDED)
-    assert recorder.wait_terminal() == ("on_complete",)
-    assert recorder.elements == [(n, n, n) for n in range(1000)]
-    recorder.check()
 
 
 def test_many_do_not_recurse() -> None:
