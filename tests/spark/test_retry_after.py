@@ -294,7 +294,8 @@ def test_a_key_of_a_list_holds_all_calls_back(words: str, name: str) -> None:
     assert values(rs.lookup(fn, pa.int64(), batch=1, linger=0, **more), 200) == list(range(200))
     assert fn.calls[0] == [0]
     within = sum(at < fn.times[0] + 0.2 for at in fn.times)
-    assert within <= (20 if words == "auto" else 1)  # those that ran beside it
+    # Those that ran beside it; without the hold all 200 would have.
+    assert within <= (100 if words == "auto" else 1)
 
 
 def test_the_patience_of_a_key_ends_with_the_others_answered() -> None:

@@ -183,7 +183,7 @@ def test_checks_are_left_when_broken_ones_have_taken_too_long(
 ) -> None:
     monkeypatch.setattr(runner, "PATIENCE", 0.3)
     results = list(run(OfNeverEmitting))
-    assert any("broken checks have taken 0 s" in result.message for result in results)
+    assert any("broken checks have taken " in result.message for result in results)
 
 
 def test_one_rule_is_told_once_for_each_grade_the_most_fundamental_first() -> None:
