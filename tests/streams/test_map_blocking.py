@@ -16,9 +16,17 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.operators.map_blocking import SECONDS
 from tests.helpers import DEADLINE, NoMoreThreads, wait_for, wait_until
 from tests.rules.probes import ManualPublisher, Recorder
+
+#: Seconds of a call after which a burst of calls goes on no longer.
+LONG = 0.006
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No burst with a call that takes long ends by itself."""
+    monkeypatch.setattr("rstreams_fast.streams.operators.map_blocking.SECONDS", DEADLINE)
 
 
 def square(n: int) -> int:
@@ -272,7 +280,7 @@ def test_short_calls_are_submitted_together_and_long_ones_one_by_one() -> None:
     def call(n: int) -> int:
         counts[n] = pool.submitted
         if n >= 1000:
-            time.sleep(1.5 * SECONDS)
+            time.sleep(LONG)
         return n
 
     with OneThread() as pool:
@@ -287,7 +295,7 @@ def test_short_calls_are_submitted_together_and_long_ones_one_by_one() -> None:
 def test_what_a_burst_leaves_keeps_its_place_in_the_order() -> None:
     def call(n: int) -> int:
         if n % 400 == 399:  # behind many that take no time
-            time.sleep(1.5 * SECONDS)
+            time.sleep(LONG)
         return n
 
     with ThreadPoolExecutor(3) as pool:
@@ -416,11 +424,8 @@ def test_a_cancel_within_a_burst_of_calls_ends_it() -> None:
     assert sorted(below.elements + discarded) == taken
 
 
-def test_no_call_begins_after_a_cancel_that_the_drain_has_seen_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Else a burst with a call that takes so long ends by itself.
-    monkeypatch.setattr("rstreams_fast.streams.operators.map_blocking.SECONDS", DEADLINE)
+@pytest.mark.usefixtures("patient")
+def test_no_call_begins_after_a_cancel_that_the_drain_has_seen_first() -> None:
     called: list[int] = []
     below = Recorder()
     fed, over, cancelled = threading.Event(), threading.Event(), threading.Event()
@@ -455,10 +460,8 @@ def test_no_call_begins_after_a_cancel_that_the_drain_has_seen_first(
     assert sorted(called) == list(range(101))
 
 
-def test_no_call_begins_after_the_loop_of_the_stream_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("rstreams_fast.streams.operators.map_blocking.SECONDS", DEADLINE)
+@pytest.mark.usefixtures("patient")
+def test_no_call_begins_after_the_loop_of_the_stream_is_closed() -> None:
     called: list[int] = []
     above, below = ManualPublisher(), Recorder()
     fed, begun, closed = threading.Event(), threading.Event(), threading.Event()
