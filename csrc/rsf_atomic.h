@@ -16,7 +16,7 @@
  *     rsf_fetch_add_..., rsf_fetch_sub_..., rsf_fetch_or_...   the value before
  *     rsf_cas_..._T(p, &expected, desired)               weak: may fail though *p == expected;
  *                                                        a failure loads *p into expected, relaxed
- *                                                        in every order: who has to see more takes
+ *                                                        in every order: to see more takes
  *                                                        a look of its own
  *
  * The order stands in the name at the call, and nowhere else: tests/mutants.py finds each call by

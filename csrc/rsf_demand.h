@@ -15,7 +15,7 @@
  * change is seen by each thread that reads this change or a later one. So request() can hand work
  * over: the requester that finds 0 and takes over the drain sees what the fulfilling thread left
  * behind, and the fulfilling thread sees what the requester prepared. A call that changes nothing
- * acquires, too: the thread that is told `cancelled` sees why. An exchange that fails does not;
+ * acquires, too: the thread that gets `cancelled` sees why. An exchange that fails does not;
  * therefore each attempt begins with a look.
  */
 #ifndef RSF_DEMAND_H

@@ -60,7 +60,7 @@ class DemandExceededError(RuntimeError):
 
 
 class BufferOverflowError(RuntimeError):
-    """A bounded buffer was full and its owner was told not to wait."""
+    """A bounded buffer was full and its owner may not wait."""
 
 
 class AlreadySubscribedError(RuntimeError):

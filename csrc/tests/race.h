@@ -1,7 +1,7 @@
 /*
  * race.h - bodies of threads that somebody else starts: the cffi tests call them from Python
  * threads, which hold no GIL meanwhile. Each checks what it sees and answers 0 or more; a negative
- * answer says what was violated. None runs for ever: who waits in vain gives up.
+ * answer says what was violated. None runs for ever: a thread that waits in vain gives up.
  *
  * No part of the core; compiled into the cffi module next to it.
  */

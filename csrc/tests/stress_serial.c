@@ -3,7 +3,7 @@
  *
  * What must hold: delivery is serial (§1.3); each thread's elements come in its order; every
  * element whose reserve said OK is delivered, once, before the terminal signal, which comes once
- * and last (§1.7); never more than `capacity` are on their way; who waits for room is woken. Slots
+ * and last (§1.7); never more than `capacity` are on their way; a waiting thread is woken. Slots
  * and the subscriber's state are plain memory: TSan sees it when the orders do not protect them.
  */
 #include "check.h"

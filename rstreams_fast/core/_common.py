@@ -155,7 +155,7 @@ def let_others_run() -> None:
     """Do nothing, in Python: where a function starts, the interpreter looks around.
 
     It hands the GIL to a thread that asks for it, and raises what was sent to this one. To release
-    the GIL from C and take it again is no substitute: who waits for it is woken, comes too late,
+    the GIL from C and take it again is no substitute: a waiting thread is woken, comes too late,
     and begins a new switch interval, at whose end alone it may insist.
     """
 

@@ -130,7 +130,7 @@ def check_most(max: object) -> int | None:
 
 
 def check_wanted(max: object) -> int | None:
-    """The same for who waits: at least one."""
+    """The same for a call that waits: at least one."""
     return None if max is None else check_count("max", max, 1)
 
 

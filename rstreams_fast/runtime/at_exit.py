@@ -43,12 +43,12 @@ def call_at_exit(callback: Callable[[], object]) -> bool:
 
 
 def too_late() -> bool:
-    """Whether something was begun that cannot be told of the exit."""
+    """Whether something was begun that cannot learn of the exit."""
     return _too_late
 
 
 def exiting() -> bool:
-    """Whether the interpreter has begun to exit: who is told of it then can do nothing about it."""
+    """Whether the interpreter has begun to exit: then it is too late to act on it."""
     return _exiting
 
 

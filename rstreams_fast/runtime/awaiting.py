@@ -2,8 +2,8 @@
 
 Clients and locks of asyncio are bound to a loop. What a stream subscribes to when a timer rings, or
 on a worker, finds the loop here; a context variable is how it gets there. Only who awaits the whole
-names it, as he cannot wait longer than the loop goes on. Whoever blocks a thread names none: the
-loop may wait for that thread. What several subscribers share has none either.
+names it, as he cannot wait longer than the loop goes on. A caller that blocks a thread names none:
+the loop may wait for that thread. What several subscribers share has none either.
 
 Nothing here imports asyncio: a program that has no loop never loads it.
 """

@@ -199,7 +199,7 @@ _trampoline = Trampoline()
 
 
 def taken(held: list[T]) -> T | None:
-    """Take what is in ``held``: the first who asks gets it, and ``None`` whoever comes later."""
+    """Take what is in ``held``: the first caller gets it, later callers get ``None``."""
     try:
         return held.pop()
     except IndexError:

@@ -1,8 +1,8 @@
 """Event loops as resources: the loop that runs here, somebody's loop, or a private one.
 
 A private loop has a thread of its own, started by the first piece of work, that ends when it is
-closed or when nobody holds it any more. Who subscribes where such a loop runs takes it for the
-running one, and so gets a share in it: it is closed by the last who holds it. On its way out it
+closed or when nobody holds it any more. A subscriber where such a loop runs takes it for the
+running one, and so gets a share in it: its last holder closes it. On its way out it
 cancels the tasks left on the loop, and waits for them, for asynchronous generators and for the
 default executor, so that nothing outlives it.
 """

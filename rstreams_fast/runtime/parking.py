@@ -70,7 +70,7 @@ def acquire(event: threading.Lock, timeout: float | None = None) -> bool:
 class Doorbell:
     """Wakes the one side that waits, once for each time it says that it does.
 
-    Who waits: ``arm``, look again, sleep. Who brings news: bring it, then ``ring``. As both go
+    To wait: ``arm``, look again, sleep. To bring news: bring it, then ``ring``. As both go
     through one lock (or the GIL), either the look sees the news or the bell is answered.
     """
 
@@ -110,7 +110,7 @@ _here: Final = threading.local()
 def signallers_here() -> list[Signaller]:
     """Return those that signal in this thread, and were subscribed to while they do.
 
-    Who subscribes to wait compares: what is new waits for this very thread.
+    A thread that subscribes to wait compares: a new entry waits for this very thread.
     """
     try:
         return _here.signallers  # type: ignore[no-any-return]

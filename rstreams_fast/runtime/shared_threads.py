@@ -1,4 +1,4 @@
-"""Threads for work that comes by the clock: as many as there is work at once, not one a subscriber.
+"""Threads for work that the clock brings: as many as there is work at once, not one a subscriber.
 
 A piece of work may be slow, as it calls a subscriber, and keeps nobody else's from running: where
 all threads are at work, another one is started. One that finds nothing to do stays for a moment.
@@ -28,14 +28,14 @@ class SharedThreads:
     """A resource (see ``executors``) that belongs to the process; ``close`` has no effect."""
 
     # A SimpleQueue would do, but that its get(timeout) can wait for ever in CPython before 3.13:
-    # who is woken for what another thread has taken, just as its time is over.
+    # a thread is woken for what another thread has taken, just as its time is over.
 
     def __init__(self) -> None:
         self._works: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []  # an event for each thread that sleeps
         self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
         # Threads that have nothing to do. One counts itself in when it begins: whether it does is
-        # not known to who is interrupted as it starts one.
+        # not known to a caller that is interrupted as it starts one.
         self._free = 0
         self.pid = process_id()
 

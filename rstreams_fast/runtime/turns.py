@@ -1,6 +1,6 @@
 """What works on the thread of an event loop leaves it after a while, though there is more to do.
 
-The loop has others to serve. Who asks for elements on a loop, a task that awaits them or a
+The loop has others to serve. A task on a loop that awaits elements, or a
 boundary, has turns, and all that stands on it works in those. A drain that is not done when the
 turn is over leaves its work for the next one; it holds nothing then, so that anybody may cancel it.
 """

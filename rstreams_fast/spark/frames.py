@@ -155,7 +155,7 @@ def map_in_arrow(frame: DataFrame, run: MapFunction, schema: StructType) -> Data
     """Return ``frame.mapInArrow(run, schema)``, whatever the columns of ``frame`` are called.
 
     Spark's own asks for the columns by their names, and does not find one with a dot or a backtick
-    in it, nor one of two alike, and takes a star for all of them; what comes back goes by places.
+    in it, nor one of two alike, and takes a star for all of them; the result goes by places.
     So they get other names on the way, and ``run`` sees the real ones. What is finer in Arrow than
     ``schema`` has it is cut by Spark.
     """

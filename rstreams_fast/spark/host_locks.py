@@ -55,8 +55,8 @@ class HostLocks:
 
     Two numbers in the file are the clock of the rate, one says when a permit was last missed, one
     from when on there are any. A byte for each permit says that it is in use: where it is unlocked
-    all the same, its user was killed. The limit's own numbers are in it, too: who uses it shares a
-    lock on them, and whoever finds nobody there writes them anew.
+    all the same, its user was killed. The limit's own numbers are in it, too: its users share a
+    lock on them, and a user that finds nobody there writes them anew.
     """
 
     STATE: Final = struct.Struct("=dd")
@@ -100,7 +100,7 @@ class HostLocks:
         try:
             with naming(self.path), _locked(file, self.STATE_LOCK):
                 found = os.fstat(file)
-                if not found.st_size:  # everyone who opens it comes by here before it is used
+                if not found.st_size:  # each opener passes here before it is used
                     fresh_until = time.monotonic() + FRESH_SECONDS
                     os.pwrite(file, self.FRESH_UNTIL.pack(fresh_until), self.FRESH)
                     os.pwrite(file, self.STATE.pack(0.0, fresh_until), 0)

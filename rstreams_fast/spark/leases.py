@@ -343,7 +343,7 @@ class _Permits:
         self._grant()
 
     def _watch(self) -> None:
-        """Ask those for a sign for whom others wait; end those who have given none for long."""
+        """Ask those that others wait for to give a sign; end those that are silent for long."""
         self._watching = None
         now = asyncio.get_running_loop().time()
         for lease in list(self._leases):
@@ -476,7 +476,7 @@ class _Lease(asyncio.Protocol):
         self._transport.write(WELCOME)
 
     def _keep(self, permits: _Permits, count: int) -> None:
-        """Have that many permits at most, and ask for none: whoever asked is gone."""
+        """Have that many permits at most, and ask for none: the one that asked is gone."""
         self._kept = True
         permits.forget(self)
         permits.give_back(max(0, self.has - count))
@@ -559,7 +559,7 @@ class _Server:
     def let_wait(self, stranger: _Lease) -> None:
         """Let a new connection prove that it knows the token."""
         if len(self.strangers) >= _most_strangers():
-            oldest = next(iter(self.strangers))  # whoever knows the token answers at once
+            oldest = next(iter(self.strangers))  # a client that knows the token answers at once
             del self.strangers[oldest]
             oldest.lose()
         self.strangers[stranger] = None

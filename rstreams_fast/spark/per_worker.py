@@ -21,7 +21,7 @@ class PerWorker:
     ``using=rs.PerWorker(factory)``. The first partition of a worker enters the context manager, and
     all later partitions use it, of all stages that have the same object; where a plan has two of
     them in one worker, both use it at once, on any thread. It is entered on one of a partition's
-    threads, left on the worker's own, and not told of partitions that fail. A factory that raises
+    threads, left on the worker's own, and knows of no partition that fails. A factory that raises
     is asked again by the next partition. An async manager is refused: it belongs to a loop, and
     each partition has its own.
 

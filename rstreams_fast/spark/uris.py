@@ -1,4 +1,4 @@
-"""What may be said of a URI: never what stands before the ``@``, nor its query."""
+"""The part of a URI that is shown: never what stands before the ``@``, nor its query."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check_no_keys(name: str, uri: str) -> None:
 
 
 def shown_uri(uri: str) -> str:
-    """Return what may be shown of a URI: without user and query. A path is shown as it is."""
+    """Return the URI without user and query. A path is shown as it is."""
     if uri.startswith("/"):
         return uri
     scheme = SCHEME.match(uri)

@@ -1,4 +1,4 @@
-"""The methods of ``Stream`` that subscribe: what comes out is no stream any more."""
+"""The methods of ``Stream`` that subscribe: their results are no streams."""
 
 from __future__ import annotations
 

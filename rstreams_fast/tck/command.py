@@ -181,7 +181,7 @@ def _load(target: str) -> Any:
 
 
 def verifications_of(target: Any) -> dict[str, Callable[[], Verification]]:
-    """What can be verified of ``target``, by kind: a maker of a fresh verification each.
+    """The verifications of ``target``, by kind: a maker of a fresh verification each.
 
     ``CouldNotRun`` if it has none of the hooks.
     """

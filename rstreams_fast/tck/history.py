@@ -31,7 +31,7 @@ def show_call(name: str, *arguments: object) -> str:
 
 
 def _beginning(value: Any, levels: int) -> Any:
-    """As much of it as is shown: an element may be a batch of many thousand rows."""
+    """The part of it that is shown: an element may be a batch of many thousand rows."""
     kind = type(value)
     if kind in (str, bytes):
         return value[:_LONGEST]

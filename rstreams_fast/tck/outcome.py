@@ -42,7 +42,7 @@ class RuleBroken(AssertionError):
 
     Args:
         rule: The number of the rule.
-        expected: The sentence that says what must be.
+        expected: The sentence that says what the rule demands.
         came: The sentence that says what was.
     """
 

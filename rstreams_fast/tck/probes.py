@@ -59,7 +59,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 class ProbeSubscriber:
-    """Records every signal and asks only when told to, or by its reactions."""
+    """Records every signal and asks only when a check or its reactions say so."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class ProbeSubscriber:
             self.terminal = self.terminal or signal
 
     def _leave_the_check(self) -> None:
-        """Elements come on and on: whoever waits for their end, or for a call, waits for ever."""
+        """Elements come on and on: a wait for their end, or for a call, has no end."""
         came = f"{self.received} elements, and they go on"
         if self._calling:
             came += f"; {self._calling[0]} has not returned"

@@ -3,7 +3,7 @@
  *
  * x86 hides most missing orders, and TSan sees only those that leave plain memory unprotected. Here
  * every accessor of rsf_atomic.h is simulated: a location keeps all values it ever had, and a load
- * may return any that the thread has not been told to be outdated. What a thread has been told is
+ * may return any that the thread does not know to be outdated. What a thread knows is
  * its view; a release attaches it to the value, an acquire takes it over. A scheduler picks threads
  * and values at random, from a seed: the same seed is the same run. A run fails when a check does,
  * or when two accesses to plain memory race.
@@ -94,7 +94,7 @@ void machine_check(bool condition, const char *what);
 
 /*
  * The main function of a program on this machine: `prepare` makes the shared state before the
- * threads, `body` runs in each of them, `finish` checks what they left, as somebody who has joined
+ * threads, `body` runs in each of them, `finish` checks what they left, like a thread that joined
  * them all. Many runs, each from a seed of its own. Returns 1 at the first that fails.
  */
 typedef struct {

@@ -1,6 +1,6 @@
 /*
- * demand_ends.c - a cancel, a terminal signal, a request and a delivery at once: one end wins, and is
- * told what was left; each thread that is told of an end, or of demand, sees what led to it.
+ * demand_ends.c - a cancel, a terminal signal, a request and a delivery at once: one end wins, and
+ * learns what was left; each thread that learns of an end, or of demand, sees what led to it.
  */
 #define THREADS 4
 

@@ -1,5 +1,5 @@
 /*
- * demand_unbounded.c - a thread that is told that demand is unbounded sees what its requester wrote
+ * demand_unbounded.c - a thread that learns that demand is unbounded sees what its requester wrote
  * before, though the call that tells it changes nothing.
  */
 #define THREADS 4

@@ -1,5 +1,5 @@
 /*
- * ring_close.c - a third thread closes in the middle: once the consumer was told that the ring is
+ * ring_close.c - a third thread closes in the middle: once the consumer knows that the ring is
  * drained, nothing comes any more, and why it was closed can be read.
  */
 #define THREADS 3

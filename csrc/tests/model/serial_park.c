@@ -1,5 +1,5 @@
 /*
- * serial_park.c - threads park when there is no room: no wake is lost, whoever waits. Each parks once
+ * serial_park.c - threads park when there is no room: no wake is lost. Each parks once
  * and for good; if nobody woke it, a wake was lost, as the mailbox is empty in the end.
  */
 #define THREADS 3

@@ -1,5 +1,5 @@
 /*
- * serial_room.c - no more elements than fit are ever signalled: no thread is told that the mailbox is
+ * serial_room.c - no more elements than fit are ever signalled: no thread finds the mailbox
  * full, however old the tail that it read.
  */
 #define THREADS 2

@@ -10,7 +10,7 @@ cdef extern from *:
 
     /*
      * A callable taken apart once: what every call of it would look up, build and check again.
-     * References are borrowed from who holds the callable.
+     * References are borrowed from the holder of the callable.
      */
     typedef struct rsfpy_callee {
         PyObject *function;   /* of a bound method: its function */
@@ -73,7 +73,7 @@ cdef extern from *:
     }
 
     /*
-     * callable(x). A direct call does not count as recursion, so what can be called back by
+     * callable(x). A direct call does not count as recursion, so a function that is called back by
      * one counts himself (Py_EnterRecursiveCall).
      */
     static inline PyObject *

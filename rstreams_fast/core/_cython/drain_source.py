@@ -6,7 +6,7 @@ in C: budget, demand, cancellation, the source, counting, and the first stages a
 nothing written in Python. What is left here are the other calls, the checks for ``None`` and the
 count of elements that were not delivered.
 
-Where the element was when an exception left, which the gate is told, is known by the line it left
+The gate learns where the element was when an exception left. It is known by the line it left
 from: a ``try`` around each part would cost an instruction for each element. One that is raised
 anywhere else, as ``KeyboardInterrupt`` may be at the loop's jump (the ``continue`` lines), finds no
 element on its way. In the end every local is dropped, since a traceback keeps the frame (§3.13).

@@ -4,11 +4,11 @@
 All that changes a queue happens between ``lock`` and ``unlock``, where no Python code runs and no
 object is made or dropped: a GIL makes that one step, and without one a short mutex does. Who must
 wait stands in a line, in order of arrival, and sleeps on an event of its own. One at a time is
-called; only when it has come is the next one: who is called to find nothing costs a change of
+called; only when it has come is the next one: a thread that is called in vain costs a change of
 threads. Nobody is called in vain more than PATIENCE times: then newcomers stand in line, too.
 
 The standard library's queue has a mutex, conditions and a container that its users may touch, and
-hooks that they may override. A queue of whom any of that is asked becomes, for good, what the
+hooks that they may override. A queue on which any of these is used becomes, for good, what the
 standard library makes of it: see ``_take_the_mutex``.
 """
 
@@ -88,7 +88,7 @@ cdef struct Waiter:
 cdef struct Line:
     Waiter *first
     Waiter *last
-    Waiter *called  # who has not moved yet
+    Waiter *called  # the one that has not moved yet
 
 
 cdef struct Store:

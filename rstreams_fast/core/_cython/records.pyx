@@ -2,7 +2,7 @@
 """The ring of numpy records on ``rsf_ring``: one piece of memory, copied in and out by C.
 
 Views are ordinary buffer exports, so that their life is known: a side's exports are counted, and
-who has one keeps the memory, not the ring. Arrays are looked at through the buffer protocol alone, at the moment of the copy: whatever becomes of an array's attributes meanwhile, its memory
+the holder of an export keeps the memory, not the ring. Arrays are looked at through the buffer protocol alone, at the moment of the copy: whatever becomes of an array's attributes meanwhile, its memory
 is held.
 """
 

@@ -208,7 +208,7 @@ cdef class Call:
         return (
             self.running
             and not self.kept
-            and window.in_flight is None  # who shares it has to be told of its end
+            and window.in_flight is None  # those that share it must learn of its end
             and window.line
             and window.failure is None
             and not window.cancelled
@@ -748,7 +748,7 @@ cdef class CallWindow:
         return True
 
     cdef int _start_line(self) except -1:
-        """Start those in line for whom no task went on."""
+        """Start those in line that no task serves."""
         while (
             self.line
             and self.failure is None

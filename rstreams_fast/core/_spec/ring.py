@@ -37,7 +37,7 @@ class Putting:
     """One call in the producer's side of a ring, for a ``with inside, inside``.
 
     ``call`` is its name, if it needs an open ring. ``done`` is to say how many were put
-    in; so that who waits for them is woken, on the way out. An interrupt may come before the first
+    in; so that waiting threads are woken, on the way out. An interrupt may come before the first
     step of an ``__exit__``. The side is left by the inner one, and by the outer one what the inner
     one did not reach.
     """

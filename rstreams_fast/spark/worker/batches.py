@@ -71,7 +71,7 @@ def _listed(result: Any) -> Any:
 
 
 def _are_several(result: Any) -> bool:
-    """Whether it may be an iterable of what is rows: who has columns iterates over names."""
+    """Whether it may be an iterable of what is rows: an object with columns iterates over names."""
     return (
         isinstance(result, Iterable)
         and not isinstance(result, str | bytes | Mapping)

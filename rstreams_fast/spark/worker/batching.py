@@ -159,7 +159,7 @@ class BatchedCalls:
             else:
                 future.set_result(result)
 
-    # -- rows that are told to wait ----------------------------------------------------------------
+    # -- rows that have to wait --------------------------------------------------------------------
 
     def _waits(
         self, future: asyncio.Future[Any], key: Any, result: Any, error: RetryAfter, begun: float
@@ -214,7 +214,7 @@ class BatchedCalls:
 
 
 class _Throttled:
-    """A row that was told to wait."""
+    """A row that has to wait."""
 
     __slots__ = ("attempts", "begun", "deadline", "tries")
 

@@ -340,7 +340,7 @@ class _Progress:
 
 
 class _CallOnThread(asyncio.Future[Any]):
-    """A call that nobody can stop: one who is cancelled goes on when its thread has left it."""
+    """A call that nobody can stop: a cancelled one goes on when its thread has left it."""
 
     given_up = False
 

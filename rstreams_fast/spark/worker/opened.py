@@ -84,7 +84,7 @@ def _close_at_the_end() -> None:
 
     atexit.register(close)
     if task_context() is not None:
-        # Spark's daemon ends its workers so, and nothing else is told of it.
+        # Spark's daemon ends its workers so, and nothing else learns of it.
         leave = os._exit
 
         def close_and_leave(status: int) -> NoReturn:

@@ -160,7 +160,7 @@ class CallPump:
     # -- the main thread's side --------------------------------------------------------------------
 
     def outputs(self, first: list[Any]) -> Iterator[Any]:
-        """Run the pump and yield what comes out; ``first`` holds the first batch."""
+        """Run the pump and yield its outputs; ``first`` holds the first batch."""
         import pyarrow as pa
 
         with self._partition.at_work(first, self.stop):

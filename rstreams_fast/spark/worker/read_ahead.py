@@ -158,7 +158,7 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                self._polled_in_vain = True  # nobody was told: the end of the thread says it again
+                self._polled_in_vain = True  # nobody knows yet: the end of the thread says it again
                 raise
 
     def poll(self) -> Waiting | None:

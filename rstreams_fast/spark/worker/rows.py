@@ -77,7 +77,7 @@ class Layout:
     def key_name(self, batch: Any, index: int) -> str:
         """Name a key column of an input for a message."""
         if self.on is None:
-            return f"number {index + 1}"  # more is not told
+            return f"number {index + 1}"  # more is not said
         return repr(self.on[index] if self.on else batch.schema.names[index])
 
     def output(self, rows: Any, arrays: list[pa.Array]) -> Any:

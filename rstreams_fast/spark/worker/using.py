@@ -64,7 +64,7 @@ class Client:
         return (opened,)
 
     async def close(self, failure: BaseException | None) -> None:
-        """Leave it, if it was entered; it is told of ``failure`` and cannot swallow it."""
+        """Leave it, if it was entered; it gets ``failure`` and cannot swallow it."""
         manager, self._manager = self._manager, None
         if manager is None:
             return
@@ -113,7 +113,7 @@ class PlainClient:
         self._manager = manager
 
     def __exit__(self, *raised: object) -> None:
-        """Leave it; it is told of a failure and cannot swallow it."""
+        """Leave it; it gets a failure and cannot swallow it."""
         if self._manager is not None:
             try:
                 self.context.run(self._manager.__exit__, *raised)

@@ -307,7 +307,7 @@ class _WeighedSubscription(AsyncBoundarySubscription):
         self, subscriber: Subscriber[Any], options: AsyncBoundary, program: Stages, need: Need
     ) -> None:
         super().__init__(subscriber, options, program, need)
-        self.turns = None  # whoever has the right asks, on any thread
+        self.turns = None  # the holder of the right asks, on any thread
         self.ring = None  # elements come one by one, as they must be weighed
         self._max_bytes = options.max_bytes or 0
         self._weigher: Weigher | None = options.weigher
@@ -339,7 +339,7 @@ class _WeighedSubscription(AsyncBoundarySubscription):
         return True
 
     def _decide(self) -> None:
-        """Ask for the next element or leave the right to ask; for who holds that right."""
+        """Ask for the next element or leave the right to ask; for the holder of that right."""
         if self._deciding.request(1) != 0:
             return  # nested in the request below, or beside it: decided there
         while True:

@@ -88,7 +88,7 @@ class StagesSource:
         raise NotImplementedError
 
     def whole(self) -> PullSource | None:
-        """What gives its elements, if they are all there: who subscribes may as well take them."""
+        """The source of its elements, if they are all there: a subscriber may as well take them."""
         return None
 
 
@@ -134,12 +134,12 @@ class FunctionSubscriber:
 
     @property
     def slot(self) -> FunctionSlot | None:
-        """The function; ``None``: its elements must come by ``on_next``."""
+        """The function; ``None``: its elements must be sent to ``on_next``."""
         raise NotImplementedError
 
 
 def burst_slot(subscriber: Subscriber[Any]) -> Callable[[list[Any]], None] | None:
-    """What takes a burst that is asked for at one go; ``None`` if elements must come one by one."""
+    """The receiver of bursts; ``None`` if elements must come one by one."""
     # One look at the ring: the subscriber may drop it at any time.
     if isinstance(subscriber, RingSubscriber) and (ring := subscriber.ring) is not None:
         return partial(_offer_all, ring, subscriber.on_burst)

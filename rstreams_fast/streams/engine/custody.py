@@ -123,7 +123,7 @@ class Custody:
         return True
 
     def close(self) -> None:
-        """The end: discard what is here, and what comes."""
+        """The end: discard what is here, and what follows."""
         with self._lock:
             held, self._held = self._held, None
         for element, count in (held or {}).values():

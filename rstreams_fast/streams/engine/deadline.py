@@ -25,7 +25,7 @@ class Deadline(NotPicklable):
     ``due`` is called from any thread, one at a time, and must be quick. It answers in the timer's
     seconds, or ``None`` while there is no deadline; when there is one again, or an earlier one,
     ``look()`` must be called. ``work`` looks for itself whether there is still something to do.
-    ``close`` drops both. ``when_dropped`` is told by a timer that stops, or where no thread is to
+    ``close`` drops both. ``when_dropped`` is called by a timer that stops, or where no thread is to
     be had.
     """
 

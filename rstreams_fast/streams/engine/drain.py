@@ -2,13 +2,13 @@
 elsewhere.
 
 A thread that brings news (a request, a cancel, an element, a terminal signal) leaves it where the
-drain looks, and *enters*: work in progress (WIP) goes up by one. Only who takes it from 0 to 1
-drains; the others leave at once, as the drain looks again until it has seen all that entered. So
+drain looks, and *enters*: work in progress (WIP) goes up by one. The thread that takes it from 0
+to 1 drains; the others leave at once: the drain looks again until it has seen all that entered. So
 signals never overlap (§1.3), a request from within ``on_next`` never nests (§3.3), and nobody
 waits. On the thread of an event loop a drain leaves what it cannot do in a turn to the next one.
 
 A ``RecursionError`` of the calls from one subscriber to the next leaves as ``KeyboardInterrupt``
-does, through the call it happened in: where the stack is full nobody can be told.
+does, through the call it happened in: a full stack has no room to report it.
 
 How a stream ends is decided by its demand counter: the one call of ``cancel()`` or ``terminate()``
 that returns true says it. One that ends it by an error leaves that in ``_failure`` and enters.
@@ -70,8 +70,8 @@ class Nested(NotPicklable):
     """A subscriber of the package, which knows on how many others it stands: calls nest in theirs.
 
     ``depth`` counts from the last one that stops the nesting by ``trampoline``, or from the ground.
-    ``custody`` answers for what is dropped above an ``on_discard``. ``turns`` are those of who asks
-    below, if that is on an event loop.
+    ``custody`` answers for what is dropped above an ``on_discard``. ``turns`` are those of the
+    caller below, if that is on an event loop.
     """
 
     __slots__ = ("custody", "depth", "trampoline", "turns")
@@ -253,7 +253,7 @@ class Drain(Nested):
         if self._wip.request(1) == 0:
             self._go()
         elif self._resource is not None and process_id() != self._pid:
-            self._refused(forked())  # who holds the drain was left behind in the parent
+            self._refused(forked())  # the holder of the drain was left behind in the parent
 
     def _go(self) -> None:
         """Drain, or have it done: for the holder of the drain only."""
@@ -322,7 +322,7 @@ class Drain(Nested):
             raise
 
     def _pause(self, wip: DemandCounter, turns: Turns) -> None:
-        """Leave the work that ``wip`` counts to the next turn, or to who enters before."""
+        """Leave the work that ``wip`` counts to the next turn, or to an earlier thread."""
         first, self._paused = not self._paused, True
         while wip.fulfil(wip.value) != 0:
             pass  # the next turn looks at all there is
@@ -408,13 +408,13 @@ class Drain(Nested):
             ended = self._demand.cancel()
         else:
             # They leave through a thread where nobody waits for them, or to upstream, so downstream
-            # is told as well.
+            # gets the error as well.
             ended = self._demand.terminate()
             if ended:
                 self._failure = leaving
         self._stop_and_leave_drain(ended)
         if not ended and self._resource is not None and isinstance(leaving, RecursionError):
-            # Nobody can be told any more, and an executor may keep what leaves to itself.
+            # Nobody can receive it any more, and an executor may keep what leaves to itself.
             report_dropped(leaving, "§2.13: a subscriber filled the stack")
 
     def _stop_and_leave_drain(self, ended: bool) -> None:

@@ -5,7 +5,7 @@ There are two kinds of work, each done by one thread at a time:
 * *downward*, the drain: signalling the subscriber;
 * *upward*: calling the user's function, subscribing to publishers, asking them for elements.
 
-Who is called upward may answer before the call returns. So no such call is made within the drain,
+A publisher that is called may answer before the call returns. So the drain makes no such call,
 and whatever an answer calls for upward waits until the call before has returned: nothing nests,
 however many synchronous publishers there are (§3.3), and the elements of a slow one come out as
 they come in. What is to be asked for is noted in the drain; the thread that leaves it, or comes
@@ -121,7 +121,7 @@ class FanIn(Drain):
                     return
         except BaseException as leaving:
             # KeyboardInterrupt and its like pass through, perhaps to a publisher above, so the
-            # subscriber is told as well.
+            # subscriber gets the error as well.
             if self._demand.value >= 0:
                 self._fail(leaving)
             raise

@@ -64,7 +64,7 @@ class Inner(Nested):
         self.owner: InnerOwner | None = owner
         below = owner.custody
         self.custody = None if below is None else below.inner()
-        # Each is counted by one thread at a time: who asks, and who signals.
+        # Each is counted by one thread at a time: the asking one, and the signalling one.
         self.asked = self.came = 0
         self.attached = False  # it can be asked: noted by an owner that asks one after the other
         # For the holder of the owner's drain:
@@ -82,7 +82,7 @@ class Inner(Nested):
 
     def ask_for_a_turn(self, n: int = 0) -> bool:
         """Ask for ``n`` more, and for what is due, for a turn; whether for any. For an owner that
-        does nothing with what comes before this returns.
+        does nothing with the elements before this returns.
         """
         raise NotImplementedError
 

@@ -47,7 +47,7 @@ _UNCOUNTED: Final = -1.0
 
 
 class Waits:
-    """Whom a drain waits for, and for how long: kept by its holder, readable by any thread.
+    """What a drain waits for, and for how long: kept by its holder, readable by any thread.
 
     ``on_look``: kept from the first look on, where it would cost much of what an element does.
     ``counts``: whether it is kept by now.

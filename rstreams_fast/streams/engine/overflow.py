@@ -153,7 +153,7 @@ class OverflowSubscription(OperatorSubscriber):
         self._dropped = 0
         self._requested = DemandCounter()  # in all
         self._begun = False  # on_subscribe has returned
-        self._asked = DemandCounter()  # terminated by the first who asks upstream
+        self._asked = DemandCounter()  # terminated by the first caller that asks upstream
         self._late_error: BaseException | None = None
         self._waits = Waits(on_look=True)
         slot = self._slot_by_bursts(subscriber)
@@ -245,7 +245,7 @@ class OverflowSubscription(OperatorSubscriber):
                 on_drop(victim)
             except Exception as raised:
                 report_unraisable(raised, "on_drop", on_drop)
-            except BaseException as leaving:  # to the sender, so the subscriber is told as well
+            except BaseException as leaving:  # to the sender, so the subscriber gets it as well
                 if self._demand.value >= 0:
                     self._fail(leaving)
                 raise
@@ -278,7 +278,7 @@ class OverflowSubscription(OperatorSubscriber):
     def _begin(self) -> None:
         super()._begin()
         self._begun = True
-        # With ERROR, what comes before the subscriber has asked could only end the stream.
+        # With ERROR, an element before the subscriber has asked could only end the stream.
         if self._options.strategy is not Overflow.ERROR or self._requested.value > 0:
             self._ask_for_all()
 

@@ -23,7 +23,7 @@ _NO_STAGES: Final = Stages()
 
 
 class Pipeline(Publisher[T_co]):
-    """Keeps every rule, so nobody who subscribes to it needs a guard. Immutable."""
+    """Keeps every rule, so its subscribers need no guard. Immutable."""
 
     __slots__ = ("_assembled", "_parts", "source")
 
@@ -80,7 +80,7 @@ class Pipeline(Publisher[T_co]):
 
 def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
     """The source and the stages of ``publisher``, if it is a sequence with nothing but stages below
-    it: who subscribes may as well run them itself. Else, or if they end before the source is
+    it: a subscriber may as well run them itself. Else, or if they end before the source is
     opened, ``None``.
     """
     found = _sequence_of(publisher)

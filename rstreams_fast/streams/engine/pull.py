@@ -1,4 +1,4 @@
-"""A run of stages over an iterator: pulls as much as is asked for, and not more."""
+"""A run of stages over an iterator: pulls what was asked for, and not more."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class PushSubscription(OperatorSubscriber):
         self._backlog: deque[Any] = deque()
         self._open = True  # whether on_next counts
         self._ended = program.takes_nothing
-        # Whether an element need not wait for a turn of the drain's: for what comes before it.
+        # Whether an element need not wait for a turn of the drain's: for earlier elements.
         self._direct = program.seed is MISSING and not program.takes_nothing
         self._late_error: BaseException | None = None  # to come after the backlog
 
@@ -229,7 +229,7 @@ class PushSubscription(OperatorSubscriber):
 
     def _repay(self) -> bool:
         """Note what is to be asked for in place of what was dropped: not one by one, but before
-        upstream runs dry. For the holder of the drain, who has it asked when it has left it.
+        upstream runs dry. For the holder of the drain, which asks when it has left the drain.
         """
         counted = self._counted
         if counted is not None and self._owed < counted.value:

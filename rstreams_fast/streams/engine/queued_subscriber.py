@@ -1,4 +1,4 @@
-"""An inlet that puts what comes in a ring, for a drain below it to take out."""
+"""A subscriber that queues elements in a ring, for a drain below it to take out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
         super().__init__(subscriber, resource)
         if resource is not None:
             self.turns = Turns(self._enter)
-            self.turns.begin(running_loop())  # of who subscribes
+            self.turns.begin(running_loop())  # of the subscribing thread
         self._delay_error = delay_error
         self._late_error: BaseException | None = None
         self._total = total

@@ -35,7 +35,7 @@ Failure = tuple[BaseException, TracebackType | None]
 class SerialUpstream(Upstream):
     """An ``Upstream`` that any thread may ask: its requests never overlap or nest (§2.7).
 
-    Who asks while a request is being made leaves the number to the one who makes it.
+    A caller that asks while a request is being made leaves the number to that request's thread.
     """
 
     __slots__ = ("_owed",)

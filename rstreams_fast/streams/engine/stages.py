@@ -1,4 +1,4 @@
-"""The stages of one fused run, and what can be known about them beforehand."""
+"""The stages of one fused run, and what is known about them beforehand."""
 
 from __future__ import annotations
 

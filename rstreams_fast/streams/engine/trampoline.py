@@ -7,7 +7,7 @@ that stand on one another share a trampoline, and nobody else does: a thread tha
 call of one stream, for what another stream does on the same thread must not wait for ever.
 
 It passes on everything in its order, and asks for nothing that was not asked of it; only in smaller
-portions, as what comes before its turn is held.
+portions, as an element that is early is held.
 """
 
 from __future__ import annotations

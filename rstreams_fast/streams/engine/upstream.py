@@ -49,7 +49,7 @@ class Upstream(NotPicklable):
         self._subscription: Subscription | None = None
         self.due = 0  # elements that are to be asked for in later turns
         self._part = 0  # how many are asked for at once, as long as others are due; 0: all
-        self.in_custody = False  # whether what comes has entered the scope of an on_discard
+        self.in_custody = False  # whether elements have entered the scope of an on_discard
 
     def attach(self, subscription: Subscription) -> bool:
         """Keep the first subscription, unless this is over already; cancel any other (§2.5).
@@ -91,10 +91,11 @@ class Upstream(NotPicklable):
                     self._cancel_attached()
 
     def request_for_a_turn(self, n: int = 0) -> bool:
-        """Ask for ``n`` more, and for what is due, for a turn: for who holds what comes until the
-        call returns. A publisher that works on this thread may take long for each element.
+        """Ask for ``n`` more, and for what is due, for a turn. Only for an owner that buffers the
+        elements until the call returns.
 
-        So such a one of the package is asked for one element, and then for as many as it sends in a
+        A publisher that works on this thread may take long for each element.
+        So an internal publisher is asked for one element, and then for as many as it sends in a
         turn. Whether any were asked for; ``due`` is what is left.
         """
         due, self.due = self.due + n, 0

@@ -68,7 +68,7 @@ class FlatMap(Boundary):
 
 
 class FlatMapSubscription(Merging):
-    """One inner is the outer publisher. What comes by it waits to be opened, which is upward
+    """One inner is the outer publisher. Its elements wait to be opened, which is upward
     work: at most ``concurrency`` are asked for and not over.
     """
 

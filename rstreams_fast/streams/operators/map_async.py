@@ -413,7 +413,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
     def _end_calls(self, window: Any) -> None:
         """Let the loop, and who awaits the stream, go when the last of the cancelled calls has."""
         if window.running:
-            window.take(0)  # asks to be told again
+            window.take(0)  # asks to be called again
             self._ending = window
         else:
             self._ending = None

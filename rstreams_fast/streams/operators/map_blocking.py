@@ -105,8 +105,8 @@ class MapBlocking(MapAsync):
 class _Burst:
     """What is submitted together, and then its results."""
 
-    # What comes of the calls is kept here, which the drain's thread made: without a GIL, an object
-    # of a worker's thread that is idle is not let go of until that works again.
+    # The results of calls are kept here, which the drain's thread made: without a GIL, an object
+    # of a worker's thread that is idle is not freed until that works again.
     __slots__ = ("elements", "error", "future", "is_over", "made", "results", "seconds")
 
     def __init__(self, elements: list[Any]) -> None:
@@ -220,7 +220,7 @@ class _Calls:
         outcome.clear()  # the frames of an error refer to it
         if self._custody is not None:
             _account(self._custody, burst)
-        ended = self._ended  # before: what comes after ``cancel`` must not stay in the new one
+        ended = self._ended  # before: elements after ``cancel`` must not stay in the new one
         enter = self._enter
         if enter is not None:
             ended.append(burst)
@@ -292,7 +292,7 @@ class _Calls:
         return count
 
     def cancel(self) -> None:
-        """Let no call begin, and drop what comes of those that run."""
+        """Let no call begin, and drop the results of those that run."""
         self._enter = None
         for burst in self._bursts:
             if (future := burst.future) is not None:

@@ -74,7 +74,7 @@ class _Merge:
 
 
 class Merging(QueueingFanIn):
-    """Delivers what comes, whichever inner it comes by; by turns, where there is a choice."""
+    """Delivers the elements of all inners; by turns, where there is a choice."""
 
     __slots__ = ("_alive", "_delay_error", "_errors", "_ready")
 
@@ -190,7 +190,7 @@ class Merging(QueueingFanIn):
                 self._over(inner)
 
     def _over(self, inner: Inner) -> None:
-        """Nothing more comes by ``inner``, and all that came was delivered."""
+        """``inner`` sends nothing more, and all its elements were delivered."""
         self._inners.discard(inner)
         inner.forget()
         if self._alive.fulfil(1) == 0:

@@ -42,7 +42,7 @@ class MulticastOptions:
         self.delay_error = check_bool("delay_error", delay_error)
 
     def describe(self) -> str:
-        """Say what may be held, and what becomes of a slow subscriber."""
+        """Say how much is held, and what becomes of a slow subscriber."""
         slow = "the slowest gates" if self.gates else "who lags by more is dropped"
         late = ", errors after elements" if self.delay_error else ""
         return f"at most {self.buffer_size} elements, {slow}{late}"
@@ -108,9 +108,9 @@ class MulticastProcessor(MulticastPublisher[T], Processor[T, T]):
 
 
 class Multicast(Boundary):
-    """The boundary of ``Stream.multicast``: all who subscribe below it share one hub."""
+    """The boundary of ``Stream.multicast``: all subscribers below it share one publisher."""
 
-    #: The hub trusts nobody.
+    #: The shared publisher trusts nobody.
     guards = True
 
     def __init__(
@@ -135,7 +135,7 @@ class Multicast(Boundary):
             return self._shared
 
     def retention(self) -> Retention | None:
-        """What a new hub keeps for those who come late."""
+        """What a new shared publisher keeps for late subscribers."""
         return None
 
     def describe(self) -> str:
@@ -164,7 +164,7 @@ class Multicast(Boundary):
 
 
 class Shared:
-    """The publisher of a multicast stream: a hub, or, if it restarts, one hub after the other."""
+    """The publisher of a multicast stream: a shared one; if it restarts, one after the other."""
 
     def __init__(self, upstream: Publisher[Any], multicast: Multicast) -> None:
         self._upstream = upstream
@@ -177,7 +177,7 @@ class Shared:
         self._hub = self._new_hub()
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Subscribe to the hub, and, if that makes enough subscribers, the hub to upstream."""
+        """Subscribe to the shared publisher, which is subscribed when it has enough subscribers."""
         check_subscriber(subscriber)
         hub = self._hub
         if hub.refuses(subscriber) or hub.defer(self.subscribe, subscriber):

@@ -163,7 +163,7 @@ class _PartSubscription(Drain):
         return self._subscriber if self._demand.value > 0 and not self._part.elements else None
 
     def sleeps(self, waiting: set[int]) -> bool:
-        """Whether the subscriber asks for nothing, and will not by itself, as far as is known.
+        """Whether the subscriber asks for nothing, and will not by itself, so far.
 
         A subscriber of the package may be slow, or wait for a slow one. It sleeps if it needs an
         element from another one, whose ``id`` is in ``waiting``. Of a foreign one nothing is known.
@@ -363,7 +363,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
             part.end(error)
 
     def _remove(self, part: Part) -> None:
-        """Have ``part`` open no more: once for each, whoever comes; another may have its key."""
+        """Have ``part`` open no more, once for each; another may have its key."""
         if self._open.get(part.key) is part and part.removed.terminate():
             self._open.pop(part.key, None)
 
@@ -385,7 +385,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
         """Ask for as many as have left, if they make room. Not within a drain."""
 
     def close_part(self, part: Part) -> None:
-        """Open another one for what comes for ``part``, which is over or not wanted."""
+        """Open another one for the elements of ``part``, which is over or not wanted."""
         self._remove(part)
         self.look_for_readers()
 

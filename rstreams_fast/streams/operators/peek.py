@@ -1,4 +1,4 @@
-"""Observers: functions that are told of signals, and can change nothing about them.
+"""Observers: functions that are called at signals, and can change nothing about them.
 
 What an observer raises goes to ``sys.unraisablehook``: it is no part of the stream.
 """
@@ -70,7 +70,7 @@ class Named(Peek):
 
     def _add_note(self, error: BaseException) -> None:
         note = f"rstreams_fast: it passed {self.name!r}"
-        # An error that several subscribers are told of is one. Some errors take no note.
+        # An error that several subscribers receive is one. Some errors take no note.
         if note not in getattr(error, "__notes__", ()):
             with suppress(Exception):
                 error.add_note(note)
@@ -107,7 +107,7 @@ class _PeekSubscription(Nested):
         self._finally()
 
     # What leaves an observer (KeyboardInterrupt and its like) is on its way to the caller: the
-    # others are told all the same, or would wait for ever.
+    # others are called all the same, or would wait for ever.
 
     def on_error(self, error: BaseException, /) -> None:
         try:

@@ -45,7 +45,7 @@ class PublishRecordsOn(AsyncBoundary):
         return _RecordSubscription
 
     def describe_within(self, need: Need) -> str:  # noqa: ARG002 - what is below changes nothing
-        """Say what may be held, whatever is below can make use of."""
+        """Say how much is held, whatever is below can make use of."""
         late = ", errors after elements" if self.delay_error else ""
         return (
             f"publish_records_on({self.dtype}, {describe_executor(self.executor)}): "
@@ -89,7 +89,7 @@ class _RecordSubscription(AsyncBoundarySubscription):
         self._filling = DemandCounter()  # WIP of putting in and asking
         need = Need()  # what is below asks for arrays, and not for records
         super().__init__(subscriber, options, program, need)
-        self.turns = None  # whoever makes room asks, on any thread
+        self.turns = None  # the thread that makes room asks
         self.ring = None  # elements come one by one, as they must be copied
 
     def _new_queue(self) -> Any:

@@ -1,4 +1,4 @@
-"""Replay: a multicast that keeps elements for those who come late, as many as it was told to."""
+"""Replay: a multicast that keeps a number of elements for late subscribers."""
 
 from __future__ import annotations
 
@@ -210,9 +210,9 @@ class Replay(Multicast):
         self.bounds = bounds
 
     def retention(self) -> Retention:
-        """What a new hub keeps for those who come late."""
+        """What a new shared publisher keeps for late subscribers."""
         return _Bounded(self.bounds)
 
     def describe(self) -> str:
-        """Say how many elements may be held, for whom, and what ends it."""
+        """Say how many elements may be held, for which subscribers, and what ends it."""
         return f"replay: {self.bounds.describe()}, and {self.describe_sharing()}"

@@ -64,7 +64,7 @@ class _Subscription(PushSubscription):
 
     def __init__(self, subscriber: Subscriber[Any], calls: Resource) -> None:
         super().__init__(subscriber, Stages())
-        self.turns = None  # who asks is the resource
+        self.turns = None  # the resource asks
         self._calls = calls
         self._context = copy_context()
         self._ready = DemandCounter()  # on_subscribe came, and subscribe returned: then it asks

@@ -82,7 +82,7 @@ class _SwitchMapSubscription(FanIn):
         self._outer = new_inner(self, upstream)
         self._unsubscribed.append(self._outer)
         self._outer_attached = False
-        # How many have come from above, and the last, for who takes it first: to use it or discard.
+        # How many have come from above, and the last, for the first to take it: to use or discard.
         self._newest: tuple[int, list[Any]] = (0, [])
         # For who works upward:
         self._current: tuple[int, Inner | None] = (0, None)  # the number of its element, and it

@@ -113,7 +113,7 @@ class _BatchSubscription(OperatorSubscriber):
         if options.seconds is not None:
             self._deadline = Deadline(options.timer, self._due, self._time_is_up, self._fail)
         self._inbox: deque[tuple[Any, int, float]] = deque()  # elements, weights, times of arrival
-        self._news = DemandCounter()  # elements since the drain asked to be told of the next
+        self._news = DemandCounter()  # elements since the drain asked to be called at the next
         # The batch, for the drain only.
         self._batch: list[Any] = []
         self._weight = 0
@@ -290,7 +290,7 @@ class _BatchSubscription(OperatorSubscriber):
                     return
         except BaseException as leaving:
             if self._demand.value >= 0:
-                self._fail(leaving)  # it may leave through upstream, so downstream is told as well
+                self._fail(leaving)  # it may leave through upstream, so downstream gets it as well
             raise
 
     def _room(self) -> int:

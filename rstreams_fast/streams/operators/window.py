@@ -37,7 +37,7 @@ class Window(Boundary):
 
 
 class _Batches(Divider):
-    """Asks for as many elements as fill the windows that were asked for, all told."""
+    """Asks for as many elements as fill all windows that were asked for."""
 
     __slots__ = ("_n", "_options", "_requested", "_skip", "_windows")
 

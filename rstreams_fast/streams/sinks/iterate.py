@@ -1,7 +1,7 @@
 """``for`` and ``async for`` over a publisher: demand that follows the consumer.
 
-Two objects: the inlet is the subscriber that upstream holds, the iteration what the consumer
-holds. The inlet knows nothing of the iteration, so that an abandoned one is collected, and cancels.
+Two objects: upstream holds the subscriber, the consumer holds the iteration.
+The subscriber knows nothing of the iteration: an abandoned iteration is collected, and cancels.
 
 Elements go through a ring of ``prefetch`` places and leave it in bursts. A burst counts as consumed
 when the consumer comes back for more after its last element; three quarters of the prefetch
@@ -126,7 +126,7 @@ class _Inlet(RingSubscriber, SinkSubscriber):
             self.upstream.due = self._demand  # nothing is sent before subscribe returns
 
     def ask_for_a_turn(self, loop: asyncio.AbstractEventLoop | None, n: int = 0) -> bool:
-        """Ask for ``n`` more, and take what comes before all is asked for; whether for any. For the
+        """Ask for ``n`` more, and take elements before all is asked for; whether for any. For the
         consumer, on his ``loop`` if he is asynchronous.
         """
         turns = self.turns
@@ -404,7 +404,7 @@ class Iteration(BurstIterator[T]):
         return inlet
 
     def _fetch(self, inlet: _Inlet) -> list[T] | None:
-        """What can be had now, ``[]`` if that is nothing; ``None`` at the end."""
+        """The elements that are there, ``[]`` if there are none; ``None`` at the end."""
         ended = inlet.ended  # before the look into the ring: what came before the end is there
         ring = inlet.ring
         if ring is None:
@@ -463,7 +463,7 @@ class Iteration(BurstIterator[T]):
     async def aclose(self) -> None:
         """The same, and wait until asynchronous sources and calls have closed what they have.
 
-        Who is cancelled meanwhile waits no longer; they go on in their own time.
+        A task that is cancelled meanwhile waits no longer; the others go on in their own time.
         """
         self.close()
         if self._unclosed:

@@ -75,7 +75,7 @@ class SyncSubscriber(ForEach[T]):
         super().__init__(fn, on_error, on_complete, prefetch)
 
     def fail(self, error: BaseException) -> None:
-        """End from this side (§2.6): nobody above is told why, so it is made known here."""
+        """End from this side (§2.6): nobody above learns why, so it is made known here."""
         self.upstream.cancel()
         decides = self.run.claim()
         if decides:
@@ -123,7 +123,7 @@ class AsyncSubscriber(NotPicklable, Generic[T]):
         prefetch: int = PREFETCH,
     ) -> None:
         options = AsyncBoundary(executor, prefetch, None, None, delay_error=True)
-        # The ring above it bounds what comes, so it may ask for all.
+        # The ring above it is the bound, so it may ask for all.
         end = SyncSubscriber(fn, on_error=on_error, on_complete=on_complete, prefetch=UNBOUNDED)
         self.run: Run = end.run
         self._inlet = inlet = AsyncBoundarySubscription(end, options, Stages(), Need())

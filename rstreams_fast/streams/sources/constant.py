@@ -13,7 +13,7 @@ __all__ = ["Failed", "Never"]
 class Failed:
     def __init__(self, error: BaseException) -> None:
         self._error = error
-        # Whoever raises it adds to its traceback, which keeps the locals of those frames.
+        # Raising it adds to its traceback, which keeps the locals of those frames.
         self._traceback = error.__traceback__
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:

@@ -183,6 +183,6 @@ def _start(fn: Callable[[Emitter[Any]], object], emitter: Emitter[Any]) -> None:
     except Exception as raised:
         emitter.error(raised)
     except BaseException as leaving:
-        if not emitter.cancelled:  # it leaves through subscribe, and the subscriber is told
+        if not emitter.cancelled:  # it leaves through subscribe, and the subscriber gets it
             emitter.error(leaving)
         raise

@@ -1,4 +1,4 @@
-"""Ticks: numbers that come by the clock, asked for or not."""
+"""Ticks: numbers that the clock sends, asked for or not."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from rstreams_fast.tck.verification import STRICT, check
 
 __all__ = ["CancelChecks"]
 
-#: More than any publisher has under way when it is cancelled: what comes after so many is no delay.
+#: More than any publisher has under way when it is cancelled: later elements are no delay.
 _UNDER_WAY = 2500
 #: Elements that would all come if a cancel were not seen.
 _MANY = 100

@@ -1,4 +1,4 @@
-"""What a verification of a publisher is told, and how its checks get at a publisher."""
+"""The parameters of a publisher's verification, and how its checks get at a publisher."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class SubscribersChecks(PublisherSetup):
     def optional_spec111_multicast_mustProduceTheSameElementsInTheSameSequenceToAllOfItsSubscribersWhenRequestingManyUpfrontAndCompleteAsExpected(  # noqa: E501
         self,
     ) -> None:
-        """The same, and each of the three is told the end.
+        """The same, and each of the three gets the end.
         Look at whether on_complete reaches every subscriber."""
         self._three_at_once(completes=True)
 

@@ -138,7 +138,7 @@ class JobPermits:
         self._gate.suspend(False)
 
     def refused(self, message: bytes) -> LimitLost:
-        """Return what there is to say when the driver, or who is there now, lets nobody in."""
+        """Return the error if the driver, or another process at its address, lets nobody in."""
         if message == OTHERS:
             return LimitLost(f"the limit {self._name!r} is in use in this job with other numbers")
         return LimitLost(f"the driver no longer serves the limit {self._name!r}")
@@ -272,7 +272,7 @@ class _Connection(asyncio.Protocol):
     def keep(self, inside: int) -> int | None:
         """End it, or, for the threads that are inside, return a copy of its descriptor.
 
-        The driver is told, and need not wait for a worker that comes back: where a grant is left
+        The driver learns it, and need not wait for a worker that comes back: where a grant is left
         unread, the kernel ends the connection as if it were broken.
         """
         transport: Any = self._transport

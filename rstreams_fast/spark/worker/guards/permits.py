@@ -68,7 +68,7 @@ class Gate:
         self._waiting: deque[asyncio.Future[tuple[Any, float]]] = deque()
         self._idle: list[tuple[Any, float]] = []
         self._used: list[tuple[Any, float] | None] = []  # by a window's calls; ``None``: failed
-        self._passing = 0  # permits on their way to who waits
+        self._passing = 0  # permits on their way to waiting calls
         self._window: CallWindow | None = None
         self._counts = True  # the calls of the window
         self._returning: asyncio.TimerHandle | None = None

@@ -3,7 +3,7 @@
 Each subscriber has a drain of its own, entered by the thread that brings it news: upstream with
 elements, the subscriber with a request. Elements travel by bursts: a lock is taken once for what
 upstream brings and once for what a subscriber takes, never while user code runs. An element that
-comes by itself when all subscribers wait for it passes the buffer by.
+is sent unasked when all subscribers wait for it does not enter the buffer.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
             try:
                 with awaited_nowhere():
                     subscribe_to(upstream, self)
-            except BaseException as raised:  # §1.9; what leaves was told to nobody else
+            except BaseException as raised:  # §1.9; nobody else has received this error
                 self._end(raised, at_once=True, cancel=True)
                 if leaves(raised):
                     raise
@@ -392,7 +392,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
     def _close(
         self, error: BaseException | None, at_once: bool
     ) -> list[MulticastSubscription] | None:
-        """Return who is to be told; ``None`` if it had ended before. With the lock."""
+        """Return the subscriptions to inform; ``None`` if it had ended before. With the lock."""
         if not self.buffer.close(error, at_once=at_once):
             return None
         return list(self.buffer.readers.values())
@@ -432,7 +432,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
             if n > 0:
                 try:
                     self._upstream.request(n)
-                except BaseException as raised:  # §3.16; what leaves was told to nobody else
+                except BaseException as raised:  # §3.16; nobody else has received this error
                     self._end(raised, at_once=True, cancel=True)
                     if leaves(raised):
                         raise
@@ -442,7 +442,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
     # -- for subscriptions -----------------------------------------------------------------------
 
     def take(self, cursor: Cursor) -> list[Any] | None:
-        """Return what comes next at ``cursor``; ``None`` at the end."""
+        """Return the next elements at ``cursor``; ``None`` at the end."""
         return self._deferred.enter(self.buffer.take, cursor)
 
     def leave(self, subscription: MulticastSubscription) -> None:

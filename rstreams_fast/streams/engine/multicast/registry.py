@@ -1,4 +1,4 @@
-"""Who is subscribed: so that a subscriber is given one subscription at a time (§1.10, §2.12).
+"""The current subscribers: each has one subscription at a time (§1.10, §2.12).
 
 Two subscribers are the same if they are one object, or if they are of one type, have one hash, and
 each says that it equals the other. A method of theirs that raises has said nothing. Those methods
