@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -13,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import run_python
+from tests.spark.backends import backend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["backend"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,6 +77,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other limit has."""
+    return uuid.uuid4().hex
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what a broken connection had come back never, or as good as."""
+    from rstreams_fast.spark import leases
+
+    monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
 
 
 @contextmanager

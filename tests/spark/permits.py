@@ -11,10 +11,7 @@ from collections.abc import Awaitable, Iterator
 from pickle import dumps
 from typing import Any, TypeVar
 
-import pytest
-
 import rstreams_fast.spark as rs
-from rstreams_fast.spark import leases
 from tests.helpers import DEADLINE
 from tests.spark.conftest import worker_environment
 
@@ -114,12 +111,6 @@ async def is_not_granted(call: asyncio.Task[Call], seconds: float = 0.1) -> bool
     """Whether it waits for so long."""
     await asyncio.wait([call], timeout=seconds)
     return not call.done()
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have what a broken connection had come back never, or as good as."""
-    monkeypatch.setattr(leases, "BREAK_SECONDS", 3600)
 
 
 HOLDER = """

@@ -18,13 +18,11 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.errors import RingClosed
 from tests.helpers import DEADLINE, start_thread, wait_until
-from tests.spark.backends import backend, every_backend
+from tests.spark.backends import every_backend
 from tests.spark.conftest import Frozen
 from tests.spark.stages import K, parts
 
 pytestmark = pytest.mark.usefixtures("backend", "no_leaked_threads")
-
-__all__ = ["backend"]
 
 SCHEMA = K
 

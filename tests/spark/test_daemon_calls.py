@@ -28,9 +28,6 @@ from rstreams_fast.spark.daemon.compare import compared_rows
 from rstreams_fast.spark.daemon.recognised import unrecognised
 from rstreams_fast.spark.daemon.steps import Step
 from tests.helpers import DEADLINE, run_python, wait_until
-from tests.spark.backends import backend
-
-__all__ = ["backend"]
 
 MIB = 1 << 20
 

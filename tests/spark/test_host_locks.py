@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
@@ -99,11 +98,6 @@ def other(process: Other) -> Iterator[Other]:
     """The other process, whose permits come back after the test."""
     yield process
     process.tell("end")
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex
 
 
 def folder(place: Path) -> Path:

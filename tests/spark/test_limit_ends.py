@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,7 @@ from rstreams_fast.spark import leases
 from rstreams_fast.spark.worker.guards.permits import Gate
 from tests.helpers import DEADLINE
 from tests.spark.conftest import ROOT, temporary_in
-from tests.spark.permits import is_not_granted, patient, soon, stages
-
-__all__ = ["patient"]
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex
+from tests.spark.permits import is_not_granted, soon, stages
 
 
 @pytest.mark.usefixtures("patient")

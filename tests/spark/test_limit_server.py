@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,17 +25,10 @@ from rstreams_fast.spark import leases
 from rstreams_fast.spark.leases import CHALLENGE_BYTES
 from tests.helpers import DEADLINE, run_threads, wait_until
 from tests.spark.conftest import worker_environment
-from tests.spark.permits import is_not_granted, patient, soon, stages
+from tests.spark.permits import is_not_granted, soon, stages
 from tests.spark.test_event_loops import HAS_UVLOOP
 
-__all__ = ["patient"]
-
 HAS_IPV6 = socket.has_dualstack_ipv6()
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex
 
 
 def through(limit: rs.Limit, port: int) -> rs.Limit:

@@ -8,7 +8,6 @@ import json
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,11 +36,6 @@ from tests.spark.permits import Stage, holder, is_not_granted, soon, stages
 from tests.spark.stages import K, parts, values
 
 scopes = pytest.mark.parametrize("scope", SCOPES)
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex
 
 
 class Service:

@@ -20,11 +20,9 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast import from_callable
 from tests.helpers import DEADLINE, start_thread, wait_until
-from tests.spark.backends import backend, every_backend
+from tests.spark.backends import every_backend
 from tests.spark.conftest import Frozen
 from tests.spark.stages import D, batches, outputs, parts
-
-__all__ = ["backend"]
 
 SUB_BATCH_ROWS = 1024
 """Rows of an output batch at most."""

@@ -12,7 +12,6 @@ import math
 import pickle
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
@@ -28,11 +27,6 @@ from tests.helpers import DEADLINE, run_python, run_threads, wait_until
 from tests.spark.conftest import worker_environment
 
 KEYS = pa.schema([("k", pa.int64())])
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex
 
 
 def batches(rows: int, size: int = 1 << 20) -> Iterator[pa.RecordBatch]:
