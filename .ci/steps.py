@@ -51,14 +51,15 @@ failed: list[str] = []
 
 
 def run(name: str, command: list[str]) -> None:
+    print(f"== {name} ...", flush=True)
     start = time.monotonic()
     log = folder / name
     with log.open("w") as out:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False
         )
-    output = log.read_text(errors="replace").strip() or "nothing"
-    closing = output.splitlines()[-1]
+    output = log.read_text(errors="replace").strip()
+    closing = ([line for line in output.splitlines() if line[:4] != "make"] or [""])[-1]
     good = done.returncode in ((0, NO_TESTS) if command[:5] == PYTEST else (0,))
     if not good:
         failed.append(name)

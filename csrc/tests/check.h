@@ -23,7 +23,7 @@
 
 #define DEFAULT_SECONDS 1.0
 #ifndef HANG_SECONDS
-#define HANG_SECONDS 20 /* beyond the time given: then the run counts as hung */
+#define HANG_SECONDS 60 /* beyond the time given: then the run counts as hung */
 #endif
 
 /* Ends the program at once: other threads may be in any state. */
