@@ -205,10 +205,8 @@ def test_after_the_end_the_figures_say_that_nothing_is_held_or_asked_for(
 
 @pytest.mark.parametrize("name", ["subscribe", "request", "next", "cancel", "complete", "error"])
 def test_what_an_observer_raises_goes_to_the_unraisable_hook(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, unraisable: list[Any]
 ) -> None:
-    raised: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", raised.append)
     boom = OSError("observer")
 
     def observer(*_args: Any) -> None:
@@ -228,7 +226,7 @@ def test_what_an_observer_raises_goes_to_the_unraisable_hook(
         recorder.subscription.request(1)
         assert recorder.terminal is not None
     assert recorder.elements == [1]
-    assert [r.exc_value for r in raised] == [boom]
+    assert [r.exc_value for r in unraisable] == [boom]
     recorder.check()
 
 

@@ -337,15 +337,9 @@ TIGHT = {
 }
 
 
-@pytest.fixture
-def finalizers_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that happens to run where the stack is full cannot do its work; nor can pytest's hook,
-    which would say so.
-    """
-    monkeypatch.setattr(sys, "unraisablehook", id)
-
-
-@pytest.mark.usefixtures("finalizers_may_fail")
+# A finalizer that happens to run where the stack is full cannot do its work; nor can pytest's hook,
+# which would say so.
+@pytest.mark.usefixtures("unraisable")
 @pytest.mark.parametrize("name", TIGHT)
 def test_too_short_a_stack_is_an_error_and_no_hang(name: str) -> None:
     stream = chain(rf.range_(5), TIGHT[name], 2 * TRAMPOLINE_EVERY)
@@ -486,7 +480,7 @@ def test_a_thousand_pages_that_follow_each_other_end(ask: bool) -> None:
     assert within_deadline(paged(1000, ask=ask).to_list, 100) == list(range(1000))
 
 
-@pytest.mark.usefixtures("finalizers_may_fail")
+@pytest.mark.usefixtures("unraisable")
 @pytest.mark.parametrize("name", NESTED)
 def test_too_short_a_stack_for_streams_within_each_other_is_an_error_and_no_hang(name: str) -> None:
     hook = rf.on_dropped_error(ignore)
