@@ -8,6 +8,9 @@ from typing import Any
 
 import rstreams_fast as rsf
 from rstreams_fast.errors import AlreadySubscribedError
+from tests.operators import USES, uses
+from tests.operators.entry import NO_ORDER
+from tests.operators.flow import OnOverflow
 from tests.soak.chance import Chance
 from tests.soak.consumers import consume
 from tests.soak.ledger import Ledger, Reader
@@ -43,21 +46,9 @@ def _map_async(stream: Any, chance: Chance, place: Place) -> Any:
     return stream.map_async(fn, concurrency=chance.size(64), loop=loop)
 
 
-def _batches(stream: Any, chance: Chance, place: Place) -> Any:
-    return stream.batch(chance.size(200)).unbatch()
-
-
 def _timed_batches(stream: Any, chance: Chance, place: Place) -> Any:
     seconds = chance.choice((0.0005, 0.005, 60.0))
     return stream.batch(chance.size(200), seconds=seconds).unbatch()
-
-
-def _timeout(stream: Any, chance: Chance, place: Place) -> Any:
-    return stream.timeout(600.0)
-
-
-def _retry(stream: Any, chance: Chance, place: Place) -> Any:
-    return stream.retry(3)
 
 
 def _sharing(stream: Any, chance: Chance, place: Place) -> Any:
@@ -88,32 +79,25 @@ def _processor(stream: Any, chance: Chance, place: Place) -> Any:
     return rsf.from_publisher(Both())
 
 
-def _observed(stream: Any, chance: Chance, place: Place) -> Any:
-    return stream.do_on_request(lambda _n: None).map(lambda x: x).do_on_cancel(lambda: None)
+def _of_the_table(stream: Any, chance: Chance, place: Place) -> Any:
+    return chance.choice(SAME)(stream)
 
 
-def _held(stream: Any, chance: Chance, place: Place) -> Any:
-    return stream.on_overflow(rsf.Overflow.BUFFER, capacity=1 << 20)
-
-
-def _flat(stream: Any, chance: Chance, place: Place) -> Any:
-    return stream.concat_map(lambda x: rsf.from_iterable([x]), prefetch=chance.size(50))
-
-
+#: Each operator of the table that keeps all elements and their order, and lets go of its source
+#: with its subscriber.
+SAME = [
+    use.same
+    for name, use in uses(lambda use: not use.slow and use.not_claimed != NO_ORDER).items()
+    if not (USES[name][0].shared or USES[name][0] is OnOverflow or name == "MapInC")
+]
 KEEPING: tuple[Callable[[Any, Chance, Place], Any], ...] = (
-    _publish_on,
     _publish_on,
     _subscribe_on,
     _map_async,
-    _batches,
     _timed_batches,
-    _timeout,
-    _retry,
     _sharing,
     _processor,
-    _observed,
-    _held,
-    _flat,
+    *[_of_the_table] * 5,
 )
 
 

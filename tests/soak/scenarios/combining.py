@@ -1,4 +1,4 @@
-"""``merge``, ``zip``, ``concat``, ``flat_map``, ``concat_map``, over sources on any resource."""
+"""``merge``, ``flat_map``, ``concat_map``, over sources on any resource."""
 
 from __future__ import annotations
 
@@ -40,39 +40,6 @@ def merging(chance: Chance, place: Place) -> None:
     judge(
         rsf.merge(*sources(ledger, chance, place), prefetch=chance.size(64)), ledger, chance, place
     )
-
-
-@scenario
-def concatenating(chance: Chance, place: Place) -> None:
-    """One after the other."""
-    ledger = Ledger()
-    streams = sources(ledger, chance, place)
-    last = [""]
-
-    def in_order(element: Any) -> bool:
-        assert element.producer >= last[0], (element, last)
-        last[0] = element.producer
-        return True
-
-    judge(rsf.concat(*streams).filter(in_order), ledger, chance, place)
-
-
-@scenario
-def zipping(chance: Chance, place: Place) -> None:
-    """Tuples of the same numbers; as many as the shortest has."""
-    ledger, reader = Ledger(), Reader()
-    n = chance.size(600)
-    streams = sources(ledger, chance, place, n)
-
-    def first(elements: tuple[Any, ...]) -> Any:
-        assert len({element.number for element in elements}) == 1, elements
-        return elements[0]
-
-    zipped = rsf.zip_(*streams, prefetch=chance.size(64)).map(first)
-    if consume(zipped, reader, chance, place, stops=chance.one_in(3)):
-        assert reader.count == n, (reader.count, n)
-    reader.check()
-    ledger.await_closed()
 
 
 @scenario
