@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.operators import combining, flow, parts, stages
 from tests.operators.ends import ENDS, End
-from tests.operators.entry import OPERATORS, Op, Use
+from tests.operators.entry import OPERATORS, RUN, Op, Use
 from tests.operators.sources import SOURCE_OF, SOURCES, Gives, Origin, Source
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Origin",
     "Source",
     "Use",
+    "apart",
     "combining",
     "firsts",
     "flow",
@@ -56,6 +57,15 @@ def firsts() -> dict[str, Use]:
     for name, (op, use) in USES.items():
         found.setdefault((op, use.threads), (name, use))
     return dict(found.values())
+
+
+def apart() -> dict[str, Use]:
+    """The same, but of the fused stages, which are one run, a few."""
+    return {
+        name: use
+        for name, use in firsts().items()
+        if USES[name][0].engine != RUN or name in {"Map", "Filter", "ScanWithSeed", "Batch"}
+    }
 
 
 def representatives() -> Iterator[str]:

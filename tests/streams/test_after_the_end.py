@@ -17,7 +17,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import DEADLINE, run_python
-from tests.operators import USES, uses
+from tests.operators import USES, apart, uses
 from tests.operators.entry import NoStream
 from tests.rules.probes import ManualPublisher, Plain, Recorder, subscribed
 
@@ -26,13 +26,11 @@ BUILDS: dict[str, Callable[[], Any]] = {
     "range": lambda: rsf.range_(10),
     "generator": lambda: rsf.from_iterable(x for x in range(10)),
     "foreign": lambda: rsf.from_publisher(NoStream(rsf.range_(10))),
-    **{
-        name: partial(use.over, rsf.range_(10))
-        for name, use in uses(lambda use: not use.threads).items()
-    },
+    **{name: partial(use.over, rsf.range_(10)) for name, use in apart().items() if not use.threads},
     **{
         f"{name} within": partial(use.within, rsf.range_(10))
-        for name, use in uses(lambda use: use.within and not use.threads).items()
+        for name, use in apart().items()
+        if use.within and not use.threads
     },
 }
 

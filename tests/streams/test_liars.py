@@ -14,8 +14,8 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import wait_gone
-from tests.operators import ENDS, USES, Use, firsts, uses
-from tests.operators.entry import RUN, same
+from tests.operators import ENDS, Use, apart, uses
+from tests.operators.entry import same
 from tests.rules.probes import Recorder
 from tests.streams.liars import (
     COMBINED,
@@ -59,11 +59,7 @@ BELOW: dict[str, Callable[[Any], Any]] = {
     "from_publisher": guarded,
     "MulticastProcessor": lambda liar: Via(rsf.MulticastProcessor(), liar),
     "processor": lambda liar: Via(rsf.processor(lambda s: s.map(same)), liar),
-    **{
-        name: over(use)
-        for name, use in firsts().items()
-        if USES[name][0].engine != RUN or name in ("Map", "Filter", "Batch")  # which are one run
-    },
+    **{name: over(use) for name, use in apart().items()},
     **COMBINED,
 }
 
