@@ -367,22 +367,30 @@ def test_no_call_starts_after_a_failure_and_it_is_raised_at_once(kind: str) -> N
     assert len(started) <= 4 + 3  # those of later rows that had started
 
 
+def failing_after(given: threading.Event, admission: Admission) -> Callable[[int], bool]:
+    """Pause row 2 until row 0 was given, and row 1 until row 2 has failed."""
+    return lambda x: (x == 2 and not given.is_set()) or (x == 1 and not admission.stopped)
+
+
 def test_of_two_failures_the_first_in_row_order_is_raised() -> None:
-    admission = Admission()
-    fn = user_function("threads", fails_at(1, 2), lambda x: x == 1 and not admission.stopped)
+    admission, given = Admission(), threading.Event()
+    fn = user_function("threads", fails_at(1, 2), failing_after(given, admission))
     with calling("threads", admission) as calls:
         rows = rows_in_order((calls.submit(fn, (x,)) for x in range(100)), 64, admission)
         assert next(rows) == 0
+        given.set()
         with pytest.raises(ValueError, match="row 1"):
             next(rows)
 
 
 def test_a_row_that_does_not_end_holds_up_a_failure_no_longer_than_the_deadline() -> None:
-    admission, over = Admission(), threading.Event()
-    fn = user_function("threads", fails_at(2), lambda x: x == 1 and not over.is_set())
+    admission, given, over = Admission(), threading.Event(), threading.Event()
+    paused = {1: over, 2: given}
+    fn = user_function("threads", fails_at(2), lambda x: x in paused and not paused[x].is_set())
     with calling("threads", admission) as calls:
         rows = rows_in_order((calls.submit(fn, (x,)) for x in range(100)), 64, admission)
         assert next(rows) == 0
+        given.set()
         with pytest.raises(ValueError, match="row 2") as raised:
             next(rows)
         assert raised.value.__context__ is None
@@ -391,14 +399,15 @@ def test_a_row_that_does_not_end_holds_up_a_failure_no_longer_than_the_deadline(
 
 @pytest.mark.parametrize("failing", ["threads", "loop"])
 def test_a_failure_of_one_kind_of_call_stops_the_other(failing: str) -> None:
-    admission, started = Admission(), list[int]()
+    admission, started, given = Admission(), list[int](), threading.Event()
     kinds = ["threads", "loop"] if failing == "threads" else ["loop", "threads"]
-    fails = user_function(kinds[0], fails_at(20), lambda _: False)
+    fails = user_function(kinds[0], fails_at(20), lambda x: x == 20 and not given.is_set())
     waits = user_function(kinds[1], started.append, lambda x: x > 0 and not admission.stopped)
     with calling(kinds[0], admission) as first, calling(kinds[1], admission) as second:
         rows = ((first.submit(fails, (x,)), second.submit(waits, (x,))) for x in range(100))
         outcomes = rows_in_order(rows, 64, admission)
         assert next(outcomes) == (0, None)
+        given.set()
         with pytest.raises(ValueError, match="row 20"):
             for _ in outcomes:
                 pass
@@ -406,8 +415,8 @@ def test_a_failure_of_one_kind_of_call_stops_the_other(failing: str) -> None:
 
 
 def test_of_batches_the_first_failure_in_order_is_raised_and_no_more_are_taken() -> None:
-    admission, taken = Admission(), list[int]()
-    fn = user_function("threads", fails_at(1, 2), lambda x: x == 1 and not admission.stopped)
+    admission, taken, given = Admission(), list[int](), threading.Event()
+    fn = user_function("threads", fails_at(1, 2), failing_after(given, admission))
 
     def batches(calls: Submits) -> Iterator[tuple[Call, int]]:
         for x in range(100):
@@ -417,6 +426,7 @@ def test_of_batches_the_first_failure_in_order_is_raised_and_no_more_are_taken()
     with calling("threads", admission) as calls:
         rows = batches_in_order(batches(calls), 8, admission)
         assert next(rows) == 0
+        given.set()
         with pytest.raises(ValueError, match="row 1"):
             next(rows)
     assert len(taken) <= 9
