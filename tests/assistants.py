@@ -16,7 +16,7 @@ from rstreams_fast import UNBOUNDED
 from tests.public_names import PUBLIC, names_of
 
 DOCS = Path(__file__).parents[1] / "docs"
-WIDTH = 110
+WIDTH = 76  # of a block of code in the site
 SITE = "https://github.com/rstreams-fast/rstreams-fast/blob/main/docs/"
 SUMMARY = """\
 Reactive Streams for Python on a C core, and bounded concurrency inside PySpark stages.
