@@ -22,7 +22,8 @@ PUBLIC = (
 #: underscore says so.
 INTERNAL = {
     "FrameMap": {"output_of", "work"},
-    "ForEach": {"drop_references", "finish", "leave"},
+    "ForEach": {"drop_references", "finish", "leave", "slot"},
+    "FunctionSubscriber": {"slot"},
     "Limit": {"served_at"},
     "ListSubscriber": {"on_burst", "prompt"},
     "MapBatches": {"output_of", "work"},
