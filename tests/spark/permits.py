@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -81,15 +82,23 @@ class Stage:
         """Begin a call that waits for its permit meanwhile."""
         return asyncio.ensure_future(self.begin())
 
-    async def close(self) -> None:
-        """Cancel its calls, and end."""
+    async def cancel(self) -> None:
+        """Cancel its calls, and let nothing of it stay but garbage."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        self._make = None  # its gate is closed with it
-        for _ in range(5):
-            await asyncio.sleep(0)
+        self._make = None
+
+    async def close(self) -> None:
+        """Cancel its calls, and end."""
+        await self.cancel()
+        await _close_garbage()
+
+
+async def _close_garbage() -> None:
+    gc.collect()
+    await asyncio.sleep(0.02)  # in which the loop closes the gates
 
 
 async def _call(call: Call) -> None:
@@ -104,7 +113,8 @@ async def stages(*limits: rs.Limit) -> Any:
         yield made
     finally:
         for stage in made:
-            await stage.close()
+            await stage.cancel()
+        await _close_garbage()
 
 
 async def is_not_granted(call: asyncio.Task[Call], seconds: float = 0.1) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -73,6 +74,13 @@ async def test_a_stage_ends_for_a_driver_that_cannot_write_to_it(name: str) -> N
         await soon(last.acquire())
     for ended in (other, last):
         ended.close()
+
+
+async def test_a_gate_that_is_never_closed_gives_its_limit_up(name: str) -> None:
+    loop = asyncio.get_running_loop()
+    Gate(rs.Limit(name, concurrency=5), loop)
+    gc.collect()
+    Gate(rs.Limit(name, concurrency=6), loop).close()
 
 
 FORKING = """
