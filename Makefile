@@ -39,9 +39,11 @@ else
 	@$(ENV) exec $(PY) -m pytest $(ARGS)
 endif
 
+# CPython's own tests of queues, which Debian packs for its own Python.
+CPYTHON_TESTS = $(shell apt-cache search -n '^libpython3\.[0-9]*-testsuite$$' 2>/dev/null | cut -d' ' -f1)
 full: ## run everything, before a release or nightly, or STEPS="memcheck fuzz"; the table is build/full.md
-	$(SETUP_WITH_JAVA) clang libclang-rt-dev spin valgrind libboost-dev maven libpython3-testsuite \
-	    libffi-dev libssl-dev zlib1g-dev
+	$(SETUP_WITH_JAVA) clang libclang-rt-dev spin valgrind libboost-dev maven libffi-dev libssl-dev zlib1g-dev \
+	    $(CPYTHON_TESTS)
 	@$(ENV) exec $(PY) .ci/steps.py full $(STEPS)
 
 lint: ## ruff, mypy --strict, pyright on the public face, the import contracts, clang-format

@@ -95,5 +95,5 @@ print(table)
 if failed and not counted["failed"]:  # a pytest that died says no such line
     counted["failed"] = len(failed)
 words = ", ".join(f"{number} {word}" for word, number in counted.items())
-print(words, f"in {time.monotonic() - begun:.0f}s")
+print(words or "no tests", f"in {time.monotonic() - begun:.0f}s")
 sys.exit(bool(failed))
