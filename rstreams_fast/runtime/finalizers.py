@@ -10,6 +10,7 @@ at once and on that thread, as the interpreter closes a generator: a source may 
 from __future__ import annotations
 
 import _thread
+import atexit
 import gc
 import os
 import threading
@@ -35,8 +36,17 @@ _phases: Final[dict[str, Any]] = {"stop": None}
 _here: Final = threading.local()
 """``start`` is what the latest collection that this thread ran was given."""
 
+_callbacks: Final[list[Any]] = [partial(setattr, _here), _phases.pop, _phases.setdefault]
+
+
+def _end_callbacks() -> None:
+    gc.callbacks[:] = [callback for callback in gc.callbacks if callback not in _callbacks]
+
+
 if not _EVERY_TIME:
-    gc.callbacks += [partial(setattr, _here), _phases.pop, _phases.setdefault]
+    gc.callbacks += _callbacks
+    if type(_here).__module__ != "_thread":  # gevent's or eventlet's, which fails at the exit
+        atexit.register(_end_callbacks)
 
 
 def _collects_here() -> bool:

@@ -175,3 +175,13 @@ def test_of_what_is_dropped_at_exit_only_what_the_exit_refused_is_kept_quiet() -
     assert "refused before" in told
     assert "of the function" in told
     assert "refused by the exit" not in told
+
+
+@pytest.mark.parametrize(
+    "patch",
+    ["from gevent import monkey; monkey.patch_all()", "import eventlet; eventlet.monkey_patch()"],
+)
+def test_a_program_of_greenlets_ends_in_silence(patch: str) -> None:
+    """Its patch replaces ``threading.local`` by one that fails when greenlets are gone."""
+    done = run_python("-W", "ignore", "-c", f"{patch}\nimport rstreams_fast.streams")
+    assert done.stderr == ""
