@@ -88,7 +88,7 @@ clean: ## remove what was built (the virtual environment stays; `rm -r .venv` re
 
 # ---- The other steps of `make full` ------------------------------------------------------------
 
-# The slow tests: jobs of the demo, long ones of Spark, the kits on every class and backend.
+# The slow tests: jobs of the demo, long ones of Spark; not the kits on every class, which are `tck`.
 slow:
 	$(SETUP_WITH_JAVA)
 ifeq ($(ARGS),)

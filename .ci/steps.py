@@ -25,6 +25,8 @@ SUITE = {
     "spark": "tests/spark",
     "others": "--ignore=tests/tck --ignore=tests/streams --ignore=tests/spark",
 }
+#: The kits on every class are the step `tck`, on each backend.
+SLOW = {**SUITE, "kits": "tests/tck --ignore-glob=*/test_our_*"}
 #: The oldest libraries are built for no later Python.
 OLDEST = "3.5-oldest" if sys.version_info[:2] == (3, 11) else ""
 #: Targets of make, in two lanes. What builds in csrc/build is in the first. `test` and `slow` run
@@ -84,7 +86,8 @@ if what == "full":
         sys.exit(f"make full has no step {', '.join(unknown)}")
 else:
     mark = "not slow" if what == "test" else what
-    lanes = [{name: [*PYTEST, mark, *paths.split()]} for name, paths in SUITE.items()]
+    suite = SUITE if what == "test" else SLOW
+    lanes = [{name: [*PYTEST, mark, *paths.split()]} for name, paths in suite.items()]
 
 begun = time.monotonic()
 with ThreadPoolExecutor(len(lanes)) as pool:

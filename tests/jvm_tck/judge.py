@@ -86,6 +86,7 @@ def _tasks(what: str, names: list[str]) -> list[Task]:
     return [
         Task(subject.name, subject.kind, subject.verification, test, official.PATIENT)
         for subject in choose(names)
+        if subject.is_official
         for test in official.list_names(subject.kind)
     ]
 

@@ -12,7 +12,7 @@ from tests.jvm_tck.broken import HANGS, list_broken
 from tests.jvm_tck.claims import FAILED, PASS, UNCLAIMED, UNTESTED, verdict
 from tests.jvm_tck.subjects import ROOT, Subject
 
-__all__ = ["BACKENDS", "KITS", "PAGE", "Results", "terminal", "write_page"]
+__all__ = ["BACKENDS", "KITS", "PAGE", "Results", "terminal", "tests_of", "write_page"]
 
 PAGE = ROOT / "docs" / "conformance.md"
 BACKENDS: Final = ("c", "cffi", "python")
@@ -35,7 +35,7 @@ under `build/tck`.
 Judged are {subjects}, each a class in `tests/tck` that says how the thing is made. *Not claimed*
 is what such a class does not promise, by its settings `not_claimed` and
 `max_supported_subscribers` or by a hook that it does not have. *Untested* is what the official kit
-names and cannot judge.
+names and cannot judge; classes that set `delivers_at_end` are for ours alone.
 
 `tests/broken` holds {broken} implementations with one fault each. Ours rejects all of them, by the
 check and at the grade that each declares; the official kit is run on the {seen} that it can see,
@@ -54,6 +54,14 @@ The counts are of tests, times classes, times backends.
 """
 
 
+def tests_of(kit: str, subject: Subject, judged: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a kit found of it; nothing, where the official one cannot judge it."""
+    if kit == "official" and not subject.is_official:
+        return []
+    found: list[dict[str, Any]] = judged[subject.name]["tests"]
+    return found
+
+
 def count(subjects: list[Subject], results: Results) -> dict[str, dict[str, Counter[str]]]:
     """Rule, kit, verdict: how often."""
     rules = {
@@ -65,7 +73,7 @@ def count(subjects: list[Subject], results: Results) -> dict[str, dict[str, Coun
     for kit, by_backend in results.items():
         for judged in by_backend.values():
             for subject in subjects:
-                for test in judged[subject.name]["tests"]:
+                for test in tests_of(kit, subject, judged):
                     rule = rules.get(test["name"]) or _rule_in(test["name"])
                     if rule:
                         counts[rule][kit][verdict(subject, test)] += 1

@@ -20,7 +20,7 @@ from typing import Any
 from rstreams_fast.tck.runner import BROKEN
 from tests.jvm_tck.broken import list_seen
 from tests.jvm_tck.claims import NOT_MET, objection
-from tests.jvm_tck.page import BACKENDS, KITS, PAGE, Results, terminal, write_page
+from tests.jvm_tck.page import BACKENDS, KITS, PAGE, Results, terminal, tests_of, write_page
 from tests.jvm_tck.subjects import ROOT, list_subjects
 
 FOLDER = ROOT / "build" / "tck"
@@ -52,7 +52,7 @@ def main() -> int:
         for kit, by_backend in results.items()
         for backend, judged in by_backend.items()
         for subject in subjects
-        for test in judged[subject.name]["tests"]
+        for test in tests_of(kit, subject, judged)
         if (text := objection(subject, test))
     ]
     objections += _accepted(broken)

@@ -31,11 +31,14 @@ class Subject:
     def name(self) -> str:
         return f"{self.theme}.{self.verification.__name__}"
 
+    @property
+    def is_official(self) -> bool:
+        """Whether the official kit can judge it: that kit waits for each element at once."""
+        return not getattr(self.verification, "delivers_at_end", False)
+
 
 def list_subjects() -> list[Subject]:
-    """All of them, by file and in the order written, but what delivers at its end: the official kit
-    waits for each element at once.
-    """
+    """All of them, by file and in the order written."""
     found = []
     for path in sorted((ROOT / "tests" / "tck").glob(f"{_PREFIX}*.py")):
         module = importlib.import_module(f"tests.tck.{path.stem}")
@@ -60,7 +63,6 @@ def _is_collected(value: object) -> bool:
         and issubclass(value, Verification)
         and bool(getattr(value, "__test__", True))
         and value.is_complete()
-        and not getattr(value, "delivers_at_end", False)
     )
 
 
