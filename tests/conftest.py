@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import importlib.util
 import inspect
 import os
 import shutil
@@ -135,3 +136,17 @@ def dropped() -> Iterator[list[BaseException]]:
     previous = on_dropped_error(seen.append)
     yield seen
     on_dropped_error(previous)
+
+
+GREENLETS = {
+    "gevent": "from gevent import monkey; monkey.patch_all()",
+    "eventlet": "import eventlet; eventlet.monkey_patch()",
+}
+
+
+@pytest.fixture(params=sorted(GREENLETS))
+def patch_of_greenlets(request: pytest.FixtureRequest) -> str:
+    """The first line of a program whose threads are greenlets."""
+    if importlib.util.find_spec(request.param) is None:  # an import would stay in this process
+        pytest.skip(f"{request.param} is not installed")
+    return GREENLETS[request.param]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import importlib.util
 import queue as standard
 import subprocess
 import sys
@@ -37,10 +36,6 @@ while queue._waiting(1) < 3:
     time.sleep(0.001)
 builtins.late = Late()
 """
-GREENLETS = {
-    "gevent": "from gevent import monkey; monkey.patch_all()",
-    "eventlet": "import eventlet; eventlet.monkey_patch()",
-}
 WAIT = """
 import sys
 from rstreams_fast import SpscRing
@@ -131,16 +126,11 @@ def test_a_finalizer_uses_a_queue_after_the_threads_that_waited_are_gone() -> No
     assert ended == [("done\n", 0)] * 4
 
 
-@pytest.fixture(params=sorted(GREENLETS))
-def patch(request: pytest.FixtureRequest) -> str:
-    if importlib.util.find_spec(request.param) is None:  # an import would stay in this process
-        pytest.skip(f"{request.param} is not installed")
-    return GREENLETS[request.param]
-
-
 @needs_compiled
-def test_greenlets_are_told_that_they_cannot_wait_here(patch: str) -> None:
+def test_greenlets_are_told_that_they_cannot_wait_here(
+    patch_of_greenlets: str,
+) -> None:
     env = {"RSTREAMS_FAST_BACKEND": "c", "PYTHONWARNINGS": "ignore"}
-    refused = run_python("-c", WAIT.format(patch=patch), env=env).stdout.splitlines()
+    refused = run_python("-c", WAIT.format(patch=patch_of_greenlets), env=env).stdout.splitlines()
     assert len(refused) == 2
     assert all("would block every greenlet" in sentence for sentence in refused)

@@ -177,11 +177,8 @@ def test_of_what_is_dropped_at_exit_only_what_the_exit_refused_is_kept_quiet() -
     assert "refused by the exit" not in told
 
 
-@pytest.mark.parametrize(
-    "patch",
-    ["from gevent import monkey; monkey.patch_all()", "import eventlet; eventlet.monkey_patch()"],
-)
-def test_a_program_of_greenlets_ends_in_silence(patch: str) -> None:
+def test_a_program_of_greenlets_ends_in_silence(patch_of_greenlets: str) -> None:
     """Its patch replaces ``threading.local`` by one that fails when greenlets are gone."""
-    done = run_python("-W", "ignore", "-c", f"{patch}\nimport rstreams_fast.streams")
+    program = f"{patch_of_greenlets}\nimport rstreams_fast.streams"
+    done = run_python("-W", "ignore", "-c", program)
     assert done.stderr == ""
