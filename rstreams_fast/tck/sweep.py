@@ -89,7 +89,7 @@ class SecondThread:
                 yield second
         finally:
             second._round = None
-            second._begins.release()
+            second._begin()
         environment.wait(second._ended.is_set, rule, "the calls return", lambda: "one has not")
 
     def arm(self, call: Callable[[], object], after: float) -> int:
@@ -97,9 +97,14 @@ class SecondThread:
         self._ready = self._calling = self._returned = False
         self._number += 1
         self._round = call, after
-        self._begins.release()
+        self._begin()
         self._wait(lambda: self._ready, "the second thread of the kit runs")
         return self._number
+
+    def _begin(self) -> None:
+        # It is unlocked already where the thread has not taken the round before, or has ended.
+        if self._begins.locked():
+            self._begins.release()
 
     def fire(self, number: int) -> None:
         """The moment from which the seconds count. Nothing, if that round is over: a thread of the
@@ -138,8 +143,8 @@ class SecondThread:
         return not self.is_armed or self._environment.over.is_set()
 
     def _main(self) -> None:
-        while self._begins.acquire() and self._round is not None:
-            call, after = self._round
+        while self._begins.acquire() and (begun := self._round) is not None:
+            call, after = begun
             self._ready = True
             self._environment.notify()
             wait_closely(self._is_fired, 4 * self._environment.timeout)

@@ -5,6 +5,7 @@ and implementations that do less than a careful one would.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -119,16 +120,20 @@ class RaisesForNoInt(publishers.CorrectSubscription):
 
 
 class RecursesThreeDeep(publishers.CorrectSubscription):
-    depth = 0
+    def prepare(self, subscriber: Any) -> None:
+        self.nested = threading.local()  # a request of another thread is not nested
+
+    def depth(self) -> int:
+        return getattr(self.nested, "depth", 0)
 
     def request(self, n: Any, /) -> None:
-        if self.take(n) or 0 < self.depth < 3:
+        if self.take(n) or 0 < self.depth() < 3:
             self.drain()
 
     def call(self, method: Any, *arguments: Any) -> None:
-        self.depth += 1
+        self.nested.depth = self.depth() + 1
         super().call(method, *arguments)
-        self.depth -= 1
+        self.nested.depth -= 1
 
 
 class Unsynchronized(publishers.CorrectSubscription):

@@ -42,6 +42,7 @@ from rstreams_fast.tck.runner import (
     order_findings,
     run,
 )
+from rstreams_fast.tck.sweep import SecondThread
 from rstreams_fast.tck.upstream import Upstream
 from tests.broken.processors import CorrectProcessor, processors
 from tests.broken.publishers import CorrectPublisher, CorrectSubscription, publishers
@@ -612,6 +613,19 @@ def test_a_request_beside_the_end_of_a_signal_returns_normally() -> None:
             upstream._judge(threading.get_ident(), "request(1)")
 
     environment.run_together(signal, ask, rule="2.13")
+
+
+def test_a_call_that_raises_in_the_second_thread_breaks_its_rule() -> None:
+    environment = Environment(timeout=10, silence=0.01, on_loop=False)
+
+    def raise_in_two_rounds() -> None:
+        with SecondThread.beside(environment, "3.16") as second:
+            for _ in range(2):  # the first one ends the thread
+                second.arm(lambda: 1 // 0, 0)
+                second.join("it returns")
+
+    with pytest.raises(RuleBroken, match="ZeroDivisionError"):
+        raise_in_two_rounds()
 
 
 def test_what_a_collection_takes_is_not_counted_as_time_to_drop_a_reference(
