@@ -10,7 +10,7 @@ import pytest
 from bench import page, report
 from bench.groups import GROUPS
 from bench.measure import Contestant, Group, Spread, Timing, WrongResultError
-from bench.targets import TARGETS, Round, judge, rounds_of
+from bench.targets import FLOOR, TARGETS, Round, judge, rounds_of
 
 ROLES = {group.name: {c.name: c.role for c in group.contestants} for group in GROUPS}
 
@@ -55,7 +55,7 @@ def test_the_fastest_floor_is_the_same_one_in_all_rounds() -> None:
     rounds = [measured() for _ in range(3)]
     for each, loop in zip(rounds, (90.0, 90.0, 200.0), strict=True):
         each["fused"]["hand-written loop"] = Timing(loop, loop)
-    assert [each.floor("fused") for each in rounds_of(rounds, ROLES)] == [90.0, 90.0, 200.0]
+    assert [each.of("fused", FLOOR) for each in rounds_of(rounds, ROLES)] == [90.0, 90.0, 200.0]
 
 
 def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
