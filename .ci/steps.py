@@ -27,8 +27,6 @@ SUITE = {
 }
 #: The kits on every class are the step `tck`, on each backend.
 SLOW = {**SUITE, "kits": "tests/tck --ignore-glob=*/test_our_*"}
-#: The oldest libraries are built for no later Python.
-OLDEST = "3.5-oldest" if sys.version_info[:2] == (3, 11) else ""
 #: Targets of make, in two lanes. What builds in csrc/build is in the first. `test` and `slow` run
 #: the newest Spark.
 FULL = (
@@ -38,7 +36,7 @@ FULL = (
     ),
     (
         "test; slow; bench-check; tck ARGS=--check; faults; limit-kills; freethreaded;"
-        f" spark-matrix SPARK_VERSIONS='{OLDEST} 3.5 4.0 4.1 4.2'"
+        " spark-matrix SPARK_VERSIONS='3.5-oldest 3.5 4.0 4.1 4.2'"
     ),
 )
 NO_TESTS = 5
