@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pytest
+
+from tests.helpers import DEADLINE, wait_until
 
 K = pa.schema([("k", pa.int64())])
 D = pa.schema([("d", pa.int64())])
 V = pa.schema([("v", pa.int64())])
+
+in_or_out_of_order = pytest.mark.parametrize("ordered", [True, False])
 
 
 def batches(*keys: Iterable[Any], kind: pa.DataType = K[0].type) -> Iterator[pa.RecordBatch]:
@@ -23,12 +31,77 @@ def parts(rows: int, size: int) -> list[pa.RecordBatch]:
     return list(batches(*(range(i, min(i + size, rows)) for i in range(0, rows, size))))
 
 
+def one(**columns: Any) -> list[pa.RecordBatch]:
+    """Return one batch of these columns."""
+    return [pa.RecordBatch.from_pydict(columns)]
+
+
 def outputs(stage: Any, inputs: Iterable[pa.RecordBatch]) -> pa.Table:
     """Return all that a stage makes of some batches."""
     return pa.Table.from_batches(list(stage.as_map_fn()(iter(inputs))))
+
+
+def rows(stage: Any, *keys: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return the rows of what a stage makes of keys."""
+    made = stage.as_map_fn()(batches(*keys))
+    return [tuple(row.values()) for batch in made for row in batch.to_pylist()]
 
 
 def values(stage: Any, *keys: Iterable[Any], **words: Any) -> list[Any]:
     """Return the last column of what a stage makes of keys."""
     made = stage.as_map_fn()(batches(*keys, **words))
     return [value for batch in made for value in batch.column(-1).to_pylist()]
+
+
+async def same(k: Any) -> Any:
+    return k
+
+
+async def doubled(k: int) -> int:
+    if k % 3:
+        await asyncio.sleep(0.001 * (k % 5))
+    return 2 * k
+
+
+class Service:
+    """Counts the calls that it is in; its first ones wait until it has been in ``meet`` at once."""
+
+    def __init__(self, meet: int = 1) -> None:
+        self.inside = self.most = 0
+        self.calls: list[Any] = []
+        self._meet = meet
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def entered(self, key: Any) -> Iterator[None]:
+        with self._lock:
+            self.calls.append(key)
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.inside -= 1
+
+    async def look(self, k: Any) -> Any:
+        with self.entered(k):
+            async with asyncio.timeout(DEADLINE):
+                while self.most < self._meet:  # noqa: ASYNC110 - of several loops
+                    await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)
+        return k
+
+    def answer(self, k: Any) -> Any:
+        assert threading.current_thread() is not threading.main_thread()
+        with self.entered(k):
+            wait_until(lambda: self.most >= self._meet, f"{self._meet} calls at once")
+        return k
+
+    async def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        await self.look(batch.num_rows)
+        return batch
+
+    def batch_sync(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.answer(batch.num_rows)
+        return batch

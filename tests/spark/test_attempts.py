@@ -98,12 +98,6 @@ def test_the_note_says_that_the_budget_is_spent() -> None:
     ]
 
 
-def test_the_delay_is_any_up_to_the_backoff() -> None:
-    delays = [rs.Retry(1, backoff=1).delay(1) for _ in range(1000)]
-    assert min(delays) < 0.1
-    assert 0.9 < max(delays) <= 1
-
-
 async def failing(k: int) -> int:
     raise OSError("down")
 
@@ -195,21 +189,6 @@ def test_a_probe_that_does_not_return_lets_another_one_probe() -> None:
     assert look() == [0]
 
 
-@pytest.mark.parametrize(
-    ("words", "error", "message"),
-    [
-        ({"failures": 0}, ValueError, "failures"),
-        ({"failures": 1.5}, ValueError, "failures"),
-        ({"failures": "3"}, TypeError, "failures"),
-        ({"reset": 0}, ValueError, "reset"),
-        ({"on": 3}, TypeError, "on"),
-    ],
-)
-def test_a_circuit_refuses(words: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=rf"Circuit\({message}\) must be"):
-        rs.Circuit(**words)
-
-
 def test_a_row_takes_no_longer_than_its_deadline_with_all_its_attempts() -> None:
     async def slow(k: int) -> int:
         if k:
@@ -288,25 +267,3 @@ def test_batches_on_threads_have_a_circuit_and_a_deadline_of_the_task() -> None:
     threading.Timer(0.3, go_on.set).start()
     with pytest.raises(TimeoutError, match=r"the task took longer than task_deadline=0\.05 s"):
         list(stage(iter(some)))
-
-
-def test_words_that_need_a_loop_say_so() -> None:
-    for words in ({"deadline": 1}, {"timeout": 1}):
-        with pytest.raises(ValueError, match="needs an async fn"):
-            rs.map_batches(len, K, **words)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="circuit must be a Circuit"):
-        rs.lookup(failing, "long", circuit=5)  # type: ignore[arg-type]
-    text = rs.lookup(
-        failing, "long", circuit=rs.Circuit(0.5), deadline=3, task_deadline=60
-    ).describe()
-    assert "circuit: opens for 30 s when 50% of 100 attempts fail, in each worker" in text
-    assert "deadline: 3 s for each row" in text
-    assert "deadline: 60 s for the partition" in text
-
-
-@pytest.mark.parametrize(
-    ("budget", "error"), [(-0.1, ValueError), (1.5, ValueError), ("1", TypeError)]
-)
-def test_a_budget_is_a_share(budget: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=r"Retry\(budget\) must be"):
-        rs.Retry(3, budget=budget)

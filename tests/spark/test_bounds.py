@@ -136,18 +136,3 @@ def test_it_travels_to_the_workers_with_the_name_of_the_function() -> None:
     arrived = cloudpickle.loads(cloudpickle.dumps(call))
     assert arrived.__name__ == "moved"
     assert asyncio.run(arrived(1)) == 11
-
-
-def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a timeout, a retry or"):
-        rs.bounded()
-    with pytest.raises(ValueError, match="timeout needs an async fn"):
-        rs.bounded(timeout=1)(len)
-    with pytest.raises(TypeError, match="retry must be a Retry"):
-        rs.bounded(retry=3)(len)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="limit needs an async fn: len"):
-        rs.bounded(limit=rs.Limit("x", concurrency=1))(len)
-    with pytest.raises(TypeError, match="limit must be a Limit"):
-        rs.bounded(limit=3)(len)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="fn must be callable"):
-        rs.bounded(retry=AT_ONCE)(3)  # type: ignore[arg-type]

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import importlib.util
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -56,12 +55,6 @@ def test_whole_batches_run_on_it_too() -> None:
 
     stage = rs.map_batches(kind, pa.schema({"kind": pa.string()}), loop_factory=Loop)
     assert [b.to_pylist() for b in stage.as_map_fn()([KEYS])] == [[{"kind": "tests.Loop"}]]
-
-
-@pytest.mark.parametrize("make", [rs.lookup, rs.map_batches])
-def test_a_loop_factory_must_be_callable(make: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match="loop_factory must make an event loop, got str"):
-        make(kind_of_loop, "string", loop_factory="uvloop")
 
 
 def test_a_loop_factory_must_give_a_loop() -> None:

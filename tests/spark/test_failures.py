@@ -235,26 +235,6 @@ def test_more_failures_than_allowed_fail_the_task(on_failure: str) -> None:
         run([*range(120), 1], 0.5)
 
 
-@pytest.mark.parametrize(
-    ("words", "error", "message"),
-    [
-        ({"max_failures": 3}, ValueError, "max_failures needs another on_failure"),
-        (
-            {"on_failure": "null", "max_failures": -1},
-            ValueError,
-            "max_failures must be an int >= 0",
-        ),
-        ({"on_failure": "null", "max_failures": 1.5}, ValueError, "a share of the calls up to 1.0"),
-        ({"on_failure": "null", "max_failures": "1"}, TypeError, "a number or a share, got str"),
-    ],
-)
-def test_bad_words_of_failures_are_named(
-    words: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        rs.lookup(half, "long", **words)
-
-
 # -- frames ----------------------------------------------------------------------------------------
 @pytest.mark.spark
 def test_good_rows_and_dead_letters_of_frames(spark: Any) -> None:

@@ -541,33 +541,6 @@ def test_a_pace_is_even_after_its_burst() -> None:
     assert pace.reserve(200.0, (reserved, 205.0))[0] == 205
 
 
-@pytest.mark.parametrize(
-    ("words", "error", "message"),
-    [
-        ({"name": 5}, TypeError, "Limit(name) must be a str"),
-        ({"name": ""}, ValueError, "Limit(name) is empty"),
-        ({}, ValueError, "bounds nothing"),
-        ({"concurrency": 0}, ValueError, "Limit(concurrency) must be from 1"),
-        ({"concurrency": True}, TypeError, "Limit(concurrency) must be an int"),
-        ({"rate": 0}, ValueError, "Limit(rate) must be finite and > 0"),
-        ({"rate": "5"}, TypeError, "Limit(rate) must be a number"),
-        ({"rate": float("inf")}, ValueError, "Limit(rate) must be finite"),
-        ({"rate": 5, "burst": 0}, ValueError, "Limit(burst) must be from 1"),
-        ({"rate": 5, "scope": "world"}, ValueError, "Limit(scope) must be"),
-    ],
-    ids=str,
-)
-def test_bad_words_are_named(words: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error) as refused:
-        rs.Limit(**{"name": "x", **words})
-    assert message in str(refused.value)
-
-
-def test_a_limit_is_a_limit() -> None:
-    with pytest.raises(TypeError, match="limit must be a Limit, got int"):
-        rs.lookup(Service(), "long", limit=5)  # type: ignore[arg-type]
-
-
 class Lease:
     """A connection of a worker that is slow to answer."""
 
@@ -641,13 +614,6 @@ def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
     finally:
         stall.set()
         other.close()
-
-
-def test_describe_says_what_the_service_will_see() -> None:
-    limit = rs.Limit("registry", concurrency=32, rate=500, burst=4, scope="job")
-    text = rs.lookup(Service(), "long", limit=limit).describe()
-    assert "limit 'registry': at most 32 calls at once, 500 a second, 4 of them at once" in text
-    assert "by the whole job" in text
 
 
 CONNECT = """

@@ -204,21 +204,6 @@ def test_calls_have_ended_before_the_client_is_closed() -> None:
     assert log == ["cancelled", "closed"]
 
 
-def test_bad_words_of_lists_are_named() -> None:
-    async def fetch(keys: list[int]) -> list[int]:
-        return keys
-
-    for words, message in (
-        ({"batch": 0}, "batch must be >= 1"),
-        ({"linger": -1}, "linger must be > 0"),
-        ({"linger": 1}, "linger is for the keys of a batch"),
-        ({"batch": 10, "max_pending_rows": 100}, "concurrency=64 of 10 keys"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            rs.lookup(fetch, "long", **words)  # type: ignore[arg-type]
-    assert "64 at once, of up to 10 keys each" in rs.lookup(fetch, "long", batch=10).describe()
-
-
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize(
     "words", [{"dedupe": True}, {"cache": True}, {"dedupe": True, "ordered": False}]
@@ -420,17 +405,6 @@ def test_a_cache_is_bounded(bounds: dict[str, int]) -> None:
         assert calls.count(2000) == 2
 
 
-def test_keys_of_every_type_are_found_again() -> None:
-    calls: list[Any] = []
-    stage = rs.enrich(
-        counted(calls), on="k", output=pa.schema([("d", pa.list_(pa.int64()))]), cache=rs.Cache()
-    )
-    for _ in range(2):
-        batch = pa.RecordBatch.from_pydict({"k": [[1, 2], [1]]})
-        assert rows(stage.as_map_fn()(iter([batch]))) == [([1, 2], [1, 2]), ([1], [1])]
-    assert calls == [[1, 2], [1]]
-
-
 def test_a_cache_goes_before_lists_and_hits_are_counted(tmp_path: Any) -> None:
     service, cache = Service(), rs.Cache()
     metrics = rs.Metrics(tmp_path)
@@ -439,14 +413,6 @@ def test_a_cache_goes_before_lists_and_hits_are_counted(tmp_path: Any) -> None:
         assert rows(stage.as_map_fn()(batches(keys))) == [(k, 2 * k) for k in keys]
     assert service.lists == [[1, 2], [3]]
     assert metrics.totals().cache_hits == 1
-
-
-def test_bad_words_of_caches_are_named() -> None:
-    for words in ({"entries": 0}, {"bytes": 0}, {"ttl": 0}, {"null_ttl": -1}):
-        with pytest.raises(ValueError, match=rf"Cache\({next(iter(words))}\) must be >"):
-            rs.Cache(**words)
-    with pytest.raises(TypeError, match="cache must be a Cache, got int"):
-        rs.lookup(counted([]), "long", cache=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.spark

@@ -391,14 +391,6 @@ def test_seconds_that_mean_nothing_are_refused_by_name(given: Any, error: type[E
         rs.RetryAfter(given)
 
 
-@pytest.mark.parametrize(
-    ("patience", "error"), [(-1, ValueError), (math.nan, ValueError), ("5", TypeError)]
-)
-def test_a_patience_is_a_time(patience: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=r"Retry\(patience\) must be"):
-        rs.Retry(1, patience=patience)
-
-
 def test_a_moment_that_is_taken_for_a_delay_is_pointed_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -1,0 +1,216 @@
+"""A word that cannot be is refused by name, before anything runs. Needs no Spark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rstreams_fast.spark as rs
+from tests.spark.stages import K, doubled, parts, same
+
+
+class LikeAColumn:
+    """As Spark's ``Column``, which has the method to say that it cannot be iterated."""
+
+    def __iter__(self) -> Any:
+        raise TypeError("[NOT_ITERABLE] Column is not iterable.")
+
+
+def with_defaults(make: Callable[..., Any], **defaults: Any) -> Callable[..., Any]:
+    return lambda **words: make(**{**defaults, **words})
+
+
+LOOKUP = with_defaults(rs.lookup, fn=doubled, returns="long")
+ENRICH = with_defaults(rs.enrich, fn=doubled, on="k", output="d long")
+BATCHES = with_defaults(rs.map_batches, fn=same, schema=K)
+RETRY = with_defaults(rs.Retry, times=3)
+LIMIT = with_defaults(rs.Limit, name="x")
+JOURNAL = with_defaults(rs.Journal, uri="/x", version="1")
+BOUNDED = with_defaults(lambda fn, **words: rs.bounded(**words)(fn), fn=len)
+TWO = {"times": 2}
+NULL = {"on_failure": "null"}
+AUTO = {"concurrency": "auto"}
+
+Row = tuple[Callable[..., Any], dict[str, Any], type[Exception], str]
+REFUSED: list[Row] = [
+    (LOOKUP, {"concurrency": 0}, ValueError, "concurrency must be >= 1"),
+    (LOOKUP, {"concurrency": 1.5}, TypeError, "concurrency must be an int"),
+    (LOOKUP, {"concurrency": True}, TypeError, "concurrency must be an int"),
+    (LOOKUP, {"concurrency": 2**31 + 1}, ValueError, "concurrency must be <= 2147483648"),
+    (LOOKUP, {"max_pending_rows": 2**40}, ValueError, "max_pending_rows must be <= 2147483648"),
+    (LOOKUP, {"max_pending_rows": 3}, ValueError, "=3 is less than concurrency=64"),
+    (LOOKUP, {"max_buffer_bytes": 2**63}, ValueError, "max_buffer_bytes must be <= "),
+    (LOOKUP, {"max_buffer_bytes": 0}, ValueError, "max_buffer_bytes must be >= 1"),
+    (LOOKUP, {"on_null": "drop"}, ValueError, "on_null must be 'skip' or 'call'"),
+    (LOOKUP, {"on_failure": "drop"}, ValueError, "must be 'raise' or 'null' or 'column'"),
+    (LOOKUP, {"timeout": 0}, ValueError, "timeout must be > 0"),
+    (LOOKUP, {"timeout": 10**400}, ValueError, "timeout must be <= "),
+    (LOOKUP, {"timeout": "1"}, TypeError, "timeout must be a number of seconds"),
+    (LOOKUP, {"fn": abs, "timeout": 1}, ValueError, "timeout needs an async fn"),
+    (LOOKUP, {"fn": abs, **AUTO}, ValueError, "concurrency='auto' needs an async fn: abs"),
+    (LOOKUP, {"fn": 3}, TypeError, "fn must be callable"),
+    (LOOKUP, {"retry": 3}, TypeError, "retry must be a Retry"),
+    (LOOKUP, {"using": 3}, TypeError, "using must be a factory"),
+    (LOOKUP, {"metrics": "/path"}, TypeError, "metrics must be a Metrics, got str"),
+    (LOOKUP, {"cache": 3}, TypeError, "cache must be a Cache, got int"),
+    (LOOKUP, {"limit": 5}, TypeError, "limit must be a Limit, got int"),
+    (LOOKUP, {"circuit": 5}, TypeError, "circuit must be a Circuit"),
+    (LOOKUP, {"journal": "/x"}, TypeError, "journal must be a Journal, got str"),
+    (LOOKUP, {"loop_factory": "uvloop"}, TypeError, "must make an event loop, got str"),
+    (LOOKUP, {"dedupe": 1}, TypeError, "dedupe must be a bool"),
+    (LOOKUP, {"ordered": False}, ValueError, r"lookup\(ordered=False\)"),
+    (LOOKUP, {"key_order": "k"}, TypeError, "key_order must be an int, got str"),
+    (LOOKUP, {"batch": 0}, ValueError, "batch must be >= 1"),
+    (LOOKUP, {"linger": -1}, ValueError, "linger must be > 0"),
+    (LOOKUP, {"linger": 1}, ValueError, "linger is for the keys of a batch"),
+    (LOOKUP, {"batch": 10, "max_pending_rows": 100}, ValueError, "concurrency=64 of 10 keys"),
+    (LOOKUP, {"batch": 8, "max_pending_rows": 7, **AUTO}, ValueError, "concurrency=1 of 8 keys"),
+    (LOOKUP, {"max_failures": 3}, ValueError, "max_failures needs another on_failure"),
+    (LOOKUP, {**NULL, "max_failures": -1}, ValueError, "max_failures must be an int >= 0"),
+    (LOOKUP, {**NULL, "max_failures": 1.5}, ValueError, "a share of the calls up to 1.0"),
+    (LOOKUP, {**NULL, "max_failures": "1"}, TypeError, "a number or a share, got str"),
+    (ENRICH, {"on": []}, TypeError, "on must name at least one column"),
+    (ENRICH, {"key_order": "x"}, ValueError, "'x' is none of the columns on: k"),
+    (ENRICH, {"key_order": "k", "batch": 3}, ValueError, "key_order and batch"),
+    (BATCHES, {"fn": 3}, TypeError, "fn must be callable"),
+    (BATCHES, {"concurrency": 0}, ValueError, "concurrency must be >= 1"),
+    (BATCHES, AUTO, TypeError, "concurrency must be an int, got str"),
+    (BATCHES, {"on_failure": "null"}, ValueError, "on_failure must be .*drop"),
+    (BATCHES, {"loop_factory": "uvloop"}, TypeError, "must make an event loop, got str"),
+    (BATCHES, {"fn": len, "timeout": 1}, ValueError, "timeout needs an async fn"),
+    (BATCHES, {"fn": len, "deadline": 1}, ValueError, "needs an async fn"),
+    (rs.stage, {"build": 3, "schema": K}, TypeError, "build must be callable"),
+    (rs.PerWorker, {"factory": 5}, TypeError, r"PerWorker\(factory\) must be a factory"),
+    *(
+        (RETRY, {"on": on}, TypeError, r"Retry\(on\) must be")
+        for on in (("x",), 3, None, "ValueError")
+    ),
+    (RETRY, {"times": 0}, ValueError, "times"),
+    (RETRY, {"jitter": 2}, ValueError, "jitter"),
+    *(
+        (RETRY, {name: value}, ValueError, rf"Retry\({name}\) must be finite and >= ")
+        for name in ("backoff", "factor", "max_backoff", "jitter")
+        for value in (math.inf, math.nan, 10**400, -1)
+    ),
+    (RETRY, {"budget": -0.1}, ValueError, r"Retry\(budget\) must be"),
+    (RETRY, {"budget": 1.5}, ValueError, r"Retry\(budget\) must be"),
+    (RETRY, {"budget": "1"}, TypeError, r"Retry\(budget\) must be"),
+    (RETRY, {"patience": -1}, ValueError, r"Retry\(patience\) must be"),
+    (RETRY, {"patience": math.nan}, ValueError, r"Retry\(patience\) must be"),
+    (RETRY, {"patience": "5"}, TypeError, r"Retry\(patience\) must be"),
+    (rs.Circuit, {"failures": 0}, ValueError, r"Circuit\(failures\) must be"),
+    (rs.Circuit, {"failures": 1.5}, ValueError, r"Circuit\(failures\) must be"),
+    (rs.Circuit, {"failures": "3"}, TypeError, r"Circuit\(failures\) must be"),
+    (rs.Circuit, {"reset": 0}, ValueError, r"Circuit\(reset\) must be"),
+    (rs.Circuit, {"on": 3}, TypeError, r"Circuit\(on\) must be"),
+    (rs.Cache, {"entries": 0}, ValueError, r"Cache\(entries\) must be >"),
+    (rs.Cache, {"bytes": 0}, ValueError, r"Cache\(bytes\) must be >"),
+    (rs.Cache, {"ttl": 0}, ValueError, r"Cache\(ttl\) must be >"),
+    (rs.Cache, {"null_ttl": -1}, ValueError, r"Cache\(null_ttl\) must be >"),
+    (LIMIT, {"name": 5}, TypeError, r"Limit\(name\) must be a str"),
+    (LIMIT, {"name": ""}, ValueError, r"Limit\(name\) is empty"),
+    (LIMIT, {}, ValueError, "bounds nothing"),
+    (LIMIT, {"concurrency": 0}, ValueError, r"Limit\(concurrency\) must be from 1"),
+    (LIMIT, {"concurrency": True}, TypeError, r"Limit\(concurrency\) must be an int"),
+    (LIMIT, {"rate": 0}, ValueError, r"Limit\(rate\) must be finite and > 0"),
+    (LIMIT, {"rate": "5"}, TypeError, r"Limit\(rate\) must be a number"),
+    (LIMIT, {"rate": math.inf}, ValueError, r"Limit\(rate\) must be finite"),
+    (LIMIT, {"rate": 5, "burst": 0}, ValueError, r"Limit\(burst\) must be from 1"),
+    (LIMIT, {"rate": 5, "scope": "world"}, ValueError, r"Limit\(scope\) must be"),
+    (JOURNAL, {"uri": "here"}, ValueError, "uri.*absolute"),
+    (JOURNAL, {"uri": ""}, ValueError, "uri.*empty"),
+    (JOURNAL, {"uri": 3}, TypeError, "uri.*str"),
+    (JOURNAL, {"version": ""}, ValueError, "version.*empty"),
+    (JOURNAL, {"version": 1}, TypeError, "version.*str"),
+    (JOURNAL, {"max_bytes": 0}, ValueError, "max_bytes.*>= 1"),
+    *(
+        (rs.Metrics, {"path": path}, TypeError, f"path must be .*, got {type(path).__name__}")
+        for path in (5, True, b"metrics")
+    ),
+    (rs.Metrics, {"path": ""}, ValueError, "path is empty"),
+    (BOUNDED, {}, ValueError, "needs a timeout, a retry or"),
+    (BOUNDED, {"timeout": 1}, ValueError, "timeout needs an async fn"),
+    (BOUNDED, {"retry": 3}, TypeError, "retry must be a Retry"),
+    (BOUNDED, {"limit": rs.Limit("x", 1)}, ValueError, "limit needs an async fn: len"),
+    (BOUNDED, {"limit": 3}, TypeError, "limit must be a Limit"),
+    (BOUNDED, {"fn": 3, "retry": rs.Retry(2)}, TypeError, "fn must be callable"),
+]
+
+
+@pytest.mark.parametrize(("make", "words", "error", "message"), REFUSED)
+def test_a_bad_word_is_named(
+    make: Callable[..., Any], words: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make(**words)
+
+
+@pytest.mark.parametrize("names", [3, None, b"k", [1], LikeAColumn(), [LikeAColumn()]], ids=str)
+def test_what_names_no_column_is_refused(names: Any) -> None:
+    message = "on must be a column's name or several names, got"
+    with pytest.raises(TypeError, match=message):
+        rs.enrich(doubled, on=names, output="d long")
+    with pytest.raises(TypeError, match=message):
+        rs.lookup(doubled, pa.int64()).as_map_fn(on=names)
+
+
+def test_columns_must_be_there_and_new_ones_must_not() -> None:
+    with pytest.raises(ValueError, match=r"on: no column x; there are k"):
+        list(rs.lookup(doubled, pa.int64()).as_map_fn(on="x")(parts(3, 3)))
+    with pytest.raises(ValueError, match="key_order=1: there are 1 key columns"):
+        rs.lookup(doubled, "long", key_order=1)("k")
+    with pytest.raises(TypeError, match="schema must name its columns"):
+        rs.map_batches(same, pa.int64()).as_map_fn()
+    for on in ((), ("k",)):
+        look = rs.lookup(doubled, pa.int64())
+        for name in (None, 5):
+            with pytest.raises(TypeError, match=f"name must be a column's name, got {name}"):
+                look.as_map_fn(on, name)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="name: there is a column k already"):
+            list(look.as_map_fn(on, "k")(parts(3, 3)))
+    with pytest.raises(ValueError, match="output: there is a column k already"):
+        list(rs.enrich(doubled, on="k", output=K).as_map_fn()(parts(3, 3)))
+
+
+@pytest.mark.parametrize(
+    "stage", [ENRICH(), BATCHES(fn=doubled), rs.stage(doubled, "d long")], ids=str
+)
+def test_what_is_no_frame_is_named(stage: Any) -> None:
+    with pytest.raises(TypeError, match=r"doubled.* takes a Spark DataFrame, got pyarrow.*Table"):
+        stage(pa.table({"k": [1]}))
+
+
+BOUNDS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    (
+        {"concurrency": 9, "max_pending_rows": 99, "max_buffer_bytes": 12345, "timeout": 2},
+        ("doubled", "at most 9 at once", "at most 99 rows", "12345 bytes", "2.0 s"),
+    ),
+    ({"batch": 10}, ("64 at once, of up to 10 keys each",)),
+    ({"concurrency": "auto", "batch": 8, "max_pending_rows": 100}, ("at most 6 at once",)),
+    (
+        {"concurrency": "auto", "limit": rs.Limit("x", concurrency=7)},
+        ("at most 7 at once, on the loop, as many as answers show to be right",),
+    ),
+    (
+        {"limit": rs.Limit("registry", concurrency=32, rate=500, burst=4)},
+        ("limit 'registry': at most 32 calls at once, 500 a second, 4 of them at once",),
+    ),
+    (
+        {"circuit": rs.Circuit(0.5), "deadline": 3, "task_deadline": 60},
+        (
+            "circuit: opens for 30 s when 50% of 100 attempts fail, in each worker",
+            "deadline: 3 s for each row",
+            "deadline: 60 s for the partition",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BOUNDS)
+def test_describe_says_every_bound(words: dict[str, Any], said: tuple[str, ...]) -> None:
+    text = LOOKUP(**words).describe()
+    assert [part for part in said if part not in text] == []
