@@ -10,9 +10,8 @@ from typing import Any
 import rstreams_fast as rsf
 from rstreams_fast.api import UNBOUNDED
 from tests.helpers import DEADLINE
-from tests.soak.chance import Chance
 from tests.soak.ledger import Reader
-from tests.soak.place import Place
+from tests.soak.place import Chance, Place
 
 
 def consume(stream: Any, reader: Reader, chance: Chance, place: Place, *, stops: bool) -> bool:
@@ -120,7 +119,7 @@ class Asking:
     """A subscriber that is asked for by threads, and says what breaks the rules."""
 
     def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+        self.reader = reader
         self._delivering = threading.Lock()
         self._changed = threading.Condition()
         self._requested = 0
@@ -132,22 +131,22 @@ class Asking:
 
     def on_subscribe(self, subscription: Any) -> None:
         if self.subscription is not None:
-            self._reader.note("§1.9: on_subscribe came twice")
+            self.reader.note("§1.9: on_subscribe came twice")
         self.subscription = subscription
         self.introduced.set()
 
     def on_next(self, element: Any) -> None:
         if not self._delivering.acquire(blocking=False):
-            self._reader.note("§1.3: on_next overlaps")
+            self.reader.note("§1.3: on_next overlaps")
             return
         try:
-            self._reader.see(element)
+            self.reader.see(element)
             with self._changed:
                 self.received += 1
                 if self.received > self._requested:
-                    self._reader.note("§1.1: more than was requested")
+                    self.reader.note("§1.1: more than was requested")
                 if self.ended:
-                    self._reader.note("§1.7: on_next after the end")
+                    self.reader.note("§1.7: on_next after the end")
                 self._changed.notify_all()
         finally:
             self._delivering.release()
@@ -162,7 +161,7 @@ class Asking:
     def _end(self) -> None:
         with self._changed:
             if self.ended:
-                self._reader.note("§1.7: a second end")
+                self.reader.note("§1.7: a second end")
             self.ended = True
             self._changed.notify_all()
 
@@ -198,9 +197,11 @@ def _asking(stream: Any, reader: Reader, chance: Chance, place: Place, enough: i
     threads = [place.thread(asking.ask, chance.fork(), enough) for _ in range(chance.randint(1, 3))]
     for thread in threads:
         thread.result()
-    if not asking.ended:
-        asking.subscription.cancel()
-        asking.subscription.request(1)
+    if not asking.ended:  # cancels race with each other, with requests, and with elements
+        subscription = asking.subscription
+        for call in (subscription.cancel, subscription.cancel, lambda: asking.request(5)):
+            place.thread(call)
+        place.join()
         return False
     if asking.error is not None:
         raise asking.error

@@ -19,10 +19,10 @@ from typing import Any
 
 import rstreams_fast
 from rstreams_fast.errors import on_dropped_error
-from tests.soak.chance import Chance
+from tests.helpers import DEADLINE
 from tests.soak.leftovers import Before, Memory
-from tests.soak.place import Place
-from tests.soak.scenarios.registry import Scenario
+from tests.soak.place import Chance, Place
+from tests.soak.scenarios import Scenario
 
 #: Seconds that one scenario may take: all take less than one, on a machine that is not busy.
 LIMIT = 120.0
@@ -72,13 +72,24 @@ class Watchdog:
 
 
 class Soak:
-    """Scenarios by chance, from one seed."""
+    """Scenarios by chance, from one seed.
 
-    def __init__(self, scenarios: Mapping[str, Scenario], seed: str) -> None:
+    ``patience``: seconds for threads, timers and finalizers that are about to end.
+    """
+
+    def __init__(
+        self,
+        scenarios: Mapping[str, Scenario],
+        seed: str,
+        *,
+        patience: float = DEADLINE,
+        memory: Memory | None = None,
+    ) -> None:
+        self._patience = patience
         self._scenarios = dict(scenarios)
         self.seed = seed
         self.runs: Counter[str] = Counter()
-        self.memory = Memory()
+        self.memory = memory or Memory()
         self._alarms: list[str] = []
 
     def run(self, seconds: float) -> None:
@@ -146,9 +157,9 @@ class Soak:
         self.runs[name] += 1
 
     def _judge(self, scenario: Scenario, chance: Chance, exactly: bool) -> None:
-        before = Before() if exactly else None
+        before = Before(self._patience) if exactly else None
         sys.setswitchinterval(chance.choice((1e-6, 5e-5, 5e-3)))
-        place = Place(chance.fork())
+        place = Place(chance.fork(), self._patience)
         try:
             scenario(chance, place)
         finally:

@@ -25,7 +25,8 @@ class Element:
 class Ledger:
     """What the producers have sent, and whether their sources were closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = DEADLINE) -> None:
+        self._patience = patience
         self._sent: dict[str, int] = {}
         self._open = 0
         self._changed = threading.Condition()
@@ -69,7 +70,7 @@ class Ledger:
     def await_closed(self) -> None:
         """Every source that was opened has been closed, or is in time."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._open == 0, DEADLINE):
+            if not self._changed.wait_for(lambda: self._open == 0, self._patience):
                 raise AssertionError(f"{self._open} sources were not closed")
 
 

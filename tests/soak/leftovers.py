@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 OURS = ("rstreams_fast", "tests.soak")
-#: Seconds for threads, timers and finalizers that are about to end.
-PATIENCE = 10.0
 
 
 def _objects() -> Counter[str]:
@@ -40,9 +38,10 @@ def _files() -> int:
 
 
 class Before:
-    """A look at what there is; :meth:`check` looks again."""
+    """A look at what there is; :meth:`check` looks again, for ``patience`` seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
         gc.collect()
         self._threads = set(threading.enumerate())
         self._files = _files()
@@ -50,7 +49,7 @@ class Before:
 
     def check(self) -> None:
         """Raise ``AssertionError`` if there is more now, and stays."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self._patience
         while left := self._left():
             if time.monotonic() > until:
                 raise AssertionError(f"left behind: {'; '.join(left)}")
@@ -71,12 +70,12 @@ class Before:
 class Memory:
     """Samples of what is in use, and whether that grows."""
 
+    #: What may have come to stay until the end: caches, the specializing interpreter, fragments.
+    more_blocks: int = 4000
     # In arrays: as ints of Python the samples themselves would be two more blocks each time.
     blocks: array[int] = field(default_factory=lambda: array("q"))
     pages: array[int] = field(default_factory=lambda: array("q"))
 
-    #: What may have come to stay until the end: caches, the specializing interpreter, fragments.
-    MORE_BLOCKS = 4000
     MORE_BYTES = 24 << 20
     #: Fewer samples are no trend.
     ENOUGH = 12
@@ -97,7 +96,7 @@ class Memory:
         blocks, resident = _trend(self.blocks), _trend(self.pages)
         # One block in each scenario is a leak in a long run, and not to be told from noise in a
         # short one.
-        if blocks > max(self.MORE_BLOCKS, len(self.blocks) // 2):
+        if blocks > max(self.more_blocks, len(self.blocks) // 2):
             words.append(f"{blocks} more blocks of memory in use")
         if resident > self.MORE_BYTES:
             words.append(f"{resident >> 20} MiB more resident")

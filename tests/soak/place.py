@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -10,14 +11,29 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.helpers import DEADLINE, TestThread, start_thread
-from tests.soak.chance import Chance
+
+
+class Chance(random.Random):
+    """The decisions of a scenario: the seed repeats them, as far as threads do not decide."""
+
+    def fork(self) -> Chance:
+        """One for another thread: they must not share."""
+        return Chance(self.getrandbits(64))
+
+    def one_in(self, n: int) -> bool:
+        return self.randrange(n) == 0
+
+    def size(self, most: int) -> int:
+        """From 1 to ``most``, small ones as likely as large ones."""
+        return min(most, 1 << self.randrange(most.bit_length()) + self.randrange(3))
 
 
 class Place:
     """The threads of one scenario. What goes wrong in any of them is raised by :meth:`close`."""
 
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, chance: Chance, patience: float = DEADLINE) -> None:
         self._chance = chance
+        self._patience = patience
         self._lock = threading.Lock()  # for the thread that needs the pool or the loop first
         self._threads: list[TestThread[Any]] = []
         self._pool: ThreadPoolExecutor | None = None
@@ -66,7 +82,7 @@ class Place:
             thread.result()
 
     def close(self) -> None:
-        """SinkSubscriber everything; the loop must have nothing left to do."""
+        """Wait for everything; the loop must have nothing left to do."""
         try:
             self.join()
             if self._loop is not None:
@@ -83,7 +99,7 @@ class Place:
             self._pool = self._loop = self._loop_thread = None
 
     def _await_tasks(self, loop: asyncio.AbstractEventLoop) -> None:
-        until = time.monotonic() + DEADLINE
+        until = time.monotonic() + self._patience
 
         async def others() -> list[str]:
             tasks = asyncio.all_tasks() - {asyncio.current_task()}

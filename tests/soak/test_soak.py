@@ -14,13 +14,11 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import run_python, wait_for
-from tests.soak import leftovers
-from tests.soak.chance import Chance
 from tests.soak.consumers import Asking
 from tests.soak.driver import WARM_UP, Soak, SoakFailed
 from tests.soak.ledger import Element, Ledger, Reader
 from tests.soak.leftovers import Memory
-from tests.soak.place import Place
+from tests.soak.place import Chance, Place
 from tests.soak.scenarios import SCENARIOS
 
 
@@ -39,8 +37,7 @@ kept: list[Any] = []
 
 
 @pytest.fixture(autouse=True)
-def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(leftovers, "PATIENCE", 0.1)
+def _nothing_kept() -> Iterator[None]:
     yield
     for one in kept:
         if isinstance(one, threading.Event):
@@ -106,7 +103,7 @@ def raises_where_nobody_takes_it(chance: Chance, place: Place) -> None:
 
 
 def forgets_a_source(chance: Chance, place: Place) -> None:
-    ledger = Ledger()
+    ledger = Ledger(patience=0.2)
     kept.append(ledger.source("a", 3))
     next(kept[-1])
     ledger.await_closed()
@@ -129,11 +126,9 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("what", PLANTED)
-def test_what_is_planted_is_found(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_planted_is_found(what: str) -> None:
     scenario, found = PLANTED[what]
-    monkeypatch.setattr("tests.soak.place.DEADLINE", 0.2)
-    monkeypatch.setattr("tests.soak.ledger.DEADLINE", 0.2)
-    soak = Soak({"planted": scenario}, "1")
+    soak = Soak({"planted": scenario}, "1", patience=0.2)
     with pytest.raises(SoakFailed, match=found) as failed:
         soak.run(20)
     assert "python -m tests.soak --seconds 60 --scenario planted --chance 1." in str(failed.value)
@@ -145,15 +140,14 @@ def test_nothing_is_found_where_nothing_is_planted() -> None:
     assert soak.runs["sound"] > WARM_UP
 
 
-def test_growing_memory_is_found_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growing_memory_is_found_and_where() -> None:
     def grows(chance: Chance, place: Place) -> None:
         kept.append([float(n) for n in range(500)])  # the planted line
 
     if not sys.getallocatedblocks():
         pytest.skip("Python's allocator is not in use here, or does not say what it has given out")
-    monkeypatch.setattr(Memory, "MORE_BLOCKS", 1000)
     with pytest.raises(SoakFailed, match=r"blocks of memory in use(.|\n)*the planted line"):
-        Soak({"grows": grows}, "1").run(1)
+        Soak({"grows": grows}, "1", memory=Memory(more_blocks=1000)).run(1)
 
 
 def test_growing_memory_outside_of_python_is_found() -> None:
@@ -201,14 +195,13 @@ def test_a_subscriber_sees_what_breaks_the_rules() -> None:
 
     reader = Reader()
     asking = Asking(reader)
-    asking.request = lambda: None  # type: ignore[method-assign,assignment]
     inside, go_on = threading.Event(), threading.Event()
 
     def see(_element: Any) -> None:
         inside.set()
         wait_for(go_on)
 
-    reader.see = see  # type: ignore[method-assign]
+    reader.see = see  # type: ignore[method-assign, assignment]
     thread = threading.Thread(target=asking.on_next, args=(Element("a", 0),))
     thread.start()
     wait_for(inside)
