@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
+import pytest
+
+from tests.helpers import run_python
+from tests.spark.conftest import worker_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,3 +73,17 @@ def workers(threads: int = 1) -> list[Any]:
         except psutil.Error:
             pass
     return found
+
+
+@pytest.fixture
+def run_job(tmp_path: Path) -> Callable[[str], str]:
+    """Run a script that goes on to its last line; return what its processes wrote on stderr."""
+
+    def run(script: str) -> str:
+        file = tmp_path / "script.py"
+        file.write_text(f"{script}\nspark.stop()\nprint('as stock')\n", encoding="utf-8")
+        done = run_python(str(file), cwd=tmp_path, env=worker_environment(), timeout=280)
+        assert done.stdout.endswith("as stock\n"), done.stderr[-6000:]
+        return done.stderr
+
+    return run

@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.spark.daemons import HEAD
+from rstreams_fast.spark.versions import spark_version
+from tests.spark.daemons import HEAD, run_job
+
+__all__ = ["run_job"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -92,7 +95,6 @@ for arrow in (False, True):
 assert threads == 1, threads
 spark.stop()
 wait_until(lambda: not workers(), "the end of all workers", timeout=60)
-print("as stock")
 """
 )
 
@@ -118,22 +120,8 @@ for arrow, fn in ((False, held), (True, aheld)):
     assert max(files[-50:]) <= max(files[50:100]), files
     # Spark looks at them after each task; without a freeze they are 50 000 and more.
     assert max(objects[-50:]) < 20_000, objects
-print("as stock")
 """
 )
-
-
-@pytest.mark.parametrize("reuse", ["true", "false"])
-def test_killed_cancelled_failed_or_cut_short_nothing_is_left(
-    run_script: Callable[..., str], reuse: str
-) -> None:
-    assert run_script(ENDS.format(reuse=reuse), 280).endswith("as stock\n")
-
-
-def test_500_partitions_through_one_worker_leave_nothing_in_it(
-    run_script: Callable[..., str],
-) -> None:
-    assert run_script(FLAT.format(reuse="true"), 280).endswith("as stock\n")
 
 
 CONNECT = """
@@ -179,13 +167,18 @@ for arrow in (False, True):
     assert [tuple(row) for row in rows] == [(x, 2 * x) for x in range(96)]
     assert len(numbers.select(double("id")).limit(3).collect()) == 3
     assert "ValueError: in the last row" in failure(numbers.select(fails("id")))
-spark.stop()
-print("as stock")
 """
 
 
-def test_spark_connect(run_script: Callable[..., str]) -> None:
-    versions = pytest.importorskip("rstreams_fast.spark.versions")
-    if versions.spark_version() < (4, 0):
-        pytest.skip("3.5 comes without its server")
-    assert run_script(CONNECT, 280).endswith("as stock\n")
+@pytest.mark.parametrize(
+    "script",
+    [ENDS.format(reuse="true"), ENDS.format(reuse="false"), FLAT.format(reuse="true")],
+    ids=["reused", "not reused", "500 partitions"],
+)
+def test_nothing_is_left(run_job: Callable[[str], str], script: str) -> None:
+    run_job(script)
+
+
+@pytest.mark.skipif(spark_version() < (4, 0), reason="3.5 comes without its server")
+def test_spark_connect(run_job: Callable[[str], str]) -> None:
+    run_job(CONNECT)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import worker_environment
-from tests.spark.daemons import HEAD
+from tests.spark.daemons import HEAD, run_job
+
+__all__ = ["run_job"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -115,18 +112,8 @@ for arrow in (False, True):
 assert frozen > 10_000, frozen
 threads = context.parallelize(range(4), 4).map(lambda _: threading.active_count()).collect()
 assert threads == [1] * 4, threads
-spark.stop()
-print("as stock")
 """
 )
-
-
-@pytest.mark.parametrize("concurrency", [8, None], ids=["overlapping", "not-asked"])
-def test_a_job_with_no_line_changed(
-    run_script: Callable[..., str], concurrency: int | None
-) -> None:
-    script = JOB.replace("CONCURRENCY", str(concurrency))
-    assert run_script(script, 280).endswith("as stock\n")
 
 
 BATCHES = (
@@ -220,16 +207,8 @@ if spark.version >= "4":  # its profilers
         of_last = max(spark._profiler_collector._perf_profile_results.items())[1]
         counts = [of[1] for (_, _, name), of in of_last.stats.items() if name == "profiled"]
         assert counts == [calls], of_last.stats
-spark.stop()
-print("as stock")
 """
 )
-
-
-def test_batches_overlap_where_asked_and_the_driver_sees_figures(
-    run_script: Callable[..., str],
-) -> None:
-    assert run_script(BATCHES, 280).endswith("as stock\n")
 
 
 HANGING = (
@@ -295,16 +274,8 @@ for number, kind in enumerate(("limit", "limit-async")):
     assert [y for (y,) in frame.where("y >= ''").limit(3).collect()] == ["", "x", "xx"], kind
     wait_until(lambda: not workers(threads=2), f"the end of the calls of {kind}", timeout=60)
     assert not (work / kind).exists() or begun(kind) <= 8
-spark.stop()
-print("as stock")
 """
 )
-
-
-def test_jobs_end_at_a_failure_or_a_limit_though_other_calls_hang(
-    run_script: Callable[..., str],
-) -> None:
-    assert run_script(HANGING, 180).endswith("as stock\n")
 
 
 SCRIPT = (
@@ -352,8 +323,6 @@ for arrow in (False, True):
     assert [x for (x,) in rows] == [2 * x for x in range(100)]
 rows = numbers.select(F.pandas_udf(whole, "long")("id")).collect()
 assert [x for (x,) in rows] == list(range(100))
-spark.stop()
-print("as stock")
 """
 )
 
@@ -387,38 +356,8 @@ for arrow in (False, True):
     assert rows[0][0] and [x for (_, x) in rows] == list(range(1, 101))
     forgets = F.udf(lambda _: bool(json.__dict__.pop("state", 0)), "boolean")
     spark.range(1).select(forgets("id")).collect()
-spark.stop()
-print("as stock")
 """
 )
-
-
-def run(script: str, tmp_path: Path) -> str:
-    """Run it; return what its processes wrote on stderr."""
-    file = tmp_path / "script.py"
-    file.write_text(script, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(file)],
-        cwd=tmp_path,
-        env={**os.environ, **worker_environment()},
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    assert done.stdout.endswith("as stock\n"), done.stderr[-6000:]
-    return done.stderr
-
-
-def test_functions_that_are_named_are_called_one_at_a_time(tmp_path: Path) -> None:
-    run(SCRIPT, tmp_path)
-
-
-def test_the_log_says_which_functions_bear_no_calls_at_once(tmp_path: Path) -> None:
-    told = run(DIFFERS, tmp_path)
-    for line in ("of disturbed: ", "of plus: the first 20 rows are the same one by one"):
-        assert told.count(f"comparison {line}") == 2, told[-6000:]
-    assert told.count("The first is row 0: one by one False, with 8 calls at once True") == 2
 
 
 BYPASSED = (
@@ -429,11 +368,31 @@ BYPASSED = (
 plus = F.udf(rs.bounded(retry=rs.Retry(1))(lambda x: x + 1), "long", useArrow=False)
 numbers = spark.range(0, 100, 1, 1)
 assert [x for (x,) in numbers.select(plus(plus("id"))).collect()] == list(range(2, 102))
-spark.stop()
-print("as stock")
 """
 )
 
 
-def test_a_worker_without_the_daemon_says_so_once(tmp_path: Path) -> None:
-    assert run(BYPASSED, tmp_path).count("(spark.python.use.daemon=false)") == 1
+#: Scripts, and how often their processes say what on stderr.
+SCRIPTS: dict[str, tuple[str, dict[str, int]]] = {
+    "overlapping": (JOB.replace("CONCURRENCY", "8"), {}),
+    "not asked": (JOB.replace("CONCURRENCY", "None"), {}),
+    "batches overlap, the driver sees figures": (BATCHES, {}),
+    "jobs end though other calls hang": (HANGING, {}),
+    "functions that are named are called one at a time": (SCRIPT, {}),
+    "the log says which functions bear no calls at once": (
+        DIFFERS,
+        {
+            "comparison of disturbed: ": 2,
+            "comparison of plus: the first 20 rows are the same one by one": 2,
+            "The first is row 0: one by one False, with 8 calls at once True": 2,
+        },
+    ),
+    "a worker without the daemon says so": (BYPASSED, {"(spark.python.use.daemon=false)": 1}),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_job_is_as_with_stock(name: str, run_job: Callable[[str], str]) -> None:
+    script, said = SCRIPTS[name]
+    told = run_job(script)
+    assert {line: told.count(line) for line in said} == said, told[-6000:]

@@ -185,7 +185,10 @@ def test_a_stage_that_ends_early_ends_well(spark: SparkSession) -> None:
     assert_nothing_left(spark)
 
 
-def test_the_functions_exception_is_the_tasks_with_its_key(spark: SparkSession) -> None:
+@pytest.mark.parametrize("simplified", ["false", pytest.param("true", marks=pytest.mark.slow)])
+def test_the_functions_exception_is_the_tasks_with_its_key(
+    spark: SparkSession, conf: Any, simplified: str
+) -> None:
     from pyspark.errors import PythonException
 
     class NoSuchPlane(Exception):
@@ -197,33 +200,17 @@ def test_the_functions_exception_is_the_tasks_with_its_key(spark: SparkSession) 
             raise NoSuchPlane("tail number unknown")
         return k
 
+    name = "spark__sql__execution__pyspark__udf__simplifiedTraceback__enabled"
     frame = spark.range(0, 1000, 1, 1)
     for found in (
         frame.select(rs.lookup(look, "long")("id")),
         frame.transform(rs.enrich(look, on="id", output="v long")),
     ):
-        with pytest.raises(PythonException) as caught:
-            found.collect()
-        message = str(caught.value)
-        assert "NoSuchPlane: tail number unknown" in message
-        assert "raised by" in message
-        assert "the key" in message
-        assert "777" in message
-    assert_nothing_left(spark)
-
-
-@pytest.mark.slow
-def test_the_key_is_told_even_with_simplified_tracebacks(spark: SparkSession, conf: Any) -> None:
-    from pyspark.errors import PythonException
-
-    async def look(k: int) -> int:
-        raise ValueError("no")
-
-    name = "spark__sql__execution__pyspark__udf__simplifiedTraceback__enabled"
-    for simplified in ("true", "false"):
         with conf(**{name: simplified}), pytest.raises(PythonException) as caught:
-            spark.range(1).select(rs.lookup(look, "long")("id")).collect()
-        assert "the key 0" in str(caught.value)
+            found.collect()
+        for part in ("NoSuchPlane: tail number unknown", "raised by", "the key", "777"):
+            assert part in str(caught.value)
+    assert_nothing_left(spark)
 
 
 @pytest.mark.parametrize("sync", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -256,48 +243,6 @@ def test_a_call_that_never_answers_can_be_cancelled(
     with pytest.raises(Exception, match=r"(?i)cancel"):
         running.result()
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the worker")
-
-
-@pytest.mark.slow
-def test_using_is_opened_once_per_partition_and_closed(spark: SparkSession, tmp_path: Path) -> None:
-    log = str(tmp_path / "log")
-
-    class Client:
-        async def __aenter__(self) -> int:
-            self._say("open")
-            return 5
-
-        async def __aexit__(self, *exc: object) -> None:
-            await asyncio.sleep(0)
-            self._say("close")
-
-        def _say(self, what: str) -> None:
-            with open(log, "a") as file:  # noqa: PTH123
-                file.write(f"{what}\n")
-
-    async def look(client: int, k: int) -> int:
-        return client + k
-
-    value = rs.lookup(look, "long", using=Client)
-    rows = spark.range(0, 5000, 1, 3).select(value("id").alias("v")).collect()
-    assert [r.v for r in rows] == [k + 5 for k in range(5000)]
-    assert sorted(Path(log).read_text().split()) == ["close"] * 3 + ["open"] * 3
-
-
-@pytest.mark.slow
-def test_dedupe_shares_calls_within_a_partition(spark: SparkSession, tmp_path: Path) -> None:
-    calls = str(tmp_path / "calls")
-
-    async def look(k: int) -> int:
-        with open(calls, "a") as file:  # noqa: ASYNC230, PTH123
-            file.write(f"{k}\n")
-        await asyncio.sleep(0.05)
-        return k * 3
-
-    value = rs.lookup(look, "long", dedupe=True)
-    rows = spark.range(0, 4000, 1, 1).selectExpr("id", "id % 5 as k").withColumn("v", value("k"))
-    assert all(r.v == r.k * 3 for r in rows.collect())
-    assert len(Path(calls).read_text().split()) < 50
 
 
 @pytest.mark.slow
@@ -411,9 +356,7 @@ def test_the_functions_run_in_their_own_task_context(spark: SparkSession) -> Non
         from pyspark import TaskContext
 
         await asyncio.sleep(0)
-        context = TaskContext.get()
-        assert context is not None
-        return context.partitionId()
+        return TaskContext.get().partitionId()  # type: ignore[union-attr]
 
     rows = spark.range(0, 4000, 1, 4).select("id", rs.lookup(look, "long")("id").alias("p"))
     assert all(r.p == r.id // 1000 for r in rows.collect())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import rstreams_fast.spark as rs
+from rstreams_fast.spark.versions import spark_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,25 +39,6 @@ def in_pieces(batch: Any) -> Any:
         yield whole.slice(start, 300)
 
 
-@pytest.mark.parametrize(
-    "fn", [scored_async, *(pytest.param(fn, marks=pytest.mark.slow) for fn in (scored, in_pieces))]
-)
-def test_map_batches(spark: SparkSession, fn: Any) -> None:
-    stage = rs.map_batches(fn, "id long, score double", concurrency=3)
-    frame = spark.range(0, 10_000, 1, 2).transform(stage)
-    assert frame.schema.simpleString() == "struct<id:bigint,score:double>"
-    assert [(r.id, r.score) for r in frame.collect()] == [(i, i / 2) for i in range(10_000)]
-
-
-def test_stage(spark: SparkSession) -> None:
-    stage = rs.stage(
-        lambda batches: batches.map(scored).publish_on(prefetch=4).filter(lambda b: b.num_rows),
-        "id long, score double",
-    )
-    rows = spark.range(0, 10_000, 1, 2).transform(stage).collect()
-    assert [(r.id, r.score) for r in rows] == [(i, i / 2) for i in range(10_000)]
-
-
 def test_a_stage_that_takes_ends_its_partition(spark: SparkSession) -> None:
     """The stream has ended while Spark still writes to the worker."""
     stage = rs.stage(lambda batches: batches.take(1), "id long")
@@ -73,36 +56,38 @@ def test_an_exception_names_the_rows(spark: SparkSession) -> None:
         (rs.map_batches(bad, "id long"), "rows 0 to 999 of the partition"),
         (rs.stage(lambda batches: batches.map(bad), "id long"), "cannot score"),
     ):
-        with pytest.raises(PythonException) as caught:
+        with pytest.raises(PythonException, match="ValueError: cannot score") as caught:
             spark.range(0, 5000, 1, 1).transform(stage).collect()
-        assert "ValueError: cannot score" in str(caught.value)
         assert words in str(caught.value)
 
 
-def test_figures_of_every_kind_of_stage(spark: SparkSession) -> None:
+def test_values_and_figures_of_every_kind_of_stage(spark: SparkSession) -> None:
     async def look(k: int) -> int:
         await asyncio.sleep(0.001)
         return k
 
-    ids = spark.range(0, 4000, 1, 2)
+    ids, schema = spark.range(0, 4000, 1, 2), "id long, score double"
     with rs.Metrics() as metrics:
-        ids.select(rs.lookup(look, "long", metrics=metrics)("id")).collect()
-        ids.transform(rs.map_batches(scored, "id long, score double", metrics=metrics)).collect()
-        ids.transform(
-            rs.stage(lambda b: b.map(scored), "id long, score double", metrics=metrics)
-        ).collect()
+        words: Any = {"schema": schema, "metrics": metrics}
+        rows = ids.select("id", rs.lookup(look, "long", metrics=metrics)("id")).collect()
+        assert [tuple(row) for row in rows] == [(k, k) for k in range(4000)]
+        stages: list[Any] = [
+            rs.map_batches(fn, **words) for fn in (scored, scored_async, in_pieces)
+        ]
+        stages.append(rs.stage(lambda b: b.map(scored).publish_on(prefetch=4), **words))
+        for stage in stages:
+            frame = ids.transform(stage)
+            assert frame.schema.simpleString() == "struct<id:bigint,score:double>"
+            assert [tuple(row) for row in frame.collect()] == [(k, k / 2) for k in range(4000)]
         found = metrics.read()
-        assert len(found) == 6
-        assert {(f.partition, f.attempt, f.state) for f in found} == {
-            (0, 0, "done"),
-            (1, 0, "done"),
+        assert Counter((f.partition, f.attempt, f.state) for f in found) == {
+            (partition, 0, "done"): 5 for partition in (0, 1)
         }
-        assert len(metrics.stages()) == 3
+        assert len(metrics.stages()) == 5
         for name in metrics.stages():
             total = metrics.totals(name)
             assert (total.rows_in, total.rows_out) == (4000, 4000)
-            assert (total.partitions, total.state) == (2, "done")
-            assert total.batches_in == 4
+            assert (total.partitions, total.state, total.batches_in) == (2, "done", 4)
             assert total.buffered_batches == total.buffered_bytes == total.buffered_rows == 0
             assert total.running == 0
             waited = total.waiting_upstream + total.waiting_function + total.waiting_downstream
@@ -110,7 +95,7 @@ def test_figures_of_every_kind_of_stage(spark: SparkSession) -> None:
         calls = metrics.totals(metrics.stages()[0])
         assert calls.calls == 4000
         assert 1 < calls.max_running <= 64
-        assert metrics.totals().rows_out == 12_000
+        assert metrics.totals().rows_out == 20_000
 
 
 @pytest.mark.slow
@@ -170,14 +155,15 @@ def test_spark_connect(run_script: Any) -> None:
     """
     output = run_script(
         """
-import asyncio
+import asyncio, socket
 from pyspark.sql import SparkSession
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
 from tests.spark.conftest import CONF, bring_connect_server
+from tests.spark.service import ServiceProcess, asking
 
 bring_connect_server()
-builder = SparkSession.builder.remote("local[2]")
+builder = SparkSession.builder.remote("local[4]")
 for name, value in {**CONF, "spark.python.udf.pipelined.enabled": "true"}.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
@@ -221,7 +207,30 @@ except Exception as error:
 else:
     raise AssertionError("no error")
 print("connect works")
+
+if spark_version() >= (4, 0):
+    # The client serves the limits of a job.
+    service = ServiceProcess()
+    call = asking(service.port)
+    limit = rs.Limit("registry", concurrency=7, scope="job")
+    rows = spark.range(0, 1000, 1, 4).withColumn("v", rs.lookup(call, "long", limit=limit)("id"))
+    assert sorted(row.v for row in rows.collect()) == list(range(0, 2000, 2))
+    told = service.tell()
+    assert (told["calls"], told["most"]) == (1000, 7), told
+    service.close()
+    # A client that executors cannot reach: one sentence, which names the way out.
+    gone = rs.Limit("registry", concurrency=7, scope="job")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    gone.__setstate__({**gone.__getstate__(), "address": limit.served_at._replace(port=port)})
+    try:
+        spark.range(3).select(rs.lookup(call, "long", limit=gone)("id")).collect()
+    except Exception as error:
+        assert "the client of Spark Connect" in str(error), error
+        assert "Limit(scope='executor') needs nobody" in str(error), error
+        print("and its limits")
 spark.stop()
 """
     )
     assert "connect works" in output
+    assert spark_version() < (4, 0) or "and its limits" in output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
+import re
 import signal
 import socket
 import struct
@@ -14,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -23,12 +23,11 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.spark import leases
 from rstreams_fast.spark.leases import CHALLENGE_BYTES
-from tests.helpers import DEADLINE, run_threads, wait_until
+from tests.helpers import DEADLINE, run_python, run_threads, wait_until
+from tests.spark import stages as stages_module
 from tests.spark.conftest import worker_environment
 from tests.spark.permits import is_not_granted, soon, stages
 from tests.spark.test_event_loops import HAS_UVLOOP
-
-HAS_IPV6 = socket.has_dualstack_ipv6()
 
 
 def through(limit: rs.Limit, port: int) -> rs.Limit:
@@ -110,33 +109,21 @@ def firewall(limit: rs.Limit) -> Iterator[tuple[Firewall, rs.Limit]]:
         wall.refuse()
 
 
-class Service:
-    """Counts the calls that it is in, and calls ``every`` so often."""
+class Service(stages_module.Service):
+    """Calls ``then`` at every so manieth call."""
 
     def __init__(self, every: int, then: Callable[[], object]) -> None:
-        self.inside = self.most = self.calls = 0
+        super().__init__()
         self._every, self._then = every, then
-        self._lock = threading.Lock()
 
     async def __call__(self, k: int) -> int:
-        with self._lock:
-            self.inside += 1
-            self.calls += 1
-            self.most = max(self.most, self.inside)
-            calls = self.calls
-        try:
-            if calls % self._every == 0:
-                self._then()
-            await asyncio.sleep(0.002)
-        finally:
-            with self._lock:
-                self.inside -= 1
-        return 2 * k
+        if len(self.calls) % self._every == 0 and k:
+            self._then()
+        return 2 * int(await self.look(k))
 
 
 def values(stage: Any, rows: int) -> list[Any]:
-    batch = pa.RecordBatch.from_pydict({"k": pa.array(range(rows), pa.int64())})
-    return [v for part in stage.as_map_fn()(iter([batch])) for v in part.column(1).to_pylist()]
+    return stages_module.values(stage, range(rows))
 
 
 LOOPS = [pytest.param(asyncio.SelectorEventLoop, id="asyncio")]
@@ -162,7 +149,7 @@ def test_a_worker_connects_again_and_no_row_is_lost(
         )
         found = run_threads([lambda: values(stage, 240)] * 2)
         assert found == [[2 * k for k in range(240)]] * 2
-        assert service.calls == 480
+        assert len(service.calls) == 480
         assert wall.passed > 4
         if "concurrency" in words and not orderly:
             assert service.most == 4
@@ -414,69 +401,51 @@ def test_strangers_do_not_take_a_drivers_descriptors(
             stranger.close()
 
 
-# -- where it listens ------------------------------------------------------------------------------
+WHERE = """
+import socket, sys
+from types import SimpleNamespace as Session
+from pyspark.sql import SparkSession
+import rstreams_fast.spark as rs
+from rstreams_fast.spark import leases
+from tests.spark.stages import same, values
+import pyarrow as pa
 
-
-class RemoteSession(SimpleNamespace):
-    """What is asked of a session of Spark Connect."""
-
+class RemoteSession(Session):  # as far as one of Spark Connect is asked
     __module__ = "pyspark.sql.connect.session"
 
-
-def of_spark(host: str, bound: str | None = None) -> SimpleNamespace:
-    """Return a session as far as its configuration is asked for."""
-    conf = {"spark.driver.host": host}
-    if bound is not None:
-        conf["spark.driver.bindAddress"] = bound
-    return SimpleNamespace(conf=conf)
-
-
-def of_connect(host: str) -> RemoteSession:
-    return RemoteSession(client=SimpleNamespace(host=host))
-
-
-@pytest.fixture
-def begin_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[SimpleNamespace], None]:
-    """Have this process serve no limits yet, and this session in it."""
-
-    def begin(session: SimpleNamespace) -> None:
-        monkeypatch.setattr("pyspark.sql.SparkSession.active", lambda: session)
-        monkeypatch.setattr(leases, "_server", None)
-
-    return begin
+host, bound = sys.argv[1:]
+conf = {"spark.driver.host": host} | ({"spark.driver.bindAddress": bound} if bound else {})
+if bound == "connect":
+    session = RemoteSession(client=Session(host=host))
+else:
+    session = Session(conf=conf)
+SparkSession.active = lambda: session
+limit = rs.Limit("where", concurrency=2, scope="job")
+if host == "203.0.113.1":
+    assert limit.served_at.host == host
+    socket.create_connection((bound, limit.served_at.port), 30).close()
+else:
+    assert values(rs.lookup(same, pa.int64(), limit=limit), range(10)) == list(range(10))
+print("served")
+"""
 
 
-@pytest.mark.skipif(not HAS_IPV6, reason="the machine has no IPv6")
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="the machine has no IPv6")
 @pytest.mark.parametrize(
-    "session",
+    ("host", "bound"),
     [
-        of_spark("[::1]"),
-        of_spark("::1"),
-        of_spark("::1", "::"),
-        of_spark("127.0.0.1", "::"),
-        of_spark("::1", "[::]"),
-        *map(of_connect, ("::1", "[::1]", "127.0.0.1", "localhost")),
+        *((host, "") for host in ("[::1]", "::1")),
+        *(("::1", "::"), ("127.0.0.1", "::"), ("::1", "[::]")),
+        *((host, "connect") for host in ("::1", "[::1]", "127.0.0.1", "localhost")),
+        ("203.0.113.1", "127.0.0.1"),  # executors may know it by an address that is not its own
     ],
-    ids=str,
 )
-def test_a_driver_serves_where_executors_go_to(
-    session: SimpleNamespace, name: str, begin_in: Callable[[SimpleNamespace], None]
-) -> None:
+def test_a_driver_serves_where_executors_go_to(host: str, bound: str) -> None:
     """Also by an address of IPv6; the client of Connect serves where it goes to its server."""
-    begin_in(session)
-    limit = rs.Limit(name, concurrency=2, scope="job")
-    found = values(rs.lookup(Service(10, int), pa.int64(), limit=limit), 10)
-    assert found == [2 * k for k in range(10)]
+    assert run_python("-c", WHERE, host, bound, env=worker_environment()).stdout == "served\n"
 
 
-def test_a_driver_listens_where_spark_binds_it(
-    name: str, begin_in: Callable[[SimpleNamespace], None]
-) -> None:
-    """Executors may know it by an address that is not the machine's own, as in a container."""
-    begin_in(of_spark("203.0.113.1", "127.0.0.1"))
-    address = leases.serve(name, 1, None, 1)
-    assert address.host == "203.0.113.1"
-    socket.create_connection(("127.0.0.1", address.port), DEADLINE).close()
-    begin_in(of_spark("203.0.113.1"))
-    with pytest.raises(RuntimeError, match=r"cannot be served at 203\.0\.113\.1: .*bindAddress"):
-        leases.serve(name, 1, None, 1)
+def test_a_driver_that_cannot_listen_names_the_word() -> None:
+    done = run_python("-c", WHERE, "203.0.113.1", "", env=worker_environment(), check=False)
+    assert "RuntimeError: " in done.stderr
+    assert re.search(r"cannot be served at 203\.0\.113\.1: .*bindAddress", done.stderr)

@@ -7,10 +7,8 @@ import datetime as dt
 import decimal
 import email.utils
 import itertools
-import logging
 import math
 import pickle
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,20 +22,12 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.limits import SCOPES
 from tests.helpers import DEADLINE, run_python, run_threads, wait_until
+from tests.spark import stages
 from tests.spark.conftest import worker_environment
-
-KEYS = pa.schema([("k", pa.int64())])
-
-
-def batches(rows: int, size: int = 1 << 20) -> Iterator[pa.RecordBatch]:
-    for first in range(0, rows, size):
-        keys = pa.array(range(first, min(rows, first + size)), pa.int64())
-        yield pa.RecordBatch.from_pydict({"k": keys})
 
 
 def values(stage: Any, rows: int) -> list[Any]:
-    found = pa.Table.from_batches(stage.as_map_fn()(batches(rows)))
-    return list(found.column(found.num_columns - 1).to_pylist())
+    return stages.values(stage, range(rows))
 
 
 class Service:
@@ -88,12 +78,9 @@ def lookup(method: str, **words: Any) -> Callable[[Service, dict[str, Any], int]
 
 
 def map_batches(method: str) -> Callable[[Service, dict[str, Any], int], Any]:
-    def run(service: Service, more: dict[str, Any], rows: int) -> list[Any]:
-        stage = rs.map_batches(getattr(service, method), KEYS, **more)
-        found = pa.Table.from_batches(stage.as_map_fn()(batches(rows, size=1)))
-        return list(found["k"].to_pylist())
-
-    return run
+    return lambda service, more, rows: stages.values(
+        rs.map_batches(getattr(service, method), stages.K, **more), *([k] for k in range(rows))
+    )
 
 
 KINDS: dict[str, Callable[[Service, dict[str, Any], int], Any]] = {
@@ -168,16 +155,12 @@ def test_retries_are_for_what_else_fails() -> None:
     assert (row["value"], row["attempts"]) == (200, 8)
 
 
-@pytest.mark.parametrize("kind", ["async", "plain"])
 @pytest.mark.parametrize("retry", [None, rs.Retry(1)])
-def test_a_function_of_a_udf_is_called_again(kind: str, retry: rs.Retry | None) -> None:
-    service = Service(refused=3)
-    if kind == "plain":
-        call: Any = rs.bounded(retry=retry or rs.Retry(1, on=()))(service.answer)
-        assert call(7) == 7
-    else:
-        assert asyncio.run(rs.bounded(retry=retry, timeout=DEADLINE)(service.look)(7)) == 7
-    assert service.calls == {7: 4}
+def test_a_function_of_a_udf_is_called_again(retry: rs.Retry | None) -> None:
+    plain, service = Service(refused=3), Service(refused=3)
+    assert rs.bounded(retry=retry or rs.Retry(1, on=()))(plain.answer)(7) == 7
+    assert asyncio.run(rs.bounded(retry=retry, timeout=DEADLINE)(service.look)(7)) == 7
+    assert plain.calls == service.calls == {7: 4}
 
 
 def test_an_answer_is_journaled_after_it(tmp_path: Any) -> None:
@@ -206,12 +189,6 @@ def test_zero_seconds_do_not_make_a_storm() -> None:
     assert service.calls == {0: 6}  # after 10, 20, 40, 80 and 150 ms
 
 
-def test_a_deadline_bounds_the_waits() -> None:
-    service = Service(refused=10**9, seconds=100)
-    stage = rs.lookup(service.look, pa.int64(), deadline=0.1, on_failure="column")
-    assert {row["error"]["type"] for row in values(stage, 5)} == {"TimeoutError"}
-
-
 @pytest.mark.usefixtures("no_leaked_threads")
 @pytest.mark.parametrize("method", ["batch", "batch_sync", "batches_sync"])
 @pytest.mark.parametrize("ends", ["closed", "late"])
@@ -219,7 +196,8 @@ def test_a_stage_that_ends_does_not_wait_for_calls_that_wait(method: str, ends: 
     service = Service(refused=10**9, seconds=100)
     service.calls[0] = service.refused  # the first batch has room
     words: Any = {"task_deadline": 0.1} if ends == "late" else {}
-    outputs = rs.map_batches(getattr(service, method), KEYS, **words).as_map_fn()(batches(2, 1))
+    stage = rs.map_batches(getattr(service, method), stages.K, **words)
+    outputs = stage.as_map_fn()(stages.batches([0], [1]))
     begun = time.monotonic()
     if ends == "closed":
         next(outputs)
@@ -294,23 +272,13 @@ def test_a_key_of_a_list_holds_all_calls_back(words: str, name: str) -> None:
 
 def test_the_patience_of_a_key_ends_with_the_others_answered() -> None:
     fn = Lists({1: (10**9, 0.02), 3: (10**9, 0.02)})
-    retry = rs.Retry(9, backoff=0, patience=0.05)
-    words: Any = {"batch": 4, "retry": retry, "on_failure": "column"}
-    found = values(rs.lookup(fn, pa.int64(), **words), 4)
+    words: Any = {"batch": 4, "retry": rs.Retry(9, backoff=0, patience=0.05)}
+    found = values(rs.lookup(fn, pa.int64(), on_failure="column", **words), 4)
     assert [row["value"] for row in found] == [0, None, 2, None]
     assert [row["attempts"] for row in found] == [1, 4, 1, 4]
     assert found[1]["error"]["type"] == "RetryAfter"
-
-
-def test_a_key_that_has_no_patience_left_says_so_once() -> None:
-    error = rs.RetryAfter(0)
-
-    async def look(keys: list[int]) -> list[Any]:
-        return [error] * len(keys)
-
-    words: Any = {"batch": 50, "retry": rs.Retry(1, patience=0)}
     with pytest.raises(rs.RetryAfter) as raised:
-        values(rs.lookup(look, pa.int64(), **words), 50)
+        values(rs.lookup(fn, pa.int64(), **words), 4)
     assert sum("all of its patience" in note for note in raised.value.__notes__) == 1
 
 
@@ -322,19 +290,16 @@ def test_a_deadline_bounds_the_waits_of_a_key(on_failure: str) -> None:
         found = values(rs.lookup(fn, pa.int64(), **words), 4)
         total = metrics.totals()
     if on_failure == "column":
-        assert [row["error"] and row["error"]["type"] for row in found] == [
-            None,
-            "TimeoutError",
-            "TimeoutError",
-            None,
-        ]
+        errors = [row["error"] and row["error"]["type"] for row in found]
+        assert errors == [None, "TimeoutError", "TimeoutError", None]
         found = [row["value"] for row in found]
     assert found == [0, None, None, 3]
     assert (total.timeouts, total.failures) == (2, 2)
 
 
-def in_a_minute() -> str:
-    return email.utils.format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1), True)
+def test_a_date_is_the_time_until_then() -> None:
+    in_a_minute = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
+    assert 50 < rs.RetryAfter(email.utils.format_datetime(in_a_minute, True)).seconds <= 60
 
 
 @pytest.mark.parametrize(
@@ -364,29 +329,17 @@ def test_seconds_are_taken_for_what_they_mean(given: Any, seconds: float) -> Non
     assert (again.seconds, str(again)) == (seconds, str(error))
 
 
-def test_a_date_is_the_time_until_then() -> None:
-    assert 50 < rs.RetryAfter(in_a_minute()).seconds <= 60
-
-
 @pytest.mark.parametrize(
-    ("given", "error"),
+    "given",
     [
-        (math.nan, ValueError),
-        (math.inf, ValueError),
-        ("nan", ValueError),
-        ("soon", ValueError),
-        ("", ValueError),
-        (10**400, ValueError),
-        (decimal.Decimal("sNaN"), ValueError),
-        (np.array([1.0, 2.0]), ValueError),
-        (True, TypeError),
-        (np.bool_(True), TypeError),
-        ([2], TypeError),
-        (dt.datetime.now(dt.UTC), TypeError),
+        *(math.nan, math.inf, "nan", "soon", "", 10**400, decimal.Decimal("sNaN")),
+        *(np.array([1.0, 2.0]), True, np.bool_(True), [2], dt.datetime.now(dt.UTC)),
     ],
     ids=str,
 )
-def test_seconds_that_mean_nothing_are_refused_by_name(given: Any, error: type[Exception]) -> None:
+def test_seconds_that_mean_nothing_are_refused_by_name(given: Any) -> None:
+    of_another_type = isinstance(given, bool | np.bool_ | list | dt.datetime)
+    error = TypeError if of_another_type else ValueError
     with pytest.raises(error, match=r"RetryAfter\(seconds\) must be"):
         rs.RetryAfter(given)
 
@@ -400,22 +353,17 @@ def test_a_moment_that_is_taken_for_a_delay_is_pointed_out(
             raise rs.RetryAfter(1.9e9)
         return k
 
-    for _ in range(2):  # the second one says it no more
-        waited: list[int] = []
-        retry = rs.Retry(1, patience=0.02)
-        with caplog.at_level(logging.WARNING, "rstreams_fast"):
-            assert values(rs.lookup(asks_for_years, pa.int64(), retry=retry), 1) == [0]
-    (record,) = caplog.records
-    assert "asks_for_years: RetryAfter(1.9e+09) asks for more than the patience" in record.message
-
-
-def test_a_call_that_may_not_wait_is_not_said_to_wait(caplog: pytest.LogCaptureFixture) -> None:
     async def refuses(k: int) -> int:
         raise rs.RetryAfter(0.5)
 
-    with caplog.at_level(logging.WARNING, "rstreams_fast"), pytest.raises(rs.RetryAfter):
+    for _ in range(2):  # the second one says it no more
+        waited: list[int] = []
+        retry = rs.Retry(1, patience=0.02)
+        assert values(rs.lookup(asks_for_years, pa.int64(), retry=retry), 1) == [0]
+    with pytest.raises(rs.RetryAfter):  # one that may not wait is not said to wait
         values(rs.lookup(refuses, pa.int64(), retry=rs.Retry(1, patience=0)), 1)
-    assert not caplog.records
+    (record,) = caplog.records
+    assert "asks_for_years: RetryAfter(1.9e+09) asks for more than the patience" in record.message
 
 
 ASKS_FOR_YEARS = """
@@ -465,27 +413,18 @@ def test_stages_that_are_told_to_wait_keep_within_their_limit(
 ) -> None:
     """Their permits go to others while they wait, and none is lost or had twice."""
     limit = rs.Limit(name, concurrency=4, rate=rate, burst=4, scope=scope)
-    lock, random = threading.Lock(), Random(7)
-    inside = most = 0
+    service, random = stages.Service(), Random(7)
 
     async def look(k: int) -> int:
-        nonlocal inside, most
-        with lock:
-            inside += 1
-            most = max(most, inside)
-        try:
+        with service.entered(k):
             if random.random() < 0.5:  # some in their first step, others later
                 await asyncio.sleep(random.random() / 1000)
             if random.random() < 0.1:
                 raise rs.RetryAfter(random.random() / 1000)
-        finally:
-            with lock:
-                inside -= 1
         return k
 
     def work(concurrency: int) -> list[int]:
         return values(rs.lookup(look, pa.int64(), limit=limit, concurrency=concurrency), 200)
 
-    found = run_threads([partial(work, calls) for calls in (2, 4, 16)])
-    assert found == [list(range(200))] * 3
-    assert most <= 4
+    assert run_threads([partial(work, calls) for calls in (2, 4, 16)]) == [list(range(200))] * 3
+    assert service.most <= 4

@@ -8,10 +8,12 @@ from collections import Counter
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
+from tests.spark.stages import V, doubled, parts, same
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,58 +111,29 @@ def test_enrich_keeps_all_columns_and_the_order(spark: SparkSession) -> None:
 
 
 def test_columns_may_have_any_name_even_the_same(spark: SparkSession) -> None:
+    from pyspark.sql.types import LongType, StructField, StructType
+
     names = ["id", "a.b", "a`b", "same", "same", "Same", "*"]
     frame = spark.range(0, 30, 1, 2).selectExpr(*["id"] * len(names)).toDF(*names)
 
-    async def look(k: int) -> int:
-        return k * 2
-
     def first(batch: Any) -> Any:
         assert batch.schema.names == [*names, "x.y"]
-        return type(batch).from_arrays(batch.columns[1:2], ["z"])
+        return type(batch).from_arrays(batch.columns[1:2], ["*"])
 
-    enriched = frame.transform(rs.enrich(look, on="a.b", output="`x.y` long NOT NULL"))
+    enriched = frame.transform(rs.enrich(doubled, on="a.b", output="`x.y` long NOT NULL"))
     assert enriched.columns == [*names, "x.y"]
     assert enriched.schema["x.y"].nullable
     assert [tuple(r) for r in enriched.collect()] == [(k,) * 7 + (2 * k,) for k in range(30)]
+    schema = StructType([StructField("*", LongType())])
     for stage in (
-        rs.map_batches(first, "z long"),
-        rs.stage(lambda stream: stream.map(first), "z long"),
+        rs.map_batches(first, schema),
+        rs.stage(lambda stream: stream.map(first), schema),
     ):
-        assert [r.z for r in enriched.transform(stage).collect()] == list(range(30))
-
-
-def test_a_star_is_a_name_like_any_other(spark: SparkSession) -> None:
-    from pyspark.sql.types import LongType, StructField, StructType
-
-    def same(batch: Any) -> Any:
-        return batch
-
-    frame = spark.range(3).toDF("*")
-    stage = rs.map_batches(same, StructType([StructField("*", LongType())]))
-    assert [tuple(r) for r in frame.transform(stage).collect()] == [(0,), (1,), (2,)]
-
-
-@pytest.mark.slow
-def test_enrich_without_order(spark: SparkSession) -> None:
-    async def look(k: int) -> int:
-        import asyncio
-
-        await asyncio.sleep(0.002 * ((k or 0) % 5))
-        return k * 2
-
-    enrich = rs.enrich(look, on="k", output="d long", ordered=False, dedupe=True)
-    rows = keyed(spark, 3000).transform(enrich).collect()
-    assert Counter(r.id for r in rows) == Counter(range(3000))
-    assert all(r.d == (None if r.k is None else r.k * 2) for r in rows)
-    assert [r.id for r in rows] != list(range(3000))
+        assert [r[0] for r in enriched.transform(stage).collect()] == list(range(30))
 
 
 def test_empty_frames_and_empty_partitions(spark: SparkSession) -> None:
-    async def look(k: int) -> int:
-        return k
-
-    value, enrich = rs.lookup(look, "long"), rs.enrich(look, on="id", output="w long")
+    value, enrich = rs.lookup(same, "long"), rs.enrich(same, on="id", output="w long")
     for rows in (0, 3):
         sparse = spark.range(0, rows, 1, 6).withColumn("v", value("id")).transform(enrich)
         assert [(r.v, r.w) for r in sparse.collect()] == [(k, k) for k in range(rows)]
@@ -281,30 +254,25 @@ def test_keys_of_large_types(spark: SparkSession, conf: Any, large: bool) -> Non
         assert (row.s, bytes(row.b), row.v) == ("x", b"y", "xy")
 
 
-def test_a_key_that_python_has_no_value_for_is_named(spark: SparkSession) -> None:
-    from pyspark.errors import PythonException
-
-    def look(months: Any) -> str:
-        return "never"
-
-    found = spark.sql("select interval 2 month as i").select(rs.lookup(look, "string")("i"))
-    with pytest.raises(PythonException, match="look: a key column is an interval of months"):
-        found.collect()
-
-
-def test_a_column_that_python_has_no_value_for_is_named(spark: SparkSession) -> None:
+def test_a_key_or_column_that_python_has_no_value_for_is_named(spark: SparkSession) -> None:
     from pyspark.errors import PythonException
 
     def ids(batch: Any) -> Any:
         return batch.select(["id"])
 
     frame = spark.sql("select 1L as id, interval 2 month as i")
-    for stage in (
-        rs.map_batches(ids, "id long"),
-        rs.stage(lambda batches: batches.map(ids), "id long"),
+    for found, words in (
+        (frame.select(rs.lookup(same, "string")("i")), "same: a key column is an interval of mon"),
+        *(
+            (frame.transform(stage), "a column of the frame is an interval of month")
+            for stage in (
+                rs.map_batches(ids, "id long"),
+                rs.stage(lambda batches: batches.map(ids), "id long"),
+            )
+        ),
     ):
-        with pytest.raises(PythonException, match="a column of the frame is an interval of month"):
-            frame.transform(stage).collect()
+        with pytest.raises(PythonException, match=words):
+            found.collect()
 
 
 @pytest.mark.parametrize(
@@ -327,36 +295,17 @@ def test_a_column_that_python_has_no_value_for_is_named(spark: SparkSession) -> 
 def test_a_wrong_value_names_column_value_and_key(
     spark: SparkSession, declared: str, value: Any, words: str
 ) -> None:
-    import pyarrow as pa
-
     async def look(k: int) -> Any:
         return value if k == 77 else None
 
-    batch = pa.RecordBatch.from_pydict({"k": pa.array(range(100), pa.int64())})
     with pytest.raises(TypeError) as caught:
-        list(rs.lookup(look, declared).as_map_fn()([batch]))
-    message = str(caught.value)
-    assert words in message
-    assert "column 'value'" in message
-    assert "the key 77" in message
-
-
-def test_a_wrong_value_fails_the_job(spark: SparkSession) -> None:
-    from pyspark.errors import PythonException
-
-    async def look(k: int) -> Any:
-        return "text" if k == 77 else 0.5
-
-    with pytest.raises(PythonException, match=r"column 'value' is declared double") as caught:
-        spark.range(100).select(rs.lookup(look, "double")("id")).collect()
-    assert "the key 77: str 'text'" in str(caught.value)
+        list(rs.lookup(look, declared).as_map_fn()(parts(100, 100)))
+    for part in (words, "column 'value'", "the key 77"):
+        assert part in str(caught.value)
 
 
 def test_what_is_declared_is_checked_before_anything_runs(spark: SparkSession) -> None:
-    async def look(k: int) -> int:
-        return k
-
-    frame = keyed(spark, 3)
+    frame, look = keyed(spark, 3), same
     for words, error, message in [
         ({"on": "x", "output": "v long"}, ValueError, "no column 'x'; it has id, k"),
         ({"on": "k", "output": "K long"}, ValueError, "has a column 'K' already"),
@@ -375,35 +324,22 @@ def test_what_is_declared_is_checked_before_anything_runs(spark: SparkSession) -
         rs.lookup(look, "long")()
 
 
-def test_names_are_compared_as_the_session_compares_them(spark: SparkSession) -> None:
-    async def doubled(k: int) -> int:
-        return 2 * k
-
-    spark.conf.set("spark.sql.caseSensitive", "true")
-    try:
+def test_names_are_compared_as_the_session_compares_them(spark: SparkSession, conf: Any) -> None:
+    with conf(spark__sql__caseSensitive="true"):
         frame = spark.createDataFrame([(1, 2)], "id long, ID long")
         enriched = frame.transform(rs.enrich(doubled, on="ID", output="Id long"))
         assert [tuple(row) for row in enriched.collect()] == [(1, 2, 4)]
         with pytest.raises(ValueError, match="no column 'iD'"):
             frame.transform(rs.enrich(doubled, on="iD", output="v long"))
-    finally:
-        spark.conf.unset("spark.sql.caseSensitive")
 
 
 def test_spark_and_arrow_types_will_do(spark: SparkSession) -> None:
-    import pyarrow as pa
     from pyspark.sql.types import LongType, StructField, StructType
 
-    async def look(k: int) -> int:
-        return k
-
-    for declared in ("long", LongType(), pa.int64()):
-        assert spark.range(1).select(rs.lookup(look, declared)("id")).collect()[0][0] == 0
-    for output in (
-        "v long",
-        StructType([StructField("v", LongType())]),
-        pa.schema([("v", pa.int64())]),
-    ):
-        frame = spark.range(1).transform(rs.enrich(look, on="id", output=output))
+    one = spark.range(1)
+    kinds = ("long", LongType(), pa.int64())
+    assert one.select(*(rs.lookup(same, kind)("id") for kind in kinds)).first() == (0, 0, 0)
+    for output in ("v long", StructType([StructField("v", LongType())]), V):
+        frame = one.transform(rs.enrich(same, on="id", output=output))
         assert frame.schema.simpleString() == "struct<id:bigint,v:bigint>"
-        assert frame.collect()[0].v == 0
+    assert frame.collect()[0].v == 0
