@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.spark.stages import batches
+from tests.spark.stages import D, batches, in_or_out_of_order, outputs, values
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
-ON_FAILURE = {"on_failure": "column"}
+ON_FAILURE: Any = {"on_failure": "column"}
 
 
-def rows(outputs: Iterator[Any]) -> list[dict[str, Any]]:
-    return [row for batch in outputs for row in batch.to_pylist()]
+def rows(stage: Any, *keys: list[Any]) -> list[dict[str, Any]]:
+    return outputs(stage, batches(*keys)).to_pylist()
+
+
+def outcomes(stage: Any, *keys: list[Any]) -> list[Any]:
+    return values(stage, *keys)
 
 
 class Unspeakable(Exception):
     def __str__(self) -> str:
         raise ValueError
-
-
-async def half(k: int) -> int:
-    if k == 9:
-        raise Unspeakable
-    if k % 2:
-        raise ValueError(f"odd: {k} \udc80")
-    return k // 2
 
 
 def half_sync(k: int) -> int:
@@ -40,64 +35,56 @@ def half_sync(k: int) -> int:
     return k // 2
 
 
+async def half(k: int) -> int:
+    if k == 9:
+        raise Unspeakable
+    return half_sync(k)
+
+
 async def halves(keys: list[int]) -> list[Any]:
     if 2 in keys:
         raise OSError("down")
     return [ValueError("odd") if k % 2 else k // 2 for k in keys]
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_or_out_of_order
 @pytest.mark.parametrize("fn", [half, half_sync])
 def test_a_column_tells_why_there_is_no_value(fn: Any, ordered: bool) -> None:
-    retry = rs.Retry(2, backoff=0)
-    output = pa.schema([("d", pa.int64())])
-    stage = rs.enrich(fn, on="k", output=output, retry=retry, ordered=ordered, **ON_FAILURE)  # type: ignore[arg-type]
-    found = {row["k"]: row for row in rows(stage.as_map_fn()(batches([4, 7, None], [None], [])))}
+    words: Any = {"retry": rs.Retry(2, backoff=0), "ordered": ordered, **ON_FAILURE}
+    stage = rs.enrich(fn, on="k", output=D, **words)
+    found = {row["k"]: row for row in rows(stage, [4, 7, None], [None], [])}
     assert found[None] == {"k": None, "d": None, "outcome": None}
     good, bad = found[4], found[7]
-    assert good["d"] == 2
-    assert good["outcome"]["error"] is None
-    assert good["outcome"]["attempts"] == 1
-    assert good["outcome"]["seconds"] >= 0
-    assert bad["d"] is None
+    assert (good["d"], bad["d"]) == (2, None)
+    assert good["outcome"].pop("seconds") >= 0
+    assert good["outcome"] == {"error": None, "attempts": 1}
     assert bad["outcome"]["error"] == {"type": "ValueError", "message": "odd: 7 ?"}
     assert bad["outcome"]["attempts"] == 3
 
 
 def test_a_struct_holds_value_and_error_of_a_column() -> None:
-    stage = rs.lookup(half, pa.int64(), on_failure="column").as_map_fn()
-    found = [row["value"] for row in rows(stage(batches([4, 7, None, 9])))]
+    found = outcomes(rs.lookup(half, pa.int64(), **ON_FAILURE), [4, 7, None, 9])
     assert found[2] is None
     assert [value and value["value"] for value in found] == [2, None, None, None]
     assert found[1]["error"]["type"] == "ValueError"
-    assert found[3]["error"] == {
-        "type": "Unspeakable",
-        "message": "<Unspeakable without a message>",
-    }
+    nothing = {"type": "Unspeakable", "message": "<Unspeakable without a message>"}
+    assert found[3]["error"] == nothing
 
 
 def test_rows_of_a_list_have_their_own_outcome() -> None:
-    cache = rs.Cache()
-    stage = rs.lookup(halves, pa.int64(), on_failure="column", batch=2, cache=cache).as_map_fn()
+    stage = rs.lookup(halves, pa.int64(), batch=2, cache=rs.Cache(), **ON_FAILURE)
     for attempts, errors in (
         (1, [None, "ValueError", "OSError", "OSError"]),
         (0, [None, "OSError", "OSError", None]),  # what is in the cache is in no list
     ):
-        found = [row["value"] for row in rows(stage(batches([4, 7], [2, 6])))]
+        found = outcomes(stage, [4, 7], [2, 6])
         assert [value["error"] and value["error"]["type"] for value in found] == errors
         assert [value["value"] for value in found] == [
             None if error else k // 2 for k, error in zip([4, 7, 2, 6], errors, strict=True)
         ]
         assert found[0]["attempts"] == attempts
-
-
-def test_a_result_that_is_no_list_is_the_outcome_of_all_its_rows() -> None:
-    async def wrong(_: list[int]) -> int:
-        return 3
-
-    stage = rs.lookup(wrong, pa.int64(), on_failure="column", batch=2).as_map_fn()
-    found = [row["value"] for row in rows(stage(batches([1, 2])))]
-    assert [value["error"]["type"] for value in found] == ["TypeError", "TypeError"]
+    wrong = rs.lookup(lambda _: 3, pa.int64(), batch=2, **ON_FAILURE)
+    assert [it["error"]["type"] for it in outcomes(wrong, [1, 2])] == ["TypeError"] * 2
 
 
 async def numbered(k: int) -> Any:
@@ -110,54 +97,52 @@ def test_an_answer_that_is_not_as_declared_is_a_failure_of_its_row(words: Any) -
         return [await numbered(k) for k in keys]
 
     fn = of_keys if "batch" in words else numbered
-    lookup = rs.lookup(fn, pa.int64(), on_failure="column", **words).as_map_fn()
-    (error,) = (
-        row["value"]["error"] for row in rows(lookup(batches([4, 7, 2]))) if row["value"]["error"]
-    )
+    found = outcomes(rs.lookup(fn, pa.int64(), **ON_FAILURE, **words), [4, 7, 2])
+    (error,) = (value["error"] for value in found if value["error"])
     assert error["type"] == "TypeError"
     assert "the key 7: str 'N/A' cannot become" in error["message"]
 
 
-@pytest.mark.parametrize("ordered", [True, False])
+@in_or_out_of_order
 def test_a_row_that_is_not_as_declared_is_a_failure(ordered: bool) -> None:
     output = pa.schema([("d", pa.int64()), ("e", pa.int64())])
 
     async def row_of(k: int) -> dict[str, Any]:
         return {"e": k} if k == 7 else {"d": k, "e": 0}
 
-    enrich = rs.enrich(row_of, on="k", output=output, ordered=ordered, **ON_FAILURE)  # type: ignore[arg-type]
-    found = {row["k"]: row for row in rows(enrich.as_map_fn()(batches([4, 7, None])))}
+    enrich = rs.enrich(row_of, on="k", output=output, ordered=ordered, **ON_FAILURE)
+    found = {row["k"]: row for row in rows(enrich, [4, 7, None])}
     assert found[4]["d"] == 4
     assert found[7]["d"] is found[None]["d"] is found[None]["outcome"] is None
     assert "missing: d" in found[7]["outcome"]["error"]["message"]
 
 
 def test_answers_that_are_not_as_declared_count_among_the_failures() -> None:
-    lookup = rs.lookup(numbered, pa.int64(), on_failure="column", max_failures=1).as_map_fn()
-    assert len(rows(lookup(batches([4, 7, 2])))) == 3
+    lookup = rs.lookup(numbered, pa.int64(), max_failures=1, **ON_FAILURE)
+    assert len(outcomes(lookup, [4, 7, 2])) == 3
     with pytest.raises(RuntimeError, match="2 of 3 calls failed, and max_failures is 1"):
-        rows(lookup(batches([4, 7, 7])))
+        outcomes(lookup, [4, 7, 7])
+
+
+async def forgets(_: int) -> Any:
+    return asyncio.get_running_loop().create_future()
 
 
 @pytest.mark.parametrize("on_failure", ["raise", "null"])
-def test_an_answer_that_is_not_as_declared_is_not_made_null(on_failure: str) -> None:
-    lookup = rs.lookup(numbered, pa.int64(), on_failure=on_failure).as_map_fn()
-    with pytest.raises(TypeError, match="declared int64") as raised:
-        rows(lookup(batches([1, 7])))
-    assert raised.value.__notes__ == ["rstreams_fast: returned by numbered"]
-
-
-def test_what_is_no_string_is_said_so() -> None:
-    with pytest.raises(TypeError, match=r"int 3 cannot become \(int is no string\)"):
-        rows(rs.lookup(half, pa.string()).as_map_fn()(batches([6])))
-
-
-def test_an_answer_that_was_not_awaited_is_said_so() -> None:
-    async def forgets(_: int) -> Any:
-        return asyncio.get_running_loop().create_future()
-
-    with pytest.raises(TypeError, match="the function has to await it"):
-        rows(rs.lookup(forgets, pa.int64()).as_map_fn()(batches([1])))
+@pytest.mark.parametrize(
+    ("fn", "kind", "words"),
+    [
+        (numbered, pa.int64(), "for the key 7: str 'N/A' .*declared int64|declared int64"),
+        (half, pa.string(), r"int 3 cannot become \(int is no string\)"),
+        (forgets, pa.int64(), "the function has to await it"),
+    ],
+)
+def test_an_answer_that_is_not_as_declared_is_not_made_null(
+    fn: Any, kind: pa.DataType, words: str, on_failure: str
+) -> None:
+    with pytest.raises(TypeError, match=words) as raised:
+        outcomes(rs.lookup(fn, kind, on_failure=on_failure), [6, 7] if fn is numbered else [6])
+    assert raised.value.__notes__ == [f"rstreams_fast: returned by {fn.__name__}"]
 
 
 # -- map_batches -----------------------------------------------------------------------------------
@@ -178,8 +163,7 @@ def test_rows_that_are_not_as_declared_are_a_failure_of_their_batch() -> None:
     def undeclared(batch: pa.RecordBatch) -> Any:
         return [{"q": 1}] if 7 in batch["k"].to_pylist() else doubled(batch)
 
-    stage = rs.map_batches(undeclared, DOUBLED, on_failure="column")
-    found = rows(stage.as_map_fn()(batches([1], [7])))
+    found = rows(rs.map_batches(undeclared, DOUBLED, **ON_FAILURE), [1], [7])
     assert [row["d"] for row in found] == [2, None]
     assert "unknown: q" in found[1]["outcome"]["error"]["message"]
     assert found[1]["outcome"]["input"] == {"k": 7}
@@ -192,7 +176,7 @@ def test_the_rows_of_a_batch_whose_call_failed_stand_beside_the_error(fn: Any) -
         stage = rs.map_batches(
             fn, DOUBLED, retry=retry, on_failure="column", max_failures=1, metrics=metrics
         )
-        found = rows(stage.as_map_fn()(batches([1, 2], [6, 7, 8], [9])))
+        found = rows(stage, [1, 2], [6, 7, 8], [9])
         assert metrics.totals().failures == 1
     assert [row["d"] for row in found] == [2, 4, None, None, None, 18]
     good, bad = found[0]["outcome"], [row["outcome"] for row in found[2:5]]
@@ -207,19 +191,15 @@ def test_the_rows_of_a_batch_whose_call_failed_stand_beside_the_error(fn: Any) -
 def test_more_batches_than_allowed_fail_the_task(fn: Any, on_failure: str) -> None:
     stage = rs.map_batches(fn, DOUBLED, on_failure=on_failure, max_failures=1, concurrency=1)
     with pytest.raises(RuntimeError, match="2 of 3 calls failed, and max_failures is 1"):
-        rows(stage.as_map_fn()(batches([7], [1], [7], [2])))
+        rows(stage, [7], [1], [7], [2])
 
 
 # -- max_failures ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("on_failure", ["null", "column"])
 def test_more_failures_than_allowed_fail_the_task(on_failure: str) -> None:
-    output = pa.schema([("d", pa.int64())])
-
     def run(keys: list[int], most: float) -> list[Any]:
-        stage = rs.enrich(
-            half, on="k", output=output, on_failure=on_failure, max_failures=most, concurrency=1
-        )
-        return rows(stage.as_map_fn()(batches(keys)))
+        words: Any = {"on_failure": on_failure, "max_failures": most, "concurrency": 1}
+        return rows(rs.enrich(half, on="k", output=D, **words), keys)
 
     odd = list(range(1, 400, 2))
     assert len(run([1, 3, 2], 2)) == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,13 +11,8 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-from tests.helpers import run_python
-
-V = pa.schema([("v", pa.int64())])
-
-
-def batches(rows: int) -> Iterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pydict({"k": pa.array(range(rows), pa.int64())})
+from tests.helpers import run_python, run_threads
+from tests.spark.stages import V, values
 
 
 class Opened:
@@ -52,6 +46,10 @@ async def added_to_batch_async(opened: int, batch: pa.RecordBatch) -> list[dict[
     return added_to_batch(opened, batch)
 
 
+def looked_up(factory: Any) -> rs.Lookup:
+    return rs.lookup(added, pa.int64(), using=rs.PerWorker(factory))
+
+
 def test_all_partitions_and_stages_of_a_process_have_the_same() -> None:
     factory = Opened()
     using = rs.PerWorker(factory)
@@ -63,12 +61,9 @@ def test_all_partitions_and_stages_of_a_process_have_the_same() -> None:
             rs.map_batches(added_to_batch, V, using=using, retry=rs.Retry(1)),
             rs.map_batches(added_to_batch_async, V, using=using),
         ):
-            outputs = list(stage.as_map_fn()(batches(3)))
-            assert outputs[0].column(outputs[0].num_columns - 1).to_pylist() == [100, 101, 102]
+            assert values(stage, range(3)) == [100, 101, 102]
     assert (factory.entered, factory.left) == (1, 0)
-    other = rs.lookup(added, pa.int64(), using=rs.PerWorker(factory))
-    (output,) = other.as_map_fn()(batches(1))
-    assert output["value"].to_pylist() == [200]
+    assert values(looked_up(factory), [0]) == [200]
 
 
 def test_a_factory_that_raises_is_asked_again() -> None:
@@ -79,29 +74,19 @@ def test_a_factory_that_raises_is_asked_again() -> None:
             raise failures.pop(0)
         return factory()
 
-    stage = rs.lookup(added, pa.int64(), using=rs.PerWorker(fails))
+    stage = looked_up(fails)
     for error in list(failures):
         with pytest.raises(type(error), match=str(error)) as raised:
-            list(stage.as_map_fn()(batches(1)))
+            values(stage, [0])
         assert "raised by the context manager given by 'using'" in raised.value.__notes__[0]
-    (output,) = stage.as_map_fn()(batches(1))
-    assert output["value"].to_pylist() == [100]
+    assert values(stage, [0]) == [100]
 
 
 def test_partitions_that_begin_together_open_one() -> None:
-    factory, found = Opened(), list[Any]()
+    factory = Opened()
     using = rs.PerWorker(factory)
-
-    def run() -> None:
-        (output,) = rs.lookup(added, pa.int64(), using=using).as_map_fn()(batches(1))
-        found.append(output["value"].to_pylist())
-
-    threads = [threading.Thread(target=run) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [[100]] * 8
+    run = lambda: values(rs.lookup(added, pa.int64(), using=using), [0])  # noqa: E731
+    assert run_threads([run] * 8) == [[100]] * 8
     assert factory.entered == 1
 
 
@@ -113,11 +98,8 @@ def test_what_is_no_plain_context_manager_is_refused() -> None:
         async def __aexit__(self, *_: object) -> None: ...
 
     for factory, kind in ((Async, "Async"), (list, "list")):
-        stage = rs.lookup(added, pa.int64(), using=rs.PerWorker(factory))
         with pytest.raises(TypeError, match=f"PerWorker: its factory gave {kind}, which is no"):
-            list(stage.as_map_fn()(batches(1)))
-    with pytest.raises(TypeError, match=r"PerWorker\(factory\) must be a factory"):
-        rs.PerWorker(5)  # type: ignore[arg-type]
+            values(looked_up(factory), [0])
 
 
 def test_what_is_plain_for_its_looks_alone_is_refused_with_a_word() -> None:
@@ -131,9 +113,8 @@ def test_what_is_plain_for_its_looks_alone_is_refused_with_a_word() -> None:
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    stage = rs.lookup(added, pa.int64(), using=rs.PerWorker(Session))
     with pytest.raises(TypeError, match="Use async with") as refused:
-        list(stage.as_map_fn()(batches(1)))
+        values(looked_up(Session), [0])
     assert "an async manager belongs to the loop of a partition" in str(refused.value.__notes__)
 
 
@@ -247,6 +228,4 @@ def test_a_factory_may_open_what_another_one_opens() -> None:
         with pool() as opened:
             yield opened + 1
 
-    stage = rs.lookup(added, pa.int64(), using=rs.PerWorker(model))
-    (found,) = stage.as_map_fn(name="v")(batches(2))
-    assert found["v"].to_pylist() == [101, 102]
+    assert values(looked_up(model), [0, 1]) == [101, 102]

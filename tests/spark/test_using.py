@@ -18,8 +18,8 @@ import pytest
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, start_thread
 from tests.spark.conftest import Frozen
+from tests.spark.stages import V, outputs, parts
 
-V = pa.schema([("v", pa.int64())])
 ROWS = 20
 
 LOOPS: list[Any] = [asyncio.SelectorEventLoop]
@@ -34,8 +34,7 @@ base: ContextVar[int] = ContextVar("base", default=0)
 
 
 def batches() -> Iterator[pa.RecordBatch]:
-    for start in range(0, ROWS, 5):
-        yield pa.RecordBatch.from_pydict({"k": pa.array(range(start, start + 5), pa.int64())})
+    return iter(parts(ROWS, 5))
 
 
 async def added(client: Any, k: int) -> int:
@@ -84,11 +83,7 @@ kinds_on_a_loop = pytest.mark.parametrize("kind", ON_A_LOOP)
 
 def values(stage: Any) -> list[int]:
     """Run a stage with a deadline; return its column ``v``."""
-
-    def run() -> list[int]:
-        return [v for batch in stage.as_map_fn()(batches()) for v in batch["v"].to_pylist()]
-
-    return start_thread(run).result()
+    return start_thread(lambda: list(outputs(stage, batches())["v"].to_pylist())).result()
 
 
 class Scope:
@@ -167,10 +162,15 @@ class Lost(Exception):
     """What a child of a task group raises."""
 
 
-def _raised_by(stage: Any) -> BaseException:
+def raised_by(stage: Any) -> BaseException:
     with pytest.raises(BaseException) as caught:
         values(stage)
     return caught.value
+
+
+async def hangs(_: None, k: int) -> int:
+    await asyncio.sleep(3600)
+    return k
 
 
 @loops
@@ -223,11 +223,7 @@ def test_a_time_out_in_it_ends_the_task(loop: Any) -> None:
         async with asyncio.timeout(0.05):
             yield
 
-    async def look(_: None, k: int) -> int:
-        await asyncio.sleep(3600)
-        return k
-
-    raised = _raised_by(rs.enrich(look, on="k", output=V, using=using, loop_factory=loop))
+    raised = raised_by(enriched(hangs, using=using, loop_factory=loop))
     assert type(raised) is TimeoutError
     assert "given by 'using'" in raised.__notes__[0]
 
@@ -248,11 +244,7 @@ def test_a_cancellation_that_it_makes_nothing_of_loses_no_row_silently(
             if not swallows:
                 raise
 
-    async def look(_: None, k: int) -> int:
-        await asyncio.sleep(3600)
-        return k
-
-    raised = _raised_by(rs.enrich(look, on="k", output=V, using=using, loop_factory=loop))
+    raised = raised_by(enriched(hangs, using=using, loop_factory=loop))
     assert isinstance(raised, RuntimeError)
     assert str(raised) == "using: the context manager was cancelled while it was used"
 
@@ -274,27 +266,13 @@ def test_the_failure_of_a_call_is_what_is_raised_also_with_a_group(loop: Any) ->
     async def look(_: None, k: int) -> int:
         raise Lost(k)
 
-    raised = _raised_by(rs.enrich(look, on="k", output=V, using=using, loop_factory=loop))
+    raised = raised_by(enriched(look, using=using, loop_factory=loop))
     assert type(raised) is Lost
     assert told == [raised]
 
 
-@loops
-@kinds_on_a_loop
-@pytest.mark.parametrize("raised", [SystemExit(), KeyboardInterrupt(), GeneratorExit()], ids=repr)
-@pytest.mark.parametrize("where", ["enter", "exit"])
-def test_whatever_it_raises_ends_the_task(
-    loop: Any, kind: str, raised: BaseException, where: str
-) -> None:
-    found = _raised_by(ON_A_LOOP[kind](using=lambda: Raising(where, raised), loop_factory=loop))
-    if isinstance(raised, GeneratorExit):  # which would say that somebody has closed the stage
-        assert type(found) is RuntimeError
-        found = found.__cause__  # type: ignore[assignment]
-    assert found is raised
-
-
 class Raising:
-    """Raises ``error`` in one place."""
+    """Raises ``error`` in one place; for a loop or for threads."""
 
     def __init__(self, where: str, error: BaseException) -> None:
         self._where, self._error = where, error
@@ -304,6 +282,12 @@ class Raising:
         if self._where == place:
             raise self._error
 
+    def __enter__(self) -> None:
+        self._come_to("enter")
+
+    def __exit__(self, *_: object) -> None:
+        self._come_to("exit")
+
     async def __aenter__(self) -> None:
         self._come_to("enter")
 
@@ -311,25 +295,35 @@ class Raising:
         self._come_to("exit")
 
 
+@loops
+@kinds
 @pytest.mark.parametrize("where", ["factory", "enter", "exit"])
 @pytest.mark.parametrize(
-    ("error", "said"),
+    "error",
     [
-        (Lost("gone"), None),
-        (asyncio.CancelledError(), "using: the context manager was cancelled"),
-        (Frozen(7), "given by 'using': Frozen"),
+        *(Lost("gone"), SystemExit(), KeyboardInterrupt()),
+        *(GeneratorExit(), asyncio.CancelledError(), Frozen(7)),
     ],
     ids=repr,
 )
-def test_what_it_raises_is_the_failure(where: str, error: BaseException, said: str | None) -> None:
-    found = _raised_by(enriched(added, using=lambda: Raising(where, error)))
-    if said is None:
-        assert found is error
-        assert "given by 'using'" in found.__notes__[0]
-    elif where != "factory" or isinstance(error, Frozen):
+def test_what_it_raises_is_the_failure(
+    loop: Any, kind: str, where: str, error: BaseException
+) -> None:
+    words = {"loop_factory": loop} if kind in ON_A_LOOP else {}
+    stage = {**ON_A_LOOP, **ON_THREADS}[kind](using=lambda: Raising(where, error), **words)
+    found = raised_by(stage)
+    meant_for_loops = isinstance(error, GeneratorExit | asyncio.CancelledError)
+    if meant_for_loops and (kind in ON_THREADS or where == "factory"):
+        return
+    if meant_for_loops or isinstance(error, Frozen):  # which takes no note
         assert type(found) is RuntimeError
-        assert said in str(found)
-        assert found.__cause__ is error or isinstance(error, asyncio.CancelledError)
+        cancelled = isinstance(error, asyncio.CancelledError)
+        assert cancelled or found.__cause__ is error
+        assert not cancelled or "using: the context manager was cancelled" in str(found)
+        assert meant_for_loops or "given by 'using': Frozen" in str(found)
+    else:
+        assert found is error
+        assert not isinstance(error, Lost) or "given by 'using'" in found.__notes__[0]
 
 
 @pytest.mark.parametrize("kind", [Lost, SystemExit, KeyboardInterrupt])
@@ -347,14 +341,16 @@ def test_it_is_left_after_a_failure_and_told_of_it(kind: type[BaseException]) ->
     async def look(_: None, k: int) -> int:
         raise kind
 
-    assert type(_raised_by(enriched(look, using=Manager))) is kind
+    assert type(raised_by(enriched(look, using=Manager))) is kind
     assert told == [kind]
 
 
-def test_it_must_be_a_context_manager() -> None:
-    raised = _raised_by(enriched(added, using=int))
+@kinds
+def test_it_must_be_a_context_manager(kind: str) -> None:
+    raised = raised_by({**ON_A_LOOP, **ON_THREADS}[kind](using=int))
     assert isinstance(raised, TypeError)
-    assert "gave int, which is no (async) context manager" in str(raised)
+    assert "gave int, which is no " in str(raised)
+    assert "context manager" in str(raised)
 
 
 def test_it_is_left_when_the_stage_ends_while_it_opens() -> None:
@@ -368,7 +364,7 @@ def test_it_is_left_when_the_stage_ends_while_it_opens() -> None:
         finally:
             log.append("left")
 
-    raised = _raised_by(enriched(added, using=using, task_deadline=0.2))
+    raised = raised_by(enriched(added, using=using, task_deadline=0.2))
     assert type(raised) is TimeoutError
     assert "task_deadline=0.2" in str(raised)
     assert log == ["left"]
