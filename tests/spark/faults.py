@@ -220,11 +220,7 @@ OWN: Final = {
 """What takes a session of its own."""
 
 
-@fault(
-    "speculation",
-    some_again,
-    OWN,
-)
+@fault("speculation", some_again, OWN)
 def _(run: Run) -> str:
     run.service.tell(stall={"0": 60.0})
     return right(run.frame().collect())
@@ -237,34 +233,22 @@ def _(run: Run) -> str:
     return told
 
 
-@fault("Python worker killed in a call", some_again)
-def _(run: Run) -> str:
-    run.service.tell(seconds=SLOW)
-    running = run.collecting(run.frame())
-    with worker_in_a_call(run) as worker:
-        worker.kill()
-    return right(running.result(60))
-
-
-@fault('Python worker killed, `scope="executor"`', some_again)
-def _(run: Run) -> str:
-    run.scope = "executor"
-    run.service.tell(seconds=SLOW)
-    running = run.collecting(run.frame())
-    with worker_in_a_call(run) as worker:
-        worker.kill()
-    return right(running.result(60))
-
-
-@fault("executor killed", some_again)
-def _(run: Run) -> str:
+def _killed(run: Run, scope: str = "job", whole_executor: bool = False) -> str:
+    run.scope = scope
     run.service.tell(seconds=SLOW)
     running = run.collecting(run.frame())
     ids = {executor.pid for executor in executors(run.mark)}
     with worker_in_a_call(run) as worker:
         (executor,) = (each for each in worker.parents() if each.pid in ids)
-        executor.kill()
+        (executor if whole_executor else worker).kill()
     return right(running.result(60))
+
+
+fault("Python worker killed in a call", some_again)(_killed)
+fault('Python worker killed, `scope="executor"`', some_again)(
+    lambda run: _killed(run, scope="executor")
+)
+fault("executor killed", some_again)(lambda run: _killed(run, whole_executor=True))
 
 
 @fault("service stopped", lambda n: n < ROWS)

@@ -17,7 +17,6 @@ import pytest
 
 from rstreams_fast.spark.daemon.admission import Admission
 from rstreams_fast.spark.daemon.calls import (
-    Call,
     LoopCalls,
     Submits,
     ThreadCalls,
@@ -66,47 +65,28 @@ def test_threads_overlap_and_rows_keep_their_order(
     assert list(rows_in_order(rows, 16, admission)) == list(range(400))
 
 
-def test_rows_are_taken_ahead_up_to_the_bound(threads: ThreadCalls, admission: Admission) -> None:
-    taken = []
+def test_rows_and_batches_are_taken_ahead_up_to_the_bound(
+    threads: ThreadCalls, admission: Admission
+) -> None:
+    taken: list[int] = []
 
-    def rows() -> Iterator[Call]:
+    def each(made: Callable[[int], Any]) -> Iterator[Any]:
+        taken.clear()
         for x in range(100):
             taken.append(x)
-            yield threads.submit(int, (x,))
+            yield made(x)
 
-    outcomes = rows_in_order(rows(), 8, admission)
+    outcomes = rows_in_order(each(lambda x: threads.submit(int, (x,))), 8, admission)
     assert next(outcomes) == 0
     assert len(taken) == 8
-
-
-def test_a_row_may_have_several_calls_and_values(
-    threads: ThreadCalls, admission: Admission
-) -> None:
-    rows = [(threads.submit(int, ("1",)), "as it is", threads.submit(str, (2,)))]
-    assert list(rows_in_order(rows, 2, admission)) == [(1, "as it is", "2")]
-
-
-def test_a_failure_is_raised_in_its_row(threads: ThreadCalls, admission: Admission) -> None:
-    rows = rows_in_order((threads.submit(int, (text,)) for text in ("1", "x", "3")), 8, admission)
-    assert next(rows) == 1
-    with pytest.raises(ValueError, match="'x'"):
-        next(rows)
-
-
-def test_two_batches_are_under_way_and_no_more_than_the_bound(
-    threads: ThreadCalls, admission: Admission
-) -> None:
-    taken = []
-
-    def batches() -> Iterator[tuple[Call, int]]:
-        for x in range(6):
-            taken.append(x)
-            yield threads.submit(lambda x: [x], (x,)), 100
-
-    outcomes = batches_in_order(batches(), 1, admission)
+    of_hundred = each(lambda x: (threads.submit(lambda x: [x], (x,)), 100))
+    outcomes = batches_in_order(of_hundred, 1, admission)
     assert next(outcomes) == 0
     assert taken == [0, 1]
-    assert list(outcomes) == [1, 2, 3, 4, 5]
+    assert list(outcomes) == list(range(1, 100))
+    # A row may have several calls, and values.
+    rows = [(threads.submit(int, ("1",)), "as it is", threads.submit(str, (2,)))]
+    assert list(rows_in_order(rows, 2, admission)) == [(1, "as it is", "2")]
 
 
 def test_closing_abandons_what_has_not_begun(admission: Admission) -> None:
@@ -372,29 +352,38 @@ def failing_after(given: threading.Event, admission: Admission) -> Callable[[int
     return lambda x: (x == 2 and not given.is_set()) or (x == 1 and not admission.stopped)
 
 
-def test_of_two_failures_the_first_in_row_order_is_raised() -> None:
-    admission, given = Admission(), threading.Event()
-    fn = user_function("threads", fails_at(1, 2), failing_after(given, admission))
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("of_batches", [False, True])
+def test_of_two_failures_the_first_in_order_is_raised_if_its_call_ends(
+    of_batches: bool, ends: bool
+) -> None:
+    """A row that does not end holds up another's failure no longer than the deadline."""
+    admission, given, over, taken = Admission(), threading.Event(), threading.Event(), list[int]()
+    if ends:
+        fn = user_function("threads", fails_at(1, 2), failing_after(given, admission))
+    else:
+        paused = {1: over, 2: given}
+        waits = lambda x: x in paused and not paused[x].is_set()  # noqa: E731
+        fn = user_function("threads", fails_at(2), waits)
+
+    def each(calls: Submits) -> Iterator[Any]:
+        for x in range(100):
+            taken.append(x)
+            if of_batches:
+                yield calls.submit(lambda x: [fn(x)], (x,)), 1
+            else:
+                yield calls.submit(fn, (x,))
+
     with calling("threads", admission) as calls:
-        rows = rows_in_order((calls.submit(fn, (x,)) for x in range(100)), 64, admission)
+        in_order = batches_in_order if of_batches else rows_in_order
+        rows = in_order(each(calls), 8, admission)
         assert next(rows) == 0
         given.set()
-        with pytest.raises(ValueError, match="row 1"):
+        with pytest.raises(ValueError, match="row 1" if ends else "row 2") as raised:
             next(rows)
-
-
-def test_a_row_that_does_not_end_holds_up_a_failure_no_longer_than_the_deadline() -> None:
-    admission, given, over = Admission(), threading.Event(), threading.Event()
-    paused = {1: over, 2: given}
-    fn = user_function("threads", fails_at(2), lambda x: x in paused and not paused[x].is_set())
-    with calling("threads", admission) as calls:
-        rows = rows_in_order((calls.submit(fn, (x,)) for x in range(100)), 64, admission)
-        assert next(rows) == 0
-        given.set()
-        with pytest.raises(ValueError, match="row 2") as raised:
-            next(rows)
-        assert raised.value.__context__ is None
+        assert ends or raised.value.__context__ is None
         over.set()
+    assert len(taken) <= 9
 
 
 @pytest.mark.parametrize("failing", ["threads", "loop"])
@@ -409,24 +398,6 @@ def test_a_failure_of_one_kind_of_call_stops_the_other(failing: str) -> None:
             given.extend(rows_in_order(rows, 64, admission))
     assert given == [(x, None) for x in range(len(given))]
     assert len(started) <= 5
-
-
-def test_of_batches_the_first_failure_in_order_is_raised_and_no_more_are_taken() -> None:
-    admission, taken, given = Admission(), list[int](), threading.Event()
-    fn = user_function("threads", fails_at(1, 2), failing_after(given, admission))
-
-    def batches(calls: Submits) -> Iterator[tuple[Call, int]]:
-        for x in range(100):
-            taken.append(x)
-            yield calls.submit(lambda x: [fn(x)], (x,)), 1
-
-    with calling("threads", admission) as calls:
-        rows = batches_in_order(batches(calls), 8, admission)
-        assert next(rows) == 0
-        given.set()
-        with pytest.raises(ValueError, match="row 1"):
-            next(rows)
-    assert len(taken) <= 9
 
 
 RESULTS: dict[str, Callable[[], Any]] = {
@@ -502,20 +473,11 @@ def test_the_first_row_that_differs_is_named(capsys: pytest.CaptureFixture[str])
     assert "comparison of seeded: 2 of the first 3 rows differ" in told
     assert "row 1: one by one 2, with 8 calls at once 5" in told
     assert "made twice" in told
-
-
-def test_each_of_several_functions_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
     nan = float("nan")
-    told = told_of(capsys, ["f", "g"], [(1, nan), (2, "x")], [(1, nan), (3, "x")]).splitlines()
-    assert "comparison of f: 1 of the first 2 rows differ" in told[0]
-    assert "comparison of g: the first 2 rows are the same" in told[1]
-
-
-def test_a_failure_that_only_calls_at_once_have_is_told(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    rows = compared_rows(["f"], [1, 2], (10 // x for x in (10, 0)), 8)
+    told = told_of(capsys, ["f", "g"], [(1, nan), (2, "x")], [(1, nan), (3, "x")])
+    for line in ("f: 1 of the first 2 rows differ", "g: the first 2 rows are the same"):
+        assert f"comparison of {line}" in told
     with pytest.raises(ZeroDivisionError):
-        list(rows)
+        list(compared_rows(["f"], [1, 2], (10 // x for x in (10, 0)), 8))
     told = capsys.readouterr().err
     assert "one by one the first rows did not fail, with 8 calls at once: ZeroDivision" in told

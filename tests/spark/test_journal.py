@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -182,20 +183,26 @@ def test_failures_are_not_kept_and_outcomes_are(uri: str) -> None:
     assert found("column", 1) == [{"value": 1, "error": None, "attempts": 0, "seconds": 0.0}]
 
 
+@pytest.mark.usefixtures("small_segments")
 @pytest.mark.parametrize("on_failure", ["raise", "null", "column"])
-def test_a_journal_that_cannot_be_read_is_no_failure_of_a_row(
-    on_failure: str, uri: str, monkeypatch: Any
-) -> None:
-    async def fn(k: int) -> int:
-        return k
+def test_a_journal_that_cannot_be_read_is_no_failure_of_a_row(on_failure: str, uri: str) -> None:
+    fetch, metrics = Doubling(), rs.Metrics()
+    words: Any = {"on_failure": on_failure, "metrics": metrics}
+    for k in (1, 2):
+        values(stage_of(fetch, uri), [k])
 
-    def unreadable(*_: object) -> Any:
-        raise OSError("503")
+    def upstream() -> Iterator[pa.RecordBatch]:
+        yield from batches([1])
+        wait_until(lambda: metrics.totals().journal_hits, "the first answer")
+        (folder,) = Path(uri).iterdir()
+        folder.rename(f"{uri}-aside")
+        folder.touch()
+        yield from batches([1, 2])
 
-    values(rs.lookup(fn, pa.int64(), journal=J(uri)), [1, 2])
-    monkeypatch.setattr("rstreams_fast.spark.worker.journal._Answers.get", unreadable)
-    with pytest.raises(RuntimeError, match="the journal cannot be asked for the answer: 503"):
-        values(rs.lookup(fn, pa.int64(), journal=J(uri), on_failure=on_failure), [1, 2])
+    forget()
+    with metrics, pytest.raises(RuntimeError, match="the journal cannot be asked for the answer: "):
+        outputs(stage_of(fetch, uri, **words), upstream())
+    assert fetch.calls == [1, 2]
 
 
 def test_lists_of_keys_are_answered_one_by_one(uri: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.segments import BATCH_ROWS
 from tests.spark.conftest import temporary_in
-from tests.spark.journals import stage_of, values
+from tests.spark.journals import files, stage_of, values
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
@@ -147,13 +146,14 @@ def test_a_process_whose_clock_is_ahead_takes_no_segment_that_is_being_written(
 
 @pytest.mark.parametrize("second", [Service, OtherService])
 def test_a_clock_that_is_put_back_does_not_make_the_newest_answers_the_oldest(
-    second: type[Service], uri: str, monkeypatch: pytest.MonkeyPatch
+    second: type[Service], uri: str
 ) -> None:
     most = {"max_bytes": 150_000}
-    first, now = Service(), time.time_ns
+    first, service = Service(), second()
     answers(first, uri, range(3000), **most)
-    monkeypatch.setattr(time, "time_ns", lambda: now() - 86_400 * 10**9)
-    service = second()
+    for file in files(uri):  # by the clock of then, a day ahead
+        number, rest = file.name.split("-", 1)
+        file.rename(file.with_name(f"{int(number) + 86_400 * 10**9:020d}-{rest}"))
     for _ in range(2):
         answers(service, uri, range(3000, 6000), **most)
     assert len(service.calls) == 3000  # the second time all were there
@@ -162,23 +162,18 @@ def test_a_clock_that_is_put_back_does_not_make_the_newest_answers_the_oldest(
 
 
 # -- files that are none of ours -------------------------------------------------------------------
-def key(of: int) -> bytes:
-    return of.to_bytes(16, "little")
 
 
-def times(count: int) -> pa.Array:
-    return pa.array([0] * count, pa.timestamp("ms", "UTC"))
-
-
-KEYS = pa.array([key(of) for of in range(3)], pa.binary(16))
-NUMBERS = pa.array(range(3), pa.int64())
+KEYS = pa.array([of.to_bytes(16, "little") for of in range(3)], pa.binary(16))
+TIMES = pa.array([0] * 3, pa.timestamp("ms", "UTC"))
+SEGMENT = pa.table({"key": KEYS, "answer": pa.array(range(3), pa.int64()), "time": TIMES})
 FOREIGN: dict[str, tuple[pa.Table, int]] = {
-    "columns": (pa.table({"a": [1, 2], "b": ["x", "y"]}), BATCH_ROWS),
-    "order": (pa.table({"answer": NUMBERS, "key": KEYS, "time": times(3)}), BATCH_ROWS),
-    "keys": (pa.table({"key": ["a"], "answer": [1], "time": times(1)}), BATCH_ROWS),
-    "answers": (pa.table({"key": KEYS, "answer": ["x"] * 3, "time": times(3)}), BATCH_ROWS),
-    "batches": (pa.table({"key": KEYS, "answer": NUMBERS, "time": times(3)}), 2),
-    "empty": (pa.table({"key": KEYS, "answer": NUMBERS, "time": times(3)}).slice(3), BATCH_ROWS),
+    "columns": (SEGMENT.rename_columns(["a", "b", "c"]), BATCH_ROWS),
+    "order": (SEGMENT.select(["answer", "key", "time"]), BATCH_ROWS),
+    "keys": (SEGMENT.set_column(0, "key", pa.array(["a"] * 3)), BATCH_ROWS),
+    "answers": (SEGMENT.set_column(1, "answer", pa.array(["x"] * 3)), BATCH_ROWS),
+    "batches": (SEGMENT, 2),
+    "empty": (SEGMENT.slice(3), BATCH_ROWS),
 }
 
 

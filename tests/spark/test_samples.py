@@ -5,26 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import rstreams_fast.spark as rs
-from rstreams_fast.spark.report import samples
 from rstreams_fast.spark.report.samples import STALL_SECONDS, Watch
 
 STAGES = ("first", "last")
 
 
 class Clock:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        monkeypatch.setattr(samples, "time", SimpleNamespace(monotonic=lambda: self.now))
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+def clock() -> Clock:
+    return Clock()
 
 
 def write(path: Path, stage: str, partition: int = 0, **counts: int) -> None:
@@ -37,7 +36,7 @@ def test_a_sample_sums_up_the_tasks_of_each_stage(tmp_path: Path, clock: Clock) 
     write(tmp_path, "first", 0, rows_out=500, calls=70, running=64, buffered_bytes=1000)
     write(tmp_path, "first", 1, rows_out=400, calls=60, running=30, buffered_bytes=500)
     write(tmp_path, "last", 0, rows_out=100, calls=90, running=5, buffered_bytes=7)
-    sample = Watch(rs.Metrics(tmp_path), STAGES).look()
+    sample = Watch(rs.Metrics(tmp_path), STAGES, clock).look()
     assert sample.rows == 100
     assert sample.calls == {"first": 130, "last": 90}
     assert sample.running == {"first": 94, "last": 5}
@@ -45,7 +44,7 @@ def test_a_sample_sums_up_the_tasks_of_each_stage(tmp_path: Path, clock: Clock) 
 
 
 def test_a_job_that_has_not_begun_is_no_stall(tmp_path: Path, clock: Clock) -> None:
-    looking = Watch(rs.Metrics(tmp_path), STAGES)
+    looking = Watch(rs.Metrics(tmp_path), STAGES, clock)
     assert looking.look().rows == 0
     clock.now += 100 * STALL_SECONDS
     looking.look()
@@ -54,7 +53,7 @@ def test_a_job_that_has_not_begun_is_no_stall(tmp_path: Path, clock: Clock) -> N
 
 
 def test_the_rate_is_that_of_the_last_seconds(tmp_path: Path, clock: Clock) -> None:
-    looking = Watch(rs.Metrics(tmp_path), STAGES)
+    looking = Watch(rs.Metrics(tmp_path), STAGES, clock)
     rows = 0
     for per_second in [10] * 10 + [300] * 10:
         rows += per_second
@@ -65,7 +64,7 @@ def test_the_rate_is_that_of_the_last_seconds(tmp_path: Path, clock: Clock) -> N
 
 
 def test_calls_that_are_not_answered_are_a_stall_until_one_is(tmp_path: Path, clock: Clock) -> None:
-    looking = Watch(rs.Metrics(tmp_path), STAGES)
+    looking = Watch(rs.Metrics(tmp_path), STAGES, clock)
     write(tmp_path, "first", rows_out=10, calls=70, running=0)
     write(tmp_path, "last", rows_out=10, calls=74, running=64)
     looking.look()
@@ -83,7 +82,7 @@ def test_calls_that_are_not_answered_are_a_stall_until_one_is(tmp_path: Path, cl
 
 
 def test_a_stage_that_waits_for_input_has_not_stalled(tmp_path: Path, clock: Clock) -> None:
-    looking = Watch(rs.Metrics(tmp_path), STAGES)
+    looking = Watch(rs.Metrics(tmp_path), STAGES, clock)
     write(tmp_path, "last", rows_out=10, calls=10, running=0)
     for _ in range(10):
         looking.look()

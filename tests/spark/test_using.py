@@ -312,15 +312,15 @@ def test_what_it_raises_is_the_failure(
     words = {"loop_factory": loop} if kind in ON_A_LOOP else {}
     stage = {**ON_A_LOOP, **ON_THREADS}[kind](using=lambda: Raising(where, error), **words)
     found = raised_by(stage)
-    meant_for_loops = isinstance(error, GeneratorExit | asyncio.CancelledError)
-    if meant_for_loops and (kind in ON_THREADS or where == "factory"):
-        return
-    if meant_for_loops or isinstance(error, Frozen):  # which takes no note
+    if kind in ON_THREADS and isinstance(error, GeneratorExit | asyncio.CancelledError | Frozen):
+        return  # as it is
+    if isinstance(error, asyncio.CancelledError):
         assert type(found) is RuntimeError
-        cancelled = isinstance(error, asyncio.CancelledError)
-        assert cancelled or found.__cause__ is error
-        assert not cancelled or "using: the context manager was cancelled" in str(found)
-        assert meant_for_loops or "given by 'using': Frozen" in str(found)
+        assert "using: the context manager was cancelled" in str(found)
+    elif isinstance(error, GeneratorExit | Frozen):  # who has closed the stage; no note
+        assert type(found) is RuntimeError
+        assert found.__cause__ is error
+        assert "given by 'using': Frozen" in str(found) or isinstance(error, GeneratorExit)
     else:
         assert found is error
         assert not isinstance(error, Lost) or "given by 'using'" in found.__notes__[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,14 +61,21 @@ class Watch:
         metrics: The ``Metrics`` that the stages were given.
         stages: The names of the stages, in the order in which a row passes them. Default: all, in
             the order of their start.
+        clock: Gives the time, in seconds.
 
     Attributes:
         samples: The samples so far.
         stalls: The stalls of the latest look.
     """
 
-    def __init__(self, metrics: Metrics, stages: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        stages: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._metrics = metrics
+        self._clock = clock
         self._stages = tuple(stages)
         self._begin: float | None = None
         self._progress: dict[str, tuple[tuple[int, int, int], float]] = {}
@@ -79,8 +86,8 @@ class Watch:
     def look(self) -> Sample:
         """Read the metrics now."""
         if self._begin is None:
-            self._begin = time.monotonic()
-        now = time.monotonic() - self._begin
+            self._begin = self._clock()
+        now = self._clock() - self._begin
         found = self._metrics.by_stage()
         totals = {stage: found.get(stage, StageMetrics()) for stage in self._stages or found}
         sample = Sample(
