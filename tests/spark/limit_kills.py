@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--rate-kills", type=int, default=20, help="with a rate as limit")
     parser.add_argument("--rows", type=int, default=4096, help="of each job")
     parser.add_argument(
-        "--in-use", type=float, default=30.0, help="calls, on average, but for the time after kills"
+        "--in-use", type=float, default=28.0, help="calls, on average, but for the time after kills"
     )
     parser.add_argument("--limits", nargs="+", choices=LIMITS, default=list(LIMITS))
     parser.add_argument("--scopes", nargs="+", choices=SCOPES, default=list(SCOPES))

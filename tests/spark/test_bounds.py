@@ -41,6 +41,29 @@ def made(service: Service, kind: str) -> Any:
     return lambda *args, **kwargs: asyncio.run(call(*args, **kwargs))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("error", [ConnectionError("cut off"), rs.RetryAfter(0)], ids=repr)
+def test_a_cancelled_call_is_not_made_again(error: Exception) -> None:
+    calls = []
+
+    async def call() -> None:
+        calls.append(asyncio.current_task())
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise error from None
+
+    async def cancel_it() -> None:
+        task = asyncio.create_task(rs.bounded(retry=AT_ONCE)(call)())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=DEADLINE)
+        assert task.done()
+        assert task.exception() is error
+
+    asyncio.run(cancel_it())
+    assert len(calls) == 1
+
+
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_a_failed_call_is_made_again(kind: str) -> None:
     service = Service(2)

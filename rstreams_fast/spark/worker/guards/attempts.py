@@ -127,7 +127,12 @@ class Tries:
         """How many attempts there are, of all kinds."""
 
     def pause_after(self, error: Exception) -> float | None:
-        """Return the seconds to wait before the next attempt; ``None``: that was the last."""
+        """Return the seconds to wait before the next attempt; ``None``: that was the last.
+
+        A call that was cancelled, and made another error of it, is not made again.
+        """
+        if _is_cancelled():
+            return None
         pause = self._obey(error) if isinstance(error, RetryAfter) else self._back_off(error)
         if pause is not None:
             self.made += 1
@@ -174,6 +179,14 @@ class Tries:
             return None
         self._attempt += 1
         return retry.delay(attempt)
+
+
+def _is_cancelled() -> bool:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def _is_worth_it(error: Exception, retry: Retry) -> bool:
