@@ -25,7 +25,7 @@ class Chance(random.Random):
 
     def size(self, most: int) -> int:
         """From 1 to ``most``, small ones as likely as large ones."""
-        return min(most, 1 << self.randrange(most.bit_length()) + self.randrange(3))
+        return min(most, (1 << self.randrange(most.bit_length())) + self.randrange(3))
 
 
 class Place:
