@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import gc
 import sys
@@ -21,7 +20,6 @@ from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.core import MISSING, FunctionSlot, RunStatus
 from rstreams_fast.errors import (
     BufferOverflowError,
-    NoneSignalError,
     OverlappingCallsError,
     RingClosed,
     StageReturnedNoneError,
@@ -246,45 +244,6 @@ def test_a_source_is_an_iterable(core: Any) -> None:
 # -- demand ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("limit", "raises"), [(0, ValueError), (True, TypeError), (1.5, TypeError)]
-)
-def test_limit_is_checked(core: Any, limit: Any, raises: type[Exception]) -> None:
-    run = core.FusedRun((), (), print, core.DemandCounter(1))
-    with pytest.raises(raises, match="limit"):
-        run.drain(limit)
-
-
-@pytest.mark.parametrize(
-    ("program", "ratio"),
-    [
-        ((), 1),
-        ((("map", double), ("filter", odd), ("take", 3)), 1),
-        ((("batch", 5),), 5),
-        ((("batch", 5), ("map", len), ("batch", 3)), 15),
-        ((("reduce", add, 0),), UNBOUNDED),
-        ((("batch", 10**30),), UNBOUNDED),
-        ((("batch", 2**40), ("batch", 2**40)), UNBOUNDED),
-    ],
-)
-def test_the_ratio_is_what_demand_allows_to_be_pulled(core: Any, program: Any, ratio: int) -> None:
-    run = core.FusedRun(iter(range(10**6)), program, print, core.DemandCounter(1))
-    assert run.ratio == ratio
-
-
-def test_a_cancel_from_a_stage_stops_the_pulling(core: Any, wrap: Wrap) -> None:
-    demand = core.DemandCounter(UNBOUNDED)
-
-    def stage(x: int) -> bool:
-        if x == 9:
-            demand.cancel()
-        return False
-
-    run = core.FusedRun(iter(range(100)), (("filter", wrap(stage)),), Collector().on_next, demand)
-    assert run.drain(100) is RunStatus.CANCELLED
-    assert run.pulled == 10
-
-
 def test_a_cancel_from_another_thread_stops_it(core: Any, wrap: Wrap) -> None:
     def endless() -> Iterator[int]:
         while True:
@@ -297,13 +256,6 @@ def test_a_cancel_from_another_thread_stops_it(core: Any, wrap: Wrap) -> None:
     wait_for(begun)
     demand.cancel()
     assert thread.result() is RunStatus.CANCELLED
-
-
-def test_termination_counts_as_cancelled(core: Any) -> None:
-    demand = core.DemandCounter(5)
-    run = core.FusedRun(iter(range(9)), (), Collector().on_next, demand)
-    demand.terminate()
-    assert run.drain(1) is RunStatus.CANCELLED
 
 
 # -- ends -----------------------------------------------------------------------------------------
@@ -383,19 +335,6 @@ def test_errors_show_the_users_frame(core: Any, wrap: Wrap) -> None:
     )
     assert run.drain(90) is RunStatus.FAILED
     assert traceback.extract_tb(run.error.__traceback__)[-1].name == "culprit"
-
-
-def test_a_stage_that_needs_no_more_ends_it(core: Any, wrap: Wrap) -> None:
-    for program, pulled in [
-        ((("take", 12), ("batch", 5)), 12),
-        ((("take_while", wrap(lambda x: x < 12)),), 13),
-    ]:
-        run = core.FusedRun(iter(range(99)), program, Collector().on_next, core.DemandCounter(50))
-        assert [run.drain(90), run.drain(90), run.push(1)] == [RunStatus.ENDED] * 3
-        assert run.pulled == pulled
-        with pytest.raises(NoneSignalError, match=r"§2.13"):
-            run.push(None)
-        assert run.finish() is RunStatus.DONE
 
 
 # -- rings and deques ------------------------------------------------------------------------------
@@ -657,13 +596,6 @@ def test_elements_are_released_one_by_one(core: Any, wrap: Wrap) -> None:
     assert run.drain(500) is RunStatus.EXHAUSTED
     assert most <= 2
     assert len(alive) == 0
-
-
-def test_is_weakly_referenced_and_not_copied(core: Any) -> None:
-    run = core.FusedRun((), (), print, core.DemandCounter())
-    assert weakref.ref(run)() is run
-    with pytest.raises(TypeError, match="live object"):
-        copy.copy(run)
 
 
 def test_execution_says_how(core: Any) -> None:

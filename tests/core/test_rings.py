@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import gc
-import pickle
-import sys
 import threading
 import time
 import weakref
@@ -25,8 +22,6 @@ Call = Callable[[], Any]
 
 class Objects:
     """An ``SpscRing`` of small ints, as the tests below use it."""
-
-    shown = "<SpscRing 1/3>", "<SpscRing 1/3 closed>"
 
     def __init__(self, core: Any, capacity: int) -> None:
         self.ring = ring = core.SpscRing(capacity)
@@ -51,8 +46,6 @@ class Objects:
 
 class Numbers:
     """A ``RecordRing``, one record at a time."""
-
-    shown = "<RecordRing 1/3 of int64>", "<RecordRing 1/3 closed of int64>"
 
     def __init__(self, core: Any, capacity: int) -> None:
         self.ring = core.RecordRing("i8", capacity)
@@ -125,80 +118,6 @@ def make(request: pytest.FixtureRequest, core: Any) -> Callable[[int], Any]:
 
 
 # -- bounds and ends ------------------------------------------------------------------------------
-@pytest.mark.parametrize("capacity", [1, 2, 3, 5, 1000])
-def test_the_bound_is_exact(make: Any, capacity: int) -> None:
-    both = make(capacity)
-    assert both.ring.capacity == capacity
-    for lap in range(3):
-        numbers = list(range(lap + 1, lap + 1 + capacity))
-        assert [both.offer(n) for n in (*numbers, 0)] == [True] * capacity + [False]
-        assert len(both.ring) == capacity
-        assert [both.poll() for _ in range(capacity + 1)] == [*numbers, None]
-        assert len(both.ring) == 0
-
-
-@pytest.mark.parametrize("capacity", [0, -1, 2**31 + 1, 10**40, True, 1.0, None])
-def test_capacity_is_checked_and_named(make: Any, capacity: Any) -> None:
-    with pytest.raises(ValueError if type(capacity) is int else TypeError, match="capacity"):
-        make(capacity)
-
-
-def test_a_closed_ring_lets_nothing_in_and_everything_out(make: Any) -> None:
-    both = make(3)
-    for n in (1, 2, 3):
-        both.offer(n)
-    assert both.ring.closed is False
-    both.ring.close()
-    both.ring.close(Problem("too late"))
-    assert both.ring.closed is True
-    for name, call in both.ways_in(4).items():
-        with pytest.raises(RingClosed, match=f"{name.partition('_')[0]} on a closed ring"):
-            call()
-    assert [both.get(), both.poll(), both.get(0)] == [1, 2, 3]
-    for _ in range(2):
-        with pytest.raises(RingClosed, match="closed and empty"):
-            both.get()
-    assert both.poll() is None
-
-
-class Problems(Exception):
-    """An error that is false."""
-
-    def __len__(self) -> int:
-        return 0
-
-
-@pytest.mark.parametrize("problem", [Problem("upstream failed"), Problems()], ids=["true", "false"])
-def test_get_raises_the_error_it_was_closed_with(make: Any, problem: Exception) -> None:
-    both = make(2)
-    both.offer(1)
-    both.ring.close(problem)
-    assert both.get() == 1
-    for _ in range(2):
-        with pytest.raises(type(problem)) as raised:
-            both.get(1)
-        assert raised.value is problem
-    with pytest.raises(RingClosed):
-        both.offer(2)
-
-
-@pytest.mark.parametrize("error", [Problem, "problem", 1])
-def test_close_checks_its_error(make: Any, error: Any) -> None:
-    both = make(1)
-    with pytest.raises(TypeError, match="error must be an exception instance"):
-        both.ring.close(error)
-    assert both.ring.closed is False
-
-
-def test_repr_and_no_copy(make: Any) -> None:
-    both = make(3)
-    both.offer(1)
-    assert repr(both.ring) == both.shown[0]
-    both.ring.close()
-    assert repr(both.ring) == both.shown[1]
-    for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError, match="live object"):
-            duplicate(both.ring)
 
 
 # -- threads --------------------------------------------------------------------------------------
@@ -214,16 +133,6 @@ def test_timeouts(make: Any) -> None:
     assert full.get(float("inf")) == 1
     both.put(3, 1e300)
     assert both.get(10**30) == 3
-
-
-@pytest.mark.parametrize("timeout", [-1, float("nan"), "1", True])
-def test_timeout_is_checked_and_named(make: Any, timeout: Any) -> None:
-    both = make(1)
-    wrong = TypeError if timeout in ("1", True) else ValueError
-    for call in (lambda: both.get(timeout), lambda: both.put(1, timeout)):
-        with pytest.raises(wrong, match="timeout"):
-            call()
-    assert len(both.ring) == 0
 
 
 def insist(call: Call) -> Any:
@@ -305,36 +214,6 @@ def test_overlapping_calls_on_one_side_are_refused(make: Any) -> None:
     assert both.poll() == 3
 
 
-def test_which_thread_calls_does_not_matter(make: Any) -> None:
-    both = make(8)
-    for n in range(1, 5):
-        assert start_thread(lambda n=n: both.offer(n)).result() is True
-    assert [start_thread(both.poll).result() for _ in range(4)] == [1, 2, 3, 4]
-
-
-def test_what_was_accepted_before_a_close_by_a_third_thread_is_delivered(make: Any) -> None:
-    for _ in range(30):
-        both = make(4)
-
-        def count(call: Call) -> int:
-            calls = 0
-            with contextlib.suppress(RingClosed):
-                while True:
-                    call()
-                    calls += 1
-            return calls
-
-        def close(both: Any = both) -> None:
-            while len(both.ring) == 0:
-                pass
-            both.ring.close()
-
-        accepted, taken, _ = run_threads(
-            [lambda both=both: count(lambda: both.put(1)), lambda both=both: count(both.get), close]  # type: ignore[misc]
-        )
-        assert accepted == taken
-
-
 # -- coroutines: parked without a thread, cancelled without a loss --------------------------------
 def run(main: Coroutine[Any, Any, Any]) -> Any:
     async def limited() -> Any:
@@ -357,13 +236,6 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_what_is_there_needs_no_waiting(make: Any) -> None:
-    both = make(2)
-    await both.aput(1)
-    await both.aput(2)
-    assert [await both.aget(), await both.aget()] == [1, 2]
 
 
 @pytest.mark.parametrize("by", ["coroutine", "call", "thread"])
@@ -565,34 +437,6 @@ def test_nothing_is_lost_and_nothing_doubled(
     assert seen == list(range(total))
 
 
-def test_cancelled_again_and_again_nothing_is_lost(make: Any) -> None:
-    both = make(3)
-    total = 500
-
-    def produce() -> None:
-        for n in range(total):
-            both.put(n, DEADLINE)
-
-    async def consume() -> list[int]:
-        seen = []
-        while len(seen) < total:
-            getting = asyncio.ensure_future(both.aget())
-            await asyncio.sleep(0)
-            getting.cancel()
-            await asyncio.wait([getting])
-            if not getting.cancelled():
-                seen.append(getting.result())
-        return seen
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(5e-5)  # a thread that finds the ring full waits for the other
-    try:
-        _, seen = run_threads([produce, lambda: run(consume())], timeout=100)
-    finally:
-        sys.setswitchinterval(before)
-    assert seen == list(range(total))
-
-
 # -- a loop that was closed under a coroutine that waits ------------------------------------------
 def abandon(call: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
     """Let a task wait in ``call`` on a loop, and close the loop; return the task."""
@@ -686,51 +530,6 @@ class Waker:
 
     def __call__(self) -> None:
         pytest.fail("it was disarmed")
-
-
-@pytest.mark.parametrize(("kind", "way"), [*WAYS, ("objects", "close"), ("records", "close")])
-def test_an_armed_consumer_is_woken_once(core: Any, kind: str, way: str) -> None:
-    both = KINDS[kind](core, 4)
-    woken: list[int] = []
-    assert both.ring.arm(lambda: woken.append(len(both.ring)))
-    {**both.ways_in(1), "close": both.ring.close}[way]()
-    assert woken == [0 if way == "close" else 1]  # after the element is there
-    if way != "close":
-        both.offer(2)
-        both.ring.close()
-    assert len(woken) == 1
-
-
-@pytest.mark.parametrize(("kind", "way"), [*WAYS_OUT, ("objects", "close"), ("records", "close")])
-def test_an_armed_producer_is_woken_once(core: Any, kind: str, way: str) -> None:
-    both = KINDS[kind](core, 2)
-    both.offer(1)
-    both.offer(2)
-    woken: list[int] = []
-    assert both.ring.arm_producer(lambda: woken.append(len(both.ring)))
-    {**both.ways_out(), "close": both.ring.close}[way]()
-    assert woken == [2 if way == "close" else 1]
-    both.poll()
-    both.ring.close()
-    assert len(woken) == 1
-
-
-def test_arming_is_refused_when_there_is_nothing_to_wait_for(make: Any) -> None:
-    both = make(2)
-    assert both.ring.arm_producer(pytest.fail) is False
-    both.offer(1)
-    assert both.ring.arm(pytest.fail) is False
-    both.poll()
-    both.ring.close()
-    assert both.ring.arm(pytest.fail) is False
-
-
-def test_a_waker_is_something_to_call(make: Any) -> None:
-    ring = make(1).ring
-    for waker in (None, 5):
-        for arm in (ring.arm, ring.arm_producer):
-            with pytest.raises(TypeError, match="waker must be callable, got"):
-                arm(waker)
 
 
 def test_a_disarmed_waker_is_not_called_and_not_kept(make: Any) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import pickle
 import sys
 import threading
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from rstreams_fast.core import Emission
-from rstreams_fast.errors import BufferOverflowError, NoneSignalError, OverlappingCallsError
+from rstreams_fast.errors import BufferOverflowError, NoneSignalError
 from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, load, run_interrupted
 from tests.helpers import Problem, run_threads, start_thread, wait_for
 
@@ -125,51 +123,7 @@ def test_options_are_checked(
         core.SignalSerializer(Recorder(), **options)
 
 
-def test_spec213_none_is_no_signal(core: Any) -> None:
-    serializer = core.SignalSerializer(Recorder())
-    for call in (
-        serializer.on_next,
-        serializer.try_next,
-        serializer.on_error,
-        serializer.on_subscribe,
-    ):
-        with pytest.raises(NoneSignalError, match=r"§2.13"):
-            call(None)
-    for wrong in ("problem", Problem):
-        with pytest.raises(TypeError, match="error must be an exception instance"):
-            serializer.on_error(wrong)
-
-
-def test_capacity_and_no_copy(core: Any) -> None:
-    serializer = core.SignalSerializer(Recorder(), capacity=5)
-    assert serializer.capacity == 5
-    assert core.SignalSerializer(Recorder()).capacity == 1024
-    for duplicate in (pickle.dumps, copy.copy):
-        with pytest.raises(TypeError, match="live object"):
-            duplicate(serializer)
-
-
 # -- order ----------------------------------------------------------------------------------------
-def test_spec103_threads_take_turns_and_each_keeps_its_order(core: Any) -> None:
-    threads, count = 4, 1500
-    subscriber = Recorder()
-    serializer = core.SignalSerializer(subscriber, capacity=threads * count)
-
-    def signal(thread: int) -> Callable[[], None]:
-        def run() -> None:
-            for n in range(count):
-                serializer.on_next((thread, n))
-
-        return run
-
-    run_threads([signal(thread) for thread in range(threads)])
-    serializer.on_complete()
-    wait_for(subscriber.ended)
-    assert subscriber.depth == 1
-    assert subscriber.log.pop() == "complete"
-    for thread in range(threads):
-        assert [n for t, n in subscriber.log if t == thread] == list(range(count))
-    assert len(subscriber.log) == threads * count
 
 
 PROBLEM = Problem("the signal")
@@ -228,39 +182,6 @@ def test_what_comes_while_another_thread_delivers(
     assert serializer.queued == 0
 
 
-def test_spec107_a_terminal_signal_comes_once_and_last(core: Any, dropped: Any) -> None:
-    threads = 4
-    for round_ in range(30):
-        subscriber = Recorder()
-        serializer = core.SignalSerializer(subscriber, delay_error=bool(round_ % 2))
-        accepted: list[list[Any]] = [[] for _ in range(threads)]
-
-        def signal(
-            thread: int, serializer: Any = serializer, accepted: Any = accepted
-        ) -> Callable[[], None]:
-            def run() -> None:
-                for n in range(30):
-                    if serializer.try_next((thread, n)) is not Emission.OK:
-                        break
-                    accepted[thread].append(n)
-                if thread == 0:
-                    serializer.on_complete()
-                elif thread == 1:
-                    serializer.on_error(Problem())
-
-            return run
-
-        run_threads([signal(thread) for thread in range(threads)])
-        wait_for(subscriber.ended)
-        terminals = [i for i, s in enumerate(subscriber.log) if not isinstance(s, tuple)]
-        assert terminals == [len(subscriber.log) - 1]
-        if subscriber.log[-1] == "complete" or round_ % 2:
-            for thread in range(threads):
-                seen = [n for t, n in subscriber.log[:-1] if t == thread]
-                assert seen == accepted[thread]
-        assert serializer.try_next(1) is Emission.TERMINATED
-
-
 def test_an_error_after_the_end_is_reported(core: Any, dropped: Any) -> None:
     subscriber = Recorder()
     serializer = core.SignalSerializer(subscriber)
@@ -276,20 +197,6 @@ def test_an_error_after_the_end_is_reported(core: Any, dropped: Any) -> None:
 
 
 # -- subscription ---------------------------------------------------------------------------------
-def test_it_is_its_own_subscription(core: Any) -> None:
-    subscriber = Recorder()
-    serializer = core.SignalSerializer(subscriber)
-    serializer.request(1)  # nobody upstream yet
-    upstream = Upstream()
-    serializer.on_subscribe(upstream)
-    assert subscriber.subscription is serializer
-    serializer.request(5)
-    assert upstream.requested == [5]
-    serializer.cancel()
-    serializer.cancel()
-    serializer.request(6)
-    assert upstream.requested == [5]
-    assert upstream.cancelled == 1
 
 
 def test_spec315_a_cancel_that_raises_is_reported(core: Any, dropped: Any) -> None:
@@ -304,41 +211,7 @@ def test_spec315_a_cancel_that_raises_is_reported(core: Any, dropped: Any) -> No
     assert [str(error) for error in dropped] == ["cancel", "cancel"]
 
 
-def test_cancel_from_another_thread_races_with_elements(core: Any) -> None:
-    for _ in range(40):
-        subscriber = Recorder()
-        serializer = core.SignalSerializer(subscriber, capacity=10_000)
-        upstream = Upstream()
-        serializer.on_subscribe(upstream)
-
-        def signal(serializer: Any = serializer) -> None:
-            for n in range(200):
-                serializer.on_next(n)
-
-        run_threads([signal, signal, serializer.cancel])
-        assert upstream.cancelled == 1
-        assert serializer.queued == 0
-        assert serializer.try_next(1) is Emission.CANCELLED
-
-
 # -- a full mailbox -------------------------------------------------------------------------------
-def test_overflow_ends_the_stream(core: Any, dropped: Any) -> None:
-    subscriber, serializer, thread = blocked(core, capacity=2)
-    upstream = Upstream()
-    serializer.on_subscribe(upstream)
-    serializer.on_next(1)
-    assert serializer.try_next(2) is Emission.OK
-    assert serializer.try_next(3) is Emission.FULL
-    serializer.on_next(3)
-    serializer.on_next(4)
-    assert upstream.cancelled == 1
-    free(subscriber, thread)
-    assert subscriber.log[:2] == ["block", "subscribed"]
-    assert isinstance(subscriber.log[2], BufferOverflowError)
-    assert "2 elements" in str(subscriber.log[2])
-    assert len(subscriber.log) == 3
-    assert upstream.cancelled == 1
-    assert dropped == []
 
 
 def test_several_threads_that_overflow_cancel_once(core: Any, dropped: Any) -> None:
@@ -355,28 +228,6 @@ def test_several_threads_that_overflow_cancel_once(core: Any, dropped: Any) -> N
     assert upstream.cancelled == 1
     assert [type(signal) for signal in subscriber.log] == [str, str, BufferOverflowError]
     assert dropped == []
-
-
-@pytest.mark.parametrize("capacity", [1, 2, 16])
-def test_wait_lets_every_element_through(core: Any, capacity: int) -> None:
-    threads, count = 3, 300
-    subscriber = Recorder()
-    serializer = core.SignalSerializer(subscriber, capacity=capacity, on_full="wait")
-
-    def signal(thread: int) -> Callable[[], None]:
-        def run() -> None:
-            for n in range(count):
-                serializer.on_next((thread, n))
-                assert serializer.queued <= capacity
-
-        return run
-
-    run_threads([signal(thread) for thread in range(threads)])
-    serializer.on_complete()
-    wait_for(subscriber.ended)
-    for thread in range(threads):
-        seen = [n for t, n in subscriber.log[:-1] if t == thread]
-        assert seen == list(range(count))
 
 
 def waiting(core: Any) -> tuple[Blocker, Any, Any, Any]:
@@ -409,15 +260,6 @@ def test_wait_ends_with_the_stream(core: Any, end: str) -> None:
     waiter.result()
     free(subscriber, thread)
     assert 2 not in subscriber.log
-
-
-def test_fail_fast_refuses_who_comes_and_serves_who_comes_later(core: Any) -> None:
-    subscriber, serializer, thread = blocked(core, fail_fast=True)
-    with pytest.raises(OverlappingCallsError, match=r"§1.3"):
-        serializer.on_next(1)
-    free(subscriber, thread)
-    assert serializer.try_next(2) is Emission.OK
-    assert subscriber.log == ["block", 2]
 
 
 # -- subscribers that raise -----------------------------------------------------------------------

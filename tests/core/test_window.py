@@ -413,19 +413,6 @@ async def test_a_call_takes_its_permit_when_it_first_suspends(core: Any) -> None
     assert harness.window.permits.pending == 3
 
 
-async def test_permits_are_a_demand_counter(core: Any) -> None:
-    harness = Harness(core, Gates(), concurrency=3)
-    window = harness.window
-    assert isinstance(window.permits, core.DemandCounter)
-    assert window.permits.pending == 3
-    await harness.submit(1)
-    assert window.permits.pending == 2
-    window.permits.cancel()
-    assert await harness.submit(2) == 0
-    window.cancel()
-    await harness.until(lambda: window.running == 0)
-
-
 async def test_arguments_are_checked(core: Any) -> None:
     loop = asyncio.get_running_loop()
 
@@ -1275,25 +1262,6 @@ async def test_cancel_forgets_who_waits_in_line(core: Any) -> None:
     await harness.until(lambda: harness.window.running == 0)
     assert started == [0, 1]
     assert harness.window.pending == 0
-
-
-async def test_what_one_call_leaves_on_its_task_no_other_one_finds(core: Any) -> None:
-    by_task: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
-
-    async def fn(item: int) -> Any:
-        task: Any = asyncio.current_task()
-        if item % 2:
-            by_task.setdefault(task, []).append(item)
-            return by_task[task]
-        task.left = [*getattr(task, "left", ()), item]
-        return task.left
-
-    harness = Harness(core, fn)
-    assert await harness.run([1, 3, 2, 4, 5, 6]) == [[1], [3], [2], [4], [5], [6]]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    gc.collect()
-    assert not by_task
 
 
 async def test_a_failed_coroutine_that_is_dropped_may_still_ask_for_its_task(core: Any) -> None:
