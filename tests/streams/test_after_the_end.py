@@ -105,12 +105,6 @@ def test_a_live_subscription_refuses_to_pickle_with_a_sentence(kind: str) -> Non
     recorder.subscription.cancel()
 
 
-def test_a_description_can_be_pickled() -> None:
-    stream = pickle.loads(pickle.dumps(rsf.range_(5).map(str).publish_on("caller").take(3)))
-    recorder = subscribed(stream, 9)
-    assert recorder.elements == ["0", "1", "2"]
-
-
 @pytest.mark.parametrize("how", [lambda s: pickle.loads(pickle.dumps(s)), copy.copy, copy.deepcopy])
 @pytest.mark.parametrize("name", uses(lambda use: use.chains))
 def test_every_description_can_be_pickled_and_copied(

@@ -171,6 +171,7 @@ def test_an_async_function_is_refused_and_its_like_named_where_it_helps(name: st
         (lambda: NUMBERS.retry(3, when=OSError), "got the class OSError; give lambda error: isi"),
         (lambda: NUMBERS.scan(max, None), "seed must not be None"),
         (lambda: NUMBERS.reduce(max, None), "seed must not be None"),
+        (lambda: NUMBERS.map_async(elements), "generator function"),
         (lambda: NUMBERS.on_error_return(None), "on_error_return: None is not an element"),
         *((partial(use.over(NUMBERS).subscribe, None), r"§1\.9") for _op, use in USES.values()),
     ],

@@ -178,15 +178,6 @@ async def test_a_source_that_is_always_ready_lets_the_loop_run() -> None:
     assert others > 5
 
 
-def test_nothing_starts_before_the_first_request(no_leaked_threads: None) -> None:
-    before = set(threading.enumerate())
-    recorder = subscribe(generate, None)
-    assert set(threading.enumerate()) <= before
-    recorder.subscription.cancel()
-    assert set(threading.enumerate()) <= before
-    assert recorder.signals == [("on_subscribe",)]
-
-
 # -- loops -----------------------------------------------------------------------------------------
 def test_the_running_loop_is_used_else_a_private_one() -> None:
     source = Source(3)
@@ -581,16 +572,6 @@ def test_aclose_that_raises_after_cancel_is_made_known() -> None:
 
 
 # -- errors ----------------------------------------------------------------------------------------
-def test_none_is_a_type_error() -> None:
-    async def source() -> AsyncIterator[Any]:
-        yield 1
-        yield None
-
-    recorder = subscribe(source, 9)
-    recorder.wait_terminal()
-    assert recorder.elements == [1]
-    assert isinstance(recorder.error, TypeError)
-    assert "source" in str(recorder.error)
 
 
 def test_a_cancelled_error_out_of_the_source_is_an_error_not_a_silent_stop() -> None:

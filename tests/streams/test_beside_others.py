@@ -62,12 +62,6 @@ def test_nothing_above_is_asked_for_before_the_subscriber_has_asked(name: str) -
 
 
 @EACH
-def test_what_is_no_publisher_is_refused_by_name(name: str) -> None:
-    with pytest.raises(TypeError, match="subscribe"):
-        OPERATORS[name](rsf.range_(1), [1])
-
-
-@EACH
 def test_it_describes_itself_and_measures_what_is_above(name: str) -> None:
     stream = OPERATORS[name](rsf.never(), rsf.never().publish_on("caller"))
     assert name in stream.describe()

@@ -94,12 +94,6 @@ def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:
     assert stream.to_list() == list(range(500))
 
 
-def test_describe_states_the_bound() -> None:
-    assert "concat of 2 publishers: holds no elements" in (
-        rsf.range_(1).concat(rsf.range_(2)).describe()
-    )
-
-
 def test_describe_looks_into_what_is_combined() -> None:
     ring = rsf.range_(9).publish_on(prefetch=5)
     stream = rsf.concat(ring.zip(rsf.range_(2), rsf.range_(2)), rsf.range_(3).merge()).map(str)
@@ -198,13 +192,6 @@ def test_concat_map_of_thousands_of_synchronous_publishers_does_not_recurse(pref
     assert recorder.terminal == ("on_complete",)
     assert recorder.elements == list(range(1, 5000, 2))
     assert recorder.max_depth == 1
-
-
-def test_concat_map_describes_its_bound() -> None:
-    described = rsf.range_(1).concat_map(rsf.range_, prefetch=5).describe()
-    assert (
-        "concat_map(rstreams_fast.streams.factories.range_): at most 5 elements, and" in described
-    )
 
 
 def test_what_waits_in_concat_map_is_readable() -> None:

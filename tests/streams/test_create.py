@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import pickle
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
@@ -216,12 +215,6 @@ def test_sending_from_within_on_next_does_not_nest() -> None:
     recorder.check()
 
 
-def test_an_emitter_cannot_be_pickled() -> None:
-    emitter = emitter_and(Recorder())
-    with pytest.raises(TypeError, match="live"):
-        pickle.dumps(emitter)
-
-
 # -- on_cancel -------------------------------------------------------------------------------------
 
 ENDINGS: dict[str, Callable[[Emitter[Any], Recorder], object]] = {
@@ -399,9 +392,6 @@ async def test_an_async_consumer_takes_what_a_thread_sends() -> None:
 
 
 # -- description and arguments ---------------------------------------------------------------------
-def test_describe_says_what_is_held() -> None:
-    text = rsf.create(print, overflow=Overflow.DROP_OLDEST, capacity=8).describe()
-    assert "create(DROP_OLDEST): at most 8 elements, by print" in text
 
 
 def test_a_coroutine_that_nobody_awaits_is_the_streams_error() -> None:

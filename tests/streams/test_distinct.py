@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import pickle
 import weakref
 from typing import Any
 
@@ -12,30 +10,6 @@ import pytest
 import rstreams_fast as rsf
 from tests.helpers import Element
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
-from tests.streams.test_operators import SOURCES
-
-ROWS: list[list[int]] = [[], [7], [1, 1, 1], [1, 1, 2, 2, 1, 3, 3], [1, 2, 3]]
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_it_keeps_the_first_of_each_row_of_equal_ones(row: list[int]) -> None:
-    expected = [value for value, _ in itertools.groupby(row)]
-    assert rsf.from_iterable(row).distinct_until_changed().to_list() == expected
-
-
-@pytest.mark.parametrize("source", list(SOURCES))
-@pytest.mark.parametrize("demand", ["unbounded", "one by one"])
-def test_on_every_kind_of_source_what_is_dropped_is_asked_for_again(
-    source: str, demand: str
-) -> None:
-    if demand == "unbounded":
-        recorder = Recorder(request=rsf.UNBOUNDED)
-    else:
-        recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
-    SOURCES[source](20).distinct_until_changed(lambda x: x // 3).subscribe(recorder)
-    assert recorder.wait_terminal() == ("on_complete",)
-    assert recorder.elements == list(range(0, 20, 3))
-    recorder.check()
 
 
 def test_demand_is_kept_and_nothing_is_asked_for_in_vain() -> None:
@@ -68,18 +42,6 @@ def test_each_subscriber_and_each_retry_remembers_for_itself() -> None:
 
     again = rsf.from_iterable([1, 1, 2]).map(source).distinct_until_changed().retry()
     assert again.to_list() == [1, 1, 2]  # the second attempt does not know of the first
-
-
-def test_it_stays_part_of_a_fused_run_and_is_described_by_its_name() -> None:
-    stream = rsf.range_(4).map(str).distinct_until_changed(len).take(2)
-    assert "map(str) -> distinct_until_changed(len) -> take(2)" in stream.describe()
-    assert stream.describe().count("one run") == 1
-    assert rsf.range_(4).distinct_until_changed().describe().count("distinct_until_changed()") == 1
-
-
-def test_it_can_be_pickled_like_any_stream() -> None:
-    stream = rsf.from_iterable([1, 1, 2]).distinct_until_changed(str)
-    assert pickle.loads(pickle.dumps(stream)).to_list() == [1, 2]
 
 
 class Hostile:

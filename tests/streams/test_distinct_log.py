@@ -19,14 +19,6 @@ def test_each_key_once() -> None:
     assert words.distinct(str.lower, max_keys=9).to_list() == ["a", "B", "c"]
 
 
-def test_it_is_described_with_its_bound_and_what_it_stands_on() -> None:
-    numbers = rsf.range_(9).publish_on(prefetch=64)
-    described = numbers.distinct(max_keys=5).describe()
-    assert "| distinct(max_keys=5)" in described
-    assert "at most 64 elements" in described
-    assert "| distinct(str, max_keys=5)" in numbers.distinct(str, max_keys=5).describe()
-
-
 @pytest.mark.parametrize("bound", [1, 2, 5])
 def test_the_key_that_was_not_seen_for_the_longest_is_new_again(bound: int) -> None:
     chosen = random.Random(7).choices(range(8), k=500)

@@ -148,58 +148,6 @@ def test_on_error_that_raises_is_dropped_with_notice(dropped: list[BaseException
         run.result()
 
 
-def test_an_error_that_nobody_looked_at_is_made_known(dropped: list[BaseException]) -> None:
-    error = ValueError("unseen")
-    run = ends.for_each(Failing(error), no_op)
-    assert dropped == []
-    del run
-    gc.collect()
-    assert dropped == [error]
-
-
-def test_an_error_that_somebody_looked_at_is_not(dropped: list[BaseException]) -> None:
-    seen = ends.for_each(Failing(ValueError("seen")), no_op)
-    with pytest.raises(ValueError, match="seen"):
-        seen.result()
-    ends.for_each(Failing(ValueError("taken")), no_op, lambda _error: None)
-    ends.for_each(ManualPublisher(), no_op).cancel()
-    del seen
-    gc.collect()
-    assert dropped == []
-
-
-def test_cancel_cancels_upstream_once_and_ends_the_calls() -> None:
-    publisher = ManualPublisher()
-    seen: list[int] = []
-    ended: list[object] = []
-    run = ends.for_each(publisher, seen.append, ended.append, lambda: ended.append(None))
-    publisher.subscriber.on_next(1)
-    run.cancel()
-    run.cancel()
-    publisher.subscriber.on_next(2)  # §2.8
-    publisher.subscriber.on_complete()
-    assert publisher.cancels == 1
-    assert seen == [1]
-    assert ended == []
-    assert run.done
-    with pytest.raises(concurrent.futures.CancelledError):
-        run.result()
-
-
-def test_cancel_before_the_subscription_comes_cancels_it_when_it_comes() -> None:
-    class Late(ManualPublisher):
-        def subscribe(self, subscriber: Any, /) -> None:
-            self.subscriber = subscriber
-
-    publisher = Late()
-    run = ends.for_each(publisher, no_op)
-    run.cancel()
-    assert publisher.cancels == 0
-    publisher.subscriber.on_subscribe(publisher)
-    assert publisher.cancels == 1
-    assert publisher.requests == []
-
-
 def test_result_waits_for_the_end() -> None:
     publisher = ManualPublisher()
     run = ends.for_each(publisher, no_op)
@@ -392,17 +340,6 @@ def test_keyboard_interrupt_from_on_next_leaves_through_the_call_it_happened_in(
         run.result()
 
 
-def test_an_interrupt_while_subscribing_leaves_and_cancels() -> None:
-    publisher = Synchronous(5)
-
-    def interrupt(_element: int) -> None:
-        raise SystemExit(3)
-
-    with pytest.raises(SystemExit):
-        ends.for_each(publisher, interrupt)
-    assert publisher.cancels == 1
-
-
 def test_cancelled_error_from_on_next_is_an_error_not_a_silent_stop() -> None:
     publisher = ManualPublisher()
 
@@ -533,11 +470,6 @@ def test_a_subscription_that_raises_from_request_has_failed(kind: str) -> None:
 
 
 # -- the blocking ends -----------------------------------------------------------------------------
-def test_to_list_drives_a_synchronous_publisher_on_this_thread() -> None:
-    threads = set()
-    publisher = Synchronous(3, lambda n: threads.add(threading.get_ident()) or n)
-    assert ends.to_list(publisher) == [0, 1, 2]
-    assert threads == {threading.get_ident()}
 
 
 def test_first_asks_for_exactly_one_and_cancels_right_after_it() -> None:

@@ -157,9 +157,3 @@ def test_demand_from_threads_is_neither_lost_nor_doubled(deep: bool) -> None:
     recorder.wait_terminal()
     assert recorder.elements == list(range(last + 1))
     recorder.check()
-
-
-def test_it_describes_what_it_holds() -> None:
-    assert "holds elements to be expanded" in rsf.range_(1).expand(children).describe()
-    deep = rsf.range_(1).expand(children, depth_first=True).describe()
-    assert "holds the publishers on the way down" in deep

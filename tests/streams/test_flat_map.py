@@ -206,14 +206,6 @@ def test_keyboard_interrupt_in_the_function_leaves_and_cancels_all(operator: str
     recorder.check()
 
 
-def test_describe_states_the_bound() -> None:
-    stream = rsf.range_(1).flat_map(rsf.range_, concurrency=4, prefetch=8, delay_error=True)
-    assert (
-        "flat_map(rstreams_fast.streams.factories.range_): at most 4 publishers at once and 8 "
-        "elements of each, 32 in all, errors after elements"
-    ) in stream.describe()
-
-
 # -- errors ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("where", ["outer", "inner"])
 def test_an_error_overtakes_what_waits_and_cancels_all_others_once(where: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -79,28 +78,3 @@ def test_on_error_return_is_the_last_element() -> None:
     assert rsf.range_(2).on_error_return(9).to_list() == [0, 1]
     with pytest.raises(ZeroDivisionError):
         numbers.on_error_return(9, on=OSError).run()
-
-
-@pytest.mark.parametrize(
-    "op",
-    [
-        lambda s: s.start_with(1, None),
-        lambda s: s.default_if_empty(None),
-        lambda s: s.on_error_return(None),
-        lambda s: s.switch_if_empty(3),
-        lambda s: s.switch_if_empty(rsf.empty()).subscribe(None),
-    ],
-)
-def test_what_is_no_element_or_publisher_is_refused(op: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError):
-        op(rsf.range_(1))
-
-
-def test_what_it_describes_can_be_pickled() -> None:
-    stream = rsf.range_(1).start_with(5).default_if_empty(3).on_error_return(2)
-    assert pickle.loads(pickle.dumps(stream)).to_list() == [5, 0]
-
-
-def test_it_is_described() -> None:
-    text = rsf.empty().switch_if_empty(rsf.never()).describe()
-    assert "switch_if_empty(Stream): holds no elements" in text

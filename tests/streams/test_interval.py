@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import time
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -15,7 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import Overflow, WorkDroppedError
-from tests.helpers import Counted, run_python, run_threads, wait_for, wait_gone, wait_until
+from tests.helpers import Counted, run_python, run_threads, wait_for, wait_until
 from tests.rules.probes import HandTimer, Recorder, subscribed
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
@@ -325,28 +323,6 @@ def test_cancel_stops_the_second_alarm_though_it_was_set_before_the_first_was_kn
     assert timer.pending == 0
 
 
-def test_take_stops_the_alarm() -> None:
-    timer, recorder = HandTimer(), Recorder(request=rsf.UNBOUNDED)
-    rsf.interval(1, timer=timer).take(2).subscribe(recorder)
-    timer.advance(2)
-    assert recorder.wait_terminal() == ("on_complete",)
-    assert recorder.elements == [0, 1]
-    assert timer.pending == 0
-
-
-def test_after_cancel_nothing_keeps_the_subscriber() -> None:
-    timer, recorder = ticking()
-    timer.advance(3)
-    recorder.wait_elements(3)
-    subscription, kept = recorder.subscription, weakref.ref(recorder)
-    subscription.cancel()
-    del recorder
-    gc.collect()
-    wait_gone(kept, "the subscriber")
-    assert kept() is None
-    assert timer.now() == 3.0
-
-
 def test_cancel_races_with_the_clock() -> None:
     for _ in range(30):
         timer, recorder = ticking(overflow=Overflow.DROP_OLDEST, capacity=4)
@@ -445,13 +421,3 @@ threading.Thread(target=begin).start()
 @pytest.mark.parametrize("before", ["", "rsf.range_(3).publish_on().to_list()"])
 def test_the_first_ticks_after_the_main_thread_has_ended_do_not_keep_it_either(before: str) -> None:
     assert run_python("-c", LATE.format(before=before)).stdout.split() == ["ticked"]
-
-
-# -- description and arguments ---------------------------------------------------------------------
-def test_describe_says_how_often_and_where() -> None:
-    text = rsf.interval(5, overflow=Overflow.LATEST).describe()
-    assert "interval(LATEST): at most 1 element, one every 5.0 s, on shared threads" in text
-
-
-def test_the_shortest_interval_is_described() -> None:
-    assert "one every 1e-09 s" in rsf.interval(1e-9).describe()

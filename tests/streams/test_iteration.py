@@ -129,12 +129,6 @@ def test_a_stop_iteration_out_of_the_stream_is_not_taken_for_its_end(kind: type[
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("prefetch", [0, -1, 2**31 + 1])
-def test_a_prefetch_out_of_range_is_named(prefetch: int) -> None:
-    with pytest.raises(ValueError, match="prefetch"):
-        iterate(ManualPublisher(), prefetch=prefetch)
-
-
 # -- bounds ----------------------------------------------------------------------------------------
 def test_prefetch_one_is_exactly_stop_and_wait() -> None:
     publisher = Synchronous(5)

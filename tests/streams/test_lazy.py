@@ -82,12 +82,3 @@ def test_an_error_is_not_repeated() -> None:
     error = ValueError("above")
     above.subscriber.on_error(error)
     assert (recorder.error, above.subscribes) == (error, 1)
-
-
-def test_bad_arguments_are_refused_by_name() -> None:
-    for make in (rsf.defer, lambda fn: rsf.generate(0, fn)):
-        with pytest.raises(TypeError, match="must be callable, got int"):
-            make(3)  # type: ignore[arg-type, operator]
-    with pytest.raises(ValueError, match="times must be >= 0"):
-        rsf.range_(1).repeat(-1)
-    assert "repeat(2 times more): holds no" in rsf.range_(1).repeat(2).describe()

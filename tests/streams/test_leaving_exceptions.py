@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -73,23 +73,6 @@ def test_who_waits_for_a_run_learns_that_it_is_cancelled_though_a_clean_up_does_
         run.result(DEADLINE)
 
 
-def test_a_late_error_is_none_for_whom_the_elements_before_it_are_enough() -> None:
-    failed = threading.Event()
-
-    def source() -> Iterator[int]:
-        yield from range(5)
-        failed.set()
-        raise ValueError("late")
-
-    stream = rsf.from_iterable(source()).publish_on(delay_error=True)
-    recorder = subscribed(stream.take_while(lambda x: x < 3))
-    assert failed.wait(DEADLINE)
-    recorder.subscription.request(9)
-    recorder.wait_terminal()
-    assert recorder.error is None
-    assert recorder.elements == [0, 1, 2]
-
-
 class Steps:
     """An integer that is another one each time it is asked."""
 
@@ -111,15 +94,6 @@ class Foreign:
 
     def subscribe(self, subscriber: Any, /) -> None:
         rsf.range_(10).subscribe(subscriber)
-
-
-@pytest.mark.parametrize("taken", [1, 5])
-def test_a_reduction_gets_all_elements_however_few_are_taken_of_it(taken: int) -> None:
-    recorder = Recorder(request=rsf.UNBOUNDED)
-    stream = rsf.from_publisher(Foreign()).reduce(lambda a, b: a + b)
-    stream.take(taken).subscribe(recorder)
-    assert recorder.elements == [45]
-    assert recorder.terminal == ("on_complete",)
 
 
 def test_what_leaves_an_asynchronous_source_is_known_and_not_reported_again(

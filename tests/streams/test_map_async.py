@@ -28,11 +28,6 @@ async def identity(x: Any) -> Any:
     return x
 
 
-async def after_a_turn(x: Any) -> Any:
-    await asyncio.sleep(0)
-    return x
-
-
 async def turns(count: int = 8) -> None:
     """Let everything that is due on the loop run."""
     for _ in range(count):
@@ -96,13 +91,6 @@ def test_ordered_results_keep_the_order_and_others_come_as_they_are_ready() -> N
 
     assert asyncio.run(main(True)) == [0, 1, 2]
     assert asyncio.run(main(False)) == [2, 0, 1]
-
-
-def test_it_describes_its_bounds() -> None:
-    text = rsf.range_(3).map_async(identity, concurrency=3, prefetch=7).describe()
-    for words in ("identity", "3 calls", "7 elements"):
-        assert words in text
-    assert "as they come" in rsf.range_(3).map_async(identity, ordered=False).describe()
 
 
 def test_callables_of_every_kind_that_return_an_awaitable_will_do() -> None:
@@ -338,26 +326,6 @@ async def test_an_error_is_no_end_to_a_drain_that_looks_while_it_comes(before: i
         assert recorder.terminal == ("on_error", BOOM), step
 
 
-async def test_results_wait_for_demand() -> None:
-    publisher = ManualPublisher()
-    recorder = subscribe(publisher, identity, 2, concurrency=4)
-    await turns()
-    send(publisher, *range(5))
-    await turns()
-    assert recorder.elements == [0, 1]
-    recorder.subscription.request(2)
-    await turns()
-    assert recorder.elements == [0, 1, 2, 3]
-    publisher.subscriber.on_complete()
-    await turns()
-    assert recorder.terminal is None
-    recorder.subscription.request(1)
-    await turns()
-    assert recorder.elements == [0, 1, 2, 3, 4]
-    assert recorder.terminal == ("on_complete",)
-    recorder.check()
-
-
 def test_nothing_is_asked_or_called_before_the_subscriber_asks(no_leaked_threads: None) -> None:
     publisher = ManualPublisher()
     before = set(threading.enumerate())
@@ -403,27 +371,6 @@ def test_without_a_loop_there_is_a_private_one_that_ends_with_the_stream() -> No
     thread.join(DEADLINE)
     assert not thread.is_alive()
     assert loop.is_closed()
-
-
-@pytest.mark.parametrize("how", ["complete", "cancel", "error", "first"])
-def test_however_it_ends_the_private_thread_does(how: str, no_leaked_threads: None) -> None:
-    async def call(x: int) -> int:
-        if how == "error" and x == 5:
-            raise BOOM
-        await asyncio.sleep(0)
-        return x
-
-    stream = rsf.range_(10_000).map_async(call, concurrency=4)
-    if how == "complete":
-        stream.take(10).run()
-    elif how == "first":
-        assert stream.first() == 0
-    elif how == "error":
-        with pytest.raises(RuntimeError, match="boom"):
-            stream.run()
-    else:
-        with stream.iterate(prefetch=2) as it:
-            assert next(it) == 0
 
 
 def test_somebodys_loop_may_run_in_another_thread() -> None:
@@ -601,16 +548,6 @@ def test_one_context_per_subscribe() -> None:
 
 
 # -- wrong functions -------------------------------------------------------------------------------
-def test_none_is_a_type_error_that_names_stage_and_function() -> None:
-    async def nothing(x: int) -> int | None:
-        return None if x == 2 else x
-
-    recorder = subscribed(rsf.range_(5).map_async(nothing), 10)
-    recorder.wait_terminal()
-    assert recorder.elements == [0, 1]
-    assert isinstance(recorder.error, TypeError)
-    assert "map_async" in str(recorder.error)
-    assert "nothing" in str(recorder.error)
 
 
 async def test_none_is_found_among_results_that_are_handed_over_at_once() -> None:
@@ -656,16 +593,6 @@ def test_a_synchronous_function_is_a_type_error_that_points_at_map() -> None:
         rsf.range_(3).map_async(double).to_list()  # type: ignore[arg-type]
 
 
-def test_what_is_not_callable_or_a_generator_function_is_refused_at_once() -> None:
-    async def generate(x: int) -> AsyncIterator[int]:
-        yield x
-
-    with pytest.raises(TypeError, match="fn must be callable, got int"):
-        rsf.range_(3).map_async(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="generator function"):
-        rsf.range_(3).map_async(generate)  # type: ignore[arg-type]
-
-
 # -- errors ----------------------------------------------------------------------------------------
 async def test_an_error_cancels_the_other_calls_and_upstream_and_is_signalled_as_itself() -> None:
     gates, publisher = Gates(), ManualPublisher()
@@ -683,18 +610,6 @@ async def test_an_error_cancels_the_other_calls_and_upstream_and_is_signalled_as
     assert sorted(gates.cancelled) == [1, 3, 4]
     assert gates.started == [0, 1, 2, 3, 4]  # the last one never starts
     recorder.check()
-
-
-def test_results_that_are_ready_and_asked_for_come_before_the_error() -> None:
-    async def call(x: int) -> int:
-        if x == 3:
-            raise BOOM
-        return x
-
-    recorder = subscribed(rsf.range_(9).map_async(call, concurrency=1), 10)
-    recorder.wait_terminal()
-    assert recorder.elements == [0, 1, 2]
-    assert recorder.error is BOOM
 
 
 async def test_an_error_of_upstream_overtakes_the_calls_and_cancels_them() -> None:
@@ -919,11 +834,6 @@ def test_cancelled_calls_end_in_their_own_time_and_keep_no_subscriber(
 
 
 # -- the rules -------------------------------------------------------------------------------------
-def test_an_empty_upstream_completes_with_one_thread_at_most() -> None:
-    before = set(threading.enumerate())
-    recorder = subscribed(rsf.empty().map_async(identity), 1)
-    assert recorder.wait_terminal() == ("on_complete",)
-    assert len(set(threading.enumerate()) - before) <= 1
 
 
 async def one_by_one() -> AsyncIterator[int]:

@@ -37,19 +37,6 @@ def where(_: int) -> int:
     return os.getpid()
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-@pytest.mark.parametrize("workers", [0, 1, 4])
-def test_each_element_once(workers: int, ordered: bool) -> None:
-    pool = ThreadPoolExecutor(workers) if workers else None
-    try:
-        squares = rsf.range_(500).map_blocking(square, pool, concurrency=4, ordered=ordered)
-        found = squares.to_list()
-    finally:
-        if pool is not None:
-            pool.shutdown()
-    assert (found if ordered else sorted(found)) == [n * n for n in range(500)]
-
-
 def test_a_pool_of_processes_takes_it_elsewhere() -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         assert rsf.range_(50).map_blocking(square, pool).to_list() == [n * n for n in range(50)]
@@ -121,11 +108,6 @@ def test_what_a_call_raises_ends_the_stream(error: Exception, own: bool) -> None
             stream.to_list()
 
 
-def test_none_is_no_element() -> None:
-    with pytest.raises(TypeError, match=r"§2\.13.*map_blocking"):
-        rsf.range_(3).map_blocking(lambda _: None).to_list()
-
-
 def test_a_pool_that_was_shut_down_is_the_streams_error() -> None:
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
@@ -174,34 +156,6 @@ def test_cancel_starts_no_call_and_drops_what_runs() -> None:
     assert ended.acquire(timeout=DEADLINE)
     assert len(called) <= 2
     assert seen == []
-
-
-def test_it_describes_itself() -> None:
-    text = str(rsf.range_(3).map_blocking(square, concurrency=2).describe())
-    assert "square): at most 2 calls at once and 512 elements in flight" in text
-    assert "shared threads" in text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "kind", "text"),
-    [
-        ((3,), TypeError, "fn"),
-        ((square, "caller"), TypeError, "executor"),
-        ((where, None, 0), ValueError, "concurrency"),
-    ],
-)
-def test_bad_arguments(arguments: tuple[Any, ...], kind: type[Exception], text: str) -> None:
-    fn, executor, concurrency = (*arguments, None, None)[:3]
-    with pytest.raises(kind, match=text):
-        rsf.range_(3).map_blocking(fn, executor, concurrency=concurrency)
-
-
-def test_async_functions_belong_to_map_async() -> None:
-    async def call(n: int) -> int:
-        return n
-
-    with pytest.raises(TypeError, match="map_async"):
-        rsf.range_(3).map_blocking(call)
 
 
 def test_results_come_on_the_running_loop_or_on_one_thread_of_the_streams_own() -> None:

@@ -255,14 +255,6 @@ def test_cancel_waits_for_nobody_and_no_call_overlaps_a_request(first: str) -> N
     assert recorder.signals == [("on_subscribe",)]
 
 
-def test_cancelled_within_on_subscribe_it_subscribes_to_nobody() -> None:
-    publisher = ManualPublisher()
-    recorder = Recorder(on_subscribe=lambda r: r.subscription.cancel())
-    rsf.merge(publisher, rsf.range_(3)).subscribe(recorder)
-    assert publisher.subscribes == 0
-    assert recorder.signals == [("on_subscribe",)]
-
-
 def test_keyboard_interrupt_leaves_and_cancels_all() -> None:
     other = ManualPublisher()
 
@@ -295,14 +287,6 @@ def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:
 
 
 # -- words -----------------------------------------------------------------------------------------
-
-
-def test_describe_states_the_bound() -> None:
-    stream = rsf.merge(rsf.range_(1), rsf.range_(2), prefetch=8, delay_error=True)
-    assert (
-        "merge of 2 publishers: at most 8 elements of each, 16 in all, errors after elements"
-        in stream.describe()
-    )
 
 
 def test_what_is_held_and_waited_for_is_readable() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import pickle
 import random
 import sys
 import threading
@@ -856,11 +855,6 @@ def test_a_source_on_a_loop_is_closed_when_all_who_share_it_have_been_forgotten(
     assert said_by_loop == []
 
 
-def test_a_processor_refuses_to_pickle_with_a_sentence() -> None:
-    with pytest.raises(TypeError, match="live and cannot be pickled"):
-        pickle.dumps(MulticastProcessor[int]())
-
-
 # -- arguments -------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("options", "error", "name"),
@@ -908,16 +902,6 @@ def test_subscribers_share_one_subscription() -> None:
     assert first.elements == [0, 1, 2]
     assert second.elements == [0, 2, 4]
     assert first.terminal == second.terminal == ("on_complete",)
-
-
-def test_the_source_waits_for_so_many_subscribers() -> None:
-    shared = rsf.range_(1000).multicast(min_subscribers=3)
-    recorders = [subscribed(shared, ALL) for _ in range(2)]
-    assert [recorder.signals for recorder in recorders] == [[("on_subscribe",)]] * 2
-    recorders.append(subscribed(shared, ALL))
-    for recorder in recorders:
-        assert recorder.elements == list(range(1000))
-        assert recorder.terminal == ("on_complete",)
 
 
 def test_who_leaves_before_the_source_began_does_not_count() -> None:
@@ -993,25 +977,6 @@ def test_an_interrupt_in_a_shared_source_leaves_and_everybody_is_told() -> None:
         second.subscription.request(1)
     assert isinstance(first.error, KeyboardInterrupt)
     assert isinstance(second.error, KeyboardInterrupt)
-
-
-def test_a_shared_stream_is_described_with_its_bound() -> None:
-    text = rsf.range_(3).map(str).multicast(buffer_size=7, min_subscribers=2).map(len).describe()
-    for expected in ("range(0, 3)", "multicast", "at most 7 elements", "the slowest gates",
-                     "begins with 2", "shuts down"):  # fmt: skip
-        assert expected in text, text
-    assert "starts anew" in rsf.range_(3).share().describe()
-    assert "dropped" in rsf.range_(3).multicast(slow="drop", delay_error=True).describe()
-
-
-def test_a_description_can_be_pickled_and_shares_nothing_with_its_copy() -> None:
-    shared = rsf.range_(4).multicast(min_subscribers=2)
-    subscribed(shared)
-    copy = pickle.loads(pickle.dumps(shared))
-    first, second = subscribed(copy, ALL), Recorder(request=ALL)
-    assert first.elements == []
-    copy.subscribe(second)
-    assert first.elements == second.elements == [0, 1, 2, 3]
 
 
 def test_figures_say_what_is_held_and_waited_for() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import random
 import sys
 import threading
 import weakref
@@ -16,86 +15,12 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import MulticastProcessor, ReplayProcessor
 from rstreams_fast.errors import BufferOverflowError
-from tests.helpers import DEADLINE, run_threads, start_thread, wait_for, wait_until
+from tests.helpers import start_thread, wait_for, wait_until
 from tests.rules.probes import Recorder
 
 ALL = rsf.UNBOUNDED
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
-
-
-class Feeder:
-    """A publisher of the numbers below ``count``, or until ``stop``, from a thread of its own.
-
-    It notes the most that was asked for at once, and who is subscribed.
-    """
-
-    def __init__(
-        self, count: int, error: BaseException | None = None, stop: threading.Event | None = None
-    ) -> None:
-        self._count = count
-        self._error = error
-        self._stop = stop or threading.Event()
-        self.subscribes = 0
-        self.cancels = 0
-        self.sent = 0
-        self.most_asked = 0
-        self._threads: list[Any] = []
-        self._lock = threading.Lock()
-
-    def subscribe(self, subscriber: Any, /) -> None:
-        with self._lock:
-            self.subscribes += 1
-        subscription = _Fed(self, subscriber)
-        subscriber.on_subscribe(subscription)
-        thread = start_thread(subscription.run, "feeder")
-        with self._lock:
-            self._threads.append(thread)
-
-    def join(self) -> None:
-        for thread in self._threads:
-            thread.result()
-
-
-class _Fed:
-    def __init__(self, feeder: Feeder, subscriber: Any) -> None:
-        self._feeder = feeder
-        self._subscriber = subscriber
-        self._changed = threading.Condition()
-        self._demand = 0
-        self._cancelled = False
-
-    def request(self, n: int, /) -> None:
-        with self._changed:
-            self._demand += n
-            self._feeder.most_asked = max(self._feeder.most_asked, self._demand)
-            self._changed.notify()
-
-    def cancel(self) -> None:
-        with self._changed:
-            if not self._cancelled:
-                with self._feeder._lock:
-                    self._feeder.cancels += 1
-            self._cancelled = True
-            self._changed.notify()
-
-    def run(self) -> None:
-        for n in range(self._feeder._count):
-            if self._feeder._stop.is_set():
-                break
-            with self._changed:
-                assert self._changed.wait_for(lambda: self._demand or self._cancelled, DEADLINE), (
-                    f"nobody asked for {n}"
-                )
-                if self._cancelled:
-                    return
-                self._demand -= 1
-            self._feeder.sent = n + 1
-            self._subscriber.on_next(n)
-        if self._feeder._error is not None:
-            self._subscriber.on_error(self._feeder._error)
-        else:
-            self._subscriber.on_complete()
 
 
 def check_row(recorder: Recorder, *, starts_anywhere: bool = False) -> None:
@@ -105,77 +30,7 @@ def check_row(recorder: Recorder, *, starts_anywhere: bool = False) -> None:
     assert elements == list(range(first, first + len(elements)))
 
 
-def takes_by(portions: Callable[[], int]) -> Callable[[Recorder, Any], object]:
-    """Ask for another portion when the last has come."""
-    left = 0
-
-    def on_next(tape: Recorder, _element: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left <= 0:
-            left = portions()
-            tape.subscription.request(left)
-
-    return on_next
-
-
 # -- rates ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("slow", ["gate", "drop"])
-@pytest.mark.parametrize("buffer_size", [1, 7, 64])
-def test_subscribers_that_ask_on_threads_of_their_own_get_everything(
-    slow: Any, buffer_size: int
-) -> None:
-    total = 600
-    feeder, processor = Feeder(total), MulticastProcessor[int](buffer_size=buffer_size, slow=slow)
-    tapes = [Recorder() for _ in range(4)]
-    for tape in tapes:
-        processor.subscribe(tape)
-    feeder.subscribe(processor)
-
-    def ask(tape: Recorder, seed: int) -> None:
-        randomly = random.Random(seed)
-        asked = 0
-        while tape.terminal is None and asked < total:
-            asked += (n := randomly.randint(1, 2 * buffer_size))
-            tape.subscription.request(n)
-            if slow == "gate":
-                tape.wait_elements(min(asked, total) if tape.error is None else 0)
-            else:
-                threading.Event().wait(0.0005)
-
-    run_threads([lambda t=tape, s=n: ask(t, s) for n, tape in enumerate(tapes)])  # type: ignore[misc]
-    for tape in tapes:
-        tape.wait_terminal()
-        check_row(tape)
-        if slow == "gate":
-            assert len(tape.elements) == total
-            assert tape.error is None
-        else:
-            assert tape.error is None or isinstance(tape.error, BufferOverflowError)
-            assert (len(tape.elements) == total) == (tape.error is None)
-    feeder.join()
-    assert feeder.most_asked <= buffer_size
-
-
-def test_the_fast_are_never_further_ahead_than_the_buffer() -> None:
-    total, ahead = 400, 5
-    feeder, processor = Feeder(total), MulticastProcessor[int](buffer_size=ahead)
-    gaps: list[int] = []
-    slow = Recorder()
-    fast = Recorder(on_next=lambda tape, _x: gaps.append(len(tape.elements) - len(slow.elements)))
-    processor.subscribe(slow)
-    processor.subscribe(fast)
-    fast.subscription.request(ALL)
-    feeder.subscribe(processor)
-    for n in range(total):
-        slow.subscription.request(1)
-        slow.wait_elements(n + 1)
-    for tape in (slow, fast):
-        tape.wait_terminal()
-        check_row(tape)
-    # One more: an element counts as had when the subscriber begins with it.
-    assert max(gaps) <= ahead + 1
-    feeder.join()
 
 
 def test_a_subscriber_that_is_stuck_on_its_own_thread_holds_nobody_up() -> None:
@@ -248,111 +103,6 @@ def test_one_who_is_over_but_stuck_keeps_nothing_of_what_comes_later(how: str) -
     assert stuck.violations == passing.violations == []
 
 
-# -- coming and going ------------------------------------------------------------------------------
-@pytest.mark.parametrize("keeps", [False, True])
-def test_who_comes_and_goes_sees_an_unbroken_piece_and_who_stays_sees_all(keeps: bool) -> None:
-    stop = threading.Event()
-    feeder = Feeder(10**9, stop=stop)
-    processor: Any = (
-        ReplayProcessor[int](count=5, buffer_size=16)
-        if keeps
-        else MulticastProcessor[int](buffer_size=16)
-    )
-    stayers = [Recorder(on_next=takes_by(lambda: 3)) for _ in range(2)]
-    for tape in stayers:
-        processor.subscribe(tape)
-        tape.subscription.request(1)
-    feeder.subscribe(processor)
-
-    def visit(seed: int) -> list[Recorder]:
-        randomly = random.Random(seed)
-        tapes = []
-        for _ in range(100):
-            last = randomly.randint(1, 6)
-
-            def leave(tape: Recorder, _x: int, last: int = last) -> None:
-                if len(tape.elements) == last:
-                    tape.subscription.cancel()
-
-            tape = Recorder(on_next=leave)
-            processor.subscribe(tape)
-            tape.subscription.request(last + 1)
-            if randomly.random() < 0.5:
-                tape.wait_elements(last)
-                assert len(tape.elements) == last
-            tape.subscription.cancel()
-            tapes.append(tape)
-        return tapes
-
-    visitors = run_threads([lambda s=seed: visit(s) for seed in range(3)])  # type: ignore[misc]
-    stop.set()
-    for tape in stayers:
-        tape.wait_terminal()
-        check_row(tape)
-        assert len(tape.elements) == feeder.sent
-    for tape in itertools.chain(*visitors):
-        check_row(tape, starts_anywhere=True)
-        assert tape.error is None
-    feeder.join()
-    assert feeder.cancels == 0
-
-
-@pytest.mark.parametrize("ending", ["complete", "error"])
-@pytest.mark.parametrize("keeps", [False, True])
-def test_everybody_gets_exactly_one_end_however_late(ending: str, keeps: bool) -> None:
-    error = ValueError("broken") if ending == "error" else None
-    for _ in range(30):
-        feeder = Feeder(5, error)
-        processor: Any = (
-            ReplayProcessor[int](count=3, buffer_size=4) if keeps else MulticastProcessor[int]()
-        )
-        tapes = [Recorder() for _ in range(12)]
-
-        def join(mine: list[Recorder], processor: Any = processor) -> None:
-            for tape in mine:
-                processor.subscribe(tape)
-                tape.subscription.request(ALL)
-
-        run_threads(
-            [
-                lambda: feeder.subscribe(processor),  # noqa: B023 - run before the next round
-                *(lambda m=tapes[n::3]: join(m) for n in range(3)),  # type: ignore[misc]
-            ]
-        )
-        for tape in tapes:
-            tape.wait_terminal()
-            check_row(tape, starts_anywhere=True)
-            assert tape.error is error
-        feeder.join()
-
-
-def test_a_shared_stream_never_refuses_anybody() -> None:
-    feeder = Feeder(10**9)  # ends by being cancelled only
-    shared = rsf.from_publisher(feeder).share(buffer_size=4)
-
-    def visit(seed: int) -> list[Recorder]:
-        randomly = random.Random(seed)
-        tapes = []
-        for _ in range(40):
-            tape = Recorder()
-            shared.subscribe(tape)
-            tape.subscription.request(randomly.randint(1, 30))
-            if randomly.random() < 0.5:
-                tape.wait_elements(1)
-            tape.subscription.cancel()
-            tapes.append(tape)
-        return tapes
-
-    for tapes in run_threads([lambda s=seed: visit(s) for seed in range(3)]):  # type: ignore[misc]
-        for tape in tapes:
-            check_row(tape, starts_anywhere=True)
-            assert tape.error is None
-    feeder.join()
-    assert feeder.subscribes >= 1
-    assert feeder.cancels == feeder.subscribes
-
-
-# -- an upstream that breaks the rules -------------------------------------------------------------
 # -- finalizers ------------------------------------------------------------------------------------
 class Forgotten:
     """Calls when it is collected, which a cycle leaves to the garbage collector."""

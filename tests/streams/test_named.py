@@ -42,9 +42,3 @@ def test_the_name_is_in_the_description_and_among_the_figures() -> None:
     assert names[0].startswith("named('numbers')")
     assert names[1].startswith("publish_on")
     subscription.cancel()
-
-
-@pytest.mark.parametrize("name", ["", 3, None])
-def test_a_name_is_a_text(name: object) -> None:
-    with pytest.raises(TypeError, match=r"named\(name\): name must be a str"):
-        rsf.range_(1).named(name)  # type: ignore[arg-type]

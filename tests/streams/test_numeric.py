@@ -6,7 +6,6 @@ import asyncio
 import datetime as dt
 import itertools
 import math
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,13 +50,6 @@ def test_its_elements_are_views() -> None:
         [1, 4],
         [7, 10],
     ]
-
-
-def test_everybody_gets_all_of_it() -> None:
-    stream = rsf.from_numpy(np.arange(9), chunk=4)
-    assert stream.map(len).to_list() == stream.map(len).to_list() == [4, 4, 1]
-    assert pickle.loads(pickle.dumps(stream)).map(len).to_list() == [4, 4, 1]
-    assert "from_numpy(int64 (9,)), 4 rows each" in stream.describe()
 
 
 @pytest.mark.parametrize(
@@ -499,13 +491,6 @@ def test_an_interrupt_out_of_an_element_leaves_to_arrow() -> None:
     assert closed == [True]
 
 
-def test_from_arrow_checks_chunk_and_says_what_it_reads() -> None:
-    with pytest.raises(ValueError, match="chunk"):
-        rsf.from_arrow(TABLE, chunk=0)
-    assert "from_arrow(Table), at most 3 rows each" in rsf.from_arrow(TABLE, chunk=3).describe()
-    assert pickle.loads(pickle.dumps(rsf.from_arrow(TABLE))).to_arrow().equals(TABLE)
-
-
 @pytest.mark.parametrize(
     ("missing", "calls"),
     [
@@ -675,14 +660,6 @@ def test_an_array_that_cannot_be_sliced_is_an_error_of_the_stream() -> None:
     publisher.subscriber.on_next(np.arange(8).view(Whole))
     assert isinstance(recorder.error, Problem)
     assert publisher.cancels == 1
-
-
-def test_describe_says_the_bound() -> None:
-    stream = rsf.from_numpy(SAMPLES).publish_records_on("f8", capacity=100, delay_error=True)
-    assert (
-        "publish_records_on(float64, own worker thread): at most 100 records (800 bytes) + 1 array,"
-        " errors after elements" in stream.take(1).describe()
-    )
 
 
 @pytest.mark.parametrize(

@@ -211,9 +211,3 @@ def test_an_element_that_comes_several_times_is_discarded_as_often() -> None:
     recorder.subscription.cancel()
     send(source, same)
     assert (recorder.elements, discarded) == ([same], [same] * 3)
-
-
-def test_it_describes_itself_and_refuses_what_is_no_function() -> None:
-    assert "on_discard(print): holds no elements" in NUMBERS.on_discard(print).describe()
-    with pytest.raises(TypeError, match=r"on_discard\(hook\): hook must be callable"):
-        NUMBERS.on_discard(3)  # type: ignore[arg-type]

@@ -179,20 +179,6 @@ def test_nothing_counts_after_cancel_though_the_last_element_is_still_being_deli
     assert metrics(recorder).held == 0
 
 
-def test_a_request_is_looked_at_once() -> None:
-    class Fickle:
-        answers = iter([1, 5, 9])
-
-        def __index__(self) -> int:
-            return next(self.answers)
-
-    source, recorder, _ = connect(Overflow.ERROR, request=Fickle())
-    assert metrics(recorder).demand == 1
-    source.send("a", "b")
-    assert recorder.elements == ["a"]
-    assert isinstance(recorder.error, rsf.BufferOverflowError)
-
-
 # -- against a model ---------------------------------------------------------------------------
 class Model:
     """What should happen, in as few words as possible; one thread."""
@@ -479,14 +465,6 @@ def test_figures_tell_who_waits_for_whom() -> None:
     source.subscriber.on_complete()
     over = metrics(recorder)
     assert over == metrics(recorder)
-
-
-def test_describe_says_what_is_held() -> None:
-    stream = rsf.range_(5).on_overflow(Overflow.DROP_OLDEST, capacity=16).map(str)
-    assert "on_overflow(DROP_OLDEST): at most 16 elements" in stream.describe()
-    text = rsf.range_(5).on_overflow(Overflow.LATEST).describe()
-    assert "on_overflow(LATEST): at most 1 element" in text
-    assert "at most 1024 elements" in rsf.range_(5).on_overflow(Overflow.ERROR).describe()
 
 
 def test_what_was_dropped_is_seen_from_a_run_while_it_goes_on() -> None:

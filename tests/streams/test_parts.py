@@ -217,19 +217,6 @@ def test_what_windows_hold_is_in_the_metrics() -> None:
     assert "window(3, skip=2): at most 3 elements in each, 2 open at once" in metrics.name
 
 
-@pytest.mark.parametrize(
-    ("divide", "said"),
-    [
-        (lambda s: s.window(0), "n must be"),
-        (lambda s: s.window(1, skip=0), "skip must be"),
-        (lambda s: s.batch(2, skip=1, seconds=1), "n alone"),
-    ],
-)
-def test_wrong_arguments_are_refused(divide: Callable[[Any], Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        divide(rsf.range_(3))
-
-
 # -- group_by --------------------------------------------------------------------------------------
 
 

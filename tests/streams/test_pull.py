@@ -96,14 +96,6 @@ def test_cancel_does_not_wait_for_the_next_in_flight_and_leaves_closing_to_the_d
     recorder.check()
 
 
-def test_cancel_when_nothing_runs_closes_the_source_at_once_and_once() -> None:
-    source, recorder = Tracked(), Recorder(request=2)
-    rsf.from_iterable(source.generator).subscribe(recorder)
-    for _ in range(3):
-        recorder.subscription.cancel()
-    assert source.closed_in == [threading.get_ident()]
-
-
 @pytest.mark.parametrize("end", ["take", "error", "cancel in on_next", "subscriber raises"])
 def test_leaving_early_closes_the_source_exactly_once(end: str) -> None:
     source = Tracked()

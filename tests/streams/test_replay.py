@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import pickle
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -293,24 +292,6 @@ def test_a_replayed_stream_waits_for_enough_subscribers() -> None:
     second = subscribed(stream, ALL)
     assert first.elements == second.elements == list(range(5))
     assert subscribed(stream, ALL).elements == [3, 4]
-
-
-def test_a_replayed_stream_is_described_with_its_bounds() -> None:
-    text = (
-        rsf.range_(3)
-        .replay(count=7, max_bytes=100, weigher=len, seconds=1.5, buffer_size=9)  # type: ignore[arg-type]
-        .describe()
-    )
-    for expected in ("replay", "7 elements", "100 bytes", "weighed by len", "1.5 s", "at most 9"):
-        assert expected in text, text
-
-
-def test_a_description_can_be_pickled() -> None:
-    stream = rsf.range_(5).replay(count=2)
-    subscribed(stream, ALL)
-    copy = pickle.loads(pickle.dumps(stream))
-    assert subscribed(copy, ALL).elements == list(range(5))
-    assert subscribed(copy, ALL).elements == [3, 4]
 
 
 def test_figures_say_what_is_kept() -> None:

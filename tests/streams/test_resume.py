@@ -52,15 +52,6 @@ def test_what_has_not_come_is_asked_of_the_other() -> None:
     recorder.check()
 
 
-def test_an_error_of_the_other_is_passed_on() -> None:
-    boom = ValueError("the other's")
-    recorder = subscribed(
-        failing(1).on_error_resume(lambda _e: failing(2, boom)), request=rsf.UNBOUNDED
-    )
-    assert recorder.elements == [0, 0, 1]
-    assert recorder.error is boom
-
-
 def test_they_can_be_stacked() -> None:
     stream = failing(1)
     for _ in range(20):
@@ -178,16 +169,3 @@ def test_nothing_keeps_the_error_that_was_dealt_with() -> None:
     assert gone() is None, gc.get_referrers(gone())
     assert other.requests == [5]
     assert recorder.terminal is None
-
-
-def test_a_coroutine_function_is_refused() -> None:
-    async def fallback(_error: BaseException) -> Any:
-        return rsf.empty()
-
-    with pytest.raises(TypeError, match="coroutine function"):
-        rsf.range_(3).on_error_resume(fallback)
-
-
-def test_it_describes_itself() -> None:
-    words = rsf.range_(3).on_error_resume(abs, on=(OSError, KeyError)).describe()
-    assert "on_error_resume(abs) on OSError, KeyError: holds no elements" in words

@@ -9,7 +9,7 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -192,15 +192,6 @@ def test_what_leaves_through_when_is_told_downstream_too() -> None:
     recorder.check()
 
 
-def test_an_async_delay_is_refused_at_build_time() -> None:
-    async def delay(_attempt: int) -> float:
-        return 1.0
-
-    options: Any = {"delay": delay}
-    with pytest.raises(TypeError, match=r"retry\(delay\): delay must be a plain function"):
-        rsf.range_(3).retry(**options)
-
-
 # -- demand ----------------------------------------------------------------------------------------
 def test_what_has_not_come_is_asked_of_the_next_attempt() -> None:
     attempts = Attempts()
@@ -229,7 +220,6 @@ def test_a_request_of_nothing_ends_the_stream_at_any_moment() -> None:
     recorder.check()
 
 
-# -- cancelling ------------------------------------------------------------------------------------
 # -- publishers that keep no rule ------------------------------------------------------------------
 def test_what_an_attempt_signals_after_its_end_has_no_effect(dropped: list[BaseException]) -> None:
     attempts = Attempts()
@@ -387,15 +377,3 @@ def test_the_figures_are_those_of_the_current_attempt() -> None:
     stream = rsf.range_(10).publish_on("caller", prefetch=4).retry()
     recorder = subscribed(stream)
     assert [figures.max_held for figures in rsf.metrics_of(recorder.subscription)] == [4]
-
-
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (lambda s: s.retry(), "retry(for ever): holds no elements"),
-        (lambda s: s.retry(3, delay=0.5), "retry(at most 3 times, after 0.5 s)"),
-        (lambda s: s.retry(when=bool, delay=abs), "retry(for ever, when bool, after abs)"),
-    ],
-)
-def test_it_describes_itself(build: Callable[[Any], Any], words: str) -> None:
-    assert words in build(rsf.range_(3)).describe()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -48,11 +48,6 @@ def test_a_stream_is_a_description_and_nothing_runs_before_subscribe() -> None:
     assert calls == ["iter", "map", "map"]
 
 
-def test_from_iterable_iterates_anew_for_each_subscriber() -> None:
-    stream = rsf.from_iterable([1, 2, 3])
-    assert collected(stream).elements == collected(stream).elements == [1, 2, 3]
-
-
 def test_a_one_shot_iterator_subscribed_twice_is_a_runtime_error() -> None:
     stream = rsf.from_iterable(x for x in range(3))
     assert collected(stream).elements == [0, 1, 2]
@@ -81,25 +76,6 @@ def test_an_iter_that_raises_is_an_on_error_after_on_subscribe() -> None:
 
     recorder = subscribed(rsf.from_iterable(Source()))
     assert recorder.signals == [("on_subscribe",), ("on_error", boom)]
-
-
-def test_a_next_that_raises_is_an_on_error_after_the_elements_before_it() -> None:
-    boom = OSError("torn")
-
-    def source() -> Iterator[int]:
-        yield 1
-        raise boom
-
-    recorder = collected(rsf.from_iterable(source()))
-    assert recorder.elements == [1]
-    assert recorder.error is boom
-
-
-def test_none_from_a_source_is_a_type_error() -> None:
-    recorder = collected(rsf.from_iterable([1, None, 2]))
-    assert recorder.elements == [1]
-    assert isinstance(recorder.error, TypeError)
-    assert "None" in str(recorder.error)
 
 
 @pytest.mark.parametrize("bad", [5, None, object()])
@@ -232,10 +208,6 @@ def test_error_takes_an_exception_that_cannot_be_shown() -> None:
 
 
 # -- from_publisher: foreign ones, and those that lie ----------------------------------------------
-def lied_to(build: Callable[[Any], Any] = lambda s: s, request: int = 2) -> Any:
-    publisher, recorder = ManualPublisher(), Recorder(request=request)
-    build(rsf.from_publisher(publisher)).subscribe(recorder)
-    return publisher, recorder
 
 
 @pytest.mark.parametrize("bad", [None, 5, object()])

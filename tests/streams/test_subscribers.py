@@ -242,57 +242,6 @@ def test_wrong_arguments_are_refused(kind: Make) -> None:
         kind(ignore, prefetch="1")
 
 
-def test_both_are_subscribers() -> None:
-    assert isinstance(SyncSubscriber(ignore), rf.Subscriber)
-    assert isinstance(AsyncSubscriber(ignore), rf.Subscriber)
-
-
-# -- synchronous -----------------------------------------------------------------------------------
-def test_sync_asks_for_one_at_a_time() -> None:
-    publisher = ManualPublisher()
-    subscriber = SyncSubscriber(ignore, prefetch=1)
-    publisher.subscribe(subscriber)
-    for n in range(1, 6):
-        assert publisher.requests == [1] * n
-        publisher.subscriber.on_next(n)
-    publisher.subscriber.on_complete()
-    assert subscriber.run.done
-
-
-def test_sync_asks_for_all_unless_it_is_told_otherwise() -> None:
-    publisher = ManualPublisher()
-    publisher.subscribe(SyncSubscriber(ignore))
-    send(publisher, *range(12))
-    assert publisher.requests == [rf.UNBOUNDED]
-
-
-def test_sync_asks_by_windows() -> None:
-    publisher = ManualPublisher()
-    publisher.subscribe(SyncSubscriber(ignore, prefetch=8))
-    send(publisher, *range(12))
-    assert publisher.requests == [8, 6, 6]
-
-
-def test_sync_runs_on_the_thread_that_signals() -> None:
-    threads: set[int] = set()
-    rf.range_(3).subscribe(SyncSubscriber(lambda _x: threads.add(threading.get_ident())))
-    assert threads == {threading.get_ident()}
-
-
-def test_sync_lets_an_interrupt_through() -> None:
-    def interrupt(_element: int) -> None:
-        raise KeyboardInterrupt
-
-    publisher = ManualPublisher()
-    subscriber = SyncSubscriber(interrupt)
-    publisher.subscribe(subscriber)
-    with pytest.raises(KeyboardInterrupt):
-        publisher.subscriber.on_next(1)
-    publisher.wait_cancelled()
-    with pytest.raises(KeyboardInterrupt):
-        subscriber.run.result(DEADLINE)
-
-
 # -- asynchronous ----------------------------------------------------------------------------------
 def test_async_signals_do_not_wait_for_the_function() -> None:
     publisher = ManualPublisher()

@@ -70,8 +70,6 @@ def weigh(element: int) -> int:
 
 
 # -- by number -------------------------------------------------------------------------------------
-def test_by_number_alone_it_stays_a_stage_of_a_fused_run() -> None:
-    assert "map(str) -> batch(3)" in rsf.range_(3).map(str).batch(3).describe()
 
 
 def test_many_batches_do_not_nest() -> None:
@@ -441,20 +439,3 @@ def test_its_figures_say_what_it_holds_and_waits_for() -> None:
 def test_the_figures_of_boundaries_above_follow() -> None:
     recorder = subscribed(rsf.range_(9).publish_on("caller", prefetch=7).batch(3, seconds=9))
     assert [figures.max_held for figures in rsf.metrics_of(recorder.subscription)] == [3, 7]
-
-
-# -- built and described ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"seconds": 0.5}, "batch(9, after 0.5 s): at most 9 elements"),
-        (
-            {"max_bytes": 99, "weigher": len},
-            "batch(9): at most 9 elements and 99 bytes + one element, weighed by len",
-        ),
-    ],
-)
-def test_it_describes_itself_with_its_bounds(options: Any, words: str) -> None:
-    assert words in rsf.range_(3).batch(9, **options).describe()

@@ -126,11 +126,3 @@ def test_many_do_not_recurse() -> None:
     assert recorder.elements == [(n,) * 1000 for n in range(20)]
     assert recorder.terminal == ("on_complete",)
     assert recorder.max_depth == 1
-
-
-# -- words -----------------------------------------------------------------------------------------
-
-
-def test_describe_states_the_bound() -> None:
-    stream = rsf.range_(1).zip(rsf.range_(2), rsf.range_(3))
-    assert "zip of 3 publishers: at most 256 elements of each, 768 in all" in stream.describe()
