@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 
 @pytest.fixture
-def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def unraisable() -> Iterator[list[Any]]:
     """What could be raised nowhere, as ``sys.unraisablehook`` is given it."""
     seen: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", seen.append)
-    return seen
+    before, sys.unraisablehook = sys.unraisablehook, seen.append
+    yield seen
+    sys.unraisablehook = before

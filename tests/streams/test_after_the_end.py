@@ -264,32 +264,6 @@ def test_an_interrupt_out_of_an_observer_keeps_no_end_from_downstream(end: str) 
 
 
 # -- description and import ------------------------------------------------------------------------
-def test_describe_prints_stages_boundaries_bounds_and_how_each_run_executes() -> None:
-    def double(x: int) -> int:
-        return 2 * x
-
-    text = (
-        rsf.range_(10)
-        .map(double)
-        .filter(bool)
-        .publish_on(prefetch=64, max_bytes=4096, weigher=len)  # type: ignore[arg-type]
-        .batch(4)
-        .unbatch()
-        .take(3)
-        .subscribe_on()
-        .describe()
-    )
-    for expected in (
-        "range(0, 10)", "double", "filter(bool)", "the caller of request and subscribe",
-        "publish_on(own worker thread)", "at most 64 elements", "4096 bytes + one element",
-        "weighed by len", "batch(4)", "unbatch(): at most 1 iterable", "take(3)", "subscribe_on",
-        rsf.backend,
-    ):  # fmt: skip
-        assert expected in text, text
-
-
-def test_describe_says_what_take_leaves_of_a_prefetch() -> None:
-    assert "at most 5 elements" in rsf.range_(10).publish_on(prefetch=64).take(5).describe()
 
 
 @pytest.mark.usefixtures("fast_sources")

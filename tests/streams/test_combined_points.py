@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast.streams.engine.fan_in import FanIn
 from tests.helpers import Element, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Plain, Recorder, send, subscribed
+from tests.stepping import steps
 
 UNBOUNDED = rsf.UNBOUNDED
 
@@ -262,15 +262,15 @@ def test_links_to_publishers_that_are_over_are_let_go(name: str) -> None:
     stream = {
         "merge": lambda: rsf.merge(*[one] * 200, rsf.never()),
         "flat_map": lambda: rsf.range_(200).flat_map(lambda _n: one, concurrency=4),
-        "concat": lambda: rsf.concat(*[one] * 200, rsf.never()),
-        "concat_map": lambda: rsf.range_(200).concat_map(lambda _n: one),
+        "concat": lambda: rsf.concat(*[one] * 3000, rsf.never()),
+        "concat_map": lambda: rsf.range_(3000).concat_map(lambda _n: one),
     }[name]()
     gc.disable()
     try:
         stream.subscribe(recorder)
     finally:
         gc.enable()
-    assert recorder.elements == [1] * 200
+    assert recorder.elements == [1] * (3000 if "concat" in name else 200)
     assert len(one.links) == 0
     assert one.most <= (200 if name == "merge" else 6)
 
@@ -297,33 +297,20 @@ def test_a_publisher_that_is_over_keeps_nothing_of_the_stream(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["merge", "zip", "flat_map"])
-def test_sources_are_cancelled_though_a_drain_lets_go_of_them_meanwhile(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between a cancel and its way up, the holder of the drain sees it and drops all."""
-    sources = [ManualPublisher() for _ in range(3)]
-    delivering, go_on = threading.Event(), threading.Event()
+def test_sources_are_cancelled_though_a_drain_drops_them_meanwhile(name: str) -> None:
+    """At any step of a cancel, the thread that drains sees it and drops all."""
+    for step in steps(within="streams/engine/fan_in"):
+        sources = [ManualPublisher() for _ in range(3)]
+        delivering, go_on = threading.Event(), threading.Event()
 
-    def hold(_recorder: Recorder, _element: Any) -> None:
-        delivering.set()
-        wait_for(go_on)
+        def hold(_recorder: Recorder, _element: Any, d: Any = delivering, g: Any = go_on) -> None:
+            d.set()
+            wait_for(g)
 
-    recorder = Recorder(request=UNBOUNDED, on_next=hold)
-    COMBINED[name][1](lambda n: rsf.from_publisher(sources[n])).subscribe(recorder)
-
-    def signal() -> None:
-        for source in sources:
-            send(source, 1)
-
-    signalling = start_thread(signal)
-    wait_for(delivering)
-    stop = FanIn._stop
-
-    def stop_late(junction: FanIn) -> None:
-        go_on.set()
-        signalling.result()
-        stop(junction)
-
-    monkeypatch.setattr(FanIn, "_stop", stop_late)
-    recorder.subscription.cancel()
-    assert [source.cancels for source in sources] == [1, 1, 1]
+        recorder = Recorder(request=UNBOUNDED, on_next=hold)
+        COMBINED[name][1](lambda n, s=sources: rsf.from_publisher(s[n])).subscribe(recorder)  # type: ignore[misc]
+        signalling = start_thread(lambda s=sources: [send(source, 1) for source in s])
+        wait_for(delivering)
+        with step.meanwhile(lambda g=go_on, s=signalling: (g.set(), s.result())):
+            recorder.subscription.cancel()
+        assert [source.cancels for source in sources] == [1, 1, 1], step

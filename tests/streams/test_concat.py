@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import weakref
-from typing import Any
-
 import pytest
 
 import rstreams_fast as rsf
@@ -53,70 +49,6 @@ def test_an_error_ends_it_at_once_and_the_rest_is_never_subscribed_to() -> None:
     a.subscriber.on_error(error)
     assert recorder.signals[1:] == [("on_error", error)]
     assert (a.cancels, b.subscribes) == (0, 0)
-
-
-def test_thousands_do_not_recurse_and_those_that_are_over_are_let_go() -> None:
-    alive: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    class Kept:
-        """A publisher that keeps nobody, with one element."""
-
-        def subscribe(self, subscriber: Any, /) -> None:
-            subscription = Once(subscriber)
-            alive.add(subscription)
-            subscriber.on_subscribe(subscription)
-
-    class Once:
-        def __init__(self, subscriber: Any) -> None:
-            self.subscriber = subscriber
-
-        def request(self, _n: int, /) -> None:
-            subscriber, self.subscriber = self.subscriber, None
-            if subscriber is not None:
-                subscriber.on_next(len(alive))
-                subscriber.on_complete()
-
-        def cancel(self) -> None:
-            self.subscriber = None
-
-    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
-    rsf.concat(*itertools.chain(*((Kept(), rsf.empty()) for _ in range(3000)))).subscribe(recorder)
-    assert recorder.terminal == ("on_complete",)
-    assert len(recorder.elements) == 3000
-    assert max(recorder.elements) <= 2
-    assert recorder.max_depth == 1
-
-
-def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:
-    stream: rsf.Stream[int] = rsf.range_(1)
-    for n in range(1, 500):
-        stream = stream.concat(rsf.range_(n, n + 1))
-    assert stream.to_list() == list(range(500))
-
-
-def test_describe_looks_into_what_is_combined() -> None:
-    ring = rsf.range_(9).publish_on(prefetch=5)
-    stream = rsf.concat(ring.zip(rsf.range_(2), rsf.range_(2)), rsf.range_(3).merge()).map(str)
-    lines = stream.describe().splitlines()
-    places = [
-        "  | concat of 2 publishers: holds no elements",
-        "      | zip of 3 publishers: at most 256 elements of each, 768 in all",
-        "          | publish_on(own worker thread): at most 5 elements",
-        "        2 times: Stream",
-        "          | range(0, 2)",
-        "      | merge of 1 publishers: at most 256 elements of each, 256 in all",
-        "          | range(0, 3)",
-        "    map(str)",
-    ]
-    at = [lines.index(line) for line in places]
-    assert at == sorted(at)
-
-
-def test_describe_does_not_look_into_any_depth() -> None:
-    stream: rsf.Stream[Any] = rsf.range_(1)
-    for _ in range(2000):
-        stream = stream.zip(rsf.range_(1))
-    assert 2 <= stream.describe().count("zip of 2 publishers") <= 64
 
 
 # -- concat_map ------------------------------------------------------------------------------------

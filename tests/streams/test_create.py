@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from rstreams_fast import Emitter, Overflow
+from rstreams_fast import Emitter
 from tests.helpers import Counted, run_threads, start_thread
 from tests.rules.probes import Recorder, subscribed
 
@@ -133,15 +132,6 @@ def test_next_says_whether_it_counts() -> None:
     assert isinstance(recorder.error, rsf.BufferOverflowError)
     assert "create(BUFFER)" in str(recorder.error)
     assert "overflow=" in str(recorder.error)
-
-
-def test_next_counts_where_a_strategy_drops() -> None:
-    drops: list[int] = []
-    recorder = Recorder()
-    emitter = emitter_and(recorder, overflow=Overflow.DROP_LATEST, capacity=2, on_drop=drops.append)
-    assert [emitter.next(n) for n in range(4)] == [True] * 4
-    assert drops == [2, 3]
-    assert rsf.metrics_of(recorder.subscription)[0].dropped == 2
 
 
 def test_none_is_a_type_error_and_the_stream_goes_on() -> None:
@@ -376,19 +366,6 @@ async def test_callbacks_of_a_loop_send() -> None:
         loop.call_soon(emitter.complete)
 
     assert (await rsf.create(send).map(lambda n: 2 * n).to_list_async()) == [0, 2, 4, 6, 8]
-
-
-@pytest.mark.usefixtures("no_leaked_threads")
-async def test_an_async_consumer_takes_what_a_thread_sends() -> None:
-    def send(emitter: Emitter[int]) -> None:
-        def work() -> None:
-            for n in range(200):
-                emitter.next(n)
-            emitter.complete()
-
-        threading.Thread(target=work).start()
-
-    assert ([n async for n in rsf.create(send)]) == list(range(200))
 
 
 # -- description and arguments ---------------------------------------------------------------------

@@ -62,3 +62,41 @@ DESCRIBED: list[tuple[rsf.Stream[Any], str]] = [
 @pytest.mark.parametrize(("stream", "words"), DESCRIBED, ids=[words for _, words in DESCRIBED])
 def test_an_operator_tells_its_arguments_and_its_bound(stream: rsf.Stream[Any], words: str) -> None:
     assert words in stream.describe()
+
+
+def test_each_stage_boundary_and_run_has_its_line() -> None:
+    stream = NUMBERS.map(str).filter(bool).publish_on(prefetch=64, max_bytes=4096, weigher=len)
+    text = stream.batch(4).unbatch().take(3).subscribe_on().describe()
+    for expected in (
+        "range(0, 3)", "map(str) -> filter(bool)", "the caller of request and subscribe",
+        "publish_on(own worker thread)", "at most 64 elements", "4096 bytes + one element",
+        "weighed by len", "batch(4)", "unbatch(): at most 1 iterable", "take(3)", "subscribe_on",
+        rsf.backend,
+    ):  # fmt: skip
+        assert expected in text, text
+    assert "at most 5 elements" in NUMBERS.publish_on(prefetch=64).take(5).describe()
+
+
+def test_it_looks_into_what_is_combined() -> None:
+    ring = rsf.range_(9).publish_on(prefetch=5)
+    stream = rsf.concat(ring.zip(rsf.range_(2), rsf.range_(2)), rsf.range_(3).merge()).map(str)
+    lines = stream.describe().splitlines()
+    places = [
+        "  | concat of 2 publishers: holds no elements",
+        "      | zip of 3 publishers: at most 256 elements of each, 768 in all",
+        "          | publish_on(own worker thread): at most 5 elements",
+        "        2 times: Stream",
+        "          | range(0, 2)",
+        "      | merge of 1 publishers: at most 256 elements of each, 256 in all",
+        "          | range(0, 3)",
+        "    map(str)",
+    ]
+    at = [lines.index(line) for line in places]
+    assert at == sorted(at)
+
+
+def test_it_does_not_look_into_any_depth() -> None:
+    stream = NUMBERS
+    for _ in range(2000):
+        stream = stream.zip(rsf.range_(1))
+    assert 2 <= stream.describe().count("zip of 2 publishers") <= 64

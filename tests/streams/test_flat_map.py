@@ -285,12 +285,3 @@ def test_thousands_of_synchronous_publishers_do_not_recurse(concurrency: int) ->
     assert recorder.terminal == ("on_complete",)
     assert recorder.elements == list(range(1, 5000, 2))
     assert recorder.max_depth == 1
-
-
-def test_one_in_another_many_times_over() -> None:
-    stream: rsf.Stream[int] = rsf.range_(3)
-    for _ in range(100):
-        stream = stream.flat_map(lambda n: rsf.from_iterable((n,)))
-    for _ in range(100):
-        stream = stream.concat_map(lambda n: rsf.from_iterable((n,)))
-    assert stream.to_list() == [0, 1, 2]

@@ -13,7 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast import Overflow, WorkDroppedError
-from tests.helpers import Counted, run_python, run_threads, wait_for, wait_until
+from tests.helpers import run_python, run_threads, wait_for, wait_until
 from tests.rules.probes import HandTimer, Recorder, subscribed
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
@@ -221,40 +221,6 @@ def test_a_tick_that_nobody_asked_for_is_an_error_that_says_what_to_do() -> None
     recorder.check()
 
 
-def test_ticks_that_nobody_asks_for_are_held_or_dropped_and_counted() -> None:
-    for overflow, capacity, kept in (
-        (Overflow.BUFFER, 10, list(range(1, 11))),
-        (Overflow.DROP_OLDEST, 3, [8, 9, 10]),
-        (Overflow.DROP_LATEST, 3, [1, 2, 3]),
-        (Overflow.LATEST, None, [10]),
-    ):
-        timer, recorder = ticking(request=1, overflow=overflow, capacity=capacity)
-        timer.advance(1)
-        recorder.wait_elements(1)
-        timer.advance(10)
-        figures = rsf.metrics_of(recorder.subscription)[0]
-        assert figures.held == len(kept)
-        assert figures.dropped == 10 - len(kept)
-        recorder.subscription.request(10)
-        recorder.wait_elements(1 + len(kept))
-        assert recorder.elements == [0, *kept]
-        recorder.subscription.cancel()
-        recorder.check()
-
-
-def test_on_overflow_below_takes_all_ticks() -> None:
-    timer, drops, recorder = HandTimer(), Counted(), Recorder()
-    ticks = rsf.interval(1, timer=timer)
-    ticks.on_overflow(Overflow.LATEST, on_drop=lambda n: drops.add()).subscribe(recorder)
-    timer.advance(10)
-    drops.wait_until(9)
-    recorder.subscription.request(1)
-    recorder.wait_elements(1)
-    assert recorder.elements == [9]
-    recorder.subscription.cancel()
-    assert timer.pending == 0
-
-
 def test_ticks_pile_up_within_the_bound_behind_a_slow_subscriber() -> None:
     inside, go_on = threading.Event(), threading.Event()
 
@@ -335,22 +301,6 @@ def test_cancel_races_with_the_clock() -> None:
         )
         assert timer.pending == 0
         recorder.check()
-
-
-def test_each_subscriber_has_its_own_ticks() -> None:
-    timer = HandTimer()
-    stream = rsf.interval(1, timer=timer)
-    first, second = Recorder(request=10), Recorder(request=10)
-    stream.subscribe(first)
-    timer.advance(1.5)
-    stream.subscribe(second)
-    timer.advance(1)
-    first.wait_elements(2)
-    second.wait_elements(1)
-    assert timer.pending == 2
-    assert (first.elements, second.elements) == ([0, 1], [0])
-    first.subscription.cancel()
-    second.subscription.cancel()
 
 
 def test_a_timer_that_refuses_or_drops_is_an_error() -> None:

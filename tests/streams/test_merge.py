@@ -144,16 +144,6 @@ def test_no_error_of_a_subscriber_keeps_an_element(
 
 
 # -- ends ------------------------------------------------------------------------------------------
-def test_it_completes_with_the_last_and_after_what_waits() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.merge(a, b), 1)
-    send(a, 0, 1)
-    a.subscriber.on_complete()
-    b.subscriber.on_complete()
-    assert recorder.terminal is None
-    recorder.subscription.request(1)
-    assert recorder.signals[-2:] == [("on_next", 1), ("on_complete",)]
-    assert a.cancels == b.cancels == 0
 
 
 def test_an_error_overtakes_what_waits_and_cancels_the_others_once() -> None:
@@ -253,20 +243,6 @@ def test_cancel_waits_for_nobody_and_no_call_overlaps_a_request(first: str) -> N
     assert publisher.cancels == 1
     assert seen == ([1] if first == "an element comes" else [])
     assert recorder.signals == [("on_subscribe",)]
-
-
-def test_keyboard_interrupt_leaves_and_cancels_all() -> None:
-    other = ManualPublisher()
-
-    def interrupt(x: int) -> int:
-        raise KeyboardInterrupt
-
-    recorder = Recorder(request=UNBOUNDED)
-    with pytest.raises(KeyboardInterrupt):
-        rsf.merge(other, rsf.range_(3).map(interrupt), delay_error=True).subscribe(recorder)
-    assert other.cancels == 1
-    assert isinstance(recorder.error, KeyboardInterrupt)
-    recorder.check()
 
 
 # -- many, and threads -----------------------------------------------------------------------------

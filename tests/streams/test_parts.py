@@ -53,13 +53,6 @@ def test_a_window_that_nobody_reads_holds_its_elements_and_nobody_waits() -> Non
     assert unread[1].to_list() == [3, 4, 5]
 
 
-def test_a_window_has_one_subscriber() -> None:
-    window = rsf.range_(2).window(2).first()
-    assert window.to_list() == [0, 1]
-    with pytest.raises(RuntimeError, match="one subscriber"):
-        window.to_list()
-
-
 INNER: dict[str, Callable[[Any], Any]] = {
     "flat_map": lambda of: rsf.range_(1).flat_map(lambda _n: of),
     "concat_map": lambda of: rsf.range_(1).concat_map(lambda _n: of),

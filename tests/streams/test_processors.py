@@ -137,72 +137,6 @@ def test_cancel_goes_up_even_to_who_comes_later(build: Build) -> None:
     assert upstream.requests == []
 
 
-def test_elements_after_a_cancel_are_tolerated(build: Build, dropped: list[Any]) -> None:
-    made = processor(build)
-    upstream, downstream = ManualPublisher(), Recorder(request=2)
-    upstream.subscribe(made)
-    made.subscribe(downstream)
-    upstream.wait_requested(2)
-    downstream.subscription.cancel()
-    made.on_next(1)
-    made.on_next(2)
-    made.on_complete()
-    assert downstream.elements == []
-    assert downstream.terminal is None
-    assert dropped == []
-
-
-def test_an_element_before_anything_was_asked_for_is_an_error(build: Build) -> None:
-    made = processor(build)
-    upstream = ManualPublisher()
-    upstream.subscribe(made)
-    made.on_next(1)
-    upstream.wait_cancelled()
-    downstream = Recorder(request=1)
-    made.subscribe(downstream)
-    downstream.wait_terminal()
-    assert isinstance(downstream.error, rf.DemandExceededError)
-    assert downstream.elements == []
-
-
-@pytest.mark.parametrize("with_downstream", [True, False])
-def test_none_is_a_type_error(
-    build: Build, with_downstream: bool, dropped: list[BaseException]
-) -> None:
-    for name in ("subscribe", "on_subscribe", "on_next", "on_error"):
-        made = processor(build)
-        downstream = Recorder(request=1)
-        if with_downstream:
-            made.subscribe(downstream)
-        with pytest.raises(TypeError):
-            getattr(made, name)(None)
-        if with_downstream:
-            downstream.subscription.cancel()
-    dropped.clear()
-
-
-def test_a_stage_that_has_enough_cancels_upstream() -> None:
-    made = processor(lambda s: s.take(2))
-    upstream, downstream = ManualPublisher(), Recorder(request=9)
-    upstream.subscribe(made)
-    made.subscribe(downstream)
-    assert upstream.requested == 2
-    made.on_next(1)
-    made.on_next(2)
-    assert downstream.terminal == ("on_complete",)
-    downstream.check()
-
-
-def test_a_stage_that_fails_cancels_upstream() -> None:
-    made = processor(lambda s: s.map(lambda x: 1 // x))
-    upstream, downstream = ManualPublisher(), Recorder(request=9)
-    upstream.subscribe(made)
-    made.subscribe(downstream)
-    made.on_next(0)
-    assert isinstance(downstream.error, ZeroDivisionError)
-    assert upstream.cancels == 1
-
-
 def test_a_build_that_makes_no_stream_is_refused() -> None:
     for wrong in (None, 7):
         with pytest.raises(TypeError, match="build must be callable"):
@@ -378,14 +312,6 @@ def test_it_passes_demand_and_cancel_up() -> None:
     downstream.subscription.cancel()
     assert upstream.cancels == 1
     assert serialized.try_next(4) is rf.Emission.CANCELLED
-
-
-def test_who_comes_after_its_end_is_told() -> None:
-    serialized: SerializedProcessor[int, int] = SerializedProcessor()
-    serialized.on_complete()
-    downstream = Recorder()
-    serialized.subscribe(downstream)
-    assert downstream.wait_terminal() == ("on_complete",)
 
 
 @pytest.mark.parametrize("end", ["on_complete", "last cancel"])

@@ -201,16 +201,6 @@ def test_room_made_while_upstream_looks_for_some_is_asked_for() -> None:
         by_hand.run()
 
 
-@pytest.mark.parametrize("bad", [-1, 1.5, None, True, "4"])
-def test_a_weigher_that_returns_no_weight_is_an_error_naming_it(bad: Any) -> None:
-    def weigh(_x: Any) -> Any:
-        return bad
-
-    recorder = subscribed(rsf.range_(5).publish_on("caller", max_bytes=10, weigher=weigh), 5)
-    assert isinstance(recorder.error, TypeError)
-    assert "weigh" in str(recorder.error)
-
-
 # -- errors ----------------------------------------------------------------------------------------
 def test_with_delay_error_one_that_comes_when_the_elements_are_enough_is_none() -> None:
     for step in steps():
@@ -237,13 +227,16 @@ def test_process_pools_are_rejected() -> None:
             rsf.range_(3).subscribe_on(pool)
 
 
-@pytest.mark.parametrize("where", ["publish_on", "subscribe_on", "subscribe_on foreign"])
+@pytest.mark.parametrize("where", ["publish_on", "loop", "subscribe_on", "subscribe_on foreign"])
 def test_an_executor_that_refuses_work_cancels_upstream_and_signals_on_error(where: str) -> None:
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
     publisher, recorder = ManualPublisher(), Recorder(request=3)
-    if where == "publish_on":
-        rsf.from_publisher(publisher).publish_on(pool).subscribe(recorder)
+    loop = asyncio.new_event_loop()
+    loop.close()
+    if where in ("publish_on", "loop"):
+        executor = pool if where == "publish_on" else loop
+        rsf.from_publisher(publisher).publish_on(executor).subscribe(recorder)
         assert publisher.cancels == 1
     elif where == "subscribe_on":
         rsf.range_(3).subscribe_on(pool).subscribe(recorder)
@@ -252,15 +245,6 @@ def test_an_executor_that_refuses_work_cancels_upstream_and_signals_on_error(whe
     assert isinstance(recorder.error, RuntimeError)
     assert recorder.elements == []
     recorder.check()
-
-
-def test_a_loop_that_is_closed_cancels_upstream_and_signals_on_error() -> None:
-    loop = asyncio.new_event_loop()
-    loop.close()
-    publisher, recorder = ManualPublisher(), Recorder(request=3)
-    rsf.from_publisher(publisher).publish_on(loop).subscribe(recorder)
-    assert isinstance(recorder.error, RuntimeError)
-    assert publisher.cancels == 1
 
 
 def test_work_that_a_pool_accepts_and_drops_cancels_upstream_and_signals_on_error() -> None:
@@ -398,44 +382,6 @@ def test_neither_subscribe_nor_request_nor_cancel_waits_for_a_source_that_is_stu
         recorder.subscription.cancel()
         leave.set()
         recorder.check()
-
-
-@pytest.mark.usefixtures("no_leaked_threads")
-@pytest.mark.parametrize("end", ["complete", "error", "cancel", "subscriber raises", "interrupt"])
-def test_an_own_worker_ends_with_its_subscription(end: str) -> None:
-    def at_2(kind: type[BaseException]) -> Callable[[int], int]:
-        def fn(x: int) -> int:
-            if x == 2:
-                raise kind
-            return x
-
-        return fn
-
-    hook = threading.excepthook
-    threading.excepthook = lambda _args: None
-    try:
-        stream: Any = rsf.range_(10 if end == "complete" else 10**9)
-        on_next: Any = None
-        if end == "cancel":
-            on_next = lambda r, x: r.subscription.cancel() if x == 2 else None  # noqa: E731
-        elif end == "subscriber raises":
-            on_next = lambda _r, x: at_2(OSError)(x)  # noqa: E731
-        stream = stream.publish_on().publish_on(prefetch=4)
-        if end in ("error", "interrupt"):
-            stream = stream.map(at_2(OSError if end == "error" else KeyboardInterrupt))
-        recorder = Recorder(request=rsf.UNBOUNDED, on_next=on_next)
-        before = set(threading.enumerate())
-        stream.subscribe(recorder)
-        recorder.wait_elements(2)
-        if end in ("complete", "error", "interrupt"):
-            recorder.wait_terminal()
-        for thread in set(threading.enumerate()) - before:
-            assert not thread.daemon
-            thread.join(DEADLINE)
-            assert not thread.is_alive()
-    finally:
-        threading.excepthook = hook
-    recorder.check()
 
 
 @pytest.mark.usefixtures("no_leaked_threads")

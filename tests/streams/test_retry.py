@@ -238,38 +238,6 @@ def test_what_an_attempt_signals_after_its_end_has_no_effect(dropped: list[BaseE
     assert recorder.signals[1:] == [("on_next", 2), ("on_complete",)]
 
 
-@pytest.mark.parametrize("how", ["raises", "none", "too many", "no subscription"])
-def test_what_breaks_the_rules_is_a_failure_like_others(how: str) -> None:
-    class Lying:
-        subscribed = 0
-
-        def subscribe(self, subscriber: Any, /) -> None:
-            self.subscribed += 1
-            if self.subscribed == 3:
-                rsf.range_(2).subscribe(subscriber)
-            elif how == "raises":
-                raise OSError(how)
-            elif how == "no subscription":
-                subscriber.on_error(OSError(how))
-            else:
-                subscriber.on_subscribe(ManualPublisher())
-                if how == "too many":
-                    for x in range(50):
-                        subscriber.on_next(x)
-                else:
-                    with pytest.raises(TypeError):
-                        subscriber.on_next(None)
-
-    lying = Lying()
-    errors: list[BaseException] = []
-    recorder = subscribed(rsf.from_publisher(lying).do_on_error(errors.append).retry(2), request=9)
-    recorder.wait_terminal()
-    assert lying.subscribed == 3
-    assert len(errors) == 2
-    assert recorder.elements[-2:] == [0, 1]
-    recorder.check()
-
-
 # -- delays ----------------------------------------------------------------------------------------
 def test_a_delay_is_waited_for_on_the_timer_and_then_a_worker_subscribes(
     no_leaked_threads: None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -67,14 +66,6 @@ def _no_thread_stays(no_leaked_threads: None) -> None:
 
 def weigh(element: int) -> int:
     return element
-
-
-# -- by number -------------------------------------------------------------------------------------
-
-
-def test_many_batches_do_not_nest() -> None:
-    n = 2 * sys.getrecursionlimit()
-    assert rsf.range_(n).batch(1, seconds=100).map(len).to_list() == [1] * n
 
 
 # -- demand ----------------------------------------------------------------------------------------
@@ -369,18 +360,6 @@ def test_what_is_held_is_bounded_whatever_the_weights_and_the_demand(demand: int
     setup.recorder.check()
 
 
-@pytest.mark.parametrize("weight", [-1, "3", 1.5, None, True])
-def test_a_weigher_that_returns_nonsense_is_named(weight: Any) -> None:
-    def weigher(_element: int) -> Any:
-        return weight
-
-    recorder = subscribed(rsf.range_(9).batch(3, max_bytes=5, weigher=weigher), 3)
-    assert isinstance(recorder.error, TypeError)
-    assert "weigher" in str(recorder.error)
-    assert "int >= 0" in str(recorder.error)
-    recorder.check()
-
-
 def test_what_a_weigher_raises_ends_the_stream() -> None:
     recorder = Recorder(request=rsf.UNBOUNDED)
     rsf.range_(9).batch(2, max_bytes=99, weigher=lambda x: 1 // (5 - x)).subscribe(recorder)
@@ -390,12 +369,6 @@ def test_what_a_weigher_raises_ends_the_stream() -> None:
 
 
 # -- ends ------------------------------------------------------------------------------------------
-def test_completing_hands_over_what_is_left() -> None:
-    setup = Setup(5, request=1)
-    setup.next(1, 2)
-    setup.publisher.subscriber.on_complete()
-    assert setup.recorder.signals[1:] == [("on_next", [1, 2]), ("on_complete",)]
-    assert setup.timer.pending == 0
 
 
 def test_what_is_left_waits_for_demand_and_completion_for_it() -> None:
@@ -434,8 +407,3 @@ def test_its_figures_say_what_it_holds_and_waits_for() -> None:
     setup.recorder.subscription.cancel()
     (over,) = rsf.metrics_of(setup.recorder.subscription)
     assert (over.held, over.held_bytes, over.demand) == (0, 0, 0)
-
-
-def test_the_figures_of_boundaries_above_follow() -> None:
-    recorder = subscribed(rsf.range_(9).publish_on("caller", prefetch=7).batch(3, seconds=9))
-    assert [figures.max_held for figures in rsf.metrics_of(recorder.subscription)] == [3, 7]
