@@ -10,7 +10,8 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.streams import factories
-from tests.operators import ENDS, OPERATORS, SOURCES
+from tests.helpers import DEADLINE
+from tests.operators import ENDS, OPERATORS, SOURCES, USES
 from tests.public_names import INTERNAL
 
 FACE = Path(__file__).parents[1] / "typing" / "public_face.py"
@@ -59,3 +60,12 @@ def test_an_end_gives_what_its_entry_says(name: str, numbers: list[int]) -> None
         assert end.read(end.call(stream)) == end.gives(numbers)
         if end.has_twin:
             assert end.read(asyncio.run(end.call_twin(stream))) == end.gives(numbers)
+
+
+@pytest.mark.parametrize("name", USES)
+def test_an_awaited_stream_may_subscribe_to_it_on_another_thread(name: str) -> None:
+    """There it finds the loop on which the stream is awaited, and no loop that runs."""
+    use = USES[name][1]
+    stream = rsf.defer(lambda: use.same(rsf.range_(3))).subscribe_on()
+    got = asyncio.run(asyncio.wait_for(stream.to_list_async(), DEADLINE))
+    assert sorted(got) == [0, 1, 2]

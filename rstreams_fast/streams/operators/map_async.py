@@ -31,6 +31,7 @@ from rstreams_fast.errors import StageReturnedNoneError, report_dropped
 from rstreams_fast.runtime.awaiting import awaited_stream
 from rstreams_fast.runtime.executors import Resource, Work, WorkDroppedError
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, describe_loop, loop_resource
+from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.boundary import Boundary, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, replenish_at
@@ -331,8 +332,9 @@ class _MapAsyncSubscription(QueuedSubscriber):
         options = self._options
         if options is not None:
             self._window = options.window(self.custody, self._enter, self._on_ready)
-            if self._awaited is not None:
-                self._closing = asyncio.get_running_loop().create_future()
+            # map_blocking may run on a thread: then nothing is closed on the loop.
+            if self._awaited is not None and (loop := running_loop()) is not None:
+                self._closing = loop.create_future()
                 self._awaited.add(self._closing)
         return self._window
 
