@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,22 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
         (journal, "OPEN_SEGMENTS", 1),
     ):
         monkeypatch.setattr(module, name, value)
+
+
+def answer(k: Any) -> Any:
+    return None if k == 3 else 2 * k
+
+
+class Doubling:
+    """A function that keeps what it was called for."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    async def __call__(self, k: Any) -> Any:
+        self.calls.append(k)
+        await asyncio.sleep(0)
+        return answer(k)
 
 
 def values(stage: Any, *keys: Any, **words: Any) -> list[Any]:

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
-
-ROW = pa.RecordBatch.from_pydict({"row": [0]})
+from tests.spark.stages import one
 
 
 def through(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -21,29 +20,23 @@ def through(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     def fn(_: pa.RecordBatch) -> pa.RecordBatch:
         return batch
 
-    (found,) = rs.map_batches(fn, schema).as_map_fn()([ROW])
+    (found,) = rs.map_batches(fn, schema).as_map_fn()(one(row=[0]))
     return found
 
 
 def conformed(array: pa.Array, kind: pa.DataType) -> list[Any]:
     batch = pa.RecordBatch.from_arrays([array], ["x"])
-    column = through(batch, pa.schema([("x", kind)])).column(0)
+    column = through(batch, pa.schema([("x", kind)]))["x"]
     assert column.type == kind
-    values: list[Any] = column.to_pylist()
-    return values
+    return list(column.to_pylist())
 
 
 def results(kind: pa.DataType, *values: Any) -> pa.Array:
     """Return the column ``x`` of a ``lookup`` whose function gives these."""
-    keys = pa.RecordBatch.from_pydict({"row": range(len(values))})
-    (found,) = rs.lookup(lambda row: values[row], kind).as_map_fn(name="x")([keys])
+    stage = rs.lookup(lambda row: values[row], kind).as_map_fn(name="x")
+    (found,) = stage(one(row=range(len(values))))
     assert found["x"].type == kind
     return found["x"]
-
-
-def keyed(keys: pa.Array) -> None:
-    """Make the keys of a column ``k``."""
-    list(rs.lookup(print, pa.string()).as_map_fn()([pa.RecordBatch.from_arrays([keys], ["k"])]))
 
 
 A = pa.struct([("a", pa.int64())])
@@ -137,45 +130,40 @@ def test_a_whole_number_that_a_float_cannot_hold_is_refused(kind: pa.DataType, e
         results(kind, exact, exact + 1)
 
 
-def test_keys_that_cannot_be_made_say_so() -> None:
-    of_structs = pa.map_(A, pa.int64())
-    with pytest.raises(TypeError, match="key column 'k' of map<"):
-        keyed(pa.array([[({"a": 1}, 2)]], of_structs))
+NO_TEXT = pa.array([b"\xff"], pa.binary()).cast(pa.string(), safe=False)
 
 
 @pytest.mark.parametrize(
-    "array",
+    ("keys", "error", "said"),
     [
-        pa.array([2**62], pa.timestamp("us", "UTC")),
-        pa.array([b"\xff"], pa.binary()).cast(pa.string(), safe=False),
-        pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())),
+        (pa.array([2**62], pa.timestamp("us", "UTC")), ValueError, "a value that Python cannot"),
+        (NO_TEXT, ValueError, "string has a value that Python cannot"),
+        (
+            pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())),
+            ValueError,
+            "a value that Python cannot",
+        ),
+        (pa.array([[({"a": 1}, 2)]], pa.map_(A, pa.int64())), TypeError, "map<"),
     ],
-    ids=["a year beyond 9999", "no UTF-8", "a map with a key twice"],
+    ids=["a year beyond 9999", "no UTF-8", "a map with a key twice", "a map of structs"],
 )
-def test_keys_that_python_cannot_hold_say_so(array: pa.Array) -> None:
-    with pytest.raises(ValueError, match=r"key column 'k' of .* a value that Python cannot hold"):
-        keyed(array)
+@pytest.mark.parametrize("on", [(), ("k",), ("k", "a")])
+def test_keys_that_python_cannot_hold_name_their_column(
+    keys: pa.Array, error: type[Exception], said: str, on: tuple[str, ...]
+) -> None:
+    inputs = one(k=keys, a=pa.array([1])) if on else one(k=keys)
+    with pytest.raises(error, match=f"key column 'k' of .*{said}"):
+        list(rs.lookup(print, pa.string()).as_map_fn(on)(inputs))
 
 
-def test_a_result_that_cannot_be_written_out_is_named_all_the_same() -> None:
-    async def look(k: int) -> int:
-        return 10**5000
-
-    with pytest.raises(TypeError, match=r"'value' is declared int64, .*for the key 0: int <int "):
-        list(
-            rs.lookup(look, pa.int64()).as_map_fn()(
-                [pa.RecordBatch.from_pydict({"k": pa.array([0])})]
-            )
-        )
-
-
-@pytest.mark.parametrize("on", [(), ("a", "k"), ("k",)])
-def test_keys_that_python_cannot_hold_name_their_column(on: tuple[str, ...]) -> None:
-    texts = pa.array([b"\xff"], pa.binary()).cast(pa.string(), safe=False)
-    batch = pa.RecordBatch.from_pydict({"a": pa.array([1]), "k": texts})
-    look = rs.lookup(print, pa.string()).as_map_fn(on)
-    with pytest.raises(ValueError, match="the key column 'k' of string has a value"):
-        list(look([batch]))
+@pytest.mark.parametrize(
+    ("values", "said"), [((10**5000,), "0: int <int "), ((pd.NA, "x"), "1: str 'x' cannot become")]
+)
+def test_a_result_is_named_if_it_cannot_be_written_out_and_not_for_another(
+    values: Any, said: str
+) -> None:
+    with pytest.raises(TypeError, match=rf"'x' is declared int64, .*for the key {said}"):
+        results(pa.int64(), *values)
 
 
 @pytest.mark.parametrize("value", ["ab", b"ab", {"a": "b"}])
@@ -298,8 +286,3 @@ def test_a_value_of_numpy_or_pandas_is_a_result(
     value: Any, kind: pa.DataType, becomes: Any
 ) -> None:
     assert results(kind, value, None).to_pylist() == [becomes, None]
-
-
-def test_a_missing_value_of_pandas_is_not_blamed_for_another() -> None:
-    with pytest.raises(TypeError, match="for the key 1: str 'x' cannot become"):
-        results(pa.int64(), pd.NA, "x")

@@ -13,8 +13,8 @@ import pytest
 
 import rstreams_fast.spark as rs
 from tests.helpers import start_thread
+from tests.spark.stages import K, same, values
 
-KEYS = pa.RecordBatch.from_pydict({"k": pa.array(range(200), pa.int64())})
 HAS_UVLOOP = importlib.util.find_spec("uvloop") is not None
 
 
@@ -25,8 +25,7 @@ async def kind_of_loop(_: int) -> str:
 
 
 def kinds(**words: Any) -> set[str]:
-    stage = rs.lookup(kind_of_loop, pa.string(), **words)
-    return {v for batch in stage.as_map_fn()([KEYS]) for v in batch.column(1).to_pylist()}
+    return set(values(rs.lookup(kind_of_loop, pa.string(), **words), range(200)))
 
 
 @pytest.mark.skipif(not HAS_UVLOOP, reason="uvloop is not installed")
@@ -54,49 +53,44 @@ def test_whole_batches_run_on_it_too() -> None:
         return [{"kind": await kind_of_loop(0)}]
 
     stage = rs.map_batches(kind, pa.schema({"kind": pa.string()}), loop_factory=Loop)
-    assert [b.to_pylist() for b in stage.as_map_fn()([KEYS])] == [[{"kind": "tests.Loop"}]]
+    assert values(stage, [1]) == ["tests.Loop"]
 
 
-def test_a_loop_factory_must_give_a_loop() -> None:
-    with pytest.raises(TypeError, match="loop_factory gave dict, which is no event loop"):
-        kinds(loop_factory=dict)
-
-
-def test_a_loop_factory_must_give_a_loop_of_its_own_each_time() -> None:
-    one = Loop()
-    assert kinds(loop_factory=lambda: one) == {"tests.Loop"}
-    with pytest.raises(ValueError, match="loop_factory gave a loop that is closed; it must make"):
-        kinds(loop_factory=lambda: one)
-
-    async def within_another() -> None:
-        running = asyncio.get_running_loop()
-        with pytest.raises(ValueError, match="loop_factory gave a loop that runs already"):
-            kinds(loop_factory=lambda: running)
-
-    asyncio.run(within_another())
-
-
-@pytest.mark.parametrize("kind", [OSError, StopIteration, KeyboardInterrupt])
-@pytest.mark.parametrize("batches", [True, False])
-def test_what_a_loop_factory_raises_is_the_failure(
-    kind: type[BaseException], batches: bool
-) -> None:
-    def fails() -> Any:
+def fails(kind: type[BaseException]) -> Any:
+    def factory() -> Any:
         raise kind("no loop")
 
-    schema = pa.schema([("k", pa.int64())])
+    return factory
 
-    async def same(batch: Any) -> Any:
-        return batch
 
-    stage = (
-        rs.map_batches(same, schema, loop_factory=fails)
-        if batches
-        else rs.lookup(kind_of_loop, pa.string(), loop_factory=fails)
-    )
-    expected = RuntimeError if kind is StopIteration else kind  # no generator raises that
-    with pytest.raises(expected):
-        list(stage.as_map_fn()([KEYS]))
+CLOSED, RUNNING = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+
+@pytest.mark.parametrize(
+    ("factory", "error", "said"),
+    [
+        (dict, TypeError, "loop_factory gave dict, which is no event loop"),
+        (lambda: CLOSED, ValueError, "loop_factory gave a loop that is closed; it must make"),
+        (lambda: RUNNING, ValueError, "loop_factory gave a loop that runs already"),
+        (fails(OSError), OSError, "no loop"),
+        (fails(StopIteration), RuntimeError, None),  # no generator raises that
+        (fails(KeyboardInterrupt), KeyboardInterrupt, "no loop"),
+    ],
+)
+@pytest.mark.parametrize("of_batches", [True, False])
+def test_a_loop_factory_must_give_a_loop_of_its_own_each_time(
+    factory: Any, error: type[BaseException], said: str | None, of_batches: bool
+) -> None:
+    CLOSED.close()
+
+    async def within_another() -> None:
+        stage: Any = rs.map_batches(same, K, loop_factory=factory)
+        if not of_batches:
+            stage = rs.lookup(kind_of_loop, pa.string(), loop_factory=factory)
+        with pytest.raises(error, match=said):
+            values(stage, [1])
+
+    RUNNING.run_until_complete(within_another())
 
 
 class BrokenLoop(asyncio.SelectorEventLoop):
@@ -136,6 +130,11 @@ def test_a_loop_that_is_broken_ends_the_stage(broken: str) -> None:
 LOOPS = [asyncio.SelectorEventLoop, None] if HAS_UVLOOP else [asyncio.SelectorEventLoop]
 
 
+def run(fn: Any, loop: Any) -> list[Any]:
+    stage = rs.lookup(fn, pa.int64(), loop_factory=loop)
+    return start_thread(lambda: values(stage, range(200))).result()
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 def test_what_a_callback_of_the_function_raises_is_said_and_no_failure(
     loop: Any, caplog: pytest.LogCaptureFixture
@@ -147,9 +146,7 @@ def test_what_a_callback_of_the_function_raises_is_said_and_no_failure(
         await asyncio.sleep(0)
         return k
 
-    stage = rs.lookup(look, pa.int64(), loop_factory=loop)
-    (found,) = start_thread(lambda: list(stage.as_map_fn()([KEYS]))).result()
-    assert found["value"].to_pylist() == KEYS["k"].to_pylist()
+    assert run(look, loop) == list(range(200))
     assert "its own callback" in caplog.text
     assert "its own word" in caplog.text
 
@@ -166,8 +163,7 @@ def test_a_function_may_handle_what_its_callbacks_raise(loop: Any) -> None:
         await asyncio.sleep(0)
         return k
 
-    stage = rs.lookup(look, pa.int64(), loop_factory=loop)
-    start_thread(lambda: list(stage.as_map_fn()([KEYS]))).result()
+    run(look, loop)
     assert len(handled) == 1
 
 
@@ -185,6 +181,5 @@ def test_a_callback_of_the_function_that_exits_ends_the_stage(
         await asyncio.sleep(3600)
         return k
 
-    stage = rs.lookup(look, pa.int64(), loop_factory=loop)
     with pytest.raises(kind, match="from a callback"):
-        start_thread(lambda: list(stage.as_map_fn()([KEYS]))).result()
+        run(look, loop)

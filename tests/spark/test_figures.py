@@ -8,7 +8,7 @@ import io
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +19,12 @@ from rich.console import Console
 import rstreams_fast.spark as rs
 from rstreams_fast.spark import report
 from tests.helpers import DEADLINE
-
-KEYS = pa.schema([("k", pa.int64())])
+from tests.spark.stages import K, Service, values
 
 
 @pytest.fixture
 def metrics(tmp_path: Path) -> rs.Metrics:
     return rs.Metrics(tmp_path / "metrics")
-
-
-class Service:
-    """Counts its calls, and how many there are at once."""
-
-    def __init__(self) -> None:
-        self.calls = self.inside = self.most = 0
-
-    async def look(self, k: Any) -> Any:
-        self.calls += 1
-        self.inside += 1
-        self.most = max(self.most, self.inside)
-        await asyncio.sleep(0.001)
-        self.inside -= 1
-        return k
-
-
-def batches(keys: list[int]) -> Iterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pydict({"k": pa.array(keys, pa.int64())})
 
 
 ROWS = 2000
@@ -71,14 +51,13 @@ def test_calls_are_those_that_were_made(kind: str, metrics: rs.Metrics, tmp_path
         words["cache"] = rs.Cache()
     if words.pop("journal", None):
         words["journal"] = rs.Journal(str(tmp_path / "journal"), version="1")
-        first = rs.lookup(service.look, pa.int64(), journal=words["journal"])
-        list(first.as_map_fn()(batches(list(range(50)))))  # so that half of the keys are there
-    service.calls = service.most = 0
+        values(rs.lookup(service.look, pa.int64(), journal=words["journal"]), range(50))
+    service.calls.clear()  # half of the keys are in a journal
+    service.most = 0
     stage = rs.lookup(service.look, pa.int64(), metrics=metrics, **words)
-    found = pa.Table.from_batches(stage.as_map_fn()(batches(REPEATED)))
-    assert found["value"].to_pylist() == REPEATED
+    assert values(stage, REPEATED) == REPEATED
     total = metrics.totals()
-    assert total.calls == service.calls
+    assert total.calls == len(service.calls)
     assert service.most <= total.max_running <= service.most + 1  # one may be a hit
     assert total.running == 0
     if "batch" not in words:
@@ -91,7 +70,7 @@ def test_calls_are_those_that_were_made(kind: str, metrics: rs.Metrics, tmp_path
 
 def test_the_table_tells_calls_and_hits_apart(metrics: rs.Metrics) -> None:
     words: Any = {"cache": rs.Cache(), "concurrency": 1, "metrics": metrics}
-    list(rs.lookup(Service().look, pa.int64(), **words).as_map_fn()(batches(REPEATED)))
+    values(rs.lookup(Service().look, pa.int64(), **words), REPEATED)
     console = Console(file=io.StringIO(), width=120, record=True)
     console.print(report.work_table(metrics.by_stage()))
     rows = [
@@ -112,15 +91,18 @@ class Listener(logging.Handler):
         TOLD.set()
 
 
-async def sleeps(k: Any) -> Any:
+def keeps(k: Any) -> Any:
     TOLD.wait(DEADLINE)  # this is what is pointed out
     return k
 
 
+async def sleeps(k: Any) -> Any:
+    return keeps(k)
+
+
 async def sleeps_later(k: Any) -> Any:
     await asyncio.sleep(0.001)
-    TOLD.wait(DEADLINE)
-    return k
+    return keeps(k)
 
 
 async def computes(k: Any) -> Any:
@@ -130,45 +112,30 @@ async def computes(k: Any) -> Any:
     return k
 
 
+async def sleeps_for_batches(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return keeps(batch)
+
+
 class Sleeping:
     async def look(self, _client: None, k: Any) -> Any:
-        return await sleeps_inside(k)
+        return keeps(k)
 
     async def __call__(self, k: Any) -> Any:
-        return await sleeps_inside(k)
+        return keeps(k)
 
 
-async def sleeps_inside(k: Any) -> Any:
-    TOLD.wait(DEADLINE)
-    return k
+def looked_up(fn: Any, **words: Any) -> Any:
+    return values(rs.lookup(fn, pa.int64(), **words), range(16))
 
 
-async def sleeps_for_batches(batch: pa.RecordBatch) -> pa.RecordBatch:
-    TOLD.wait(DEADLINE)
-    return batch
-
-
-def looked_up(fn: Any) -> Callable[..., list[Any]]:
-    return lambda **words: list(
-        rs.lookup(fn, pa.int64(), **words).as_map_fn()(batches(list(range(16))))
-    )
-
-
-def mapped(**words: Any) -> list[Any]:
-    stage = rs.map_batches(sleeps_for_batches, KEYS, **words)
-    return list(stage.as_map_fn()(batches([k]).__next__() for k in range(2)))
-
-
-BLOCKING: dict[str, tuple[Callable[..., list[Any]], str]] = {
-    "sleeps": (looked_up(sleeps), "sleeps keeps the event loop"),
-    "later": (looked_up(sleeps_later), "sleeps_later keeps the event loop"),
-    "computes": (looked_up(computes), "computes keeps the event loop"),
-    "a method": (
-        looked_up(functools.partial(Sleeping().look, None)),
-        "Sleeping.look keeps the event loop",
-    ),
-    "an object": (looked_up(Sleeping()), "Sleeping keeps the event loop"),
-    "batches": (mapped, "sleeps_for_batches keeps the event loop"),
+#: Functions, and their names.
+BLOCKING: dict[Any, str] = {
+    sleeps: "sleeps",
+    sleeps_later: "sleeps_later",
+    computes: "computes",
+    functools.partial(Sleeping().look, None): "Sleeping.look",
+    Sleeping(): "Sleeping",
+    sleeps_for_batches: "sleeps_for_batches",
 }
 
 
@@ -182,19 +149,22 @@ def listener() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("listener")
-@pytest.mark.parametrize("kind", BLOCKING)
+@pytest.mark.parametrize("fn", BLOCKING, ids=str)
 def test_a_function_that_keeps_the_loop_is_pointed_out_once(
-    kind: str, metrics: rs.Metrics, caplog: pytest.LogCaptureFixture
+    fn: Any, metrics: rs.Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run, said = BLOCKING[kind]
     with caplog.at_level(logging.WARNING, "rstreams_fast"):
-        run(metrics=metrics)
-        if kind == "sleeps":
+        if fn is sleeps_for_batches:
+            values(rs.map_batches(fn, K, metrics=metrics), [0], [1])
+        else:
+            looked_up(fn, metrics=metrics)
+        if fn is sleeps:
             TOLD.clear()
             threading.Timer(0.5, TOLD.set).start()  # in which it would be pointed out again
-            run()
+            looked_up(fn)
     (record,) = caplog.records
-    assert record.getMessage().startswith(f"{said}, at {__file__}:")
+    said = f"{BLOCKING[fn]} keeps the event loop, at {__file__}:"
+    assert record.getMessage().startswith(said)
     total = metrics.totals()
     assert 0.1 < total.blocked <= total.seconds
 
@@ -212,6 +182,6 @@ def test_functions_that_keep_no_loop_are_not(
 
     with caplog.at_level(logging.WARNING, "rstreams_fast"):
         for fn in (waits, sleeps_on_a_thread):
-            list(rs.lookup(fn, pa.int64(), metrics=metrics).as_map_fn()(batches([1, 2, 3])))
+            values(rs.lookup(fn, pa.int64(), metrics=metrics), [1, 2, 3])
     assert not caplog.records
     assert metrics.totals().blocked == 0

@@ -12,8 +12,6 @@ import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
@@ -96,55 +94,6 @@ def test_values_and_figures_of_every_kind_of_stage(spark: SparkSession) -> None:
         assert calls.calls == 4000
         assert 1 < calls.max_running <= 64
         assert metrics.totals().rows_out == 20_000
-
-
-@pytest.mark.slow
-def test_figures_of_several_runs_in_one_task(spark: SparkSession) -> None:
-    """``coalesce`` gives a task several partitions; a plan may have the same stage twice."""
-
-    async def look(k: int) -> int:
-        return k
-
-    ids = spark.range(0, 4000, 1, 4)
-    with rs.Metrics() as metrics:
-        value = rs.lookup(look, "long", metrics=metrics)
-        assert len(ids.select(value("id")).coalesce(1).collect()) == 4000
-        total = metrics.totals()
-        assert (total.rows_in, total.rows_out, total.calls) == (4000, 4000, 4000)
-        assert (total.partitions, total.state) == (4, "done")
-    with rs.Metrics() as metrics:
-        same = rs.map_batches(lambda batch: batch, "id long", metrics=metrics)
-        assert ids.transform(same).transform(same).count() == 4000
-        assert metrics.totals().rows_out == 8000
-
-
-def test_an_unfinished_stage_shows_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
-    """The metrics of a stalled service are there before it answers."""
-    from tests.helpers import start_thread, wait_until
-
-    with rs.Metrics() as metrics:
-        go_on = str(tmp_path / "go-on")
-
-        def make() -> Any:
-            async def look(k: int) -> int:
-                from pathlib import Path
-
-                while k == 3000 and not Path(go_on).exists():  # noqa: ASYNC110, ASYNC240
-                    await asyncio.sleep(0.01)
-                return k
-
-            return look
-
-        value = rs.lookup(make(), "long", concurrency=2, metrics=metrics)
-        running = start_thread(
-            lambda: spark.range(0, 4000, 1, 1).select(value("id").alias("v")).collect()
-        )
-        wait_until(lambda: metrics.totals().rows_out >= 2000, "the first rows")
-        wait_until(lambda: metrics.totals().running == 1, "the stalled call")
-        assert metrics.totals().state == "running"
-        open(go_on, "w").close()  # noqa: PTH123
-        assert [r.v for r in running.result()] == list(range(4000))
-        assert metrics.totals().state == "done"
 
 
 @pytest.mark.slow

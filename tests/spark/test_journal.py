@@ -23,14 +23,15 @@ import pytest
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.journals import KeyDigest
 from tests.helpers import PROCESS_DEADLINE, run_threads, wait_until
-from tests.spark.journals import files, forget, small_segments, stage_of, values
+from tests.spark.journals import Doubling, answer, files, forget, small_segments, stage_of, values
 from tests.spark.kills import soak
 from tests.spark.stages import V, batches, one, outputs
+from tests.spark.test_journal_s3 import s3, server
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
 ROOT = Path(__file__).parents[2]
-__all__ = ["small_segments"]
+__all__ = ["s3", "server", "small_segments"]
 
 NOW = dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC)
 TYPES: list[tuple[pa.DataType, Any]] = [
@@ -57,18 +58,6 @@ def uri(tmp_path: Path) -> str:
     return str(tmp_path / "journal")
 
 
-class Doubling:
-    """A function that keeps what it was called for."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    async def __call__(self, k: Any) -> Any:
-        self.calls.append(k)
-        await asyncio.sleep(0)
-        return None if k == 3 else 2 * k
-
-
 @pytest.mark.parametrize("words", [{}, {"ordered": False, "dedupe": True}, {"cache": None}])
 def test_what_was_answered_is_not_called_again(words: Any, uri: str) -> None:
     fetch = Doubling()
@@ -80,7 +69,7 @@ def test_what_was_answered_is_not_called_again(words: Any, uri: str) -> None:
             found = values(stage_of(fetch, uri, metrics=metrics, **words), *keys)
             return sorted(found, key=str)
 
-        expected: list[Any] = [None if k == 3 else 2 * k for k in range(3010)]
+        expected: list[Any] = list(map(answer, range(3010)))
         assert run(range(3000)) == sorted(expected[:3000], key=str)
         assert sorted(fetch.calls) == list(range(3000))
         # Another layout of the partitions.
@@ -362,7 +351,7 @@ def test_a_task_that_sees_many_segments_merges_them(uri: str) -> None:
         if len(files(uri)) < 300:
             break
     assert len(files(uri)) < 10
-    assert values(stage, range(part + 1)) == [None if k == 3 else 2 * k for k in range(part + 1)]
+    assert values(stage, range(part + 1)) == list(map(answer, range(part + 1)))
 
 
 @pytest.mark.usefixtures("small_segments")
@@ -382,7 +371,7 @@ def test_readers_and_writers_do_not_mind_compactors(uri: str) -> None:
             for part in range(15):
                 stage = stage_of(during, uri)
                 keys = [*range(300), *range(300 + 50 * part, 350 + 50 * part)]
-                assert values(stage, keys) == [None if k == 3 else 2 * k for k in keys]
+                assert values(stage, keys) == list(map(answer, keys))
         finally:
             done.set()
 
@@ -495,10 +484,13 @@ def test_a_killed_process_calls_again_what_was_in_flight(uri: str, tmp_path: Pat
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("what", ["lookup", pytest.param("enrich", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("what", "place"), [("lookup", "uri"), pytest.param("enrich", "s3", marks=pytest.mark.slow)]
+)
 def test_a_job_that_is_started_again_pays_for_the_rest(
-    spark: Any, uri: str, tmp_path: Path, what: str
+    spark: Any, request: pytest.FixtureRequest, tmp_path: Path, what: str, place: str
 ) -> None:
+    uri = request.getfixturevalue(place)
     log, down = str(tmp_path / "calls"), tmp_path / "down"
     down.touch()
     service = str(down)

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ import pytest
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.metrics import process_of
-from tests.helpers import DEADLINE
+from tests.helpers import DEADLINE, start_thread, wait_until
+from tests.spark.stages import K, parts, values
 
 
 def write(metrics: rs.Metrics, partition: int, state: str, **more: Any) -> Path:
@@ -45,14 +47,26 @@ def write(metrics: rs.Metrics, partition: int, state: str, **more: Any) -> Path:
     return file
 
 
-def same(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
-
-
 def stage_of(metrics: rs.Metrics) -> Iterator[Any]:
     """Return what one run of a stage gives, which has not begun."""
-    batch = pa.RecordBatch.from_pydict({"k": [1, 2]})
-    return rs.map_batches(same, batch.schema, metrics=metrics).as_map_fn()(iter([batch, batch]))
+    return rs.map_batches(lambda batch: batch, K, metrics=metrics).as_map_fn()(iter(parts(4, 2)))
+
+
+def test_a_call_that_is_not_answered_shows_while_it_runs(tmp_path: Path) -> None:
+    metrics, go_on = rs.Metrics(tmp_path), threading.Event()
+
+    def look(k: int) -> int:
+        assert k < 3000 or go_on.wait(DEADLINE)
+        return k
+
+    look_up = rs.lookup(look, pa.int64(), concurrency=2, metrics=metrics)
+    running = start_thread(lambda: values(look_up, range(3001)))
+    wait_until(lambda: metrics.totals().rows_out >= 2000, "the first rows")
+    wait_until(lambda: metrics.totals().running == 1, "the stalled call")
+    assert metrics.totals().state == "running"
+    go_on.set()
+    assert running.result() == list(range(3001))
+    assert metrics.totals().state == "done"
 
 
 @pytest.mark.parametrize("state", ["done", "running"])

@@ -25,8 +25,8 @@ from rstreams_fast.spark.worker.values.conversions import Columns
 from rstreams_fast.spark.worker.write_ahead import Log, records_of
 from tests.helpers import run_threads
 from tests.spark.conftest import temporary_in
-from tests.spark.journals import files, stage_of, values
-from tests.spark.test_journal import NOW, TYPES, Doubling
+from tests.spark.journals import Doubling, files, stage_of, values
+from tests.spark.test_journal import NOW, TYPES
 
 ROOT = Path(__file__).parents[2]
 RECORDS = [b"one", b"\0" * 100, b"three" * 1000]
