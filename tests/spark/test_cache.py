@@ -8,7 +8,7 @@ import gc
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import rstreams_fast.spark as rs
+from tests.spark.stages import one, outputs, values
 
 np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")
@@ -92,10 +93,6 @@ RESULTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def batches() -> Iterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pydict({"k": pa.array(range(KEYS), pa.int64())})
-
-
 @pytest.mark.parametrize("kind", RESULTS)
 def test_a_cache_keeps_no_more_than_its_bytes(kind: str, tmp_path: Any) -> None:
     matrices = list[Any]()
@@ -122,7 +119,7 @@ def test_a_cache_keeps_no_more_than_its_bytes(kind: str, tmp_path: Any) -> None:
             metrics=metrics,
             on_failure="column",  # some results are no value of the column, but they are kept
         )
-        assert sum(len(batch) for batch in stage.as_map_fn()(batches())) == KEYS
+        assert len(values(stage, range(KEYS))) == KEYS
         return metrics.totals().cache_hits
 
     assert run() == 0
@@ -141,7 +138,7 @@ def test_a_view_that_cannot_be_copied_counts_as_what_it_is_a_part_of(tmp_path: A
     cache = rs.Cache(bytes=BYTES)
     for _ in range(2):
         stage = rs.lookup(fetch, pa.int64(), on_failure="column", cache=cache, metrics=metrics)
-        (_,) = stage.as_map_fn()([pa.RecordBatch.from_pydict({"k": [1, 2, 3, 4]})])
+        values(stage, [1, 2, 3, 4])
     assert metrics.totals().cache_hits <= 1
 
 
@@ -159,29 +156,38 @@ def test_what_cannot_be_measured_fails_no_call(make: Callable[[], Any]) -> None:
 
     stage = rs.lookup(fetch, pa.int64(), on_failure="column", cache=rs.Cache())
     for _ in range(2):
-        (found,) = stage.as_map_fn()([pa.RecordBatch.from_pydict({"k": [0, 1]})])
-        assert [value["value"] for value in found["value"].to_pylist()] == [None, 1]
+        assert [value["value"] for value in values(stage, [0, 1])] == [None, 1]
 
 
-def test_what_is_kept_is_what_was_returned() -> None:
-    made = np.arange(12.0).reshape(3, 4)
-    results = [
-        made[1],
-        made.T[1],
-        pa.array([made[0], made[1]])[1],
-        pa.array(np.tile(made[1], 3)).slice(4, 4),
-        pd.Series(made[1]),
-        [np.float64(1), np.float32(2)],
-    ]
+MADE, RAW = np.arange(12.0).reshape(3, 4), bytes(range(64))
+KEPT: list[tuple[Any, list[Any], list[Any]]] = [
+    (
+        pa.list_(pa.float64()),
+        [
+            *(MADE[1], MADE.T[1], pa.array([MADE[0], MADE[1]])[1]),
+            *(pa.array(np.tile(MADE[1], 3)).slice(4, 4), pd.Series(MADE[1])),
+            [np.float64(1), np.float32(2)],
+        ],
+        [MADE[1].tolist(), MADE.T[1].tolist(), *[MADE[1].tolist()] * 3, [1.0, 2.0]],
+    ),
+    (
+        pa.binary(),
+        [memoryview(RAW)[8:24], memoryview(bytearray(RAW))[:8], pa.array([RAW, RAW])[1]],
+        [RAW[8:24], RAW[:8], RAW],
+    ),
+]
 
+
+@pytest.mark.parametrize(("kind", "results", "expected"), KEPT)
+def test_what_is_kept_is_what_was_returned(
+    kind: pa.DataType, results: list[Any], expected: list[Any]
+) -> None:
     async def fetch(k: int) -> Any:
         return results[k]
 
-    keys = pa.RecordBatch.from_pydict({"k": range(len(results))})
-    stage = rs.lookup(fetch, pa.list_(pa.float64()), cache=rs.Cache())
-    first, second = (next(stage.as_map_fn()([keys]))["value"].to_pylist() for _ in range(2))
-    assert first == second
-    assert first[:2] == [made[1].tolist(), made.T[1].tolist()]
+    stage = rs.lookup(fetch, kind, cache=rs.Cache())
+    for _ in range(2):
+        assert values(stage, range(len(results))) == expected
 
 
 class Two(NamedTuple):
@@ -192,32 +198,16 @@ class Two(NamedTuple):
 def test_rows_are_kept_as_they_were_returned() -> None:
     from pyspark.sql import Row as SparkRow
 
-    made = np.arange(12.0).reshape(3, 4)
-
     async def fetch(k: int) -> Any:
-        b = made[1]
+        b = MADE[1]
         return [(k, b), {"b": b, "a": k}, SparkRow(b=b, a=k), Two(b, k)][k]
 
     output = pa.schema([("a", pa.int64()), ("b", pa.list_(pa.float64()))])
     stage = rs.enrich(fetch, on="k", output=output, cache=rs.Cache())
     for _ in range(2):
-        (found,) = stage.as_map_fn()([pa.RecordBatch.from_pydict({"k": range(4)})])
+        found = outputs(stage, one(k=range(4)))
         assert found["a"].to_pylist() == [0, 1, 2, 3]
-        assert found["b"].to_pylist() == [made[1].tolist()] * 4
-
-
-def test_bytes_are_kept_as_they_were_returned() -> None:
-    text = bytes(range(64))
-    results = [memoryview(text)[8:24], memoryview(bytearray(text))[:8], pa.array([text, text])[1]]
-
-    async def fetch(k: int) -> Any:
-        return results[k]
-
-    keys = pa.RecordBatch.from_pydict({"k": range(len(results))})
-    stage = rs.lookup(fetch, pa.binary(), cache=rs.Cache())
-    for _ in range(2):
-        (found,) = stage.as_map_fn()([keys])
-        assert found["value"].to_pylist() == [text[8:24], text[:8], text]
+        assert found["b"].to_pylist() == [MADE[1].tolist()] * 4
 
 
 class Text(bytearray):
@@ -233,7 +223,7 @@ def test_nothing_keeps_the_bytes_of_a_memoryview(kind: pa.DataType) -> None:
         texts.append(weakref.ref(text))
         return [memoryview(text)] if pa.types.is_list(kind) else memoryview(text)
 
-    (found,) = rs.lookup(fetch, kind).as_map_fn()([pa.RecordBatch.from_pydict({"k": [1, 2]})])
-    assert found["value"].to_pylist() == [[b"text"] if pa.types.is_list(kind) else b"text"] * 2
+    expected = [b"text"] if pa.types.is_list(kind) else b"text"
+    assert values(rs.lookup(fetch, kind), [1, 2]) == [expected] * 2
     gc.collect()
     assert [text() for text in texts] == [None, None]

@@ -58,13 +58,11 @@ def test_most_of_a_moving_capacity_is_in_use_and_hardly_a_call_refused() -> None
     assert refused < 0.02
 
 
-def test_it_stays_below_its_bound() -> None:
-    gradient = Gradient(30)
-    simulated(gradient, [(200, 5)])
-    assert gradient.limit == 30
-
-
-def test_one_decrease_a_round_trip_and_none_for_what_began_before() -> None:
+def test_a_limit_moves_by_what_it_hears_of_its_own_round_trip() -> None:
+    bounded = Gradient(30)
+    simulated(bounded, [(200, 5)])
+    assert bounded.limit == 30
+    # One decrease a round trip, and none for what began before.
     gradient = Gradient(1024)
     gradient.refused(0, 20)
     gradient.refused(0, 20)
@@ -72,22 +70,16 @@ def test_one_decrease_a_round_trip_and_none_for_what_began_before() -> None:
     for _ in range(100):
         gradient.answered(0, 9)
     assert gradient.limit == 18
-
-
-def test_a_limit_that_is_not_reached_does_not_grow() -> None:
-    gradient = Gradient(1024)
+    idle = Gradient(1024)  # one that is not reached does not grow
     for _ in range(100):
-        gradient.answered(gradient.round, 0.05)
-    assert gradient.limit == 20
-
-
-def test_a_service_that_became_slower_does_not_starve() -> None:
-    gradient = Gradient(1024)
+        idle.answered(idle.round, 0.05)
+    assert idle.limit == 20
+    slower = Gradient(1024)  # a service that became slower does not starve
     for seconds, calls in ((0.05, 100), (0.5, 2000)):
         for _ in range(calls):
-            gradient.busy = True
-            gradient.answered(gradient.round, seconds)
-    assert gradient.limit > 20
+            slower.busy = True
+            slower.answered(slower.round, seconds)
+    assert slower.limit > 20
 
 
 async def test_the_longest_word_of_the_service_counts() -> None:

@@ -224,76 +224,63 @@ def test_a_structured_array_goes_by_the_same_rules(spark: SparkSession) -> None:
 
 
 # -- Arrow's types ---------------------------------------------------------------------------------
-def test_every_arrow_type_that_says_the_same_is_taken() -> None:
-    """Whole, sliced and empty; by itself, and in a struct."""
-    ends = pc.run_end_encode(pa.array([1, 1, 2, None]))
-    lists, text, raw = [[1, 2], None, [], [None]], ["a", None, "", "b"], [b"a", None, b"", b"b"]
-    numbers, mapped = [1, 1, 2, None], [[("a", [1])], None, [], [("b", None)]]
-    coded = pa.array([0, None, 1, 0], pa.int32())
-    pairs = [
-        (pa.array(raw, pa.large_binary()), pa.binary(), raw),
-        (pa.array([b"aa"] * 4, pa.binary(2)), pa.binary(), [b"aa"] * 4),
-        (pa.array(lists, pa.large_list(pa.int64())), pa.list_(pa.int32()), lists),
-        (ends, pa.int32(), numbers),
-        (pa.DictionaryArray.from_arrays(coded, text[::2]), pa.string(), ["a", None, "", "a"]),
-        (
-            pa.DictionaryArray.from_arrays(coded, pa.array([[1], [2]])),
-            pa.list_(pa.int32()),
-            [[1], None, [2], [1]],
-        ),
-        (pa.array(numbers, pa.decimal256(30, 0)), pa.int32(), numbers),
+TEXT, RAW, NUMBERS = ["a", None, "", "b"], [b"a", None, b"", b"b"], [1, 1, 2, None]
+LISTS: list[Any] = [[1, 2], None, [], [None]]
+OF_INTS = pa.list_(pa.int32())
+
+
+def coded(*words: Any) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 0], pa.int32()), pa.array(*words))
+
+
+#: Arrays, the types that say the same, and the values.
+SAME = [
+    (pa.array(RAW, pa.large_binary()), pa.binary(), RAW),
+    (pa.array([b"aa"] * 4, pa.binary(2)), pa.binary(), [b"aa"] * 4),
+    (pa.array(LISTS, pa.large_list(pa.int64())), OF_INTS, LISTS),
+    (pc.run_end_encode(pa.array(NUMBERS)), pa.int32(), NUMBERS),
+    (coded(["a", ""]), pa.string(), ["a", None, "", "a"]),
+    (coded([[1], [2]]), OF_INTS, [[1], None, [2], [1]]),
+    (pa.array(NUMBERS, pa.decimal256(30, 0)), pa.int32(), NUMBERS),
+]
+if hasattr(pa, "bool8"):  # pyarrow 18 and later have all of these
+    VIEWS, IN_LISTS = pa.list_view(pa.int64()), [[x] for x in LISTS]
+    MAPPED = [[("a", [1])], None, [], [("b", None)]]
+    SAME += [
+        (pa.array(RAW, pa.binary_view()), pa.binary(), RAW),
+        (pa.array(TEXT, pa.string_view()), pa.string(), TEXT),
+        (pa.array(LISTS, VIEWS), OF_INTS, LISTS),
+        (pa.array(LISTS, pa.large_list_view(pa.int64())), OF_INTS, LISTS),
+        (pa.array(IN_LISTS, pa.list_(VIEWS, 1)), pa.list_(OF_INTS), IN_LISTS),
+        (pa.array(MAPPED, pa.map_(pa.string_view(), VIEWS)), pa.map_(pa.string(), OF_INTS), MAPPED),
+        (coded(["x", None], pa.string_view()), pa.string(), ["x", None, None, "x"]),
+        (pa.array([1, None] * 2, pa.bool8()), pa.bool_(), [True, None] * 2),
+        (pa.array([b"1" * 16, None] * 2, pa.uuid()), pa.binary(), [b"1" * 16, None] * 2),
     ]
-    if hasattr(pa, "bool8"):  # pyarrow 18 and later have all of these
-        pairs += [
-            (pa.array(raw, pa.binary_view()), pa.binary(), raw),
-            (pa.array(text, pa.string_view()), pa.string(), text),
-            (pa.array(lists, pa.list_view(pa.int64())), pa.list_(pa.int32()), lists),
-            (pa.array(lists, pa.large_list_view(pa.int64())), pa.list_(pa.int32()), lists),
-            (
-                pa.array([[x] for x in lists], pa.list_(pa.list_view(pa.int64()), 1)),
-                pa.list_(pa.list_(pa.int32())),
-                [[x] for x in lists],
-            ),
-            (
-                pa.array(mapped, pa.map_(pa.string_view(), pa.list_view(pa.int64()))),
-                pa.map_(pa.string(), pa.list_(pa.int32())),
-                mapped,
-            ),
-            (
-                pa.DictionaryArray.from_arrays(coded, pa.array(["x", None], pa.string_view())),
-                pa.string(),
-                ["x", None, None, "x"],
-            ),
-            (pa.array([1, None] * 2, pa.bool8()), pa.bool_(), [True, None] * 2),
-            (pa.array([b"1" * 16, None] * 2, pa.uuid()), pa.binary(), [b"1" * 16, None] * 2),
-        ]
-    arrays = []
-    for array, kind, values in pairs:
-        arrays.append((array, kind, values))
-        mask = pa.array([False, False, True, False])
-        struct = pa.StructArray.from_arrays([array], names=["x"], mask=mask)
-        inside = [
-            None if hidden else {"x": x} for x, hidden in zip(values, mask.to_pylist(), strict=True)
-        ]
-        arrays.append((struct, pa.struct([("x", kind)]), inside))
-    names = [f"c{place}" for place in range(len(arrays))]
-    batch = pa.RecordBatch.from_arrays([array for array, _, _ in arrays], names)
-    declared = pa.schema([(n, kind) for n, (_, kind, _) in zip(names, arrays, strict=True)])
+
+
+@pytest.mark.parametrize(("array", "kind", "values"), SAME, ids=str)
+@pytest.mark.parametrize("inside", [False, True])
+def test_every_arrow_type_that_says_the_same_is_taken(
+    array: pa.Array, kind: pa.DataType, values: list[Any], inside: bool
+) -> None:
+    """Whole, sliced and empty; by itself, and in a struct."""
+    if inside:
+        hidden = [False, False, True, False]
+        array = pa.StructArray.from_arrays([array], names=["x"], mask=pa.array(hidden))
+        kind = pa.struct([("x", kind)])
+        values = [None if hide else {"x": x} for x, hide in zip(values, hidden, strict=True)]
+    batch, declared = pa.RecordBatch.from_arrays([array], ["c"]), pa.schema([("c", kind)])
     stage = rs.map_batches(lambda _: [batch, batch.slice(1, 2), batch.slice(4)], declared)
-    whole, part = stage.as_map_fn()([batch.select(["c0"])])
+    whole, part = stage.as_map_fn()([batch])
     for output, rows in ((whole, slice(0, 4)), (part, slice(1, 3))):
         output.validate(full=True)
-        assert output.schema.types == declared.types
-        for name, (array, _, values) in zip(names, arrays, strict=True):
-            assert output[name].to_pylist() == values[rows], array.type
-    # and each of them may be declared
-    for array, kind, _ in arrays:
-        made = rs.map_batches(lambda _: batch, pa.schema([("c", array.type)]))
-        (shown,) = rs.stage(lambda s: s, pa.schema([("c", kind)])).as_map_fn()(
-            [pa.RecordBatch.from_arrays([array], ["c"])]
-        )
-        assert shown["c"].type == kind
-        assert made is not None
+        assert output.schema == declared
+        assert output["c"].to_pylist() == values[rows]
+    # It may be declared, and a stream may give it.
+    rs.map_batches(lambda _: batch, pa.schema([("c", array.type)])).as_map_fn()
+    (shown,) = rs.stage(lambda s: s, declared).as_map_fn()([batch])
+    assert shown["c"].type == kind
 
 
 # -- names that come twice -------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
+from tests.spark.stages import doubled, same, values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,39 +67,24 @@ def through_batches(frame: DataFrame) -> list[DataFrame]:
 def test_what_numpy_pandas_and_spark_have_is_plain_in_tuples_and_rows_too() -> None:
     point = pa.struct([("x", pa.float64()), ("y", pa.float64())])
     dated = pa.struct([("a", pa.date32()), ("b", pa.string())])
-    kinds = [pa.float32(), pa.list_(point), pa.timestamp("us", "UTC"), dated, point]
-    given = (
-        np.float32(1),
-        [Point(1, 2)],
-        pd.NaT,
-        t.Row(b=pd.NA, a=np.datetime64("2020-01-02")),
-        Point(1, np.float64(2)),
-    )
-    kind = pa.struct([(f"c{place}", kind) for place, kind in enumerate(kinds)])
-    (found,) = rs.lookup(lambda _: given, kind).as_map_fn()(
-        [pa.RecordBatch.from_pydict({"k": [1]})]
-    )
-    assert list(found["value"][0].as_py().values()) == [
-        1.0,
-        [{"x": 1, "y": 2}],
-        None,
-        {"a": dt.date(2020, 1, 2), "b": None},
-        {"x": 1, "y": 2},
+    date = np.datetime64("2020-01-02")
+    of_kinds: list[tuple[pa.DataType, Any, Any]] = [
+        (pa.float32(), np.float32(1), 1.0),
+        (pa.list_(point), [Point(1, 2)], [{"x": 1, "y": 2}]),
+        (pa.timestamp("us", "UTC"), pd.NaT, None),
+        (dated, t.Row(b=pd.NA, a=date), {"a": dt.date(2020, 1, 2), "b": None}),
+        (point, Point(1, np.float64(2)), {"x": 1, "y": 2}),
     ]
+    kind = pa.struct([(f"c{place}", it[0]) for place, it in enumerate(of_kinds)])
+    (found,) = values(rs.lookup(lambda _: tuple(it[1] for it in of_kinds), kind), [1])
+    assert list(found.values()) == [it[2] for it in of_kinds]
 
 
 @pytest.mark.parametrize("kind", [t.VarcharType(3), t.CharType(3)])
 def test_char_and_varchar_are_strings_wherever_they_are(kind: Any) -> None:
-    def look(k: int) -> Any:
-        return {"a": ["x"], "m": {"long": "y"}}
-
-    fields = [
-        t.StructField("a", t.ArrayType(kind)),
-        t.StructField("m", t.MapType(kind, kind)),
-    ]
-    stage = rs.lookup(look, t.StructType(fields)).as_map_fn()
-    (found,) = stage([pa.RecordBatch.from_pydict({"k": [1]})])
-    assert found["value"].to_pylist() == [{"a": ["x"], "m": [("long", "y")]}]
+    fields = [t.StructField("a", t.ArrayType(kind)), t.StructField("m", t.MapType(kind, kind))]
+    stage = rs.lookup(lambda k: {"a": ["x"], "m": {"long": "y"}}, t.StructType(fields))
+    assert values(stage, [1]) == [{"a": ["x"], "m": [("long", "y")]}]
 
 
 # -- users' types ----------------------------------------------------------------------------------
@@ -168,9 +154,6 @@ def test_intervals_of_days_go_through_every_stage(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_enrich_carries_intervals_of_months_along(spark: SparkSession) -> None:
-    async def doubled(k: int) -> int:
-        return 2 * k
-
     frame = spark.sql(
         "select id, if(id = 1, null, id * interval '1-2' year to month) as `a.b`, "
         "interval '3' year as y, interval '5' month as y from range(3)"
@@ -203,10 +186,7 @@ def test_enrich_carries_intervals_of_months_along(spark: SparkSession) -> None:
 def test_what_arrow_does_not_carry_is_a_sentence_that_names_the_column(
     spark: SparkSession, column: str, named: str
 ) -> None:
-    def look(k: int) -> int:
-        return k
-
-    frame = spark.sql(f"select 1L as id, {column} as i")
+    look, frame = same, spark.sql(f"select 1L as id, {column} as i")
     sentence = f"the frame's column 'i' has a type that Spark does not share with Arrow: .*{named}"
     with pytest.raises(TypeError, match=sentence):
         frame.transform(rs.enrich(look, on="id", output="v long"))
@@ -224,9 +204,7 @@ def test_what_arrow_does_not_carry_is_a_sentence_that_names_the_column(
 def test_a_key_of_months_is_a_sentence(spark: SparkSession) -> None:
     from pyspark.errors import PythonException
 
-    def look(months: Any) -> str:
-        return "never"
-
+    look = same
     frame = spark.sql("select interval '2' month as i, named_struct('m', interval '2' month) as s")
     with pytest.raises(TypeError, match="on: 'i' is an interval of months, which Python has no"):
         frame.select("i").transform(rs.enrich(look, on="i", output="v string"))
