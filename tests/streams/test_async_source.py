@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import gc
 import itertools
 import threading
 import weakref
@@ -17,7 +16,6 @@ import pytest
 import rstreams_fast as rsf
 from tests.helpers import (
     DEADLINE,
-    Element,
     run_python,
     run_threads,
     start_thread,
@@ -134,22 +132,6 @@ def test_an_iterator_serves_one_and_the_next_gets_a_runtime_error(
         stream.to_list()
     recorder = subscribed(stream, 1)
     assert [name for name, *_ in recorder.signals] == ["on_subscribe", "on_error"]
-
-
-async def test_anext_is_awaited_only_on_demand_and_one_at_a_time() -> None:
-    source = Source()
-    recorder = subscribe(source, None)
-    await turns()
-    assert source.pulled == 0
-    for asked in (1, 3, 6):
-        recorder.subscription.request(asked)
-        await turns(30)
-        assert source.pulled == len(recorder.elements)
-    assert recorder.elements == list(range(10))
-    assert source.overlaps == 0
-    recorder.subscription.cancel()
-    await turns()
-    recorder.check()
 
 
 async def test_an_element_that_is_there_at_once_costs_no_task() -> None:
@@ -642,34 +624,3 @@ def test_an_interrupt_leaves_through_the_loop_and_ends_the_stream(
     assert recorder.elements == [1]
     assert isinstance(recorder.error, kind)
     recorder.check()
-
-
-# -- what is kept ----------------------------------------------------------------------------------
-@pytest.mark.parametrize("how", ["cancel", "complete", "error"])
-async def test_spec313_the_subscriber_and_elements_are_forgotten(how: str) -> None:
-    kept: list[weakref.ref[Element]] = []
-
-    async def source() -> AsyncIterator[Element]:
-        for _ in range(3):
-            element = Element()
-            kept.append(weakref.ref(element))
-            yield element
-            del element
-        if how == "error":
-            raise BOOM
-        if how == "cancel":
-            await asyncio.Event().wait()
-
-    recorder = subscribed(rsf.from_async_iterable(source), 9, on_next=lambda r, _x: r.signals.pop())
-    await turns()
-    subscription = recorder.subscription
-    if how == "cancel":
-        subscription.cancel()
-        await turns()
-    reference = weakref.ref(recorder)
-    del recorder
-    BOOM.__traceback__ = None
-    gc.collect()
-    assert reference() is None
-    assert [element() for element in kept] == [None] * 3
-    assert subscription is not None  # held on purpose

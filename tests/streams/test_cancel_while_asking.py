@@ -11,26 +11,17 @@ from typing import Any
 
 import pytest
 
-import rstreams_fast as rf
+import rstreams_fast as rsf
 from tests.helpers import start_thread, wait_for
-
-ENDS: dict[str, Callable[[rf.Stream[Any]], Callable[[], object]]] = {}
-
-
-def end(name: str) -> Callable[[Any], Any]:
-    def keep(subscribe: Callable[[rf.Stream[Any]], Callable[[], object]]) -> Any:
-        ENDS[name] = subscribe
-        return subscribe
-
-    return keep
+from tests.operators import apart
 
 
 class Downstream:
     """Asks for everything; ``cancel`` is its subscription's."""
 
-    def on_subscribe(self, subscription: rf.Subscription, /) -> None:
+    def on_subscribe(self, subscription: rsf.Subscription, /) -> None:
         self.cancel = subscription.cancel
-        subscription.request(rf.UNBOUNDED)
+        subscription.request(rsf.UNBOUNDED)
 
     def on_next(self, element: Any, /) -> None: ...
 
@@ -39,40 +30,24 @@ class Downstream:
     def on_complete(self) -> None: ...
 
 
-def stage(name: str, stages: Callable[[rf.Stream[Any]], rf.Stream[Any]]) -> None:
-    def subscribe(stream: rf.Stream[Any]) -> Callable[[], object]:
+def below(stages: Callable[[Any], Any]) -> Callable[[rsf.Stream[Any]], Callable[[], object]]:
+    def subscribe(stream: rsf.Stream[Any]) -> Callable[[], object]:
         downstream = Downstream()
-        start_thread(lambda: stages(stream).subscribe(downstream), name)
+        start_thread(lambda: stages(stream).subscribe(downstream))
         return lambda: downstream.cancel()  # noqa: PLW0108 - it is there when it is called
 
-    ENDS[name] = subscribe
+    return subscribe
 
 
-async def _same(element: Any) -> Any:
-    return element
-
-
-stage("map", lambda stream: stream.map(lambda n: n))
-stage("publish_on", lambda stream: stream.publish_on())
-stage("batch unbatch", lambda stream: stream.map(lambda n: [n]).unbatch())
-stage("map_async", lambda stream: stream.map_async(_same))
-stage("multicast", lambda stream: stream.multicast())
-stage("merge", lambda stream: stream.merge(rf.never()))
-stage("zip", lambda stream: stream.zip(rf.never()))
-stage("flat_map", lambda stream: stream.flat_map(rf.range_))
-stage("concat", lambda stream: stream.concat(rf.never()))
-stage("retry", lambda stream: stream.retry(2))
-stage("on_overflow", lambda stream: stream.on_overflow(rf.Overflow.LATEST))
-stage("timeout", lambda stream: stream.timeout(3600))
-stage("timed batch", lambda stream: stream.batch(9, seconds=3600))
-
-
-@end("for_each")
-def _(stream: rf.Stream[Any]) -> Callable[[], object]:
+def for_each(stream: rsf.Stream[Any]) -> Callable[[], object]:
     begun: list[Any] = []
     publisher = stream.do_on_subscribe(begun.append)
     start_thread(lambda: publisher.for_each(lambda _: None), "for_each")
     return lambda: begun[0].cancel()  # noqa: PLW0108 - it is there when it is called
+
+
+#: Each calls ``subscribe`` of the stream in another thread, and returns what cancels it.
+ENDS = {"for_each": for_each, **{name: below(use.over) for name, use in apart().items()}}
 
 
 class Asked:
@@ -110,7 +85,7 @@ class Asked:
 def test_is_left_to_the_thread_that_asks(name: str) -> None:
     drop_references = threading.Event()
     publisher = Asked(lambda _: wait_for(drop_references, "leave to come back"))
-    cancel = ENDS[name](rf.from_publisher(publisher))
+    cancel = ENDS[name](rsf.from_publisher(publisher))
     wait_for(publisher.inside, "a request")
     cancel()  # does not wait for the request, either
     assert not publisher.cancelled.is_set()
@@ -131,7 +106,7 @@ def test_stops_a_publisher_that_goes_on_and_on_in_request(name: str) -> None:
             publisher.subscriber.on_next(1)
 
     publisher = Asked(emit_for_ever)
-    cancel = ENDS[name](rf.from_publisher(publisher))
+    cancel = ENDS[name](rsf.from_publisher(publisher))
     wait_for(cancel_now, "a request")
     cancel()
     told.set()

@@ -42,15 +42,6 @@ def test_only_the_current_one_is_cancelled() -> None:
     assert (a.cancels, b.cancels, c.subscribes) == (0, 1, 0)
 
 
-def test_an_error_ends_it_at_once_and_the_rest_is_never_subscribed_to() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.concat(a, b))
-    error = ValueError("a")
-    a.subscriber.on_error(error)
-    assert recorder.signals[1:] == [("on_error", error)]
-    assert (a.cancels, b.subscribes) == (0, 0)
-
-
 # -- concat_map ------------------------------------------------------------------------------------
 def test_concat_map_calls_its_function_when_the_publisher_before_is_over() -> None:
     outer, inners = ManualPublisher(), [ManualPublisher(), ManualPublisher()]

@@ -100,23 +100,6 @@ def test_keyboard_interrupt_of_a_subscriber_leaves_through_next(
     assert dropped == []
 
 
-def test_it_is_not_called_for_who_has_cancelled_already() -> None:
-    calls: list[object] = []
-    recorder = Recorder(on_subscribe=lambda recorder: recorder.subscription.cancel())
-    rsf.create(calls.append).subscribe(recorder)
-    assert calls == []
-
-
-def test_a_subscriber_that_raises_is_reported(dropped: list[BaseException]) -> None:
-    def fail(recorder: Recorder) -> None:
-        raise ValueError("as it should")
-
-    calls: list[object] = []
-    rsf.create(calls.append).subscribe(Recorder(on_subscribe=fail))
-    assert calls == []
-    assert [type(error) for error in dropped] == [ValueError]
-
-
 # -- the emitter -----------------------------------------------------------------------------------
 def test_next_says_whether_it_counts() -> None:
     recorder = Recorder()
@@ -263,19 +246,6 @@ def test_on_cancel_is_called_once_however_ends_race() -> None:
         )
         assert calls.value == 2
         recorder.check()
-
-
-def test_take_cancels_the_source() -> None:
-    stopped: list[bool] = []
-
-    def send(emitter: Emitter[int]) -> None:
-        emitter.on_cancel(lambda: stopped.append(emitter.cancelled))
-        n = 0
-        while emitter.next(n):
-            n += 1
-
-    assert rsf.create(send).take(3).to_list() == [0, 1, 2]
-    assert stopped == [True]
 
 
 # -- what is kept ----------------------------------------------------------------------------------

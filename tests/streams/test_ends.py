@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
-import os
 import pickle
-import signal
 import threading
-import time
 import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -19,7 +16,7 @@ import pytest
 import rstreams_fast as rsf
 from rstreams_fast import UNBOUNDED
 from tests.helpers import DEADLINE, Element, run_python, start_thread
-from tests.rules.probes import ManualPublisher, Synchronous, raising
+from tests.rules.probes import ManualPublisher, Synchronous
 
 BOOM = RuntimeError("boom")
 
@@ -421,54 +418,6 @@ def test_the_traceback_of_what_on_next_raised_does_not_keep_the_element() -> Non
     assert reference() is None
 
 
-# -- the rules of a subscriber ---------------------------------------------------------------------
-def _end_for_each(publisher: Any) -> Callable[[], Any]:
-    run = ends.for_each(publisher, no_op, prefetch=4)
-    return run.result
-
-
-def _in_thread(end: Callable[[Any], Any]) -> Callable[[Any], Callable[[], Any]]:
-    def start(publisher: Any) -> Callable[[], Any]:
-        thread = start_thread(lambda: end(publisher))
-        publisher.wait_requested(1)
-        return thread.result
-
-    return start
-
-
-ENDS: dict[str, Callable[[Any], Callable[[], Any]]] = {
-    "for_each": _end_for_each,
-    "to_list": _in_thread(ends.to_list),
-    "first": _in_thread(lambda publisher: ends.first(publisher, "nothing")),
-    "run": _in_thread(ends.run),
-    "iterate": _in_thread(lambda publisher: list(rsf.from_publisher(publisher))),
-    "to_list_async": _in_thread(lambda p: asyncio.run(ends.to_list_async(p))),
-    "first_async": _in_thread(lambda p: asyncio.run(ends.first_async(p, "nothing"))),
-    "run_async": _in_thread(lambda p: asyncio.run(ends.run_async(p))),
-}
-
-
-@pytest.mark.parametrize("kind", list(ENDS))
-def test_a_publisher_that_raises_from_subscribe_has_failed(kind: str) -> None:
-    class Raising(ManualPublisher):
-        def subscribe(self, subscriber: Any, /) -> None:
-            self.request(1)
-            raise BOOM
-
-    with pytest.raises(RuntimeError) as raised:
-        ENDS[kind](Raising())()
-    assert raised.value is BOOM
-
-
-@pytest.mark.parametrize("kind", list(ENDS))
-def test_a_subscription_that_raises_from_request_has_failed(kind: str) -> None:
-    publisher = ManualPublisher(raising(BOOM))
-    with pytest.raises(RuntimeError) as raised:
-        ENDS[kind](publisher)()
-    assert raised.value is BOOM
-    assert publisher.cancels == 1
-
-
 # -- the blocking ends -----------------------------------------------------------------------------
 
 
@@ -494,59 +443,6 @@ def test_first_of_an_empty_stream() -> None:
     assert ends.first(Synchronous(0), 7) == 7
 
 
-@pytest.mark.parametrize("end", [ends.to_list, ends.first, ends.run])
-def test_a_blocking_end_raises_the_streams_error_as_itself(end: Callable[[Any], Any]) -> None:
-    with pytest.raises(RuntimeError) as raised:
-        end(Failing(BOOM))
-    assert raised.value is BOOM
-    assert raised.value.__context__ is None
-
-
-@pytest.mark.parametrize("name", ["to_list", "first", "run"])
-async def test_a_blocking_end_is_refused_inside_a_running_loop(name: str) -> None:
-    publisher = Synchronous(1)
-    with pytest.raises(RuntimeError, match=rf"await {name}_async\(\)"):
-        getattr(ends, name)(publisher)
-    with pytest.raises(RuntimeError, match=rf"await {name}_async\(\)"):
-        getattr(rsf.range_(3), name)()
-    assert publisher.subscribes == 0
-
-
-def interrupt_when(publisher: ManualPublisher) -> Callable[[], float]:
-    """Send the signal of Ctrl-C when ``publisher`` was asked; the result is when that was."""
-
-    def send() -> float:
-        publisher.wait_requested(1)
-        sent = time.monotonic()
-        os.kill(os.getpid(), signal.SIGINT)
-        return sent
-
-    return start_thread(send).result
-
-
-@pytest.mark.skipif(os.name == "nt", reason="os.kill with SIGINT ends the process on Windows")
-@pytest.mark.parametrize("end", [ends.to_list, ends.first, ends.run])
-def test_keyboard_interrupt_wakes_a_parked_end_cancels_and_leaves(
-    end: Callable[[Any], Any],
-) -> None:
-    publisher = ManualPublisher()
-    sent = interrupt_when(publisher)
-    with pytest.raises(KeyboardInterrupt):
-        end(publisher)
-    assert time.monotonic() - sent() < DEADLINE
-    assert publisher.cancels == 1
-
-
-@pytest.mark.parametrize("end", [ends.to_list, ends.first, ends.run])
-def test_an_interrupt_inside_a_synchronous_publisher_leaves_and_cancels_once(
-    end: Callable[[Any], Any],
-) -> None:
-    publisher = ManualPublisher(raising(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        end(publisher)
-    assert publisher.cancels == 1
-
-
 def test_an_error_that_is_kept_does_not_keep_the_subscriber() -> None:
     class Forgetting(Failing):
         def request(self, n: int, /) -> None:
@@ -565,13 +461,6 @@ def test_an_error_that_is_kept_does_not_keep_the_subscriber() -> None:
 
 
 # -- the async twins -------------------------------------------------------------------------------
-async def test_the_async_twins_give_what_the_blocking_ends_give() -> None:
-    assert await ends.to_list_async(Synchronous(3000)) == list(range(3000))
-    assert await ends.first_async(Synchronous(5)) == 0
-    assert await ends.first_async(Synchronous(0), "nothing") == "nothing"
-    assert await ends.run_async(Synchronous(3000)) is None
-    with pytest.raises(LookupError):
-        await ends.first_async(Synchronous(0))
 
 
 @pytest.mark.parametrize("name", ["to_list_async", "run_async"])
@@ -592,35 +481,6 @@ async def test_an_async_end_keeps_its_demand_bounded() -> None:
     assert publisher.requested == 1024
     publisher.subscriber.on_complete()
     assert await task == []
-
-
-@pytest.mark.parametrize("name", ["to_list_async", "first_async", "run_async"])
-async def test_task_cancellation_cancels_upstream_exactly_once(name: str) -> None:
-    publisher = ManualPublisher()
-    task = asyncio.create_task(getattr(ends, name)(publisher))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert publisher.requests
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert task.cancelled()
-    assert publisher.cancels == 1
-
-
-@pytest.mark.parametrize("name", ["to_list_async", "first_async", "run_async"])
-async def test_a_cancelled_error_out_of_the_stream_does_not_end_the_task_in_silence(
-    name: str,
-) -> None:
-    with pytest.raises(RuntimeError, match="CancelledError"):
-        await getattr(ends, name)(Failing(asyncio.CancelledError()))
-
-
-@pytest.mark.parametrize("name", ["to_list_async", "first_async", "run_async"])
-async def test_an_async_end_raises_the_streams_error_as_itself(name: str) -> None:
-    with pytest.raises(RuntimeError) as raised:
-        await getattr(ends, name)(Failing(BOOM))
-    assert raised.value is BOOM
 
 
 AT_EXIT = """

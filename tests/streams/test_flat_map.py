@@ -82,15 +82,6 @@ def test_of_synchronous_publishers_the_next_is_opened_when_the_one_before_was_as
     assert events == ["open 0", "got 0", "open 1", "got 1", "open 2", "got 2"]
 
 
-def test_an_endless_synchronous_publisher_starves_no_other() -> None:
-    stream = rsf.range_(10**9).flat_map(
-        lambda n: rsf.range_(10**9).map(lambda _x: n), concurrency=3, prefetch=4
-    )
-    elements = stream.take(300).to_list()
-    assert set(elements) == {0, 1, 2}
-    assert min(elements.count(n) for n in range(3)) >= 80
-
-
 def test_the_function_is_called_while_a_publisher_that_was_asked_waits() -> None:
     """What one waits in holds up neither the drain nor what comes by others."""
     outer, other, called = ManualPublisher(), ManualPublisher(), Counted()

@@ -127,29 +127,6 @@ def test_no_more_calls_than_concurrency_run_at_once(concurrency: int) -> None:
     assert most == concurrency
 
 
-async def test_the_prefetch_counts_calls_and_undelivered_results() -> None:
-    gates, publisher = Gates(), ManualPublisher()
-    recorder = subscribe(publisher, gates, 1, concurrency=2, prefetch=4)
-    await turns()
-    assert publisher.requests == [4]
-    send(publisher, *range(4))
-    await turns()
-    assert gates.started == [0, 1]
-    gates.finish(0, 1)
-    await turns()
-    gates.finish(2, 3)
-    await turns()
-    # One is delivered, three results wait: their places are taken.
-    assert recorder.elements == [0]
-    assert publisher.requested == 4
-    recorder.subscription.request(1)
-    await turns()
-    assert recorder.elements == [0, 1]
-    assert publisher.requested == 6
-    recorder.subscription.cancel()
-    await turns()
-
-
 @pytest.mark.parametrize("prefetch", [1, 3, 16])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_no_more_elements_than_the_prefetch_are_in_flight(prefetch: int, ordered: bool) -> None:
@@ -286,20 +263,6 @@ def test_however_many_calls_the_prefetch_that_goes_with_them_is_a_possible_one(
     assert said in rsf.range_(3).map_async(identity, **options).describe()
 
 
-async def test_a_prefetch_below_the_concurrency_bounds_the_calls() -> None:
-    gates, publisher = Gates(), ManualPublisher()
-    recorder = subscribe(publisher, gates, 10, concurrency=8, prefetch=2)
-    await turns()
-    assert publisher.requests == [2]
-    send(publisher, 0, 1)
-    await turns()
-    gates.finish(0)
-    await turns()
-    assert publisher.requests == [2, 1]  # a place is given back at once: calls never run dry
-    recorder.subscription.cancel()
-    await turns()
-
-
 @pytest.mark.parametrize("before", [0, 1])
 async def test_an_error_is_no_end_to_a_drain_that_looks_while_it_comes(before: int) -> None:
     loop = asyncio.get_running_loop()
@@ -324,17 +287,6 @@ async def test_an_error_is_no_end_to_a_drain_that_looks_while_it_comes(before: i
         await turns()
         assert recorder.elements == [0] * before, step
         assert recorder.terminal == ("on_error", BOOM), step
-
-
-def test_nothing_is_asked_or_called_before_the_subscriber_asks(no_leaked_threads: None) -> None:
-    publisher = ManualPublisher()
-    before = set(threading.enumerate())
-    recorder = subscribe(publisher, identity, None)
-    assert publisher.requests == []
-    assert set(threading.enumerate()) <= before
-    recorder.subscription.cancel()
-    assert publisher.cancels == 1
-    assert set(threading.enumerate()) <= before
 
 
 # -- loops and threads -----------------------------------------------------------------------------
@@ -413,37 +365,6 @@ async def test_everything_happens_on_the_loop() -> None:
     assert recorder.elements == list(range(10))
     recorder.check()
     assert where == {("request", threading.get_ident()), ("on_next", threading.get_ident())}
-
-
-async def test_requests_from_other_threads_are_gathered_into_one_hop() -> None:
-    hops = 0
-    loop = asyncio.get_running_loop()
-    real = loop.call_soon_threadsafe
-
-    def counting(*args: Any, **kwargs: Any) -> Any:
-        nonlocal hops
-        hops += 1
-        return real(*args, **kwargs)
-
-    publisher = ManualPublisher()
-    recorder = subscribe(publisher, identity, None, prefetch=8)
-    loop.call_soon_threadsafe = counting  # type: ignore[method-assign]
-    try:
-
-        def ask() -> None:
-            for _ in range(100):
-                recorder.subscription.request(1)
-
-        start_thread(ask).result()  # the loop stands still meanwhile
-    finally:
-        del loop.call_soon_threadsafe  # type: ignore[method-assign]
-    await turns()
-    send(publisher, *range(8))
-    await turns()
-    assert recorder.elements == list(range(8))
-    recorder.subscription.cancel()
-    await turns()
-    assert hops == 1
 
 
 async def test_the_loop_runs_between_bursts() -> None:
@@ -669,17 +590,6 @@ def test_an_interrupt_out_of_a_function_leaves_through_the_loop_and_ends_the_str
     recorder.check()
 
 
-# It also leaves through the private thread, as it would through any other.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_interrupt_on_a_private_loop_reaches_the_waiting_thread(no_leaked_threads: None) -> None:
-    async def call(_x: int) -> int:
-        await asyncio.sleep(0)
-        raise SystemExit(3)
-
-    with pytest.raises(SystemExit):
-        rsf.range_(3).map_async(call).to_list()
-
-
 # -- cancel ----------------------------------------------------------------------------------------
 def test_cancel_waits_for_nothing_and_cancels_the_running_calls() -> None:
     entered, leave, cancelled = threading.Event(), threading.Event(), threading.Event()
@@ -703,32 +613,6 @@ def test_cancel_waits_for_nothing_and_cancels_the_running_calls() -> None:
     wait_for(cancelled, "the cancellation of the call that waits")
     recorder.check()
     assert recorder.elements == []
-
-
-def test_after_cancel_no_function_is_called() -> None:
-    entered, leave, ended = threading.Event(), threading.Event(), threading.Event()
-    called: list[int] = []
-
-    async def call(x: int) -> int:
-        called.append(x)
-        entered.set()
-        wait_for(leave)
-        return x
-
-    publisher = ManualPublisher()
-    recorder = subscribe(publisher, call, 10, concurrency=8)
-    publisher.wait_requested(8)
-    held = start_thread(lambda: [publisher.subscriber.on_next(n) for n in range(8)])
-    wait_for(entered)
-    held.result()
-    recorder.subscription.cancel()
-    thread = next(t for t in threading.enumerate() if "map-async" in t.name)
-    leave.set()
-    thread.join(DEADLINE)
-    assert not thread.is_alive()
-    assert called == [0]
-    assert recorder.elements == []
-    assert not ended.is_set()
 
 
 async def test_cancel_from_within_the_function_starts_no_other_call() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import Counted, Living, run_threads, start_thread, wait_for
+from tests.helpers import Counted, Living, start_thread, wait_for
 from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -210,13 +210,6 @@ def test_only_so_many_delayed_errors_are_kept(
     assert isinstance(recorder.error, ExceptionGroup)
     assert [*recorder.error.exceptions, *dropped] == errors
     assert len(dropped) == 36
-
-
-def test_cancel_cancels_each_once_and_from_any_thread() -> None:
-    publishers = [ManualPublisher() for _ in range(5)]
-    recorder = subscribed(rsf.merge(*publishers), UNBOUNDED)
-    run_threads([recorder.subscription.cancel] * 4)
-    assert [publisher.cancels for publisher in publishers] == [1] * 5
 
 
 @pytest.mark.parametrize("first", ["the request returns", "an element comes"])

@@ -255,24 +255,6 @@ def test_the_result_has_no_room_to_spare_and_grows_by_doubling() -> None:
     assert 0 < allocated < 10
 
 
-async def test_to_numpy_refuses_to_block_a_loop() -> None:
-    with pytest.raises(RuntimeError, match="to_numpy_async"):
-        rsf.range_(3).to_numpy()
-    with pytest.raises(RuntimeError, match="to_arrow_async"):
-        rsf.empty().to_arrow()
-    assert (await rsf.range_(3).to_numpy_async(dtype="i2")).dtype == np.dtype("i2")
-
-
-async def test_a_cancelled_to_numpy_async_cancels_upstream() -> None:
-    publisher = ManualPublisher()
-    task = asyncio.ensure_future(rsf.from_publisher(publisher).to_numpy_async())
-    await asyncio.to_thread(publisher.wait_requested, 1)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert publisher.cancels == 1
-
-
 # -- Arrow ----------------------------------------------------------------------------------------
 
 TABLE = pa.table({"a": list(range(10)), "b": [f"text {i}" for i in range(10)]})

@@ -300,20 +300,6 @@ def test_a_full_mailbox_may_be_waited_for() -> None:
     downstream.check()
 
 
-def test_it_passes_demand_and_cancel_up() -> None:
-    serialized = SerializedProcessor(processor(square))
-    upstream, downstream = ManualPublisher(), Recorder()
-    upstream.subscribe(serialized)
-    serialized.subscribe(downstream)
-    downstream.subscription.request(2)
-    assert upstream.requested == 2
-    serialized.on_next(3)
-    assert downstream.elements == [9]
-    downstream.subscription.cancel()
-    assert upstream.cancels == 1
-    assert serialized.try_next(4) is rf.Emission.CANCELLED
-
-
 @pytest.mark.parametrize("end", ["on_complete", "last cancel"])
 def test_who_sends_by_hand_can_see_that_nobody_listens_any_more(end: str) -> None:
     hub: rf.MulticastProcessor[int] = rf.MulticastProcessor()

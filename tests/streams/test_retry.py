@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import gc
 import itertools
 import math
 import sys
@@ -309,25 +308,6 @@ def test_a_delay_of_nothing_is_none() -> None:
     timer = HandTimer()
     stream = rsf.from_iterable(Flaky(1, 3)).retry(delay=lambda _n: 0, timer=timer)
     assert stream.to_list() == [0, 1, 2, 3]
-
-
-def test_cancelling_does_without_the_delay_and_keeps_nobody() -> None:
-    timer = HandTimer()
-    attempts = Attempts()
-    recorder = subscribed(rsf.from_publisher(attempts).retry(delay=3, timer=timer), request=2)
-    attempts.last.on_error(ValueError())
-    assert timer.pending == 1
-    subscription = recorder.subscription
-    subscription.cancel()
-    assert timer.pending == 0
-    timer.advance(5)
-    assert len(attempts.all) == 1
-    if sys.implementation.name == "cpython":
-        gone = weakref.ref(recorder)
-        attempts.all.clear()
-        del recorder
-        assert gone() is None, gc.get_referrers(gone())
-    assert subscription is not None
 
 
 def test_a_timer_that_refuses_ends_the_stream() -> None:

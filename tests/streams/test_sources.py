@@ -108,13 +108,6 @@ def test_on_complete_needs_no_extra_request_where_the_end_is_known(iterable: Any
     assert recorder.terminal == ("on_complete",)
 
 
-def test_a_generator_is_asked_before_it_completes() -> None:
-    recorder = collected(rsf.from_iterable(x for x in range(3)), request=3)
-    assert recorder.terminal is None
-    recorder.subscription.request(1)
-    assert recorder.terminal == ("on_complete",)
-
-
 @pytest.mark.parametrize("stream", [rsf.empty(), rsf.range_(0), rsf.from_iterable([])])
 def test_an_empty_source_completes_at_once_without_a_request(stream: Any) -> None:
     recorder = subscribed(stream)

@@ -69,14 +69,6 @@ def weigh(element: int) -> int:
 
 
 # -- demand ----------------------------------------------------------------------------------------
-def test_a_demand_of_one_is_one_batch_and_asks_for_its_elements() -> None:
-    setup = Setup(3, request=1)
-    assert setup.publisher.requests == [3]
-    setup.next(1, 2, 3)
-    assert setup.batches == [[1, 2, 3]]
-    assert setup.publisher.requests == [3]
-    setup.request(1)
-    assert setup.publisher.requests == [3, 3]
 
 
 def test_with_more_demand_more_is_asked_for_as_batches_leave() -> None:
@@ -369,17 +361,6 @@ def test_what_a_weigher_raises_ends_the_stream() -> None:
 
 
 # -- ends ------------------------------------------------------------------------------------------
-
-
-def test_what_is_left_waits_for_demand_and_completion_for_it() -> None:
-    setup = Setup(3, request=1)
-    setup.next(1)
-    setup.pass_time(10, 1)
-    setup.next(2)
-    setup.publisher.subscriber.on_complete()
-    assert setup.batches == [[1]]
-    setup.request(1)
-    assert setup.recorder.signals[2:] == [("on_next", [2]), ("on_complete",)]
 
 
 def test_what_leaves_through_a_request_to_upstream_is_told_downstream_too() -> None:

@@ -142,23 +142,6 @@ def test_a_slow_subscriber_is_not_upstreams_fault() -> None:
     setup.failed()
 
 
-@pytest.mark.parametrize("end", ["completes", "fails"])
-def test_an_end_in_time_is_an_end(end: str) -> None:
-    setup = Setup(request=2)
-    setup.next(1)
-    setup.timer.advance(9)
-    if end == "completes":
-        setup.publisher.subscriber.on_complete()
-        assert setup.recorder.terminal == ("on_complete",)
-    else:
-        boom = OSError()
-        setup.publisher.subscriber.on_error(boom)
-        assert setup.recorder.terminal == ("on_error", boom)
-    assert setup.timer.pending == 0
-    setup.timer.advance(1000)
-    setup.recorder.check()
-
-
 # -- where -----------------------------------------------------------------------------------------
 def test_nothing_of_the_users_runs_on_the_timers_thread() -> None:
     threads: dict[str, int] = {}

@@ -1,0 +1,119 @@
+"""Every end of the table: what it gives, how it fails, and where it may be called."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import start_thread
+from tests.operators import ENDS, End
+from tests.operators.entry import NoStream
+from tests.rules.probes import ManualPublisher, raising
+
+BOOM = RuntimeError("boom")
+TWINS = [name for name, end in ENDS.items() if end.has_twin]
+
+
+def _awaited(end: End) -> Callable[[Any], Any]:
+    async def main(stream: Any) -> Any:
+        return end.read(await end.call_twin(stream))
+
+    return lambda stream: asyncio.run(main(stream))
+
+
+def _called(end: End) -> Callable[[Any], Any]:
+    return lambda stream: end.read(end.call(stream))
+
+
+#: Each end, and each twin, as a function of the stream.
+BLOCKING = {name: _called(end) for name, end in ENDS.items()}
+CALLS = BLOCKING | {f"{name}_async": _awaited(ENDS[name]) for name in TWINS}
+
+
+@pytest.mark.parametrize("numbers", [[], [0], [1, 2], [1, 0, 2], list(range(3000))], ids=len)
+@pytest.mark.parametrize("name", CALLS)
+def test_it_gives_what_its_entry_says(name: str, numbers: list[int]) -> None:
+    expected = ENDS[name.removesuffix("_async")].gives(numbers)
+    stream = rsf.from_iterable(numbers)
+    for source in (stream, rsf.from_publisher(NoStream(stream)), stream.publish_on()):
+        assert CALLS[name](source) == expected
+
+
+@pytest.mark.parametrize("how", ["signalled", "out of subscribe", "out of request"])
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_is_raised_as_itself(name: str, how: str) -> None:
+    class Failing(ManualPublisher):
+        def subscribe(self, subscriber: Any, /) -> None:
+            if how == "out of subscribe":
+                raise BOOM
+            super().subscribe(subscriber)
+
+        def request(self, n: int, /) -> None:
+            super().request(n)
+            if how == "out of request":
+                raise BOOM
+            self.subscriber.on_error(BOOM)
+
+    publisher = Failing()
+    with pytest.raises(RuntimeError) as raised:
+        CALLS[name](rsf.from_publisher(publisher))
+    assert raised.value is BOOM
+    assert raised.value.__context__ is None
+    assert publisher.cancels == (how == "out of request")
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_cancelled_error_of_the_stream_does_not_end_the_task_in_silence(name: str) -> None:
+    with pytest.raises(RuntimeError, match="CancelledError"):
+        CALLS[f"{name}_async"](rsf.error(asyncio.CancelledError()))
+
+
+@pytest.mark.parametrize("name", TWINS)
+async def test_in_a_running_loop_it_names_its_twin(name: str) -> None:
+    publisher = ManualPublisher()
+    for stream in (rsf.from_publisher(publisher), rsf.range_(3)):
+        with pytest.raises(RuntimeError, match=f"{name}_async"):
+            ENDS[name].call(stream)
+    assert publisher.subscribes == 0
+
+
+@pytest.mark.parametrize("name", TWINS)
+async def test_a_cancelled_task_cancels_upstream_once(name: str) -> None:
+    publisher = ManualPublisher()
+    task = asyncio.ensure_future(ENDS[name].call_twin(rsf.from_publisher(publisher)))
+    await asyncio.to_thread(publisher.wait_requested, 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+    assert publisher.cancels == 1
+
+
+@pytest.mark.parametrize("name", BLOCKING)
+def test_an_interrupt_out_of_upstream_leaves_and_cancels_once(name: str) -> None:
+    publisher = ManualPublisher(raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        CALLS[name](rsf.from_publisher(publisher))
+    assert publisher.cancels == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="os.kill with SIGINT ends the process on Windows")
+@pytest.mark.parametrize("name", [*TWINS, "iterate"])
+def test_ctrl_c_wakes_who_waits_cancels_and_leaves(name: str) -> None:
+    publisher = ManualPublisher()
+
+    def interrupt() -> None:
+        publisher.wait_requested(1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    sending = start_thread(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        CALLS[name](rsf.from_publisher(publisher))
+    sending.result()
+    assert publisher.cancels == 1
