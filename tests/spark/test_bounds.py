@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-import uuid
 from typing import Any
 
 import pytest
@@ -99,52 +97,6 @@ def test_an_attempt_takes_no_longer_than_its_timeout() -> None:
     with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
         asyncio.run(hangs())
     assert len(attempts) == 2
-
-
-@pytest.mark.parametrize("scope", ["executor", "job"])
-def test_calls_share_a_limit_which_the_loop_ends(scope: str) -> None:
-    inside, most = 0, 0
-    limit = rs.Limit(uuid.uuid4().hex, concurrency=3, scope=scope)
-
-    async def answers(x: int) -> int:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        await asyncio.sleep(0.001)
-        inside -= 1
-        return x
-
-    call = rs.bounded(limit=limit)(answers)
-    hangs = rs.bounded(limit=limit)(asyncio.Event.wait)
-
-    async def main() -> None:
-        assert await asyncio.gather(*map(call, range(30))) == list(range(30))
-        left = [asyncio.ensure_future(hangs(asyncio.Event())) for _ in range(30)]
-        await asyncio.sleep(0)
-        assert not any(task.done() for task in left)
-
-    for _ in range(2):  # the permits of those that were cancelled came back
-        asyncio.run(asyncio.wait_for(main(), DEADLINE))
-    assert most == 3
-
-
-@pytest.mark.parametrize("kind", ["sync", "async"])
-def test_the_service_says_how_long_to_wait(kind: str) -> None:
-    begun = []
-
-    def call() -> None:
-        begun.append(time.monotonic())
-        if len(begun) == 1:
-            raise rs.RetryAfter(0.1)
-
-    async def acall() -> None:
-        call()
-
-    if kind == "sync":
-        rs.bounded(retry=AT_ONCE)(call)()
-    else:
-        asyncio.run(rs.bounded(retry=AT_ONCE)(acall)())
-    assert begun[1] - begun[0] >= 0.1
 
 
 def test_it_travels_to_the_workers_with_the_name_of_the_function() -> None:

@@ -91,17 +91,6 @@ def test_it_counts_what_it_holds_at_once(database: Path, tmp_path: Path) -> None
     assert stats["tables"] == {"weather": 0, "plane": at_once}
 
 
-def test_it_stalls_when_told_to_and_goes_on(database: Path, tmp_path: Path) -> None:
-    stall = 0.5
-    behaviour = Behaviour(latency=0.0, slow_share=0.0, stall_after=2, stall=stall)
-    with ServiceProcess(database, behaviour, tmp_path / "log") as service:
-        get(f"{service.url}/plane/N14228")
-        begin = time.monotonic()
-        get(f"{service.url}/plane/N14228")
-        assert time.monotonic() - begin >= stall
-        assert get(f"{service.url}/plane/N14228")["seats"] == 149
-
-
 def test_it_stops_with_requests_in_flight(database: Path, tmp_path: Path) -> None:
     slow = Behaviour(latency=3600.0, slow_share=0.0)
     with ThreadPoolExecutor(1) as pool:
