@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,20 +62,33 @@ def worker_environment() -> dict[str, str]:
     return {"PYTHONPATH": f"{ROOT}{os.pathsep}{found}" if found else str(ROOT)}
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def session(
+    master: str = "local[2]",
+    conf: Mapping[str, str] = MappingProxyType({}),
+    *,
+    usual: Mapping[str, str] = MappingProxyType(CONF),
+    remote: bool = False,
+) -> SparkSession:
+    """Start a session of a ``master``, or of a server of Connect; ``conf``: besides the usual."""
     from pyspark.sql import SparkSession
 
+    builder = SparkSession.builder
+    builder = builder.remote(master) if remote else builder.master(master)
+    for name, value in {**usual, **conf}.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    if not remote:
+        made.sparkContext.setLogLevel("OFF")
+    return made
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     before = dict(os.environ)
     os.environ.update(worker_environment() | S3_KEYS)
-    builder = SparkSession.builder.master("local[2]").appName("rstreams_fast tests")
-    for name, value in CONF.items():
-        builder = builder.config(name, value)
-    builder = builder.config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    made = session(conf={"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
+    yield made
+    made.stop()
     os.environ.clear()
     os.environ.update(before)
 

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.helpers import run_python
+from tests.spark import conftest
 from tests.spark.conftest import worker_environment
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ def session(
     master: str = "local[1]", *, concurrency: int | None = 8, conf: dict[str, str] | None = None
 ) -> SparkSession:
     """Start Spark with the daemon; ``conf``: further configurations."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(master)
     usual = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -44,11 +42,7 @@ def session(
     }
     if concurrency is not None:
         usual["spark.executorEnv.RSTREAMS_FAST_UDF_CONCURRENCY"] = str(concurrency)
-    for name, value in {**usual, **(conf or {})}.items():
-        builder = builder.config(name, value)
-    made = builder.getOrCreate()
-    made.sparkContext.setLogLevel("OFF")
-    return made
+    return conftest.session(master, conf or {}, usual=usual)
 
 
 def failure(frame: DataFrame) -> str:

@@ -30,6 +30,7 @@ import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
 from tests.helpers import TestThread, start_thread, wait_until
 from tests.spark.cluster import Cluster, marked, python_workers
+from tests.spark.conftest import session
 from tests.spark.service import Service, ServiceProcess, asking
 
 if TYPE_CHECKING:
@@ -79,14 +80,8 @@ class Run:
         if conf == self.conf:
             return
         self.stop()
-        from pyspark.sql import SparkSession
-
-        builder = SparkSession.builder.master(os.environ["RSTREAMS_MASTER"])
         told = {**CONF, "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], **conf}
-        for name, value in told.items():
-            builder = builder.config(name, value)
-        self.spark: SparkSession = builder.getOrCreate()
-        self.spark.sparkContext.setLogLevel("OFF")
+        self.spark: SparkSession = session(os.environ["RSTREAMS_MASTER"], usual=told)
         self.conf = conf
         names_of_threads(self.spark)  # the executors have started then
 

@@ -34,8 +34,8 @@ KILLS_OF_A_JOB: Final = 8
 JOB: Final = f"""
 import asyncio, json, os, sys
 from pathlib import Path
-from pyspark.sql import SparkSession
 import rstreams_fast.spark as rs
+from tests.spark.conftest import session
 
 directory = Path(sys.argv[1])
 
@@ -49,27 +49,15 @@ def made(log):
 
     return fetch
 
-build = SparkSession.builder.master("local-cluster[{EXECUTORS},1,1024]")
-for name, value in {{
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
+spark = session("local-cluster[{EXECUTORS},1,1024]", {{
     "spark.executor.memory": "1g",
     "spark.task.maxFailures": "1000",
     "spark.stage.maxConsecutiveAttempts": "1000",
     "spark.deploy.maxExecutorRetries": "-1",
-}}.items():
-    build = build.config(name, value)
-spark = build.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
+}})
 journal = rs.Journal(directory / "journal", version="1")
-stage = rs.enrich(
-    made(str(directory / "calls")),
-    on="id",
-    output="third double, text string",
-    concurrency={CONCURRENCY},
-    journal=journal,
-)
+words = dict(output="third double, text string", concurrency={CONCURRENCY}, journal=journal)
+stage = rs.enrich(made(str(directory / "calls")), on="id", **words)
 partitions = int(sys.argv[2])
 rows = sorted(map(tuple, spark.range(0, {ROWS}, 1, partitions).transform(stage).collect()))
 aside = directory / "aside"

@@ -24,7 +24,7 @@ import rstreams_fast.spark as rs
 from rstreams_fast.spark.limits import SCOPES
 from tests.helpers import run_threads, wait_until
 from tests.spark.cluster import MARK, python_workers
-from tests.spark.conftest import worker_environment
+from tests.spark.conftest import session, worker_environment
 from tests.spark.faults import CONF, right
 from tests.spark.service import Service, ServiceProcess, asking
 
@@ -57,7 +57,7 @@ def main() -> int:
     mark = os.environ[MARK] = uuid.uuid4().hex
     os.environ.update(worker_environment())
     service = ServiceProcess()
-    spark = _session()
+    spark = session("local-cluster[4,4,512]", {"spark.task.maxFailures": "1000"}, usual=CONF)
     held = True
     try:
         for what in options.limits:
@@ -82,17 +82,6 @@ def main() -> int:
         spark.stop()
         service.close()
     return not held
-
-
-def _session() -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local-cluster[4,4,512]")
-    for name, value in {**CONF, "spark.task.maxFailures": "1000"}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
 
 
 def _work(

@@ -127,20 +127,16 @@ for arrow, fn in ((False, held), (True, aheld)):
 CONNECT = """
 import asyncio, os, threading
 os.environ["RSTREAMS_FAST_UDF_CONCURRENCY"] = "8"
-from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
-from tests.spark.conftest import CONF
+from tests.spark.conftest import session
 from tests.spark.daemons import failure
 
-builder = SparkSession.builder.remote("local[2]")
-for name, value in {
-    **CONF,
+conf = {
     "spark.python.daemon.module": "rstreams_fast.spark.daemon",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4",
     "spark.python.udf.pipelined.enabled": "true",
-}.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
+}
+spark = session(conf=conf, remote=True)
 
 def functions():  # pickled by value
     def meet(x):

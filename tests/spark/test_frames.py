@@ -105,17 +105,13 @@ def test_spark_connect(run_script: Any) -> None:
     output = run_script(
         """
 import asyncio, socket
-from pyspark.sql import SparkSession
 import rstreams_fast.spark as rs
 from rstreams_fast.spark.versions import spark_version
-from tests.spark.conftest import CONF, bring_connect_server
+from tests.spark.conftest import bring_connect_server, session
 from tests.spark.service import ServiceProcess, asking
 
 bring_connect_server()
-builder = SparkSession.builder.remote("local[4]")
-for name, value in {**CONF, "spark.python.udf.pipelined.enabled": "true"}.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
+spark = session("local[4]", {"spark.python.udf.pipelined.enabled": "true"}, remote=True)
 
 def make():
     async def look(k):

@@ -14,17 +14,15 @@ MIB = 1 << 20
 SCRIPT = """
 import json, os, resource, sys, time
 import pyarrow as pa
-from pyspark.sql import SparkSession, functions as f
+from pyspark.sql import functions as f
 import rstreams_fast.spark as rs
-from tests.spark.conftest import CONF
+from tests.spark.conftest import session
 
-CONF = {**CONF, "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20)}
-builder = SparkSession.builder.master("local[1]")
-for name, value in CONF.items():
-    builder = builder.config(name, value)
-spark = builder.config("spark.python.worker.reuse", "false").getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
+spark = session("local[1]", {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+    "spark.python.worker.reuse": "false",
+})
 
 ROWS, TEXT = 40_000, 8192
 

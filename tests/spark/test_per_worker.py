@@ -148,16 +148,11 @@ IN_SPARK = """
 import os, sys
 from collections import Counter
 from pathlib import Path
-from pyspark.sql import SparkSession
 import rstreams_fast.spark as rs
 from tests.helpers import wait_until
-from tests.spark.conftest import CONF
+from tests.spark.conftest import session
 
-builder = SparkSession.builder.master("local[2]")
-for name, value in CONF.items():
-    builder = builder.config(name, value)
-spark = builder.config("spark.python.worker.reuse", sys.argv[1]).getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
+spark = session(conf={"spark.python.worker.reuse": sys.argv[1]})
 log = Path(sys.argv[0]).parent / "log"
 log.touch()
 
