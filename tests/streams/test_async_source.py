@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import itertools
 import threading
 import weakref
@@ -18,20 +17,14 @@ from tests.helpers import (
     DEADLINE,
     run_python,
     run_threads,
-    start_thread,
     wait_for,
     wait_gone,
 )
 from tests.rules.probes import Recorder, subscribed
 from tests.stepping import Step, steps
+from tests.streams.loops import turns
 
 BOOM = RuntimeError("boom")
-
-
-async def turns(count: int = 8) -> None:
-    """Let everything that is due on the loop run."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 class Source:
@@ -161,38 +154,6 @@ async def test_a_source_that_is_always_ready_lets_the_loop_run() -> None:
 
 
 # -- loops -----------------------------------------------------------------------------------------
-def test_the_running_loop_is_used_else_a_private_one() -> None:
-    source = Source(3)
-
-    async def main() -> None:
-        assert await rsf.from_async_iterable(source).to_list_async() == [0, 1, 2]
-
-    asyncio.run(main())
-    assert source.threads == {threading.get_ident()}
-    other = Source(3)
-    assert rsf.from_async_iterable(other).to_list() == [0, 1, 2]
-    assert threading.get_ident() not in other.threads
-
-
-def test_somebodys_loop_may_run_in_another_thread() -> None:
-    loop = asyncio.new_event_loop()
-    thread = start_thread(loop.run_forever)
-    source = Source(10)
-    try:
-        assert rsf.from_async_iterable(source, loop=loop).to_list() == list(range(10))
-        assert source.threads == {thread.ident}
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.result()
-        loop.close()
-
-
-def test_a_closed_loop_is_an_error_after_on_subscribe() -> None:
-    loop = asyncio.new_event_loop()
-    loop.close()
-    recorder = subscribe(generate, 1, loop=loop)
-    assert [name for name, *_ in recorder.signals] == ["on_subscribe", "on_error"]
-    assert "closed" in str(recorder.error)
 
 
 def test_a_loop_closed_while_the_source_is_parked_is_an_error() -> None:
@@ -242,21 +203,6 @@ def test_a_loop_that_ends_cancels_the_source_which_is_an_error_not_silence() -> 
     assert recorder.elements == [0]
     assert isinstance(recorder.error, RuntimeError)
     assert source.closes == 1
-
-
-def test_one_context_per_subscribe() -> None:
-    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
-
-    async def read() -> AsyncIterator[str]:
-        yield variable.get()
-
-    stream = rsf.from_async_iterable(read)
-    token = variable.set("outer")
-    try:
-        assert stream.to_list() == ["outer"]
-    finally:
-        variable.reset(token)
-    assert stream.to_list() == ["unset"]
 
 
 # -- closing ---------------------------------------------------------------------------------------
@@ -556,18 +502,6 @@ def test_aclose_that_raises_after_cancel_is_made_known() -> None:
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_error_out_of_the_source_is_an_error_not_a_silent_stop() -> None:
-    async def source() -> AsyncIterator[int]:
-        yield 1
-        raise asyncio.CancelledError
-
-    recorder = subscribe(source, 9)
-    recorder.wait_terminal()
-    assert recorder.elements == [1]
-    assert isinstance(recorder.error, RuntimeError)
-    assert "CancelledError" in str(recorder.error)
-
-
 def test_a_function_that_raises_or_returns_something_else_is_an_error() -> None:
     def fail() -> Any:
         raise BOOM
@@ -599,28 +533,3 @@ def test_what_cannot_be_iterated_is_refused_at_once(iterable: Any, message: str)
         rsf.from_async_iterable(iterable)
     with pytest.raises(TypeError, match="loop"):
         rsf.from_async_iterable(generate, loop="loop")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_leaves_through_the_loop_and_ends_the_stream(
-    kind: type[BaseException],
-) -> None:
-    async def source() -> AsyncIterator[int]:
-        yield 1
-        raise kind
-
-    loop = asyncio.new_event_loop()
-    recorder = Recorder(request=9)
-
-    async def main() -> None:
-        rsf.from_async_iterable(source).subscribe(recorder)
-        await turns()
-
-    task = loop.create_task(main())
-    with pytest.raises(kind):
-        loop.run_until_complete(task)
-    loop.run_until_complete(task)
-    loop.close()
-    assert recorder.elements == [1]
-    assert isinstance(recorder.error, kind)
-    recorder.check()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -32,24 +32,6 @@ def beside(name: str, n: int = 0) -> tuple[Manual, Manual, Recorder]:
 
 
 # -- each of them ----------------------------------------------------------------------------------
-
-
-@EACH
-def test_an_error_of_either_ends_it_and_cancels_the_other_one(name: str) -> None:
-    for failing in (0, 1):
-        *both, recorder = beside(name, 1)
-        error = ValueError("beside")
-        both[failing].subscriber.on_error(error)
-        assert recorder.signals[1:] == [("on_error", error)]
-        assert [each.cancels for each in both] == [int(failing == 1), int(failing == 0)]
-
-
-@EACH
-def test_cancel_cancels_both_once(name: str) -> None:
-    *both, recorder = beside(name, 1)
-    run_threads([recorder.subscription.cancel] * 4)
-    assert [each.cancels for each in both] == [1, 1]
-    recorder.check()
 
 
 @EACH

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import run_threads
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -75,46 +74,6 @@ def test_concat_map_asks_when_three_quarters_were_opened() -> None:
     assert outer.requests == [4]
     send(outer, 3)
     assert outer.requests == [4, 3]
-
-
-def test_an_error_from_above_overtakes_and_cancels_the_current_one() -> None:
-    outer, inner = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.from_publisher(outer).concat_map(lambda _n: inner), 1)
-    send(outer, 1, 2)
-    error = ValueError("outer")
-    outer.subscriber.on_error(error)
-    assert recorder.signals[1:] == [("on_error", error)]
-    assert (outer.cancels, inner.cancels) == (0, 1)
-
-
-def test_an_error_of_the_current_one_cancels_what_is_above() -> None:
-    outer, inner = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.from_publisher(outer).concat_map(lambda _n: inner), 1)
-    send(outer, 1, 2)
-    error = ValueError("inner")
-    inner.subscriber.on_error(error)
-    assert recorder.signals[1:] == [("on_error", error)]
-    assert (outer.cancels, inner.cancels, inner.subscribes) == (1, 0, 1)
-
-
-def test_cancel_cancels_the_current_one_and_what_is_above_once() -> None:
-    outer, inner = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.from_publisher(outer).concat_map(lambda _n: inner), 1)
-    send(outer, 1, 2)
-    run_threads([recorder.subscription.cancel] * 4)
-    assert (outer.cancels, inner.cancels, inner.subscribes) == (1, 1, 1)
-
-
-@pytest.mark.parametrize("prefetch", [1, 32])
-def test_concat_map_of_thousands_of_synchronous_publishers_does_not_recurse(prefetch: int) -> None:
-    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
-    stream = rsf.range_(5000).concat_map(
-        lambda n: rsf.from_iterable((n,)) if n % 2 else rsf.empty(), prefetch=prefetch
-    )
-    stream.subscribe(recorder)
-    assert recorder.terminal == ("on_complete",)
-    assert recorder.elements == list(range(1, 5000, 2))
-    assert recorder.max_depth == 1
 
 
 def test_what_waits_in_concat_map_is_readable() -> None:

@@ -116,18 +116,6 @@ def test_an_error_from_above_ends_it(deep: bool) -> None:
 
 
 @both
-@pytest.mark.parametrize(
-    ("fn", "message"),
-    [(lambda _n: 1 // 0, "zero"), (lambda _n: None, "expand, returned None; for no elements")],
-)
-def test_what_its_function_raises_or_returns_ends_the_stream(
-    fn: Any, message: str, deep: bool
-) -> None:
-    recorder = subscribed(rsf.range_(3).expand(fn, depth_first=deep), 5)
-    assert message.split(";", maxsplit=1)[0] in str(recorder.error)
-
-
-@both
 def test_cancel_cancels_all_that_is_open_once(deep: bool) -> None:
     outer, inner = ManualPublisher(), ManualPublisher()
     stream = rsf.from_publisher(outer).expand(lambda _n: inner, depth_first=deep)

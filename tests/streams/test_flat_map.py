@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import Counted, Living, run_threads
+from tests.helpers import Counted, Living
 from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
@@ -139,78 +139,7 @@ def test_no_more_publishers_run_than_it_says() -> None:
     assert 1 <= most <= 4
 
 
-# -- the function ----------------------------------------------------------------------------------
-@pytest.mark.parametrize("operator", ["flat_map", "concat_map"])
-@pytest.mark.parametrize(
-    ("returned", "words"),
-    [
-        (None, r"§2\.13: .*give, the function of OPERATOR, returned None; .* return empty\(\)"),
-        ([1], r"give, the function of OPERATOR, returned list, .* use map\(.*give\)\.unbatch\(\)"),
-        (3, r"give, the function of OPERATOR, returned int, which is no publisher"),
-    ],
-)
-def test_what_is_no_publisher_is_a_type_error_naming_stage_and_function(
-    operator: str, returned: Any, words: str
-) -> None:
-    def give(_n: int) -> Any:
-        return returned
-
-    outer = ManualPublisher()
-    recorder = subscribed(getattr(rsf.from_publisher(outer), operator)(give), 1)
-    send(outer, 1, 2)
-    assert isinstance(recorder.error, TypeError)
-    with pytest.raises(TypeError, match=words.replace("OPERATOR", operator)):
-        raise recorder.error
-    assert outer.cancels == 1
-
-
-@pytest.mark.parametrize("operator", ["flat_map", "concat_map"])
-def test_what_the_function_raises_ends_the_stream_and_cancels_all(operator: str) -> None:
-    outer, inner, error = ManualPublisher(), ManualPublisher(), ValueError("fn")
-
-    def fn(n: int) -> Any:
-        if n:
-            raise error
-        return inner
-
-    recorder = subscribed(getattr(rsf.from_publisher(outer), operator)(fn), 1)
-    send(outer, 0)
-    if operator == "concat_map":
-        inner.subscriber.on_complete()
-    send(outer, 1)
-    assert recorder.signals[1:] == [("on_error", error)]
-    assert (outer.cancels, inner.cancels) == (1, operator == "flat_map")
-
-
-@pytest.mark.parametrize("operator", ["flat_map", "concat_map"])
-def test_keyboard_interrupt_in_the_function_leaves_and_cancels_all(operator: str) -> None:
-    outer = ManualPublisher()
-
-    def fn(_n: int) -> Any:
-        raise KeyboardInterrupt
-
-    recorder = subscribed(getattr(rsf.from_publisher(outer), operator)(fn), 1)
-    with pytest.raises(KeyboardInterrupt):
-        send(outer, 0)
-    assert outer.cancels == 1
-    assert isinstance(recorder.error, KeyboardInterrupt)
-    recorder.check()
-
-
 # -- errors ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("where", ["outer", "inner"])
-def test_an_error_overtakes_what_waits_and_cancels_all_others_once(where: str) -> None:
-    outer, inners = ManualPublisher(), Inners()
-    recorder = subscribed(rsf.from_publisher(outer).flat_map(inners), 1)
-    send(outer, "a", "b")
-    send(inners["a"], 1, 2, 3)
-    error = ValueError(where)
-    (outer if where == "outer" else inners["b"]).subscriber.on_error(error)
-    recorder.subscription.cancel()
-    assert recorder.signals[1:] == [("on_next", 1), ("on_error", error)]
-    assert outer.cancels == (where == "inner")
-    assert inners["a"].cancels == 1
-    assert inners["b"].cancels == (where == "outer")
 
 
 def test_delayed_errors_come_after_everything_and_the_others_go_on() -> None:
@@ -239,20 +168,6 @@ def test_delayed_errors_come_after_everything_and_the_others_go_on() -> None:
     recorder.check()
 
 
-def test_cancel_cancels_everything_once_and_from_any_thread() -> None:
-    outer, inners = ManualPublisher(), Inners()
-    recorder = subscribed(rsf.from_publisher(outer).flat_map(inners), UNBOUNDED)
-    send(outer, *"abc")
-    inners["b"].subscriber.on_complete()
-    run_threads([recorder.subscription.cancel] * 4)
-    assert outer.cancels == 1
-    assert [inners[name].cancels for name in "abc"] == [1, 0, 1]
-    send(outer, "d")
-    send(inners["a"], 1)
-    assert "d" not in inners.made
-    assert recorder.signals == [("on_subscribe",)]
-
-
 def test_cancelled_while_its_function_runs_it_does_not_subscribe() -> None:
     inner = ManualPublisher()
     recorder = Recorder(request=1)
@@ -264,15 +179,3 @@ def test_cancelled_while_its_function_runs_it_does_not_subscribe() -> None:
     rsf.range_(3).flat_map(fn).subscribe(recorder)
     assert inner.subscribes == 0
     assert recorder.signals == [("on_subscribe",)]
-
-
-# -- many, and threads -----------------------------------------------------------------------------
-@pytest.mark.parametrize("concurrency", [1, 256])
-def test_thousands_of_synchronous_publishers_do_not_recurse(concurrency: int) -> None:
-    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
-    rsf.range_(5000).flat_map(
-        lambda n: rsf.from_iterable((n,)) if n % 2 else rsf.empty(), concurrency=concurrency
-    ).subscribe(recorder)
-    assert recorder.terminal == ("on_complete",)
-    assert recorder.elements == list(range(1, 5000, 2))
-    assert recorder.max_depth == 1

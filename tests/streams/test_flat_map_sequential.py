@@ -48,16 +48,6 @@ def test_an_empty_one_in_between_holds_nothing_up() -> None:
     assert recorder.terminal == ("on_complete",)
 
 
-def test_an_error_does_not_wait() -> None:
-    (a, b, _), recorder = three()
-    b.subscriber.on_next(10)
-    error = LookupError("no")
-    b.subscriber.on_error(error)
-    assert recorder.elements == []
-    assert recorder.terminal == ("on_error", error)
-    assert a.cancels == 1
-
-
 @pytest.mark.parametrize("where", ["here", "thread"])
 @pytest.mark.parametrize("concurrency", [1, 3, 64])
 def test_the_order_is_that_of_concat_map(where: str, concurrency: int) -> None:

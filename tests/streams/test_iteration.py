@@ -18,6 +18,7 @@ import rstreams_fast as rsf
 from tests.helpers import start_thread, wait_for, wait_until
 from tests.rules.probes import ManualPublisher, Synchronous
 from tests.stepping import steps
+from tests.streams.loops import turns
 
 BOOM = RuntimeError("boom")
 
@@ -36,12 +37,6 @@ class Element:
 
     def __del__(self) -> None:
         Element.alive -= 1
-
-
-async def turns(count: int = 5) -> None:
-    """Let everything that is due on the loop run."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 # -- elements and ends -----------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import functools
 import gc
 import itertools
@@ -20,18 +19,13 @@ import rstreams_fast as rsf
 from tests.helpers import DEADLINE, start_thread, wait_for, wait_gone
 from tests.rules.probes import Forgetful, ManualPublisher, Recorder, send, subscribed
 from tests.stepping import Step, steps
+from tests.streams.loops import turns
 
 BOOM = RuntimeError("boom")
 
 
 async def identity(x: Any) -> Any:
     return x
-
-
-async def turns(count: int = 8) -> None:
-    """Let everything that is due on the loop run."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 class Gates:
@@ -290,55 +284,6 @@ async def test_an_error_is_no_end_to_a_drain_that_looks_while_it_comes(before: i
 
 
 # -- loops and threads -----------------------------------------------------------------------------
-def test_a_running_loop_is_used_and_no_thread_is_started() -> None:
-    loops, threads = set(), set()
-
-    async def call(x: int) -> int:
-        loops.add(asyncio.get_running_loop())
-        threads.add(threading.get_ident())
-        return x
-
-    async def main() -> None:
-        assert await rsf.range_(10).map_async(call).to_list_async() == list(range(10))
-        assert loops == {asyncio.get_running_loop()}
-
-    before = set(threading.enumerate())
-    asyncio.run(main())
-    assert threads == {threading.get_ident()}
-    assert set(threading.enumerate()) <= before
-
-
-def test_without_a_loop_there_is_a_private_one_that_ends_with_the_stream() -> None:
-    seen: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
-
-    async def call(x: int) -> int:
-        seen.append((asyncio.get_running_loop(), threading.current_thread()))
-        await asyncio.sleep(0)
-        return x
-
-    assert rsf.range_(10).map_async(call).to_list() == list(range(10))
-    assert len(set(seen)) == 1
-    loop, thread = seen[0]
-    assert thread is not threading.current_thread()
-    thread.join(DEADLINE)
-    assert not thread.is_alive()
-    assert loop.is_closed()
-
-
-def test_somebodys_loop_may_run_in_another_thread() -> None:
-    loop = asyncio.new_event_loop()
-    thread = start_thread(loop.run_forever)
-    try:
-        on = rsf.range_(20).map_async(_whose_thread, loop=loop).to_list()
-        assert set(on) == {thread.ident}
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.result()
-        loop.close()
-
-
-async def _whose_thread(_x: int) -> int:
-    return threading.get_ident()
 
 
 async def test_everything_happens_on_the_loop() -> None:
@@ -377,16 +322,6 @@ async def test_the_loop_runs_between_bursts() -> None:
         await asyncio.sleep(0)
     await task
     assert others > 10
-
-
-def test_a_closed_loop_is_an_error_after_on_subscribe() -> None:
-    loop = asyncio.new_event_loop()
-    loop.close()
-    publisher = ManualPublisher()
-    recorder = subscribe(publisher, identity, 1, loop=loop)
-    assert [name for name, *_ in recorder.signals] == ["on_subscribe", "on_error"]
-    assert "closed" in str(recorder.error)
-    assert publisher.subscribes == 0
 
 
 @pytest.mark.parametrize("who", ["request", "on_next", "on_complete"])
@@ -448,24 +383,6 @@ def test_a_loop_that_throws_its_queue_away_cancels_upstream_and_is_an_error() ->
     gc.collect()
     assert isinstance(recorder.error, RuntimeError)
     assert publisher.cancels == 1
-
-
-def test_one_context_per_subscribe() -> None:
-    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
-
-    async def call(x: int) -> str:
-        before = variable.get()
-        variable.set("leaked")
-        await asyncio.sleep(0)
-        return f"{before} {x}"
-
-    stream = rsf.range_(2).map_async(call, concurrency=1)
-    token = variable.set("outer")
-    try:
-        assert stream.to_list() == ["outer 0", "outer 1"]
-    finally:
-        variable.reset(token)
-    assert stream.to_list() == ["unset 0", "unset 1"]
 
 
 # -- wrong functions -------------------------------------------------------------------------------
@@ -544,50 +461,6 @@ async def test_an_error_of_upstream_overtakes_the_calls_and_cancels_them() -> No
     assert recorder.error is BOOM
     assert publisher.cancels == 0  # §2.3
     assert gates.cancelled == [0]
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_a_cancelled_error_out_of_a_function_is_an_error_not_a_silent_stop(late: bool) -> None:
-    async def call(x: int) -> int:
-        if late:
-            await asyncio.sleep(0)
-        if x == 1:
-            raise asyncio.CancelledError
-        return x
-
-    with pytest.raises(RuntimeError, match=r"call raised asyncio\.CancelledError") as raised:
-        rsf.range_(3).map_async(call).to_list()
-    assert isinstance(raised.value.__cause__, asyncio.CancelledError)
-
-
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_out_of_a_function_leaves_through_the_loop_and_ends_the_stream(
-    late: bool, kind: type[BaseException]
-) -> None:
-    publisher = ManualPublisher()
-    recorder = Recorder(request=10)
-    loop = asyncio.new_event_loop()
-
-    async def call(_x: int) -> int:
-        if late:
-            await asyncio.sleep(0)
-        raise kind
-
-    async def main() -> None:
-        rsf.from_publisher(publisher).map_async(call).subscribe(recorder)
-        await turns()
-        publisher.subscriber.on_next(1)
-        await turns()
-
-    task = loop.create_task(main())
-    with pytest.raises(kind):
-        loop.run_until_complete(task)
-    loop.run_until_complete(task)
-    loop.close()
-    assert publisher.cancels == 1
-    assert isinstance(recorder.error, kind)
-    recorder.check()
 
 
 # -- cancel ----------------------------------------------------------------------------------------

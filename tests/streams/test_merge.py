@@ -146,21 +146,6 @@ def test_no_error_of_a_subscriber_keeps_an_element(
 # -- ends ------------------------------------------------------------------------------------------
 
 
-def test_an_error_overtakes_what_waits_and_cancels_the_others_once() -> None:
-    a, b, c = ManualPublisher(), ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.merge(a, b, c), 1)
-    send(a, 0, 1)
-    error = ValueError("b")
-    b.subscriber.on_error(error)
-    assert recorder.signals[2:] == [("on_error", error)]
-    assert (a.cancels, b.cancels, c.cancels) == (1, 0, 1)
-    recorder.subscription.cancel()
-    send(a, 2)
-    a.subscriber.on_complete()
-    assert (a.cancels, b.cancels, c.cancels) == (1, 0, 1)
-    recorder.check()
-
-
 def test_what_follows_a_failed_one_is_not_even_subscribed_to() -> None:
     after = ManualPublisher()
     recorder = subscribed(rsf.merge(rsf.error(ValueError("first")), after))
@@ -239,12 +224,6 @@ def test_cancel_waits_for_nobody_and_no_call_overlaps_a_request(first: str) -> N
 
 
 # -- many, and threads -----------------------------------------------------------------------------
-def test_thousands_do_not_recurse() -> None:
-    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
-    rsf.merge(*(rsf.range_(x % 3) for x in range(5000)), prefetch=1).subscribe(recorder)
-    assert recorder.terminal == ("on_complete",)
-    assert len(recorder.elements) == sum(x % 3 for x in range(5000))
-    assert recorder.max_depth == 1
 
 
 def test_a_long_chain_of_the_method_is_no_deep_stack() -> None:

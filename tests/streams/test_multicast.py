@@ -383,6 +383,7 @@ ANOTHER_HASH = odd(
 )
 
 
+@pytest.mark.parametrize("claims", [0, 1])
 @pytest.mark.parametrize(
     "kinds",
     [
@@ -395,11 +396,11 @@ ANOTHER_HASH = odd(
     ],
 )
 def test_equality_that_cannot_be_trusted_counts_for_nothing(
-    kinds: tuple[type[Recorder], type[Recorder]],
+    kinds: tuple[type[Recorder], type[Recorder]], claims: int
 ) -> None:
     _, processor = attached()
     recorders: list[Any] = [kind(request=ALL) for kind in kinds]
-    recorders[1].claims = True
+    recorders[claims].claims = True
     for recorder in recorders:
         processor.subscribe(recorder)
     processor.on_next(1)

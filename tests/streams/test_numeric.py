@@ -8,7 +8,6 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -22,6 +21,7 @@ from rstreams_fast.errors import AlreadySubscribedError
 from tests.helpers import Problem, run_python, start_thread
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 from tests.stepping import steps
+from tests.streams.loops import executor_of
 
 SAMPLES = np.arange(1000.0)
 
@@ -501,34 +501,17 @@ def test_without_its_library_each_says_what_is_missing(missing: str, calls: list
 
 
 # -- publish_records_on ---------------------------------------------------------------------------
-@pytest.fixture(params=["own worker", "pool", "caller", "loop"])
-def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == "own worker":
-        yield None
-    elif request.param == "pool":
-        with ThreadPoolExecutor(2) as pool:
-            yield pool
-    elif request.param == "loop":
-        loop = asyncio.new_event_loop()
-        thread = start_thread(loop.run_forever)
-        yield loop
-        loop.call_soon_threadsafe(loop.stop)
-        thread.result()
-        loop.close()
-    else:
-        yield "caller"
 
 
+@pytest.mark.parametrize("kind", ["own worker", "pool", "caller", "loop"])
 @pytest.mark.parametrize("given", [1, 100])
 @pytest.mark.parametrize(("capacity", "chunk"), [(1, None), (10, 3), (5000, 100)])
 def test_records_pass_in_order_and_in_other_pieces(
-    executor: Any, given: int, capacity: int, chunk: int | None
+    kind: str, given: int, capacity: int, chunk: int | None
 ) -> None:
-    parts = (
-        rsf.from_numpy(SAMPLES, chunk=given)
-        .publish_records_on("f8", executor, capacity=capacity, chunk=chunk)
-        .to_list()
-    )
+    numbers = rsf.from_numpy(SAMPLES, chunk=given)
+    with executor_of(kind) as executor:
+        parts = numbers.publish_records_on("f8", executor, capacity=capacity, chunk=chunk).to_list()
     assert all(0 < len(part) <= (chunk or capacity) for part in parts)
     assert all(part.base is None or part.base.base is None for part in parts)
     assert not any(np.shares_memory(part, SAMPLES) for part in parts)

@@ -21,37 +21,17 @@ from tests.helpers import (
     HAS_GIL,
     Element,
     NoMoreThreads,
-    start_thread,
     wait_for,
 )
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 from tests.stepping import steps
-
-
-class LoopThread:
-    """A real event loop that runs in a thread of the test's."""
-
-    def __enter__(self) -> asyncio.AbstractEventLoop:
-        self.loop = asyncio.new_event_loop()
-        self.thread = start_thread(self.loop.run_forever)
-        return self.loop
-
-    def __exit__(self, *_exc: object) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.result()
-        self.loop.close()
+from tests.streams.loops import executor_of, loop_thread
 
 
 @pytest.fixture(params=["own worker", "pool", "single", "loop"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == "own worker":
-        yield None
-    elif request.param == "loop":
-        with LoopThread() as loop:
-            yield loop
-    else:
-        with ThreadPoolExecutor(4 if request.param == "pool" else 1) as pool:
-            yield pool
+    with executor_of(request.param) as executor:
+        yield executor
 
 
 class Alive:
@@ -338,7 +318,7 @@ def test_no_stream_starves_another_on_a_shared_executor(kind: str, operator: str
             recorder.subscription.cancel()
 
     if kind == "loop":
-        with LoopThread() as loop:
+        with loop_thread() as loop:
             go(loop)
     else:
         with ThreadPoolExecutor(1) as pool:
@@ -351,7 +331,7 @@ def test_slow_elements_leave_a_shared_loop_turns_from_the_first_on(operator: str
     done = threading.Event()
     seen_by_others: list[int] = []
 
-    with LoopThread() as loop:
+    with loop_thread() as loop:
 
         def slow(recorder: Recorder, element: int) -> None:
             if element == 0:

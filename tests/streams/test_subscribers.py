@@ -18,30 +18,20 @@ import rstreams_fast as rf
 from rstreams_fast import AsyncSubscriber, SyncSubscriber
 from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, raising, send
+from tests.streams.loops import executor_of
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
 Make = Callable[..., Any]
 
 
-@pytest.fixture(params=["sync", "worker", "pool", "loop", "caller"])
+@pytest.fixture(params=["sync", "own worker", "pool", "loop", "caller"])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     """Makes a subscriber of either kind, on each kind of resource."""
-    kind = request.param
-    if kind == "sync":
+    if request.param == "sync":
         yield SyncSubscriber
-    elif kind == "pool":
-        with ThreadPoolExecutor(3) as pool:
-            yield lambda fn, **options: AsyncSubscriber(fn, pool, **options)
-    elif kind == "loop":
-        loop = asyncio.new_event_loop()
-        thread = start_thread(loop.run_forever, "loop")
-        yield lambda fn, **options: AsyncSubscriber(fn, loop, **options)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.result()
-        loop.close()
-    else:
-        executor = "caller" if kind == "caller" else None
+        return
+    with executor_of(request.param) as executor:
         yield lambda fn, **options: AsyncSubscriber(fn, executor, **options)
 
 

@@ -97,26 +97,6 @@ def test_a_publisher_that_is_over_is_no_end_while_there_is_more_above() -> None:
     ]
 
 
-def test_an_error_from_above_cancels_the_current_one() -> None:
-    a = ManualPublisher()
-    outer, recorder = switched([a], 1)
-    send(outer, 0)
-    error = ValueError("above")
-    outer.subscriber.on_error(error)
-    assert recorder.signals[1:] == [("on_error", error)]
-    assert (outer.cancels, a.cancels) == (0, 1)
-
-
-def test_an_error_of_the_current_one_cancels_what_is_above() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    outer, recorder = switched([a, b], 1)
-    send(outer, 0)
-    error = ValueError("current")
-    a.subscriber.on_error(error)
-    assert recorder.signals[1:] == [("on_error", error)]
-    assert (outer.cancels, a.cancels) == (1, 0)
-
-
 def test_an_error_of_one_that_was_switched_from_is_made_known_and_ends_nothing() -> None:
     a, b = ManualPublisher(), ManualPublisher()
     outer, recorder = switched([a, b], 1)
@@ -131,31 +111,6 @@ def test_an_error_of_one_that_was_switched_from_is_made_known_and_ends_nothing()
         rsf.on_dropped_error(before)
     assert [str(error) for error in dropped] == ["late"]
     assert recorder.terminal is None
-
-
-@pytest.mark.parametrize(
-    ("fn", "message"),
-    [
-        (lambda _n: 1 // 0, "zero"),
-        (lambda _n: None, "the function of switch_map, returned None"),
-        (lambda _n: [1], "the function of switch_map, returned list, which is no publisher"),
-    ],
-)
-def test_what_its_function_raises_or_returns_ends_the_stream(fn: Any, message: str) -> None:
-    outer = ManualPublisher()
-    recorder = subscribed(rsf.from_publisher(outer).switch_map(fn), 1)
-    send(outer, 1)
-    assert message in str(recorder.error)
-    assert outer.cancels == 1
-
-
-def test_cancel_cancels_both_once() -> None:
-    a = ManualPublisher()
-    outer, recorder = switched([a], 1)
-    send(outer, 0)
-    run_threads([recorder.subscription.cancel] * 4)
-    assert (outer.cancels, a.cancels) == (1, 1)
-    recorder.check()
 
 
 def test_a_publisher_without_end_on_the_caller_stops_when_the_next_comes() -> None:
@@ -242,14 +197,6 @@ def test_a_thousand_switches_leave_nothing() -> None:
     recorder.subscription.cancel()
     gc.collect()
     assert not alive
-
-
-def test_thousands_of_synchronous_publishers_do_not_recurse() -> None:
-    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
-    rsf.range_(5000).switch_map(lambda n: rsf.from_iterable((n,)), prefetch=1).subscribe(recorder)
-    assert recorder.terminal == ("on_complete",)
-    assert recorder.elements[-1] == 4999
-    assert recorder.max_depth == 1
 
 
 def test_it_describes_and_measures_what_is_above() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import rstreams_fast as rsf
-from tests.helpers import run_threads
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import ManualPublisher, send, subscribed
 
 UNBOUNDED = rsf.UNBOUNDED
 
@@ -62,28 +61,6 @@ def test_the_end_of_the_one_that_is_behind_is_seen_while_the_other_waits() -> No
     assert (a.cancels, b.cancels) == (1, 0)
 
 
-def test_an_error_overtakes_what_waits_and_cancels_the_others_once() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.zip_(a, b), UNBOUNDED)
-    send(a, 1, 2)
-    error = ValueError("b")
-    b.subscriber.on_error(error)
-    recorder.subscription.cancel()
-    assert recorder.signals[1:] == [("on_error", error)]
-    assert (a.cancels, b.cancels) == (1, 0)
-
-
-def test_cancel_cancels_each_once_and_from_any_thread() -> None:
-    publishers = [ManualPublisher() for _ in range(4)]
-    recorder = subscribed(rsf.zip_(*publishers), UNBOUNDED)
-    send(publishers[0], 1)
-    run_threads([recorder.subscription.cancel] * 4)
-    assert [publisher.cancels for publisher in publishers] == [1] * 4
-    for publisher in publishers:
-        send(publisher, 1)
-    assert recorder.signals == [("on_subscribe",)]
-
-
 # -- demand ----------------------------------------------------------------------------------------
 def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_delivered() -> None:
     a, b = ManualPublisher(), ManualPublisher()
@@ -118,11 +95,3 @@ def test_one_that_is_ahead_is_not_asked_further() -> None:
     subscribed(rsf.zip_(a, rsf.never(), prefetch=4), UNBOUNDED)
     send(a, 1, 2, 3, 4)
     assert a.requests == [4]
-
-
-def test_many_do_not_recurse() -> None:
-    recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
-    rsf.zip_(*(rsf.range_(20) for _ in range(1000)), prefetch=1).subscribe(recorder)
-    assert recorder.elements == [(n,) * 1000 for n in range(20)]
-    assert recorder.terminal == ("on_complete",)
-    assert recorder.max_depth == 1
