@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
-import subprocess
-import sys
 from collections.abc import Awaitable, Iterator
 from pickle import dumps
 from typing import Any, TypeVar
 
 import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE
-from tests.spark.conftest import worker_environment
+from tests.spark.processes import OtherProcess
 
 T = TypeVar("T")
 
@@ -146,16 +143,8 @@ asyncio.run(main())
 
 
 @contextlib.contextmanager
-def holder(limit: rs.Limit, permits: int = 3) -> Iterator[subprocess.Popen[bytes]]:
+def holder(limit: rs.Limit, permits: int = 3) -> Iterator[OtherProcess]:
     """Give another process, which has so many permits of the limit, and is killed at the end."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, dumps(limit).hex(), str(permits)],
-        env={**os.environ, **worker_environment()},
-        stdout=subprocess.PIPE,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"holds\n"
-            yield process
-        finally:
-            process.kill()
+    with OtherProcess(HOLDER, dumps(limit).hex(), str(permits)) as process:
+        assert process.line() == "holds"
+        yield process

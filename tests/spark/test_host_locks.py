@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import rstreams_fast.spark as rs
 from tests.helpers import DEADLINE, run_python
 from tests.spark.conftest import ROOT, temporary_in
 from tests.spark.permits import is_not_granted, soon, stages
+from tests.spark.processes import OtherProcess
 
 NOT_GRANTED = 0.3
 """Seconds in which a permit that is free is granted many times over."""
@@ -60,37 +60,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield place
 
 
-class Other:
+class Other(OtherProcess):
     """Another process of the host, which takes permits as it is told."""
-
-    def __init__(self, place: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", OTHER],
-            cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(place)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def tell(self, *words: object) -> list[str]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(*words, file=self.process.stdin, flush=True)
-        return self.process.stdout.readline().split()
 
     def take(self, name: str, count: int, seconds: float, rate: float = 0) -> tuple[int, float]:
         """Return how many permits it has got in so many seconds, and when it had the last."""
-        taken, at = self.tell(name, rate, count, seconds)
+        taken, at = self.tell(name, rate, count, seconds).split()
         return int(taken), float(at)
 
 
 @pytest.fixture(scope="module")
 def process(place: Path) -> Iterator[Other]:
-    other = Other(place)
-    yield other
-    other.process.kill()
-    other.process.communicate()
+    with Other(OTHER, TMPDIR=str(place)) as other:
+        yield other
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,10 +15,10 @@ import rstreams_fast.spark as rs
 from rstreams_fast.spark.segments import BATCH_ROWS
 from tests.spark.conftest import temporary_in
 from tests.spark.journals import files, stage_of, values
+from tests.spark.processes import OtherProcess
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
-ROOT = Path(__file__).parents[2]
 READ_ONLY = Path("/proc/self/fdinfo")
 """A directory in which nobody can make a file, not even root."""
 
@@ -131,15 +129,9 @@ def test_a_process_whose_clock_is_ahead_takes_no_segment_that_is_being_written(
         stage = rs.lookup(fn, pa.string(), journal=rs.Journal(uri, version="1"))
         return len(values(stage, keys))
 
-    with subprocess.Popen(
-        [sys.executable, "-c", AHEAD, uri], cwd=ROOT, stdout=subprocess.PIPE
-    ) as ahead:
-        try:
-            assert ahead.stdout is not None
-            ahead.stdout.readline()
-            assert run(range(rows)) == rows
-        finally:
-            ahead.kill()
+    with OtherProcess(AHEAD, uri) as ahead:
+        ahead.line()
+        assert run(range(rows)) == rows
     assert run(range(rows)) == rows
     assert len(calls) == rows
 

@@ -6,8 +6,6 @@ import asyncio
 import gc
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -18,8 +16,9 @@ import rstreams_fast.spark as rs
 from rstreams_fast.spark import leases
 from rstreams_fast.spark.worker.guards.permits import Gate
 from tests.helpers import DEADLINE
-from tests.spark.conftest import ROOT, temporary_in
+from tests.spark.conftest import temporary_in
 from tests.spark.permits import is_not_granted, soon, stages
+from tests.spark.processes import OtherProcess
 
 
 @pytest.mark.usefixtures("patient")
@@ -107,29 +106,17 @@ asyncio.run(main())
 async def test_a_child_of_a_fork_neither_frees_nor_keeps_the_permits_of_its_parent(
     tmp_path: Path, name: str
 ) -> None:
-    with (
-        temporary_in(tmp_path),
-        subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-W", "ignore", "-c", FORKING, name],
-            cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as parent,
-    ):
-        assert parent.stdout is not None
+    with temporary_in(tmp_path), OtherProcess(FORKING, name, TMPDIR=str(tmp_path)) as parent:
         child = 0
         try:
-            lines = {parent.stdout.readline().strip() for _ in range(2)}
+            lines = {parent.line() for _ in range(2)}
             child = int(max(lines - {"child"}))
             async with stages(rs.Limit(name, concurrency=3)) as (stage,):
                 waiting = stage.waiting()
                 assert await is_not_granted(waiting, 0.3)
                 parent.kill()
-                parent.wait(DEADLINE)
                 await soon(waiting)
                 await stage.begin_all(2)
         finally:
-            parent.kill()
             if child:
                 os.kill(child, signal.SIGKILL)

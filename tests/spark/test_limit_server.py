@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from tests.helpers import DEADLINE, run_python, run_threads, wait_until
 from tests.spark import stages as stages_module
 from tests.spark.conftest import worker_environment
 from tests.spark.permits import is_not_granted, soon, stages
+from tests.spark.processes import OtherProcess
 from tests.spark.test_event_loops import HAS_UVLOOP
 
 
@@ -206,56 +206,28 @@ for line in sys.stdin:  # how many descriptors are open, and can one more be had
 """
 
 
-class Driver:
-    def __init__(self, folder: Path, concurrency: int) -> None:
-        script = folder / "driver.py"
-        script.write_text(DRIVER, encoding="utf-8")
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), str(concurrency)],
-            env=worker_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        self.limit: rs.Limit = pickle.loads(bytes.fromhex(self._line()))
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
+class Driver(OtherProcess):
+    def __init__(self, concurrency: int) -> None:
+        super().__init__(DRIVER, str(concurrency))
+        self.limit: rs.Limit = pickle.loads(bytes.fromhex(self.line()))
 
     def descriptors(self) -> int:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        return int(self._line())
+        return int(self.tell())
 
     def pause(self, seconds: float) -> None:
         """Stop the process, as a long collection of garbage does."""
-        self.process.send_signal(signal.SIGSTOP)
-        threading.Timer(seconds, self.process.send_signal, [signal.SIGCONT]).start()
-
-
-@pytest.fixture
-def driver(tmp_path: Path) -> Iterator[Callable[[int], Driver]]:
-    drivers: list[Driver] = []
-
-    def start(concurrency: int) -> Driver:
-        drivers.append(Driver(tmp_path, concurrency))
-        return drivers[-1]
-
-    yield start
-    for one in drivers:
-        with one.process as process:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
+        self.send_signal(signal.SIGSTOP)
+        threading.Timer(seconds, self.send_signal, [signal.SIGCONT]).start()
 
 
 @pytest.mark.parametrize("seconds", [1, pytest.param(5, marks=pytest.mark.slow)])
-async def test_a_driver_that_pauses_loses_none_of_many_workers(
-    driver: Callable[[int], Driver], seconds: float
-) -> None:
+async def test_a_driver_that_pauses_loses_none_of_many_workers(seconds: float) -> None:
     """Those that are connected, and more that connect than fitted into the queue of asyncio."""
-    paused = driver(16)
+    with Driver(16) as paused:
+        await _many_workers(paused, seconds)
+
+
+async def _many_workers(paused: Driver, seconds: float) -> None:
     async with stages(*[paused.limit] * 260) as workers:
 
         async def call(worker: Any) -> None:
@@ -308,32 +280,19 @@ asyncio.run(main())
 
 
 @contextlib.contextmanager
-def stopped_worker(limit: rs.Limit, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    script = folder / "stops.py"
-    script.write_text(STOPS, encoding="utf-8")
-    told = pickle.dumps(limit).hex()
-    with subprocess.Popen(
-        [sys.executable, str(script), told],
-        env=worker_environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "has two, and asks for more\n"
+def stopped_worker(limit: rs.Limit) -> Iterator[OtherProcess]:
+    with OtherProcess(STOPS, pickle.dumps(limit).hex()) as worker:
+        assert worker.line() == "has two, and asks for more"
         status = Path(f"/proc/{worker.pid}/stat")
         wait_until(lambda: status.read_text().split()[2] == "T", "that the worker is stopped")
-        try:
-            yield worker
-        finally:
-            worker.send_signal(signal.SIGCONT)
-            worker.kill()
+        yield worker
 
 
-async def test_a_stopped_worker_is_granted_no_more_than_a_share(name: str, tmp_path: Path) -> None:
+async def test_a_stopped_worker_is_granted_no_more_than_a_share(name: str) -> None:
     limit = rs.Limit(name, concurrency=16, scope="job")
     async with stages(limit) as (stage,):
         calls = await stage.begin_all(14)
-        starting = stopped_worker(limit, tmp_path)
+        starting = stopped_worker(limit)
         await asyncio.to_thread(starting.__enter__)
         try:
             for _ in range(10):  # what comes back is not granted to the stopped one each time
@@ -346,34 +305,31 @@ async def test_a_stopped_worker_is_granted_no_more_than_a_share(name: str, tmp_p
 
 
 @pytest.mark.slow
-async def test_what_a_worker_has_that_gives_no_sign_comes_back(name: str, tmp_path: Path) -> None:
+async def test_what_a_worker_has_that_gives_no_sign_comes_back(name: str) -> None:
     """It has all permits of the limit; when it goes on it is one of the workers again."""
     limit = rs.Limit(name, concurrency=16, scope="job")
     async with stages(limit) as (stage,):
         calls = await stage.begin_all(14)
-        with stopped_worker(limit, tmp_path) as worker:
+        with stopped_worker(limit) as worker:
             stopped = time.monotonic()
             calls += await soon(asyncio.gather(*(stage.begin() for _ in range(2))))
             assert time.monotonic() >= stopped + leases.LOST_SECONDS
             for call in calls:
                 call.end()
             worker.send_signal(signal.SIGCONT)
-            assert worker.stdout is not None
-            last = await asyncio.to_thread(worker.stdout.readline)
-            assert last == "has sixteen\n"
+            assert await asyncio.to_thread(worker.line) == "has sixteen"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux sets the limits of a process")
 @pytest.mark.parametrize("leave", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_strangers_do_not_take_a_drivers_descriptors(
-    driver: Callable[[int], Driver], leave: bool
-) -> None:
+def test_strangers_do_not_take_a_drivers_descriptors(leave: bool) -> None:
     """``leave``: the last of them is told to go when it has had its time."""
     import resource
 
-    crowded = driver(1)
+    closing = contextlib.ExitStack()
+    crowded = closing.enter_context(Driver(1))
     address = crowded.limit.served_at
-    resource.prlimit(crowded.process.pid, resource.RLIMIT_NOFILE, (256, 256))
+    resource.prlimit(crowded.pid, resource.RLIMIT_NOFILE, (256, 256))
     begin = time.monotonic()
     strangers = []
 
@@ -399,6 +355,7 @@ def test_strangers_do_not_take_a_drivers_descriptors(
     finally:
         for stranger in strangers:
             stranger.close()
+        closing.close()
 
 
 WHERE = """

@@ -49,6 +49,8 @@ REFUSED: list[Row] = [
     (LOOKUP, {"on_failure": "drop"}, ValueError, "must be 'raise' or 'null' or 'column'"),
     (LOOKUP, {"timeout": 0}, ValueError, "timeout must be > 0"),
     (LOOKUP, {"timeout": 10**400}, ValueError, "timeout must be <= "),
+    (LOOKUP, {"deadline": 0}, ValueError, "deadline must be > 0"),
+    (LOOKUP, {"task_deadline": 0}, ValueError, "task_deadline must be > 0"),
     (LOOKUP, {"timeout": "1"}, TypeError, "timeout must be a number of seconds"),
     (LOOKUP, {"fn": abs, "timeout": 1}, ValueError, "timeout needs an async fn"),
     (LOOKUP, {"fn": abs, **AUTO}, ValueError, "concurrency='auto' needs an async fn: abs"),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,9 +23,9 @@ from rstreams_fast.spark.worker.write_ahead import Log, records_of
 from tests.helpers import run_threads
 from tests.spark.conftest import temporary_in
 from tests.spark.journals import Doubling, files, stage_of, values
+from tests.spark.processes import OtherProcess
 from tests.spark.test_journal import NOW, TYPES
 
-ROOT = Path(__file__).parents[2]
 RECORDS = [b"one", b"\0" * 100, b"three" * 1000]
 
 
@@ -174,17 +171,10 @@ for index in range(10**9):
 
 def test_what_a_killed_process_wrote_is_whole(place: Path) -> None:
     for _ in range(3):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITING],
-            cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(place)},
-            stdout=subprocess.PIPE,
-        ) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
+        with OtherProcess(WRITING, TMPDIR=str(place)) as process:
+            process.line()
             ((_, dead),) = found()
             assert not dead
-            process.send_signal(signal.SIGKILL)
         ((records, dead),) = found()
         assert dead
         numbers = list(map(int, records))
