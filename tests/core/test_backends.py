@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
+import pickle
 import subprocess
 import sys
 from typing import Any, get_args, get_origin
@@ -187,6 +189,15 @@ SUBCLASSED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "SpscRing": ((), {"capacity": 3}),
     "SignalSerializer": ((Subscriber(),), {"capacity": 3}),
 }
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("name", [*SUBCLASSED, "FusedRun"])
+def test_a_live_object_is_not_copied(core: Any, name: str, duplicate: Any) -> None:
+    run = ((), (), print, core.DemandCounter()), dict[str, Any]()
+    arguments, options = SUBCLASSED.get(name, run)
+    with pytest.raises(TypeError, match="live object"):
+        duplicate(getattr(core, name)(*arguments, **options))
 
 
 @pytest.mark.parametrize("name", SUBCLASSED)

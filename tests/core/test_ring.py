@@ -8,8 +8,29 @@ from typing import Any
 
 import pytest
 
+from rstreams_fast.errors import NoneSignalError, RingClosed
 from tests.core.conftest import BACKENDS, MODULES, call_once_in_place_of, run_interrupted
 from tests.helpers import start_thread
+
+
+def test_spec213_none_is_no_element(core: Any) -> None:
+    ring = core.SpscRing(3)
+    for call in (ring.offer, ring.put, lambda x: ring.offer_many([1, x, 2])):
+        with pytest.raises(NoneSignalError, match=r"§2.13"):
+            call(None)
+    assert len(ring) == 0
+    # None beyond what fits is not looked at yet; a full ring looks at the first.
+    assert ring.offer_many([1, 2, 3, None]) == 3
+    with pytest.raises(NoneSignalError):
+        ring.offer_many([None])
+    with pytest.raises(NoneSignalError):
+        ring.offer(None)
+    assert ring.poll_many(9) == [1, 2, 3]
+    ring.close()
+    for call in (ring.offer, lambda x: ring.offer_many([x])):
+        with pytest.raises(RingClosed):
+            call(None)
+    assert ring.poll_many(3) == []
 
 
 def test_an_element_whose_destructor_uses_the_ring(core: Any) -> None:
