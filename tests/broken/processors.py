@@ -1,5 +1,7 @@
 """A correct processor, and what becomes of it when one line at a time is wrong."""
 
+# ruff: noqa: E501 (rows of a table)
+
 from __future__ import annotations
 
 import functools
@@ -11,7 +13,7 @@ from typing import Any
 from rstreams_fast.api import UNBOUNDED
 from rstreams_fast.tck import IdentityProcessorVerification
 from tests.broken.publishers import CorrectFailed
-from tests.broken.registry import Group
+from tests.broken.registry import Group, read_rows
 
 processors = Group(IdentityProcessorVerification)
 breaks = processors.breaks
@@ -240,38 +242,12 @@ class SwallowsErrors(CorrectProcessor):
             raise TypeError
 
 
-@breaks("4.2 spec", "mustImmediatelyPassOn", "came:     on_complete()")
-class TakesAnErrorForTheEnd(CorrectProcessor):
-    def on_error(self, error: BaseException, /) -> None:
-        self.on_complete()
-
-
-@breaks("4.2 spec", "mustImmediatelyPassOn", "on_error(ValueError('wrapped'))")
-class WrapsErrors(CorrectProcessor):
-    def end(self, *terminal: Any) -> None:
-        super().end(*terminal[:1], *(ValueError("wrapped") for _ in terminal[1:]))
-
-
 class OnlyWithDemand(Downstream):
     def next_signal(self) -> tuple[Any, ...] | None:
         if not self.demand and self.refused is None:
             self.draining = False
             return None
         return super().next_signal()
-
-
-@breaks("4.2 spec", "mustImmediatelyPassOn", "on_error(TestError('from upstream')) at subscriber")
-class ErrorsWaitForDemand(CorrectProcessor):
-    def make_downstream(self, subscriber: Any) -> Downstream:
-        return OnlyWithDemand(self, subscriber)
-
-
-@breaks("1.4 spec", "spec104_mustCallOn", "at subscriber-2")
-class ErrorsGoToTheFirstOnly(CorrectProcessor):
-    def end(self, *terminal: Any) -> None:
-        with self.lock:
-            del self.downstreams[1:]
-        super().end(*terminal)
 
 
 @breaks("1.4 spec", "spec104_aFailureAfter", "no end")
@@ -281,15 +257,6 @@ class SwallowsLateErrors(SwallowsErrors):
 
 
 # -- 2.1, 2.5, 2.6, 2.7 as a subscriber ------------------------------------------------------------
-
-
-@breaks("2.1 spec", "mustRequestFromUpstream", "a request upstream for element 2")
-class ForgetsOldDemand(CorrectProcessor):
-    asked = 0
-
-    def is_wanted(self) -> bool:
-        self.asked += super().is_wanted()
-        return self.asked == 1 and super().is_wanted()
 
 
 @breaks("4.1 strict", "spec401_cancelOfThe", "cancel() upstream after the last cancel downstream")
@@ -324,80 +291,7 @@ class CountsOnWhatIsOwedToOne(CountsOnWhatIsOwed):
             super().subscribe(subscriber)
 
 
-@breaks("4.1 spec", "spec401_cancelOfOne", "a request upstream for element 1")
-class AnyCancelCancelsUpstream(CorrectProcessor):
-    def forget(self, downstream: Downstream) -> None:
-        with self.lock:
-            self.downstreams.clear()
-        self.call_upstream()
-
-
-@breaks("2.5 spec", "spec205_mustCallSubscription", "cancel() of a second subscription")
-class TakesASecondUpstream(CorrectProcessor):
-    def on_subscribe(self, subscription: Any, /) -> None:
-        if subscription is None:
-            raise TypeError
-        self.upstream = subscription
-        self.call_upstream()
-
-
-@breaks("4.1 strict", "spec401_demandUpstreamShould", "at most 17 elements asked for upstream")
-class AsksForAll(CorrectProcessor):
-    def portion(self) -> int:
-        return UNBOUNDED
-
-
 # -- 4.1 -------------------------------------------------------------------------------------------
-
-
-@breaks("4.1 spec", "spec401_everyElementMust", "on_next(1) at subscriber")
-class DropsEverySecond(CorrectProcessor):
-    count = 0
-
-    def put(self, downstream: Downstream, element: Any) -> None:
-        self.count += 1
-        if self.count % 2:
-            super().put(downstream, element)
-
-
-@breaks("4.1 spec", "spec401_everyElementMust", "came:     on_next('0')")
-class ChangesElements(CorrectProcessor):
-    def put(self, downstream: Downstream, element: Any) -> None:
-        super().put(downstream, str(element))
-
-
-@breaks("4.1 spec", "spec401_everyElementMust", "on_next(1) at subscriber")
-class RepeatsTheFirst(CorrectProcessor):
-    first: Any = None
-
-    def put(self, downstream: Downstream, element: Any) -> None:
-        self.first = element if self.first is None else self.first
-        super().put(downstream, self.first)
-
-
-@breaks("4.1 spec", "spec401_whatIsBuffered", "on_next(1) at subscriber")
-class TheEndOvertakes(CorrectProcessor):
-    """Asks for a bufferful, and forgets it when upstream ends."""
-
-    def portion(self) -> int:
-        return self.size
-
-    def end(self, *terminal: Any) -> None:
-        for downstream in self.downstreams:
-            downstream.queue.clear()
-        super().end(*terminal)
-
-
-@breaks("1.5 spec", "spec105_mustSignalOn", "on_complete")
-class SwallowsTheEnd(CorrectProcessor):
-    def on_complete(self) -> None:
-        pass
-
-
-@breaks("2.13 spec", "spec213_onNext_must", "on_next(None) raises")
-class PassesNoneOn(CorrectProcessor):
-    def on_next(self, element: Any, /) -> None:
-        super().on_next(0 if element is None else element)
 
 
 class KeepsLocked(Downstream):
@@ -406,7 +300,68 @@ class KeepsLocked(Downstream):
             method(*arguments)
 
 
-@breaks("3.2 spec", "spec302_mustAllowSynchronous", "every call returns")
-class SignalsUnderItsLock(CorrectProcessor):
-    def make_downstream(self, subscriber: Any) -> Downstream:
-        return KeepsLocked(self, subscriber)
+read_rows(
+    globals(),
+    {"": breaks},
+    """\
+4.2 spec mustImmediatelyPassOn: came:     on_complete()
+TakesAnErrorForTheEnd(CorrectProcessor).on_error: self.on_complete()
+4.2 spec mustImmediatelyPassOn: on_error(ValueError('wrapped'))
+WrapsErrors(CorrectProcessor).end: super().end(*terminal[:1], *(ValueError("wrapped") for _ in terminal[1:]))
+4.2 spec mustImmediatelyPassOn: on_error(TestError('from upstream')) at subscriber
+ErrorsWaitForDemand(CorrectProcessor).make_downstream: return OnlyWithDemand(self, subscriber)
+1.4 spec spec104_mustCallOn: at subscriber-2
+ErrorsGoToTheFirstOnly(CorrectProcessor).end:
+    with self.lock:
+        del self.downstreams[1:]
+    super().end(*terminal)
+2.1 spec mustRequestFromUpstream: a request upstream for element 2
+ForgetsOldDemand(CorrectProcessor):
+    asked = 0
+    is_wanted:
+        self.asked += super().is_wanted()
+        return self.asked == 1 and super().is_wanted()
+4.1 spec spec401_cancelOfOne: a request upstream for element 1
+AnyCancelCancelsUpstream(CorrectProcessor).forget:
+    with self.lock:
+        self.downstreams.clear()
+    self.call_upstream()
+2.5 spec spec205_mustCallSubscription: cancel() of a second subscription
+TakesASecondUpstream(CorrectProcessor).on_subscribe:
+    if subscription is None:
+        raise TypeError
+    self.upstream = subscription
+    self.call_upstream()
+4.1 strict spec401_demandUpstreamShould: at most 17 elements asked for upstream
+AsksForAll(CorrectProcessor).portion: return UNBOUNDED
+4.1 spec spec401_everyElementMust: on_next(1) at subscriber
+DropsEverySecond(CorrectProcessor):
+    count = 0
+    put:
+        self.count += 1
+        if self.count % 2:
+            super().put(downstream, element)
+4.1 spec spec401_everyElementMust: came:     on_next('0')
+ChangesElements(CorrectProcessor).put: super().put(downstream, str(element))
+4.1 spec spec401_everyElementMust: on_next(1) at subscriber
+RepeatsTheFirst(CorrectProcessor):
+    first = None
+    put:
+        self.first = element if self.first is None else self.first
+        super().put(downstream, self.first)
+4.1 spec spec401_whatIsBuffered: on_next(1) at subscriber
+# Asks for a bufferful, and forgets it when upstream ends.
+TheEndOvertakes(CorrectProcessor):
+    portion: return self.size
+    end:
+        for downstream in self.downstreams:
+            downstream.queue.clear()
+        super().end(*terminal)
+1.5 spec spec105_mustSignalOn: on_complete
+SwallowsTheEnd(CorrectProcessor).on_complete: pass
+2.13 spec spec213_onNext_must: on_next(None) raises
+PassesNoneOn(CorrectProcessor).on_next: super().on_next(0 if element is None else element)
+3.2 spec spec302_mustAllowSynchronous: every call returns
+SignalsUnderItsLock(CorrectProcessor).make_downstream: return KeepsLocked(self, subscriber)
+""",
+)

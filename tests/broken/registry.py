@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
+import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -55,6 +59,57 @@ class Group:
             return broken
 
         return register
+
+
+_RULE = re.compile(r"(\w*) ?(\d\.\d+ \w+) (\w+): (.*)")
+_CLASS = re.compile(r"(\w+)\((\w+)\)(?:\.(\w+))?:(.*)")
+_METHOD = re.compile(r"    (\w+):(.*)")
+
+
+def read_rows(module: dict[str, Any], register: dict[str, Any], rows: str) -> None:
+    """Register broken classes, each of which overrides methods of a correct one.
+
+    A row is ``RULE GRADE CHECK: WORDS``, once for each check, after the kind where a module has
+    several; then ``NAME(BASE).METHOD:`` and the new body. Of several methods, or attributes, each
+    stands below ``NAME(BASE):``, indented.
+    """
+    checks: list[Callable[[type], type]] = []
+    block: list[str] = []
+
+    def flush() -> None:
+        if not block:
+            return
+        name, base, method, rest = _CLASS.fullmatch(block[0]).groups()  # type: ignore[union-attr]
+        body = block[1:]
+        if method:
+            body = [f"    {method}:{rest}", *(f"    {line}" for line in body)]
+        lines = [f"class {name}({base}):"]
+        for line in body:
+            if found := _METHOD.fullmatch(line):
+                lines.append(f"    def {_head(module[base], found[1])}:{found[2]}")
+            else:
+                lines.append(line)
+        names = {"itertools": itertools, "time": time, **module}
+        exec(compile("\n".join(lines), f"<{name}>", "exec"), names, module)
+        for breaks in checks:
+            breaks(module[name])
+        checks.clear()
+        block.clear()
+
+    for line in rows.splitlines():
+        if found := _RULE.fullmatch(line):
+            flush()
+            kind, *check = found.groups()
+            checks.append(register[kind](*check))
+        elif not line.startswith("#"):
+            block.append(line)
+    flush()
+
+
+def _head(base: type, method: str) -> str:
+    signature = inspect.signature(getattr(base, method))
+    bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+    return f"{method}{inspect.Signature(bare)}"
 
 
 def expect_rejected(verification: type[Verification], case: Case, **hooks: Any) -> None:

@@ -1,5 +1,7 @@
 """Correct subscribers, and what becomes of them when one line at a time is wrong."""
 
+# ruff: noqa: E501 (rows of a table)
+
 from __future__ import annotations
 
 import threading
@@ -8,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rstreams_fast.tck import SubscriberBlackboxVerification, SubscriberWhiteboxVerification
-from tests.broken.registry import Group
+from tests.broken.registry import Group, read_rows
 
 blackbox = Group(SubscriberBlackboxVerification)
 whitebox = Group(SubscriberWhiteboxVerification)
@@ -130,7 +132,7 @@ class CorrectWhitebox(CorrectSubscriber):
 
 
 def both_break(what: str, check: str, says: str) -> Callable[[type], type]:
-    """Register a mixin twice: on top of the blackbox and of the whitebox subscriber."""
+    """Register a class twice: as it is, and on top of the whitebox subscriber."""
 
     def register(mixin: type) -> type:
         for group, base in ((blackbox, CorrectSubscriber), (whitebox, CorrectWhitebox)):
@@ -153,16 +155,6 @@ class NeverAsks(CorrectSubscriber):
 class AsksOnce(CorrectSubscriber):
     def renew(self) -> None:
         pass
-
-
-@blackbox.breaks("3.9 spec", "spec201_mustSignalDemand", "request(0)")
-class AsksForZero(CorrectSubscriber):
-    portion = 0
-
-
-@blackbox.breaks("3.9 spec", "spec201_mustSignalDemand", "request(True)")
-class AsksForTrue(CorrectSubscriber):
-    portion = True
 
 
 # -- 2.3, 2.4 --------------------------------------------------------------------------------------
@@ -255,25 +247,6 @@ blackbox.breaks("2.5 spec", "spec205_mustCallSubscription", "cancel() of a secon
 )
 
 
-@blackbox.breaks(
-    "2.5 strict", "spec205_theFirstSubscription", "only cancel() of a second subscription"
-)
-class AsksTheSecondFirst(CorrectSubscriber):
-    def on_subscribe(self, subscription: Any, /) -> None:
-        if self.subscription is not None:
-            subscription.request(1)
-        super().on_subscribe(subscription)
-
-
-@blackbox.breaks("2.5 strict", "spec205_theFirstSubscription", "the first one was")
-class ReplacesTheFirst(CorrectSubscriber):
-    def on_subscribe(self, subscription: Any, /) -> None:
-        first = self.subscription
-        super().on_subscribe(subscription)
-        if first is not None:
-            first.cancel()
-
-
 class LooksThenTakes(CorrectSubscriber):
     def on_subscribe(self, subscription: Any, /) -> None:
         if subscription is None:
@@ -289,23 +262,7 @@ class LooksThenTakes(CorrectSubscriber):
 blackbox.breaks("2.5 strict", "spec205_ofSubscriptionsFrom", "none was cancelled")(LooksThenTakes)
 
 
-@whitebox.breaks(
-    "2.5 spec", "spec205_mustCallSubscription", "register_on_subscribe was called again"
-)
-class RegistersTwice(CorrectWhitebox):
-    def on_subscribe(self, subscription: Any, /) -> None:
-        if self.subscription is not None:
-            self.probe.register_on_subscribe(self)
-        super().on_subscribe(subscription)
-
-
 # -- 2.6, 2.7, 2.8 ---------------------------------------------------------------------------------
-
-
-@both_break("2.6 spec", "spec206_stoppingMustCancel", "cancel() of a subscription no longer wanted")
-class StopsSilently:
-    def stop(self) -> None:
-        self.end()  # type: ignore[attr-defined]
 
 
 class AsksFromTwoThreads(CorrectSubscriber):
@@ -322,28 +279,6 @@ class AsksFromTwoThreads(CorrectSubscriber):
 blackbox.breaks("2.7 spec", "spec207_callsOnThe", "while another thread is inside request(2)")(
     AsksFromTwoThreads
 )
-
-
-@both_break("2.8 spec", "spec208_mustBePrepared", "on_next(0) returns normally")
-class UsesWhatCancelCleared:
-    def on_next(self, element: Any, /) -> None:
-        if element is None:
-            raise TypeError
-        self.subscription.request(1)  # type: ignore[attr-defined]
-
-
-@blackbox.breaks("2.8 strict", "spec208_signalsRacingWith", "on_next(0) returns normally")
-class LooksThenUses(CorrectSubscriber):
-    def on_next(self, element: Any, /) -> None:
-        if element is None:
-            raise TypeError
-        if self.subscription is not None:
-            time.sleep(0.01)
-            self.subscription.request(1)
-
-    def stop(self) -> None:
-        time.sleep(0.002)  # or it might win every race
-        super().stop()
 
 
 # -- 2.9, 2.10, 2.11 -------------------------------------------------------------------------------
@@ -388,105 +323,7 @@ whitebox.breaks("2.10 spec", "OnErrorSignalWithout", "the subscriber processes o
 )
 
 
-@blackbox.breaks("2.3 spec", "spec210_onErrorMust", "cancel() from within on_error")
-class CancelsWhatHasFailed(CorrectSubscriber):
-    """There is something to tidy up only once an element has come."""
-
-    def on_error(self, error: BaseException, /) -> None:
-        if self.taken and self.subscription is not None:
-            self.subscription.cancel()
-        super().on_error(error)
-
-
-@blackbox.breaks(
-    "2.10 spec",
-    "spec210_onErrorMust",
-    'on_error(TestError("from the kit\'s publisher")) returns normally',
-)
-class RaisesWhatItIsTold(CorrectSubscriber):
-    def on_error(self, error: BaseException, /) -> None:
-        super().on_error(error)
-        if self.taken:
-            raise error
-
-
-@blackbox.breaks("2.11 spec", "spec211_signalsFromFree", "AttributeError")
-class KeepsStateInAThread(CorrectSubscriber):
-    def begin(self) -> None:
-        self.local = threading.local()
-        self.local.count = 0
-        super().begin()
-
-    def on_next(self, element: Any, /) -> None:
-        if element is None:
-            raise TypeError
-        self.local.count += 1
-        super().on_next(element)
-
-
-@whitebox.breaks("2.11 spec", "spec211_signalsFromFree", "the subscriber processes on_next(0)")
-class HandsOverInPairsTheWrongWay(CorrectWhitebox):
-    def work(self, element: Any) -> None:
-        self.taken.append(element)
-        if len(self.taken) == 2:
-            for each in reversed(self.taken):
-                self.probe.register_on_next(each)
-            self.taken.clear()
-
-
-@whitebox.breaks(
-    "2.11 spec", "spec211_signalsFromFree", "on_complete is processed after every element"
-)
-class TellsTheEndTooEarly(CorrectWhitebox):
-    """Keeps its last element until the end has been told."""
-
-    def work(self, element: Any) -> None:
-        if element != 9:  # the last that the kit sends
-            super().work(element)
-
-    def on_complete(self) -> None:
-        super().on_complete()
-        self.probe.register_on_next(9)
-
-
 # -- 2.13, 3.8 -------------------------------------------------------------------------------------
-
-
-@blackbox.breaks("2.13 spec", "spec213_elementsFromWithin", "every call returns within 1.9 s")
-class AsksUnderAPlainLock(CorrectSubscriber):
-    """A publisher that answers at once comes back to a lock that is taken."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.state = threading.Lock()
-
-    def ask(self, n: int) -> None:
-        with self.state:
-            super().ask(n)
-
-    def on_next(self, element: Any, /) -> None:
-        if self.state.acquire(timeout=60):
-            self.state.release()
-        super().on_next(element)
-
-
-@blackbox.breaks("2.13 spec", "spec213_elementsFromWithin", "AttributeError")
-class AsksBeforeItKeeps(CorrectSubscriber):
-    def on_subscribe(self, subscription: Any, /) -> None:
-        if subscription is None:
-            raise TypeError
-        with self.lock:
-            if self.subscription is None and not self.over:
-                subscription.request(1)
-                self.subscription = subscription
-            else:
-                subscription.cancel()
-
-    def on_next(self, element: Any, /) -> None:
-        if element is None:
-            raise TypeError
-        if not self.over:
-            self.subscription.request(1)
 
 
 def takes_none(base: type, method: str) -> type:
@@ -509,59 +346,142 @@ for _method, _name in (
     whitebox.breaks("2.13 spec", f"spec213_{_name}", _says)(takes_none(CorrectWhitebox, _method))
 
 
-@both_break("2.13 python", "spec213_whatIsRaised", "raised ValueError('no element')")
-class RaisesValueError:
-    def on_next(self, element: Any, /) -> None:
+read_rows(
+    globals(),
+    {"blackbox": blackbox.breaks, "whitebox": whitebox.breaks, "both": both_break},
+    """\
+blackbox 3.9 spec spec201_mustSignalDemand: request(0)
+AsksForZero(CorrectSubscriber):
+    portion = 0
+blackbox 3.9 spec spec201_mustSignalDemand: request(True)
+AsksForTrue(CorrectSubscriber):
+    portion = True
+blackbox 2.5 strict spec205_theFirstSubscription: only cancel() of a second subscription
+AsksTheSecondFirst(CorrectSubscriber).on_subscribe:
+    if self.subscription is not None:
+        subscription.request(1)
+    super().on_subscribe(subscription)
+blackbox 2.5 strict spec205_theFirstSubscription: the first one was
+ReplacesTheFirst(CorrectSubscriber).on_subscribe:
+    first = self.subscription
+    super().on_subscribe(subscription)
+    if first is not None:
+        first.cancel()
+whitebox 2.5 spec spec205_mustCallSubscription: register_on_subscribe was called again
+RegistersTwice(CorrectWhitebox).on_subscribe:
+    if self.subscription is not None:
+        self.probe.register_on_subscribe(self)
+    super().on_subscribe(subscription)
+both 2.6 spec spec206_stoppingMustCancel: cancel() of a subscription no longer wanted
+StopsSilently(CorrectSubscriber).stop: self.end()
+both 2.8 spec spec208_mustBePrepared: on_next(0) returns normally
+UsesWhatCancelCleared(CorrectSubscriber).on_next:
+    if element is None:
+        raise TypeError
+    self.subscription.request(1)
+blackbox 2.8 strict spec208_signalsRacingWith: on_next(0) returns normally
+LooksThenUses(CorrectSubscriber):
+    on_next:
         if element is None:
-            raise ValueError("no element")
-        super().on_next(element)  # type: ignore[misc]
-
-
-@blackbox.breaks("2.13 strict", "spec213_elementsWithHostile", "ProbeFailed(\"an element's own")
-class ComparesElements(CorrectSubscriber):
-    def on_next(self, element: Any, /) -> None:
-        if element is None or element == -1:
             raise TypeError
+        if self.subscription is not None:
+            time.sleep(0.01)
+            self.subscription.request(1)
+    stop:
+        time.sleep(0.002)  # or it might win every race
+        super().stop()
+blackbox 2.3 spec spec210_onErrorMust: cancel() from within on_error
+# There is something to tidy up only once an element has come.
+CancelsWhatHasFailed(CorrectSubscriber).on_error:
+    if self.taken and self.subscription is not None:
+        self.subscription.cancel()
+    super().on_error(error)
+blackbox 2.10 spec spec210_onErrorMust: on_error(TestError("from the kit's publisher")) returns normally
+RaisesWhatItIsTold(CorrectSubscriber).on_error:
+    super().on_error(error)
+    if self.taken:
+        raise error
+blackbox 2.11 spec spec211_signalsFromFree: AttributeError
+KeepsStateInAThread(CorrectSubscriber):
+    begin:
+        self.local = threading.local()
+        self.local.count = 0
+        super().begin()
+    on_next:
+        if element is None:
+            raise TypeError
+        self.local.count += 1
         super().on_next(element)
-
-
-@blackbox.breaks("2.13 spec", "spec213_aFailureOf", "it raised ValueError('the work failed')")
-class FailureLeavesOnNext(CorrectFailing):
-    def on_next(self, element: Any, /) -> None:
-        self.work(element)
-
-
-@blackbox.breaks("2.13 spec", "spec213_aFailureOf", "cancel() after the failure")
-class FailureIsSwallowed(CorrectFailing):
-    def on_next(self, element: Any, /) -> None:
+whitebox 2.11 spec spec211_signalsFromFree: the subscriber processes on_next(0)
+HandsOverInPairsTheWrongWay(CorrectWhitebox).work:
+    self.taken.append(element)
+    if len(self.taken) == 2:
+        for each in reversed(self.taken):
+            self.probe.register_on_next(each)
+        self.taken.clear()
+whitebox 2.11 spec spec211_signalsFromFree: on_complete is processed after every element
+# Keeps its last element until the end has been told.
+TellsTheEndTooEarly(CorrectWhitebox):
+    work:
+        if element != 9:  # the last that the kit sends
+            super().work(element)
+    on_complete:
+        super().on_complete()
+        self.probe.register_on_next(9)
+blackbox 2.13 spec spec213_elementsFromWithin: every call returns within 1.9 s
+# A publisher that answers at once comes back to a lock that is taken.
+AsksUnderAPlainLock(CorrectSubscriber):
+    __init__:
+        super().__init__()
+        self.state = threading.Lock()
+    ask:
+        with self.state:
+            super().ask(n)
+    on_next:
+        if self.state.acquire(timeout=60):
+            self.state.release()
+        super().on_next(element)
+blackbox 2.13 spec spec213_elementsFromWithin: AttributeError
+AsksBeforeItKeeps(CorrectSubscriber):
+    on_subscribe:
+        if subscription is None:
+            raise TypeError
         with self.lock:
-            self.ask(1)
-
-
-@whitebox.breaks("3.8 spec", "spec308_requestMustRegister", "a request for the second element")
-class AsksForOneOnly(CorrectWhitebox):
-    def trigger_request(self, n: int, /) -> None:
-        if not self.left:
-            self.ask(1)
-
-
-@whitebox.breaks("2.1 spec", "spec201_mustSignalDemand", "a request(n)")
-class PuppetDoesNothing(CorrectWhitebox):
-    def trigger_request(self, n: int, /) -> None:
-        pass
-
-
-@whitebox.breaks(
-    "2.1 spec",
-    "spec201_mustSignalDemand",
-    "the subscriber calls probe.register_on_subscribe(puppet)",
+            if self.subscription is None and not self.over:
+                subscription.request(1)
+                self.subscription = subscription
+            else:
+                subscription.cancel()
+    on_next:
+        if element is None:
+            raise TypeError
+        if not self.over:
+            self.subscription.request(1)
+both 2.13 python spec213_whatIsRaised: raised ValueError('no element')
+RaisesValueError(CorrectSubscriber).on_next:
+    if element is None:
+        raise ValueError("no element")
+    super().on_next(element)
+blackbox 2.13 strict spec213_elementsWithHostile: ProbeFailed("an element's own
+ComparesElements(CorrectSubscriber).on_next:
+    if element is None or element == -1:
+        raise TypeError
+    super().on_next(element)
+blackbox 2.13 spec spec213_aFailureOf: it raised ValueError('the work failed')
+FailureLeavesOnNext(CorrectFailing).on_next: self.work(element)
+blackbox 2.13 spec spec213_aFailureOf: cancel() after the failure
+FailureIsSwallowed(CorrectFailing).on_next:
+    with self.lock:
+        self.ask(1)
+whitebox 3.8 spec spec308_requestMustRegister: a request for the second element
+AsksForOneOnly(CorrectWhitebox).trigger_request:
+    if not self.left:
+        self.ask(1)
+whitebox 2.1 spec spec201_mustSignalDemand: a request(n)
+PuppetDoesNothing(CorrectWhitebox).trigger_request: pass
+whitebox 2.1 spec spec201_mustSignalDemand: the subscriber calls probe.register_on_subscribe(puppet)
+NeverRegisters(CorrectWhitebox).begin: pass
+whitebox 2.1 spec exerciseWhiteboxHappyPath: the subscriber processes on_next(0)
+TellsNoElement(CorrectWhitebox).work: pass
+""",
 )
-class NeverRegisters(CorrectWhitebox):
-    def begin(self) -> None:
-        pass
-
-
-@whitebox.breaks("2.1 spec", "exerciseWhiteboxHappyPath", "the subscriber processes on_next(0)")
-class TellsNoElement(CorrectWhitebox):
-    def work(self, element: Any) -> None:
-        pass
