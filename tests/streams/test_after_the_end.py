@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import copy
 import gc
-import os
 import pickle
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, run_python
+from tests.helpers import run_python
 from tests.operators import USES, apart, uses
 from tests.operators.entry import NoStream
 from tests.rules.probes import ManualPublisher, Plain, Recorder, subscribed
@@ -116,36 +114,6 @@ def test_every_description_can_be_pickled_and_copied(
     assert another.describe() == stream.describe()
     assert sorted(another.to_list()) == [0, 1, 2]
     assert op.shared or sorted(stream.to_list()) == [0, 1, 2]  # shared, it may be over
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_fork_is_noticed_and_refused() -> None:
-    publisher, recorder = ManualPublisher(), Recorder(request=5)
-    with ThreadPoolExecutor(1) as pool:
-        rsf.from_publisher(publisher).publish_on(pool).subscribe(recorder)
-        publisher.wait_requested(5)
-        pool.submit(int).result(DEADLINE)  # the drain before it has come to rest
-        _check_fork(publisher, recorder)
-        publisher.subscriber.on_next(2)  # the parent goes on
-        recorder.wait_elements(1)
-        recorder.subscription.cancel()
-
-
-def _check_fork(publisher: ManualPublisher, recorder: Recorder) -> None:
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:  # pragma: no cover - runs in the child
-        try:
-            publisher.subscriber.on_next(1)
-            os.write(
-                write, type(recorder.error).__name__.encode() + b": " + str(recorder.error).encode()
-            )
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    os.close(write)
-    with os.fdopen(read, "rb") as answer:
-        assert b"fork" in answer.read()
 
 
 # -- observers -------------------------------------------------------------------------------------

@@ -12,45 +12,13 @@ from tests.helpers import run_python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
-STREAMS = {
-    "pull": "rsf.range_(9).map(str)",
-    "push": "rsf.from_publisher(rsf.range_(9)).map(str)",
-    "publish_on": "rsf.range_(9).publish_on()",
-    "publish_on a pool": "rsf.range_(9).publish_on(pool)",
-    "publish_records_on": 'rsf.from_numpy(numpy.zeros(9)).publish_records_on("f8")',
-    "subscribe_on": "rsf.never().subscribe_on()",
-    "unbatch": "rsf.from_iterable([[1], [2]]).unbatch()",
-    "batch in time": "rsf.range_(9).batch(2, seconds=9.0)",
-    "merge": "rsf.merge(rsf.range_(9), rsf.range_(9))",
-    "zip": "rsf.zip_(rsf.range_(9), rsf.range_(9))",
-    "concat": "rsf.concat(rsf.range_(9), rsf.range_(9))",
-    "flat_map": "rsf.range_(9).flat_map(rsf.range_)",
-    "concat_map": "rsf.range_(9).concat_map(rsf.range_)",
-    "map_async": "rsf.range_(9).map_async(asyncio.sleep)",
-    "retry": "rsf.range_(9).retry(1)",
-    "on_error_resume": "rsf.range_(9).on_error_resume(lambda error: rsf.empty())",
-    "timeout": "rsf.range_(9).timeout(9.0)",
-    "do_on_request": "rsf.range_(9).do_on_request(str)",
-    "on_overflow": "rsf.range_(9).on_overflow(rsf.Overflow.BUFFER)",
-    "create": "rsf.create(lambda emitter: None)",
-    "interval": "rsf.interval(99.0)",
-    "from_async_iterable": "rsf.from_async_iterable(endless)",
-    "multicast": "rsf.range_(9).multicast()",
-    "replay": "rsf.range_(9).replay(count=1)",
-    "a long chain": "chain()",
-}
-
 SUBSCRIPTIONS = """
-import asyncio, os, threading, warnings
+import os, threading, warnings
 from concurrent.futures import ThreadPoolExecutor
-import numpy
 import rstreams_fast as rsf
+from tests.operators import SOURCES, firsts
 
 warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
-
-async def endless():
-    while True:
-        yield 1
 
 def chain():
     stream = rsf.range_(9)
@@ -79,7 +47,10 @@ class Subscriber:
 
 pool = ThreadPoolExecutor(1)
 for kind, stream in {
-{streams}
+    **{name: use.over(rsf.range_(9)) for name, use in firsts().items()},
+    **{name: gives.of(9) for source in SOURCES for name, gives in source.uses.items()},
+    "publish_on a pool": rsf.range_(9).publish_on(pool),
+    "a long chain": chain(),
 }.items():
     subscriber = Subscriber()
     stream.subscribe(subscriber)
@@ -99,8 +70,7 @@ pool.shutdown()
 
 
 def test_a_subscription_refuses_to_work_in_the_child_of_a_fork() -> None:
-    streams = "\n".join(f"{kind!r}: {stream}," for kind, stream in STREAMS.items())
-    served = run_python("-c", SUBSCRIPTIONS.replace("{streams}", streams)).stdout
+    served = run_python("-c", SUBSCRIPTIONS).stdout
     assert served.splitlines() == []
 
 

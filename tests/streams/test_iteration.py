@@ -259,16 +259,6 @@ def leave_by_with(publisher: Any) -> None:
         next(it)
 
 
-def leave_by_exception_out_of_with(publisher: Any) -> None:
-    def consume() -> None:
-        with iterate(publisher) as it:
-            next(it)
-            raise BOOM
-
-    with pytest.raises(RuntimeError, match="boom"):
-        consume()
-
-
 def leave_by_close(publisher: Any) -> None:
     it = iterate(publisher)
     next(it)
@@ -320,15 +310,6 @@ def leave_by_async_with(publisher: Any) -> None:
         assert publisher.cancels == 1
 
     asyncio.run(main())
-
-
-def leave_by_async_exception(publisher: Any) -> None:
-    async def main() -> None:
-        async for _ in iterate(publisher):
-            raise BOOM
-
-    with pytest.raises(RuntimeError, match="boom"):
-        asyncio.run(main())
 
 
 def leave_by_aclose(publisher: Any) -> None:

@@ -709,21 +709,3 @@ async def test_the_figures_of_map_async() -> None:
     assert (metrics().held, metrics().demand) == (2, 0)
     recorder.subscription.cancel()
     await until(lambda: rsf.metrics_of(recorder.subscription) == ())
-
-
-def test_figures_of_a_whole_stream_come_in_order() -> None:
-    recorder = subscribed(
-        rsf.from_numpy(SAMPLES, chunk=10)
-        .publish_records_on("f8", "caller", capacity=64)
-        .unbatch()
-        .publish_on("caller", prefetch=5)
-    )
-    names = [figures.name.split("(")[0] for figures in rsf.metrics_of(recorder.subscription)]
-    assert names == ["publish_on", "unbatch", "publish_records_on"]
-    recorder.subscription.request(7)
-    near, middle, far = rsf.metrics_of(recorder.subscription)
-    assert 0 < near.held <= near.max_held == 5
-    assert (middle.held, middle.max_held) == (1, 1)
-    assert 0 < far.held <= far.max_held == 64
-    assert far.held_bytes == 8 * far.held
-    recorder.subscription.cancel()

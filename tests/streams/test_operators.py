@@ -6,7 +6,6 @@ What each gives, its entry in tests/operators says; what it refuses, test_argume
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.errors import StageReturnedNoneError
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 
 class Foreign:
@@ -109,46 +108,9 @@ def asked(build: Callable[[Any], Any], request: int = 1000) -> ManualPublisher:
     return publisher
 
 
-def test_demand_is_passed_on_as_it_is() -> None:
-    assert asked(lambda s: s.map(str), 7).requests == [7]
-    assert asked(lambda s: s, rsf.UNBOUNDED).requests == [rsf.UNBOUNDED]
-
-
 def test_batch_multiplies_demand_and_saturates() -> None:
     assert asked(lambda s: s.batch(3), 7).requests == [21]
     assert asked(lambda s: s.batch(3), 2**62).requests == [rsf.UNBOUNDED]
-
-
-@pytest.mark.parametrize("request_", [1, 5, 100, rsf.UNBOUNDED])
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda s: s.take(5),
-        lambda s: s.map(str).take(5),
-        lambda s: s.take(5).map(str),
-        lambda s: s.publish_on("caller").take(5),
-        lambda s: s.publish_on("caller").publish_on("caller").map(str).take(5),
-        lambda s: s.subscribe_on("caller").publish_on("caller").take(5),
-        lambda s: s.publish_on("caller").do_on_error(print).take(5),
-        lambda s: s.scan(operator.add, 0).take(5),
-        lambda s: s.publish_on("caller", max_bytes=100, weigher=len).take(5),
-    ],
-)
-def test_take_never_asks_upstream_for_more_than_n(
-    build: Callable[[Any], Any], request_: int
-) -> None:
-    assert asked(build, request_).requested <= 5
-
-
-def test_take_behind_a_filter_has_no_more_than_n_outstanding() -> None:
-    publisher = asked(lambda s: s.filter(lambda x: x % 2).take(5))
-    assert publisher.requested == 5
-    for sent in range(9):
-        publisher.subscriber.on_next(sent)
-        assert publisher.requested - (sent + 1) <= 5
-    assert publisher.requested >= 9
-    publisher.subscriber.on_next(9)  # the fifth odd one
-    assert publisher.cancels == 1
 
 
 @pytest.mark.parametrize(
@@ -184,27 +146,3 @@ def test_take_0_needs_no_request_though_a_seed_is_there_to_come_first() -> None:
         recorder = subscribed(stages(rsf.range_(5).scan(lambda a, b: a + b, 10)).take(0))
         assert recorder.signals == [("on_subscribe",), ("on_complete",)]
     assert rsf.range_(5).scan(lambda a, b: a + b, 10).take(0).reduce(max, 7).to_list() == [7]
-
-
-def test_what_a_filter_drops_is_asked_for_again_before_upstream_runs_dry() -> None:
-    publisher = asked(lambda s: s.filter(lambda x: x < 0), 8)
-    for sent in range(1000):
-        assert publisher.requested > sent, "upstream may send no more, and the subscriber waits"
-        publisher.subscriber.on_next(sent)
-    assert publisher.requested == 1008 - (1008 - publisher.requested)
-    assert publisher.requested <= 1008
-    assert len(publisher.requests) < 500  # not one by one
-
-
-def test_a_finished_take_cancels_upstream_exactly_once_and_completes_without_an_extra_request() -> (
-    None
-):
-    publisher, recorder = ManualPublisher(), Recorder(request=2)
-    rsf.from_publisher(publisher).take(2).subscribe(recorder)
-    send(publisher, 1, 2)
-    assert recorder.terminal == ("on_complete",)
-    assert publisher.cancels == 1
-    recorder.subscription.cancel()
-    publisher.subscriber.on_next(3)
-    assert publisher.cancels == 1
-    recorder.check()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 import rstreams_fast as rf
 from rstreams_fast.streams.processors import SerializedProcessor, processor
-from tests.helpers import run_threads, wait_for, wait_gone
+from tests.helpers import run_threads, wait_for
 from tests.operators import USES
 from tests.rules.probes import ManualPublisher, Recorder
 
@@ -154,26 +153,6 @@ def test_both_kinds_are_processors_and_cannot_be_pickled() -> None:
         assert isinstance(made, rf.Processor)
         with pytest.raises(TypeError, match="pickled"):
             pickle.dumps(made)
-
-
-@pytest.mark.parametrize("end", ["cancel", "complete", "error"])
-def test_a_processor_lets_go_of_its_subscriber(build: Build, end: str) -> None:
-    made = processor(build)
-    upstream, downstream = ManualPublisher(), Recorder(request=1)
-    upstream.subscribe(made)
-    made.subscribe(downstream)
-    if end == "cancel":
-        downstream.subscription.cancel()
-        upstream.wait_cancelled()
-    else:
-        if end == "complete":
-            made.on_complete()
-        else:
-            made.on_error(ValueError("from upstream"))
-        downstream.wait_terminal()
-    gone = weakref.ref(downstream)
-    del downstream
-    wait_gone(gone)  # the drain may be on its way out
 
 
 @pytest.mark.parametrize("end", ["complete", "error"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.helpers import DEADLINE, run_threads, start_thread, wait_for
+from tests.helpers import DEADLINE, start_thread, wait_for
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
 
@@ -46,30 +46,6 @@ def test_it_runs_on_the_thread_that_calls_request_or_subscribe() -> None:
     recorder.subscription.request(1)
     other = start_thread(lambda: recorder.subscription.request(1) or threading.get_ident()).result()
     assert threads == [threading.get_ident(), other]
-
-
-def test_requests_in_on_subscribe_are_served_after_it_returned() -> None:
-    seen: list[int] = []
-    recorder = Recorder(on_subscribe=lambda r: (r.subscription.request(2), seen.extend(r.elements)))
-    rsf.range_(5).subscribe(recorder)
-    assert seen == []
-    assert recorder.elements == [0, 1]
-
-
-def test_a_request_from_within_on_next_does_not_nest() -> None:
-    recorder = subscribed(rsf.range_(10_000), 1, on_next=lambda r, _x: r.subscription.request(1))
-    assert recorder.max_depth == 1
-    assert len(recorder.elements) == 10_000
-    recorder.check()
-
-
-def test_requests_of_many_threads_never_overlap_on_next_and_lose_no_demand() -> None:
-    total, threads = 4000, 4
-    recorder = subscribed(rsf.range_(total).map(lambda x: x))
-    run_threads([lambda: [recorder.subscription.request(1) for _ in range(total // threads)]] * 4)
-    recorder.wait_terminal()
-    assert recorder.elements == list(range(total))
-    recorder.check()
 
 
 def test_cancel_does_not_wait_for_the_next_in_flight_and_leaves_closing_to_the_drain() -> None:
@@ -215,36 +191,6 @@ def test_a_signal_interrupts_a_pipeline_of_c_callables() -> None:
 
 def _interrupt(*_args: Any) -> None:
     raise KeyboardInterrupt
-
-
-def test_a_bad_request_from_within_on_next_stops_at_once() -> None:
-    recorder = Recorder(on_next=lambda r, x: r.subscription.request(-1) if x == 1 else None)
-    rsf.range_(100).subscribe(recorder)
-    recorder.subscription.request(50)
-    assert recorder.elements == [0, 1]
-    assert isinstance(recorder.error, ValueError)
-    assert "3.9" in str(recorder.error)
-    recorder.check()
-
-
-def test_a_bad_request_of_another_thread_waits_its_turn() -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    def stuck(_r: Recorder, x: int) -> None:
-        if x == 1:
-            entered.set()
-            assert leave.wait(DEADLINE)
-
-    recorder = subscribed(rsf.range_(10**9), on_next=stuck)
-    working = start_thread(lambda: recorder.subscription.request(rsf.UNBOUNDED))
-    wait_for(entered)
-    recorder.subscription.request(0)
-    assert recorder.error is None
-    leave.set()
-    working.result()
-    assert isinstance(recorder.error, ValueError)
-    assert recorder.elements == [0, 1]
-    recorder.check()
 
 
 def test_other_threads_run_while_an_endless_stream_does() -> None:

@@ -271,15 +271,6 @@ def test_a_replayed_stream_may_shut_down_or_restart() -> None:
         assert subscribed(again, ALL).elements == [0, 1, 2]
 
 
-def test_a_replayed_stream_waits_for_enough_subscribers() -> None:
-    stream = rsf.range_(5).replay(count=2, min_subscribers=2)
-    first = subscribed(stream, ALL)
-    assert first.elements == []
-    second = subscribed(stream, ALL)
-    assert first.elements == second.elements == list(range(5))
-    assert subscribed(stream, ALL).elements == [3, 4]
-
-
 def test_figures_say_what_is_kept() -> None:
     publisher = ManualPublisher()
     stream = rsf.from_publisher(publisher).replay(count=3, max_bytes=100, weigher=len)

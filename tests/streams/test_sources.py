@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 import rstreams_fast as rsf
 from rstreams_fast.errors import AlreadySubscribedError
-from tests.rules.probes import ManualPublisher, Recorder, subscribed
+from tests.rules.probes import Recorder, subscribed
 
 
 def collected(stream: Any, request: int = 1000) -> Recorder:
@@ -207,59 +206,6 @@ def test_error_takes_an_exception_that_cannot_be_shown() -> None:
 def test_from_publisher_refuses_what_has_no_subscribe(bad: Any) -> None:
     with pytest.raises(TypeError, match="publisher"):
         rsf.from_publisher(bad)
-
-
-def test_a_publisher_that_recurses_from_request_to_on_next_is_flattened() -> None:
-    class Naive:
-        """Answers each request before it returns, however deep (§3.3 is not its strength)."""
-
-        def __init__(self) -> None:
-            self.sent = 0
-
-        def subscribe(self, subscriber: Any) -> None:
-            self.subscriber = subscriber
-            subscriber.on_subscribe(self)
-
-        def request(self, n: int, /) -> None:
-            for _ in range(n):
-                self.sent += 1
-                if self.sent <= 5000:
-                    self.subscriber.on_next(self.sent)
-                elif self.sent == 5001:
-                    self.subscriber.on_complete()
-
-        def cancel(self) -> None:
-            pass
-
-    for build in (lambda s: s, lambda s: s.filter(lambda x: x % 2), lambda s: s.batch(3).unbatch()):
-        recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
-        build(rsf.from_publisher(Naive())).subscribe(recorder)
-        assert recorder.max_depth == 1
-        assert recorder.terminal == ("on_complete",)
-        assert recorder.elements[:2] in ([1, 2], [1, 3])
-        recorder.check()
-
-
-def test_on_next_from_two_threads_at_once_is_made_serial() -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    def slow(_r: Recorder, x: int) -> None:
-        if x == 1:
-            entered.set()
-            assert leave.wait(20)
-
-    publisher = ManualPublisher()
-    recorder = subscribed(rsf.from_publisher(publisher).map(lambda x: x), 10, on_next=slow)
-    from tests.helpers import start_thread
-
-    first = start_thread(lambda: publisher.subscriber.on_next(1))
-    assert entered.wait(20)
-    publisher.subscriber.on_next(2)  # would overlap: it is left to the first thread
-    assert recorder.elements == [1]
-    leave.set()
-    first.result()
-    assert recorder.elements == [1, 2]
-    recorder.check()
 
 
 def test_a_subscriber_whose_on_next_would_not_run_is_refused() -> None:

@@ -135,16 +135,6 @@ def ignore(_element: Any) -> None:
     """An element that nobody needs."""
 
 
-def test_a_used_subscriber_takes_no_subscription(make: Make) -> None:
-    subscriber = make(ignore)
-    rf.range_(3).subscribe(subscriber)
-    subscriber.run.result(DEADLINE)
-    late = ManualPublisher()
-    late.subscribe(subscriber)
-    late.wait_cancelled()
-    assert late.requested == 0
-
-
 def test_cancel_ends_it(make: Make) -> None:
     publisher = ManualPublisher()
     seen: list[int] = []
@@ -272,17 +262,6 @@ def test_async_holds_no_more_than_its_prefetch(prefetch: int) -> None:
     subscriber.run.result(DEADLINE)
     assert done == 500
     assert most <= prefetch + (prefetch > 1)  # the element whose work has just ended
-
-
-def test_async_stops_and_waits() -> None:
-    publisher = ManualPublisher()
-    subscriber = AsyncSubscriber(ignore, prefetch=1)
-    publisher.subscribe(subscriber)
-    for n in range(1, 6):
-        publisher.wait_requested(n)
-        assert publisher.requests == [1] * n
-        publisher.subscriber.on_next(n)
-    subscriber.run.cancel()
 
 
 def test_async_calls_do_not_overlap_on_a_pool() -> None:
