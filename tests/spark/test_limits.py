@@ -7,7 +7,8 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -484,52 +485,43 @@ def test_a_pace_is_even_after_its_burst() -> None:
     assert pace.reserve(200.0, (reserved, 205.0))[0] == 205
 
 
-class Lease:
-    """A connection of a worker that is slow to answer."""
+@contextmanager
+def lease(address: Address) -> Iterator[socket.socket]:
+    """Give a connection of a worker that is slow to answer."""
+    with socket.create_connection((address.host, address.port), DEADLINE) as connection:
+        connection.sendall(answer_to(received(connection, CHALLENGE_BYTES), address))
+        yield connection
 
-    def __init__(self, address: Address) -> None:
-        self._socket = socket.create_connection((address.host, address.port), DEADLINE)
-        self.send(answer_to(self.receive(CHALLENGE_BYTES), address))
 
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def receive(self, size: int, timeout: float = DEADLINE) -> bytes:
-        self._socket.settimeout(timeout)
-        received = b""
-        while len(received) < size:
-            received += self._socket.recv(size - len(received))
-        return received
-
-    def close(self) -> None:
-        self._socket.close()
+def received(connection: socket.socket, size: int, timeout: float = DEADLINE) -> bytes:
+    connection.settimeout(timeout)
+    found = b""
+    while len(found) < size:
+        found += connection.recv(size - len(found))
+    return found
 
 
 def test_a_worker_that_is_late_is_granted_no_more_of_a_rate(name: str) -> None:
     """Else the calls of those that come late start beside the calls of those that come in time."""
     address = serve(name, None, 1000.0, 1)
-    late, other = Lease(address), Lease(address)
-    try:
-        late.send(ASK * 50)
-        most = int(1000 * UNDER_WAY) - 1  # besides the burst
-        assert late.receive(most) == GRANT * most
-        late.send(LEFT * 3)
-        assert late.receive(3) == GRANT * 3
-        other.send(ASK)
-        assert other.receive(1) == GRANT  # it is not held up for long
-        other.send(LEFT + ASK)
-        assert other.receive(1) == GRANT
-        with pytest.raises(TimeoutError):
-            late.receive(1, timeout=0.05)  # in which fifty more could be granted
-        other.send(LEFT)
-        late.send(LEFT * most)
-        assert late.receive(most) == GRANT * most
-        late.close()
-        other.send(ASK * 2)
-        assert other.receive(2) == GRANT * 2  # what a lost one had under way counts no longer
-    finally:
-        late.close()
-        other.close()
+    with lease(address) as other:
+        with lease(address) as late:
+            late.sendall(ASK * 50)
+            most = int(1000 * UNDER_WAY) - 1  # besides the burst
+            assert received(late, most) == GRANT * most
+            late.sendall(LEFT * 3)
+            assert received(late, 3) == GRANT * 3
+            other.sendall(ASK)
+            assert received(other, 1) == GRANT  # it is not held up for long
+            other.sendall(LEFT + ASK)
+            assert received(other, 1) == GRANT
+            with pytest.raises(TimeoutError):
+                received(late, 1, timeout=0.05)  # in which fifty more could be granted
+            other.sendall(LEFT)
+            late.sendall(LEFT * most)
+            assert received(late, most) == GRANT * most
+        other.sendall(ASK * 2)
+        assert received(other, 2) == GRANT * 2  # what a lost one had under way counts no longer
 
 
 def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
@@ -542,21 +534,17 @@ def test_a_call_is_on_its_way_until_it_has_left(name: str) -> None:
         assert stall.wait(DEADLINE)
         return k
 
-    other = Lease(serve(name, None, 1000.0, 1))
-    worker = start_thread(lambda: looked_up(fn, 1, limit=limit))
-    try:
+    with lease(serve(name, None, 1000.0, 1)) as other:
+        worker = start_thread(lambda: looked_up(fn, 1, limit=limit))
         assert begun.wait(DEADLINE)
-        other.send(ASK * 50)
+        other.sendall(ASK * 50)
         most = int(1000 * UNDER_WAY) - 1 - 1  # besides the burst, and the one that has not left
-        assert other.receive(most) == GRANT * most
+        assert received(other, most) == GRANT * most
         with pytest.raises(TimeoutError):
-            other.receive(1, timeout=0.05)
+            received(other, 1, timeout=0.05)
         stall.set()
-        assert other.receive(1) == GRANT
+        assert received(other, 1) == GRANT
         assert worker.result() == [0]
-    finally:
-        stall.set()
-        other.close()
 
 
 @pytest.mark.slow
