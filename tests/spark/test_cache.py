@@ -55,10 +55,6 @@ def marked(row: Any) -> Marked:
     return found
 
 
-def as_struct(row: Any) -> Any:
-    return pa.StructArray.from_arrays([pa.array(row)], ["v"])
-
-
 #: Makes the result of a row of a matrix.
 RESULTS: dict[str, Callable[[Any], Any]] = {
     "view": lambda row: row,

@@ -31,7 +31,6 @@ RETRY = with_defaults(rs.Retry, times=3)
 LIMIT = with_defaults(rs.Limit, name="x")
 JOURNAL = with_defaults(rs.Journal, uri="/x", version="1")
 BOUNDED = with_defaults(lambda fn, **words: rs.bounded(**words)(fn), fn=len)
-TWO = {"times": 2}
 NULL = {"on_failure": "null"}
 AUTO = {"concurrency": "auto"}
 
