@@ -26,7 +26,6 @@ if sys.implementation.name != "cpython":
 elif FREE_THREADED and sys.version_info < (3, 14):  # cffi cannot do without a GIL before that
     del MODULES["cffi"]
 BACKENDS = list(MODULES)
-collect_ignore = [] if "cffi" in MODULES else ["test_raw_c.py"]
 
 
 def load(name: str) -> Any:

@@ -3,7 +3,7 @@
 ``setup.py`` runs this through ``cffi_modules``; paths are relative to the root of the repository.
 A cffi call lets the GIL go, which costs more than most primitives, so a call here does as much as
 can be done between two looks at Python objects: the ``rsf_glue_*`` functions put the backend's
-usual sequences together. ``rsf_race_*`` are the threads of the tests that race the raw core.
+usual sequences together.
 """
 
 from __future__ import annotations
@@ -90,24 +90,6 @@ bool rsf_glue_publish_enter(rsf_serial *, uint64_t index);
 #define RSF_GLUE_OVER ...
 int rsf_glue_next(rsf_serial *, bool error_overtakes, uint64_t *slot);
 bool rsf_glue_release(rsf_serial *);
-
-/* csrc/tests/race.h */
-typedef struct {
-    rsf_serial serial;
-    rsf_serial_cell *cells;
-    uint64_t *slots;
-    uint64_t received[8];
-    uint64_t terminals;
-    int64_t violation;
-    ...;
-} rsf_race_subscriber;
-int64_t rsf_race_ring_produce(rsf_ring *, uint64_t *storage, uint64_t n, uint64_t burst);
-int64_t rsf_race_ring_consume(rsf_ring *, const uint64_t *storage, uint64_t burst);
-int64_t rsf_race_ring_guard(rsf_ring *, uint64_t *plain, uint64_t n);
-int64_t rsf_race_demand_request(rsf_demand *, int64_t n, int64_t times);
-int64_t rsf_race_demand_fulfil(rsf_demand *, int64_t total);
-int64_t rsf_race_serial_signal(rsf_race_subscriber *, uint64_t thread, uint64_t n);
-int64_t rsf_race_serial_terminate(rsf_race_subscriber *, int kind);
 """
 
 GLUE = """
@@ -115,7 +97,6 @@ GLUE = """
 #include "rsf_records.h"
 #include "rsf_ring.h"
 #include "rsf_serial.h"
-#include "tests/race.h"
 
 #define RSF_GLUE_OVERLAP (-1)
 #define RSF_GLUE_CLOSED (-2)
@@ -279,7 +260,7 @@ ffibuilder.set_source(
     "rstreams_fast.core._cffi._raw",
     GLUE,
     include_dirs=["csrc"],
-    sources=["csrc/rsf_serial.c", "csrc/tests/race.c"],
+    sources=["csrc/rsf_serial.c"],
 )
 
 if __name__ == "__main__":
