@@ -138,6 +138,15 @@ def dropped() -> Iterator[list[BaseException]]:
     on_dropped_error(previous)
 
 
+@pytest.fixture
+def unraisable() -> Iterator[list[sys.UnraisableHookArgs]]:
+    """What was raised where nobody could take it."""
+    seen: list[sys.UnraisableHookArgs] = []
+    previous, sys.unraisablehook = sys.unraisablehook, seen.append
+    yield seen
+    sys.unraisablehook = previous
+
+
 GREENLETS = {
     "gevent": "from gevent import monkey; monkey.patch_all()",
     "eventlet": "import eventlet; eventlet.monkey_patch()",

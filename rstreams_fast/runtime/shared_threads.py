@@ -30,7 +30,8 @@ class SharedThreads:
     # A SimpleQueue would do, but that its get(timeout) can wait for ever in CPython before 3.13:
     # a thread is woken for what another thread has taken, just as its time is over.
 
-    def __init__(self) -> None:
+    def __init__(self, linger: float = LINGER) -> None:
+        self._linger = linger
         self._works: deque[Work] = deque()
         self._waiting: list[threading.Lock] = []  # an event for each thread that sleeps
         self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
@@ -77,7 +78,7 @@ class SharedThreads:
                     self._free -= 1
                     return self._works.popleft()
                 self._waiting.append(news := new_event())
-            if not news.acquire(timeout=LINGER):
+            if not news.acquire(timeout=self._linger):
                 with self._lock, suppress(ValueError):  # it has been woken just now
                     self._waiting.remove(news)
                     self._free -= 1

@@ -292,15 +292,11 @@ def failing_at(k: int, error: BaseException) -> Callable[[int], int]:
     return function
 
 
-def test_what_do_on_next_raises_is_unraisable(
-    core: Any, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caught = []
-    monkeypatch.setattr(sys, "unraisablehook", caught.append)
+def test_what_do_on_next_raises_is_unraisable(core: Any, wrap: Wrap, unraisable: list[Any]) -> None:
     problem = Problem()
     observer = wrap(failing_at(3, problem))
     assert run_all(core, range(20), (("do_on_next", observer),)) == list(range(20))
-    assert [(c.exc_value, c.object) for c in caught] == [(problem, observer)]
+    assert [(c.exc_value, c.object) for c in unraisable] == [(problem, observer)]
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])

@@ -597,11 +597,9 @@ def test_what_a_waker_raises_leaves_through_the_offer(make: Any) -> None:
 
 @pytest.mark.parametrize("error", [Problem, KeyboardInterrupt])
 def test_what_a_producers_waker_raises_keeps_no_element(
-    make: Any, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    make: Any, unraisable: list[Any], error: type[BaseException]
 ) -> None:
     """An interrupt leaves through the call, another error goes to the hook."""
-    raised: list[Any] = []
-    monkeypatch.setattr("sys.unraisablehook", raised.append)
 
     def waker() -> None:
         raise error
@@ -613,7 +611,7 @@ def test_what_a_producers_waker_raises_keeps_no_element(
         with pytest.raises(error) if error is KeyboardInterrupt else contextlib.nullcontext():
             assert call() == 1
         assert len(both.ring) == 0
-    assert [type(each.exc_value) for each in raised] == [Problem] * (2 * (error is Problem))
+    assert [type(each.exc_value) for each in unraisable] == [Problem] * (2 * (error is Problem))
     assert both.offer(2)
     assert both.poll() == 2
 

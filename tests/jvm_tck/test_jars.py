@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.jvm_tck import jars
-from tests.jvm_tck.maven import COMPILER, find_java
+from tests.jvm_tck.maven import COMPILER, Jars, find_java
 
 fcntl = pytest.importorskip("fcntl", reason="the kit is brought on POSIX systems")
 
 
 @pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jars:
     """A machine without the jars; what is in ``bin`` is all its commands."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(jars, "KIT", replace(jars.KIT, build=tmp_path))
-    return tmp_path
+    return replace(jars.KIT, build=tmp_path)
 
 
 def script(path: Path, body: str) -> None:
@@ -27,27 +26,27 @@ def script(path: Path, body: str) -> None:
     path.chmod(0o755)
 
 
-def test_without_maven(empty: Path) -> None:
+def test_without_maven(empty: Jars) -> None:
     with pytest.raises(jars.CannotJudge, match="there is no mvn on this machine; install it with"):
-        jars.KIT.bring()
+        empty.bring()
 
 
-def test_a_maven_that_fails_is_quoted(empty: Path) -> None:
-    script(empty / "bin" / "mvn", "echo no route to the repository; exit 1")
+def test_a_maven_that_fails_is_quoted(empty: Jars) -> None:
+    script(empty.build / "bin" / "mvn", "echo no route to the repository; exit 1")
     with pytest.raises(jars.CannotJudge, match="mvn failed: no route to the repository"):
-        jars.KIT.bring()
+        empty.bring()
 
 
-def test_jars_that_are_not_those_pinned_are_refused_and_not_kept(empty: Path) -> None:
-    files = " ".join(f"'{empty}/jars/{name}'" for name in jars.KIT.pinned())
-    body = f"/bin/mkdir -p '{empty}/jars'; for f in {files}; do echo another >\"$f\"; done"
-    script(empty / "bin" / "mvn", body)
+def test_jars_that_are_not_those_pinned_are_refused_and_not_kept(empty: Jars) -> None:
+    files = " ".join(f"'{empty.build}/jars/{name}'" for name in jars.KIT.pinned())
+    body = f"/bin/mkdir -p '{empty.build}/jars'; for f in {files}; do echo another >\"$f\"; done"
+    script(empty.build / "bin" / "mvn", body)
     with pytest.raises(jars.CannotJudge, match=r"is not what jars\.sha256 pins"):
-        jars.KIT.bring()
-    assert not list(empty.glob("jars/*.jar"))
+        empty.bring()
+    assert not list(empty.build.glob("jars/*.jar"))
 
 
-def test_without_java(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java(empty: Jars, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(jars.CannotJudge, match="there is no Java on this machine"):
         find_java()

@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from rstreams_fast.runtime import shared_threads
 from rstreams_fast.runtime.shared_threads import SharedThreads
 from tests.helpers import DEADLINE, wait_for, wait_until
 
@@ -29,9 +28,8 @@ def test_works_that_wait_for_each_other_are_done_at_once() -> None:
 
 
 @pytest.mark.usefixtures("no_leaked_threads")
-def test_who_waits_is_given_the_next_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_threads, "LINGER", 2)
-    threads = SharedThreads()
+def test_who_waits_is_given_the_next_work() -> None:
+    threads = SharedThreads(linger=2)
     names = set()
     for _ in range(10):
         done = threading.Event()
@@ -46,12 +44,11 @@ def test_who_waits_is_given_the_next_work(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("no_leaked_threads")
-def test_who_comes_too_late_for_a_work_goes_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_comes_too_late_for_a_work_goes_home() -> None:
     """As ``SimpleQueue.get`` does not in CPython before 3.13: woken in vain as its time is over, it
     waits for ever, and the interpreter for it.
     """
-    monkeypatch.setattr(shared_threads, "LINGER", 0.001)
-    threads = SharedThreads()
+    threads = SharedThreads(linger=0.001)
     done = threading.Event()
 
     def work(left: int) -> None:
