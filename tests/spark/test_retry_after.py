@@ -189,6 +189,12 @@ def test_zero_seconds_do_not_make_a_storm() -> None:
     assert service.calls == {0: 6}  # after 10, 20, 40, 80 and 150 ms
 
 
+def test_a_deadline_bounds_the_waits() -> None:
+    service = Service(refused=10**9, seconds=100)
+    stage = rs.lookup(service.look, pa.int64(), deadline=0.1, on_failure="column")
+    assert {row["error"]["type"] for row in values(stage, 5)} == {"TimeoutError"}
+
+
 @pytest.mark.usefixtures("no_leaked_threads")
 @pytest.mark.parametrize("method", ["batch", "batch_sync", "batches_sync"])
 @pytest.mark.parametrize("ends", ["closed", "late"])
