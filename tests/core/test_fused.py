@@ -617,6 +617,20 @@ def test_a_long_chain_of_runs_leaves_the_c_stack_alone(core: Any) -> None:
         runs.pop()
 
 
+def test_an_error_of_a_call_that_clears_the_run_stays_for_its_caller(core: Any) -> None:
+    problem = OSError("the disk")
+
+    def fail(_element: object) -> Any:
+        run.clear()
+        raise problem
+
+    run = core.FusedRun(iter(range(9)), (("map", fail),), [].append, core.DemandCounter(9))
+    assert run.drain(9) is RunStatus.FAILED
+    assert run.error is problem
+    run.clear()
+    assert run.error is None
+
+
 def test_a_cleared_run_calls_nothing(core: Any) -> None:
     """Calling it is a mistake, but the functions are gone, and must not be looked for."""
     for program in ((), (("map", abs),), (("filter", functools.partial(bool)),)):

@@ -102,6 +102,32 @@ def test_an_error_before_all_that_is_needed_is_signalled(take: str) -> None:
         stream.take(4).to_list()
 
 
+@pytest.mark.parametrize("name", ["map_async", "map_blocking"])
+def test_an_error_before_all_that_is_needed_overtakes_running_calls(name: str) -> None:
+    emitters: list[rsf.Emitter[int]] = []
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(element: int) -> int:
+        begun.set()
+        assert go_on.wait(DEADLINE)
+        return element
+
+    calls = rsf.create(emitters.append, overflow=rsf.Overflow.ERROR)
+    stream = HOLDS[name](calls, slow)
+    run = stream.for_each(lambda _: None, lambda _: ended.set())
+    (emitter,) = emitters
+    wait_until(lambda: emitter.demand > 0, "a request")
+    emitter.next(0)
+    assert begun.wait(DEADLINE)
+    emitter.error(OSError("the disk"))
+    try:
+        assert ended.wait(DEADLINE)
+    finally:
+        go_on.set()
+    with pytest.raises(OSError, match="the disk"):
+        run.result(DEADLINE)
+
+
 @pytest.mark.parametrize("end", ["take", "first", "batch"])
 def test_delay_elements_asks_for_no_more_than_is_needed(end: str) -> None:
     timer = Clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import weakref
 from typing import Any
@@ -458,7 +459,10 @@ def test_a_publisher_is_not_kept_that_is_made_when_all_is_over(
     assert gone[0]() is None
 
 
-def test_an_error_is_not_kept_that_comes_with_a_cancel() -> None:
+def test_an_error_is_not_kept_that_comes_with_a_cancel(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="rstreams_fast")  # a record would keep it
     gone: list[Any] = []
 
     def answer(me: Any) -> None:
@@ -501,7 +505,10 @@ def test_with_latest_from_does_not_keep_a_source_that_it_never_asked() -> None:
     assert gone() is None
 
 
-def test_on_overflow_keeps_no_error_that_comes_while_it_is_cancelled() -> None:
+def test_on_overflow_keeps_no_error_that_comes_while_it_is_cancelled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="rstreams_fast")  # a record would keep it
     above = ManualPublisher()
     below = subscribed(rsf.from_publisher(above).on_overflow(rsf.Overflow.BUFFER), 1)
     errors = [Oops()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 import weakref
 from collections.abc import Iterator
@@ -129,7 +130,9 @@ def test_error_holds_what_was_asked_for_up_to_the_capacity() -> None:
 # -- endings ---------------------------------------------------------------------------------------
 
 
-def test_cancel_lets_go_of_an_error_that_waits() -> None:
+def test_cancel_reports_an_error_that_waits_and_lets_go_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Waiting(Exception):
         pass
 
@@ -140,7 +143,12 @@ def test_cancel_lets_go_of_an_error_that_waits() -> None:
     kept = weakref.ref(error)
     del error
     assert kept() is not None
+    caplog.set_level(logging.CRITICAL, logger="rstreams_fast")  # a record would keep it
+    reported: list[str] = []
+    before = rsf.on_dropped_error(lambda error: reported.append(type(error).__name__))
     recorder.subscription.cancel()
+    rsf.on_dropped_error(before)
+    assert reported == ["Waiting"]
     gc.collect()
     assert kept() is None
 

@@ -400,7 +400,10 @@ cdef class FusedRun:
         if not rsfpy_enter(&self.busy):
             self.clear_later = True
             return
+        previous = self.error  # dropped after the attribute has its new value
+        self.error = None
         self._let_go()
+        del previous
         rsfpy_leave(&self.busy)
 
     cdef int _enter(self) except -1:
@@ -422,7 +425,7 @@ cdef class FusedRun:
         # Held until the attributes are empty: dropping it may run any code.
         held = (
             self.source, self.program, self.held, self.slot, self.slot_ring,
-            self.gate, self.generated, self.generated_arguments, self.error,
+            self.gate, self.generated, self.generated_arguments,
             self.function_slot, self.slot_over,
         )
         self.stage_count = self.c_stages = 0
@@ -438,7 +441,6 @@ cdef class FusedRun:
         self.gate = None
         self.generated = None
         self.generated_arguments = None
-        self.error = None
         del held
 
     # -- one burst -------------------------------------------------------------------------------

@@ -285,10 +285,12 @@ class FusedRun:
     def clear(self) -> None:
         """Drop source, program and slot (§3.13). Nothing else may be called afterwards.
 
-        During another call, from within the slot for instance, it takes effect when that ends.
+        During another call, from within the slot for instance, it takes effect when that ends. The
+        ``error`` of that call stays for its caller.
         """
         self._clear_later = True
         if self._busy.acquire(blocking=False):
+            self.error = None
             self._leave()
 
     @contextmanager
@@ -311,7 +313,6 @@ class FusedRun:
         self._program = ()
         self._state = []
         self._slot = None
-        self.error = None
 
     def _fail(self, failed: _Failed) -> RunStatus:
         self.error = failed.error

@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, RunStatus
-from rstreams_fast.errors import check_request, report_dropped
+from rstreams_fast.errors import check_request
 from rstreams_fast.streams.engine.defaults import FEW
+from rstreams_fast.streams.engine.drain import report_late
 from rstreams_fast.streams.engine.fan_in import COMPLETED, Ended, FanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
@@ -216,9 +217,6 @@ class SubscriptionArbiter(FanIn):
         while mail and self._demand.value >= 0:
             self._take(*mail.popleft())
         if self._demand.value < 0:
-            self._ending = None
-            if ending is not None and ending.error is not None:
-                report_dropped(ending.error, "an error after the end of the stream")
             return self._act_on_end()
         if sequence is not None:
             iterator, stages = sequence
@@ -264,5 +262,19 @@ class SubscriptionArbiter(FanIn):
         super()._drop_references()
         self._rest = deque()
 
+    def _report_undelivered(self) -> None:
+        super()._report_undelivered()
+        ending = self._ending
+        if ending is not None:
+            self._ending = None
+            if ending.error is not None:
+                report_late(ending.error)
+
+    def _give_up(self) -> None:
+        error, self._error = self._error, None
+        super()._give_up()
+        if error is not None:
+            report_late(error)
+
     def _forget_upward(self) -> None:
-        self._publisher = self._current = self._sequence = self._error = None
+        self._publisher = self._current = self._sequence = None

@@ -256,8 +256,9 @@ class AsyncBoundarySubscription(QueuedSubscriber):
         return self._finish(run)
 
     def _finish(self, run: FusedRun) -> bool:
-        late, self._late_error = self._late_error, None
+        late = self._late_error
         if late is not None and not self._enough:
+            self._late_error = None
             self._fail(late)
             return self._act_on_end()
         status = self._flush(run)

@@ -50,6 +50,7 @@ __all__ = [
     "forked",
     "leaves",
     "refuse",
+    "report_late",
     "silent",
 ]
 
@@ -127,6 +128,12 @@ def silent(call: Callable[..., object], *args: Any) -> None:
         report_dropped(raised, f"{getattr(call, '__qualname__', call)!s} must return normally")
 
 
+def report_late(error: BaseException) -> None:
+    """Report an error that no subscriber can receive any more; a refused request is none (§3.6)."""
+    if not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):
+        report_dropped(error, "an error after the end of the stream")
+
+
 def leaves(raised: BaseException) -> bool:
     """Whether it goes on to the caller, as ``KeyboardInterrupt`` does."""
     return isinstance(raised, RecursionError) or not isinstance(raised, Exception)
@@ -176,6 +183,7 @@ class Drain(Nested):
         "_demand",
         "_failure",
         "_grows",
+        "_late_error",
         "_on_burst",
         "_paused",
         "_pid",
@@ -198,6 +206,8 @@ class Drain(Nested):
         self._wip = DemandCounter(1)
         self._run: FusedRun | None = None
         self._failure: BaseException | None = None
+        #: An error that waits behind elements. The drain signals it, or reports it at the end.
+        self._late_error: BaseException | None = None
         self._resource = resource
         self._context: Context | None = None if resource is None else copy_context()
         self._pid = process_id()
@@ -460,6 +470,7 @@ class Drain(Nested):
         subscriber = self._drop_everything()
         if subscriber is not None:
             silent(subscriber.on_complete)  # §1.5
+        self._report_undelivered()
         return False
 
     def _on_next_raised(self, raised: BaseException | None) -> None:
@@ -479,10 +490,8 @@ class Drain(Nested):
 
     def _fail(self, error: BaseException) -> None:
         """End with ``error``, or report it. Any thread."""
-        if self.end_with(error):
-            return
-        if not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):  # §3.6
-            report_dropped(error, "an error after the end of the stream")
+        if not self.end_with(error):
+            report_late(error)
 
     def end_with(self, error: BaseException) -> bool:
         """End with ``error``, which the drain signals; false if it is over. Any thread."""
@@ -505,10 +514,22 @@ class Drain(Nested):
             subscriber = self._drop_everything()
             if subscriber is not None:
                 silent(subscriber.on_error, failure)  # §1.4
+            else:
+                report_late(failure)
         elif self._demand.cancelled:
             drop(self._drop_everything())
         # else: the thread that terminated has not left the error yet, and enters when it has.
+        self._report_undelivered()
         return False
+
+    def _report_undelivered(self) -> None:
+        """Report the errors that still wait at the end. The thread that leaves one enters after
+        that, so none is missed.
+        """
+        error = self._late_error
+        if error is not None:  # else nothing is written: it may be left at this very moment
+            self._late_error = None
+            report_late(error)
 
     def _drop_everything(self) -> Subscriber[Any] | None:
         """Drop everything (§3.13); return the subscriber for its last signal, once."""

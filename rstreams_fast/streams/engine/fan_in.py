@@ -25,7 +25,7 @@ from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.boundary import burst_slot
 from rstreams_fast.streams.engine.defaults import replenish_at
-from rstreams_fast.streams.engine.drain import Drain
+from rstreams_fast.streams.engine.drain import Drain, report_late
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.pull_source import at_end
@@ -93,6 +93,10 @@ class FanIn(Drain):
         """Make one call upward; false if there is none to be made."""
         raise NotImplementedError
 
+    def _give_up(self) -> None:
+        """Act on the end. For the thread that does the upward work."""
+        self._forget_upward()
+
     def _forget_upward(self) -> None:
         """Drop what the upward work keeps: some may have come after all was dropped."""
 
@@ -116,7 +120,7 @@ class FanIn(Drain):
                         self._pause(up, turns)
                         return
                 if self._demand.value < 0:
-                    self._forget_upward()
+                    self._give_up()
                 if up.fulfil(missed) == 0:
                     return
         except BaseException as leaving:
@@ -250,9 +254,13 @@ class FanIn(Drain):
         if run is not None:
             run.clear()
 
-    def _act_on_end(self) -> bool:
-        self._mail.clear()  # what was on its way when the stream ended is kept nowhere
-        return super()._act_on_end()
+    def _report_undelivered(self) -> None:
+        super()._report_undelivered()
+        mail = self._mail  # what was on its way when the stream ended is kept nowhere
+        while mail:
+            _, what = mail.popleft()
+            if isinstance(what, Ended) and what.error is not None:
+                report_late(what.error)
 
     def _stop(self) -> None:
         self._open = False
@@ -263,7 +271,6 @@ class FanIn(Drain):
     def _drop_references(self) -> None:
         self._open = False
         self._on_next = self._take_burst = None
-        self._mail = deque()
         unsubscribed, self._unsubscribed = self._unsubscribed, deque()
         for inner in (*self._inners.copy(), *unsubscribed.copy()):
             inner.cancel()  # the thread that ends this may not have arrived at it yet

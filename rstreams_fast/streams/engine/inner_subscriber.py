@@ -16,13 +16,12 @@ from rstreams_fast.errors import (
     DemandExceededError,
     NoneSignalError,
     OverlappingCallsError,
-    report_dropped,
 )
 from rstreams_fast.runtime.turns import TURN_SECONDS
 from rstreams_fast.streams.engine.boundary import ListSubscriber
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, next_burst
-from rstreams_fast.streams.engine.drain import Nested
+from rstreams_fast.streams.engine.drain import Nested, report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import sequence_of
 from rstreams_fast.streams.engine.pull_source import PullSource, at_end, take_burst
@@ -105,6 +104,14 @@ class Inner(Nested):
         self.queue = None
         if self.custody is not None:
             self.custody.close()
+
+    def _tell_owner(self, error: BaseException | None) -> None:
+        """Report the end, to the owner if it still has a use for this."""
+        owner = self.owner
+        if owner is not None:
+            owner._inner_ended(self, error)
+        elif error is not None:
+            report_late(error)
 
     def metrics(self) -> tuple[BoundaryMetrics, ...]:
         """The metrics of the boundaries above."""
@@ -233,7 +240,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         """Hand on the first end."""
         self._check_error(error)
         if not self._end(error):
-            report_dropped(error, "an error after the end of the stream")
+            report_late(error)
 
     def on_complete(self) -> None:
         """Hand on the first end."""
@@ -245,9 +252,7 @@ class InnerSubscriber(Inner, ListSubscriber):
         self._upstream.never_attached()  # one that comes now is cancelled
         if self.custody is not None:
             self.custody.close()
-        owner = self.owner
-        if owner is not None:
-            owner._inner_ended(self, error)
+        self._tell_owner(error)
         return True
 
     def _break(self, error: BaseException) -> None:
@@ -454,9 +459,7 @@ class _InnerSequence(Inner):
 
     def _end(self, error: BaseException | None) -> None:
         self._close()
-        owner = self.owner
-        if owner is not None:
-            owner._inner_ended(self, error)
+        self._tell_owner(error)
 
     def _close(self) -> None:
         self._iterator = None

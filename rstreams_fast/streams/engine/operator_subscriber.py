@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rstreams_fast.api import Subscriber, Subscription
 from rstreams_fast.errors import DemandExceededError, NoneSignalError
 from rstreams_fast.runtime.executors import Resource
-from rstreams_fast.streams.engine.drain import Drain
+from rstreams_fast.streams.engine.drain import Drain, report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.upstream import Upstream
 
@@ -46,6 +46,16 @@ class OperatorSubscriber(Drain):
         self._check_error(error)
         self._upstream.ended()
         self._fail(error)
+
+    def _fail_after_elements(self, error: BaseException) -> None:
+        """Leave the first end to the drain: it comes after the elements that came before it."""
+        if self._upstream.ended():
+            self._late_error = error
+            self._completed = True
+            self._enter()
+        else:
+            report_late(error)
+        self._introduce_late()
 
     def on_complete(self) -> None:
         """Complete after what has come before, asked for or not (§2.9)."""

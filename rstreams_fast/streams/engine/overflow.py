@@ -20,12 +20,12 @@ from rstreams_fast.core import DemandCounter, FunctionSlot, FusedRun, RunStatus
 from rstreams_fast.errors import (
     BufferOverflowError,
     check_request,
-    report_dropped,
     report_unraisable,
 )
 from rstreams_fast.runtime.executors import Resource
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import OVERFLOW_CAPACITY
+from rstreams_fast.streams.engine.drain import report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.subscribing import Below
@@ -128,7 +128,6 @@ class OverflowSubscription(OperatorSubscriber):
         "_hand_on",
         "_held",
         "_kept",
-        "_late_error",
         "_lock",
         "_open",
         "_options",
@@ -154,7 +153,6 @@ class OverflowSubscription(OperatorSubscriber):
         self._requested = DemandCounter()  # in all
         self._begun = False  # on_subscribe has returned
         self._asked = DemandCounter()  # terminated by the first caller that asks upstream
-        self._late_error: BaseException | None = None
         self._waits = Waits(on_look=True)
         slot = self._slot_by_bursts(subscriber)
         self._run = FusedRun(self._held, (), slot, self._demand)
@@ -234,8 +232,6 @@ class OverflowSubscription(OperatorSubscriber):
         self._late_error = error
         self._completed = True
         self._enter()
-        if self._demand.value < 0:
-            self._late_error = None  # all may have been dropped before it was left
 
     def _tell(self, victim: Any) -> None:
         self._discard([victim])
@@ -267,7 +263,7 @@ class OverflowSubscription(OperatorSubscriber):
         """Pass the error on after what is held."""
         self._check_error(error)
         if not self.finish(error):
-            report_dropped(error, "an error after the end of the stream")
+            report_late(error)
         self._introduce_late()
 
     def on_complete(self) -> None:
@@ -362,6 +358,5 @@ class OverflowSubscription(OperatorSubscriber):
 
     def _drop_references(self) -> None:
         self._close()  # who cancels may not have closed it yet
-        self._late_error = None
         self._hand_on = None
         self._held = deque()

@@ -12,7 +12,7 @@ from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Subscriber
 from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus
-from rstreams_fast.errors import check_request, report_dropped
+from rstreams_fast.errors import check_request
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.stages import Stages
 
@@ -33,7 +33,6 @@ class PushSubscription(OperatorSubscriber):
         "_counted",
         "_direct",
         "_ended",
-        "_late_error",
         "_most",
         "_open",
         "_owed",
@@ -64,7 +63,6 @@ class PushSubscription(OperatorSubscriber):
         self._ended = program.takes_nothing
         # Whether an element need not wait for a turn of the drain's: for earlier elements.
         self._direct = program.seed is MISSING and not program.takes_nothing
-        self._late_error: BaseException | None = None  # to come after the backlog
 
     # -- the subscription's face -----------------------------------------------------------------
 
@@ -131,12 +129,7 @@ class PushSubscription(OperatorSubscriber):
         """Pass the error on, after what came before it and waits for no demand."""
         self._check_error(error)
         self._open = False
-        if self._upstream.ended():
-            self._late_error = error
-            self._enter()
-        else:
-            report_dropped(error, "an error after the end of the stream")
-        self._introduce_late()
+        self._fail_after_elements(error)
 
     def on_complete(self) -> None:
         """Complete, after what stages hold has been asked for."""
@@ -203,20 +196,13 @@ class PushSubscription(OperatorSubscriber):
 
     def _act_on_end(self) -> bool:
         super()._act_on_end()
-        self._forget()  # what was on its way when all was dropped is kept nowhere
+        self._backlog.clear()  # what was on its way when all was dropped is kept nowhere
         return False
 
     def _drop_references(self) -> None:
         self._open = False
         self._seed = MISSING
-        self._forget()
-
-    def _forget(self) -> None:
         self._backlog.clear()
-        error = self._late_error
-        if error is not None:  # else nothing is written: it may come at this very moment
-            self._late_error = None
-            report_dropped(error, "an error after the end of the stream")
 
     # -- asking upstream -------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rstreams_fast.api import UNBOUNDED, Subscriber
 from rstreams_fast.core import SpscRing
-from rstreams_fast.errors import DemandExceededError, OverlappingCallsError, report_dropped
+from rstreams_fast.errors import DemandExceededError, OverlappingCallsError
 from rstreams_fast.runtime.executors import Resource
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.turns import Turns
@@ -42,7 +42,7 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
     is known, an error is left there, too; the drain decides whether the error overtakes the ring.
     """
 
-    __slots__ = ("_delay_error", "_late_error", "_queue", "_total", "ring")
+    __slots__ = ("_delay_error", "_queue", "_total", "ring")
 
     def __init__(
         self,
@@ -57,7 +57,6 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
             self.turns = Turns(self._enter)
             self.turns.begin(running_loop())  # of the subscribing thread
         self._delay_error = delay_error
-        self._late_error: BaseException | None = None
         self._total = total
         self._queue: Any = None
         self.ring: SpscRing | None = None
@@ -90,17 +89,10 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
             super().on_error(error)
             return
         self._check_error(error)
-        if self._upstream.ended():
-            self._late_error = error
-            self._completed = True
-            self._enter()
-            self._introduce_late()
-            if self._demand.value < 0:
-                self._late_error = None  # all may have been dropped before it was left
-        elif self._completed:
-            self._fail(error)
-        else:  # it was cancelled, because it had sent enough
-            report_dropped(error, "an error after the end of the stream")
+        if self._completed:
+            self._fail(error)  # a second end
+        else:
+            self._fail_after_elements(error)
 
     def _overtakes(self, came: int) -> bool:
         """Whether a late error is to be signalled now, as more than the ``came`` elements were
@@ -121,7 +113,6 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
     def _drop_references(self) -> None:
         if self._resource is not None and self.turns is not None:
             self.turns.end()
-        self._late_error = None
         self.ring = None
         self._queue.disarm()
         self._queue = _GONE

@@ -47,7 +47,6 @@ class _DelaySubscription(QueueingFanIn):
         "_deadline",
         "_done",
         "_inner",
-        "_late_error",
         "_moment",
         "_rang",
         "_seconds",
@@ -70,7 +69,6 @@ class _DelaySubscription(QueueingFanIn):
         self._unsubscribed.append(self._inner)
         self._waiting: deque[Any] = deque()
         self._done = False
-        self._late_error: BaseException | None = None  # to be signalled after those that wait
         self._deadline: Deadline | None = None  # of the first that waits
         self._moment: list[float] = []  # of the first that waits; empty when it has come
         self._rang = False
@@ -125,13 +123,13 @@ class _DelaySubscription(QueueingFanIn):
                     self._asks.append((self._inner, 1))
                 self._begin_to_wait()
             return False
-        if self._late_error is not None:
-            self._fail(self._late_error)
+        late, self._late_error = self._late_error, None
+        if late is not None:
+            self._fail(late)
             return self._act_on_end()
         return self._complete() if self._done else False
 
     def _drop_references(self) -> None:
         super()._drop_references()
         self._waiting = deque()
-        self._late_error = None
         self._close_deadline()

@@ -35,10 +35,14 @@ from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.boundary import Boundary, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, replenish_at
-from rstreams_fast.streams.engine.drain import refuse
+from rstreams_fast.streams.engine.drain import refuse, report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.queued_subscriber import QueuedSubscriber
-from rstreams_fast.streams.engine.sink_subscriber import is_coroutine_function, not_a_cancellation
+from rstreams_fast.streams.engine.sink_subscriber import (
+    is_async_cancellation,
+    is_coroutine_function,
+    not_a_cancellation,
+)
 from rstreams_fast.streams.engine.stages import Need
 from rstreams_fast.streams.engine.subscribing import subscribe_to
 
@@ -211,6 +215,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
         "_owed",
         "_replenish",
         "_stopped",
+        "_told",
         "_waits",
         "_window",
     )
@@ -231,6 +236,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
         self._replenish = max(1, min(replenish_at(options.prefetch), spare))
         self._asking = 0  # the thread in which upstream is being asked, by the drain
         self._stopped = False
+        self._told = False  # whether the failure of a call was signalled, or reported
         self._waits = Waits()
         self._awaited = awaited_stream()
         self._closing: asyncio.Future[None] | None = None  # done when no call runs any more
@@ -382,6 +388,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
 
     def _call_failed(self, window: Any) -> bool:
         if window.failure is not None:
+            self._told = True
             error = window.failure[1]
             name = "a function" if self._options is None else self._options.name
             self._fail(not_a_cancellation(error, name))
@@ -409,6 +416,9 @@ class _MapAsyncSubscription(QueuedSubscriber):
         else:
             window.permits.cancel()  # first: who cancels at this moment may find no window
             self._window = None
+            failure = window.failure
+            if failure is not None and not self._told and not is_async_cancellation(failure[1]):
+                report_late(failure[1])
             window.cancel()
             self._end_calls(window)
 

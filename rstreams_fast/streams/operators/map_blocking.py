@@ -28,6 +28,7 @@ from rstreams_fast.core import DemandCounter, SpscRing
 from rstreams_fast.runtime.executors import (
     Resource,
     Work,
+    WorkDroppedError,
     cancelled_by_executor,
     resource,
     submit_of,
@@ -36,6 +37,7 @@ from rstreams_fast.runtime.executors import (
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.streams.engine.custody import Custody
+from rstreams_fast.streams.engine.drain import report_late
 from rstreams_fast.streams.operators.map_async import MapAsync
 
 __all__ = ["MapBlocking"]
@@ -225,6 +227,8 @@ class _Calls:
         if enter is not None:
             ended.append(burst)
             enter()
+        elif burst.error is not None and not isinstance(burst.error, WorkDroppedError):
+            report_late(burst.error)  # else the call was cancelled
 
     def _see(self) -> None:
         ended = self._ended
@@ -297,7 +301,10 @@ class _Calls:
         for burst in self._bursts:
             if (future := burst.future) is not None:
                 future.cancel()
+        failed = [burst.error for burst in self._ended if burst.error is not None]
         self._bursts, self._ended = set(), deque()
+        for error in failed:
+            report_late(error)
         self._left, self._results = deque(), deque()
 
 

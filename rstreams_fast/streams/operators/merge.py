@@ -13,6 +13,7 @@ from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import BURST, DELAYED_ERRORS
+from rstreams_fast.streams.engine.drain import report_late
 from rstreams_fast.streams.engine.fan_in import COMPLETED, QueueingFanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.pipeline import Pipeline
@@ -211,10 +212,15 @@ class Merging(QueueingFanIn):
         else:
             report_dropped(error, f"more than {DELAYED_ERRORS} publishers failed")
 
+    def _report_undelivered(self) -> None:
+        super()._report_undelivered()
+        errors, self._errors = self._errors, []
+        for error in errors:
+            report_late(error)
+
     def _drop_references(self) -> None:
         super()._drop_references()
         self._ready = deque()
-        self._errors = []
 
 
 def _take_turns(turn: list[Inner], most: int) -> list[Any]:

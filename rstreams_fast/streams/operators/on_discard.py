@@ -9,7 +9,7 @@ from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.drain import Nested, drop
+from rstreams_fast.streams.engine.drain import Nested, drop, report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
 from rstreams_fast.streams.engine.subscribing import Below
 
@@ -61,6 +61,8 @@ class _DiscardSubscription(Nested):
         try:
             if subscriber is not None:
                 subscriber.on_error(error)
+            else:  # it has cancelled at this very moment
+                report_late(error)
         finally:
             self._own.close()
 

@@ -352,7 +352,7 @@ class Divider(OperatorSubscriber, ListSubscriber):
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True  # the error itself would keep those that subscribed (§3.13)
-        if not self._demand.cancelled:
+        if not self._demand.cancelled or not self._open:
             super()._fail(error)
         self._end_all(error)
         self.look_for_readers()

@@ -14,7 +14,7 @@ from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import report_unraisable
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.drain import Nested, drop
+from rstreams_fast.streams.engine.drain import Nested, drop, report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
 from rstreams_fast.streams.engine.subscribing import Below
 
@@ -117,6 +117,8 @@ class _PeekSubscription(Nested):
             try:
                 if subscriber is not None:
                     subscriber.on_error(error)
+                else:  # it has cancelled at this very moment
+                    report_late(error)
             finally:
                 self._finally()
 

@@ -20,13 +20,12 @@ from rstreams_fast.errors import (
     NoneSignalError,
     ShutDownError,
     check_subscriber,
-    report_dropped,
 )
 from rstreams_fast.runtime.awaiting import awaited_nowhere
 from rstreams_fast.runtime.executors import process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.boundary import ListSubscriber, burst_slot
-from rstreams_fast.streams.engine.drain import Drain, Nested, forked, leaves, refuse
+from rstreams_fast.streams.engine.drain import Drain, Nested, forked, leaves, refuse, report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.multicast.buffer import Cursor, MulticastBuffer, Retention
 from rstreams_fast.streams.engine.multicast.deferred import DeferredWork
@@ -357,7 +356,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         if self._upstream_ended() and not self.buffer.ended:
             self._end(error, at_once=not self._delay_error)
         else:
-            report_dropped(error, "an error after the end of the stream")
+            report_late(error)
 
     def on_complete(self) -> None:
         """Complete each subscriber when it has had the elements in the buffer."""

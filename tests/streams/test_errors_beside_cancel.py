@@ -1,0 +1,201 @@
+"""An error that comes together with a cancel, or after it, is delivered or reported, and once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rstreams_fast as rsf
+from tests.helpers import wait_until
+from tests.operators import USES
+from tests.operators.entry import NoStream, Op, ignore
+from tests.rules.probes import Recorder
+
+
+class Late(Exception):
+    """The error of a source."""
+
+
+class Failing:
+    """Sends elements as they are asked for, then an error, at the moment that ``when`` names."""
+
+    def __init__(self, when: str) -> None:
+        self._when = when
+        self._subscriber: Any = None
+        self._sent = 0
+        self._first = threading.Lock()  # taken by the first thread that fails
+        self.errors: list[BaseException] = []
+        self.cancelled = False
+
+    def subscribe(self, subscriber: Any, /) -> None:
+        if self._subscriber is not None:
+            rsf.never().subscribe(subscriber)
+            return
+        self._subscriber = subscriber
+        subscriber.on_subscribe(self)
+
+    def request(self, n: int, /) -> None:
+        for _ in range(n):
+            if self._sent == 3 or self.cancelled or self.errors:
+                break
+            self._sent += 1
+            self._subscriber.on_next(self._sent)
+        if self._when == "after elements" and self._sent:
+            self.fail()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self._when == "in cancel":
+            self.fail()
+
+    def fail(self) -> None:
+        if self._subscriber is not None and self._first.acquire(blocking=False):
+            self.errors.append(Late())
+            self._subscriber.on_error(self.errors[0])
+
+
+def parts(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from parts(each)
+    else:
+        yield error
+
+
+Over = Callable[[Any], Any]
+
+#: Every use of every operator over a source, and with the source beside or within it.
+PLACES: dict[str, tuple[type[Op], Over]] = {
+    **{name: (op, use.over) for name, (op, use) in USES.items() if not use.slow},
+    **{
+        f"{name}, within": (op, use.within)
+        for name, (op, use) in USES.items()
+        if use.within is not None
+    },
+}
+
+#: What goes on without subscribers: an error is for those that come later.
+KEEPS = {"MulticastSmallBuffer"}
+
+
+@pytest.fixture
+def reported() -> Iterator[list[BaseException]]:
+    found: list[BaseException] = []
+    before = rsf.on_dropped_error(found.append)
+    yield found
+    rsf.on_dropped_error(before)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="rstreams_fast")
+
+
+def check(op: type[Op] | None, below: Recorder, raised: list[Any], reported: list[Any]) -> None:
+    """Each error was delivered or reported, and once; an operator that recovers may use it up."""
+    recovers = op is not None and (op.recovers or op.__name__ == "OnErrorContinue")
+
+    def seen() -> list[int]:
+        told = [*reported, *([below.error] if below.error else [])]
+        return [id(each) for error in told for each in parts(error) if each in raised]
+
+    if not recovers:
+        wait_until(lambda: len(seen()) >= len(raised), "the error")
+    found = seen()
+    assert len(found) == len(set(found))
+
+
+def hook(stream: Any, hooked: bool) -> Any:
+    return stream.on_discard(ignore) if hooked else stream
+
+
+@pytest.mark.parametrize("hooked", [False, True], ids=["", "on_discard"])
+@pytest.mark.parametrize("when", ["after elements", "in cancel", "before", "after"])
+@pytest.mark.parametrize("name", PLACES)
+def test_an_error_of_a_source_beside_a_cancel_is_delivered_or_reported_once(
+    name: str, when: str, hooked: bool, reported: list[BaseException]
+) -> None:
+    op, over = PLACES[name]
+    source = Failing(when)
+
+    def stop(recorder: Recorder, _element: Any) -> None:
+        recorder.subscription.cancel()
+
+    below = Recorder(request=1, on_next=stop if when == "after elements" else None)
+    stream = hook(over(rsf.from_publisher(source)), hooked)
+    stream.subscribe(below)
+    if when == "before":
+        source.fail()
+    below.subscription.cancel()
+    source.fail()
+    if name in KEEPS and below.error is None:
+        below = Recorder()  # the error is for those that come later
+        stream.subscribe(below)
+    check(op, below, source.errors, reported)
+
+
+@pytest.mark.parametrize("hooked", [False, True], ids=["", "on_discard"])
+@pytest.mark.parametrize("of", ["a range", "a foreign publisher"])
+@pytest.mark.parametrize("name", PLACES)
+def test_an_error_of_a_function_that_cancels_is_delivered_or_reported_once(
+    name: str, of: str, hooked: bool, reported: list[BaseException]
+) -> None:
+    op, over = PLACES[name]
+    raised: list[BaseException] = []
+    below = Recorder(request=1)
+
+    def fail(_element: object) -> int:
+        below.subscription.cancel()
+        raised.append(Late())
+        raise raised[-1]
+
+    source = rsf.range_(3) if of == "a range" else rsf.from_publisher(NoStream(rsf.range_(3)))
+    stream = hook(over(source.map(fail)), hooked)
+    stream.subscribe(below)
+    below.subscription.cancel()
+    if name in KEEPS and below.error is None:
+        below = Recorder()
+        stream.subscribe(below)
+    check(op, below, raised, reported)
+
+
+def awaits(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    async def call(element: Any) -> Any:
+        return fn(element)
+
+    return call
+
+
+#: The functions of operators themselves.
+OF_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "map": lambda s, fn: s.publish_on("caller").map(fn),
+    "scan": lambda s, fn: s.scan(lambda _, x: fn(x), 0),
+    "flat_map": lambda s, fn: s.flat_map(fn),
+    "flat_map_sequential": lambda s, fn: s.flat_map_sequential(fn),
+    "concat_map": lambda s, fn: s.concat_map(fn),
+    "switch_map": lambda s, fn: s.switch_map(fn),
+    "expand": lambda s, fn: s.expand(fn),
+    "map_blocking": lambda s, fn: s.map_blocking(fn),
+    "map_async": lambda s, fn: s.map_async(awaits(fn)),
+    "group_by": lambda s, fn: s.group_by(fn),
+    "publish_on, the weigher": lambda s, fn: s.publish_on("caller", max_bytes=9, weigher=fn),
+}
+
+
+@pytest.mark.parametrize("name", OF_OPERATORS)
+def test_an_error_of_an_operators_function_that_cancels_is_reported(
+    name: str, reported: list[BaseException]
+) -> None:
+    below = Recorder(request=9)
+    error = Late()
+
+    def fail(_element: object) -> Any:
+        below.subscription.cancel()
+        raise error
+
+    OF_OPERATORS[name](rsf.range_(3), fail).subscribe(below)
+    check(None, below, [error], reported)
