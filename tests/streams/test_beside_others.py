@@ -97,23 +97,6 @@ def test_combine_latest_keeps_what_waits_in_the_order_in_which_it_came() -> None
     assert recorder.terminal == ("on_complete",)
 
 
-def test_combine_latest_goes_on_with_the_newest_of_one_that_is_over() -> None:
-    above, other, recorder = beside("combine_latest", UNBOUNDED)
-    send(other, 1)
-    other.subscriber.on_complete()
-    send(above, "a")
-    send(above, "b")
-    assert (recorder.elements, recorder.terminal) == ([("a", 1), ("b", 1)], None)
-
-
-def test_combine_latest_completes_when_one_has_without_an_element() -> None:
-    above, other, recorder = beside("combine_latest", 1)
-    send(above, "a")
-    other.subscriber.on_complete()
-    assert recorder.signals[1:] == [("on_complete",)]
-    assert above.cancels == 1
-
-
 # -- with_latest_from ------------------------------------------------------------------------------
 
 
@@ -127,23 +110,6 @@ def test_with_latest_from_counts_what_was_replaced_before_it_left() -> None:
     assert recorder.elements == [("a", 3), ("b", 3)]
     (metrics,) = rsf.metrics_of(recorder.subscription)
     assert (metrics.held, metrics.max_held, metrics.dropped) == (1, 1, 3)
-
-
-def test_with_latest_from_ends_with_what_is_above_alone() -> None:
-    above, other, recorder = beside("with_latest_from", 2)
-    send(other, 1)
-    other.subscriber.on_complete()
-    assert recorder.terminal is None
-    send(above, "a")
-    above.subscriber.on_complete()
-    assert recorder.signals[1:] == [("on_next", ("a", 1)), ("on_complete",)]
-
-
-def test_with_latest_from_completes_when_another_has_without_an_element() -> None:
-    above, other, recorder = beside("with_latest_from", 1)
-    other.subscriber.on_complete()
-    assert recorder.signals[1:] == [("on_complete",)]
-    assert above.cancels == 1
 
 
 # -- race ------------------------------------------------------------------------------------------

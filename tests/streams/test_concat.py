@@ -11,25 +11,6 @@ UNBOUNDED = rsf.UNBOUNDED
 
 
 # -- concat ----------------------------------------------------------------------------------------
-def test_the_next_is_subscribed_to_when_the_one_before_has_completed_and_asked_for_the_rest() -> (
-    None
-):
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.concat(a, b), 5)
-    assert (a.requests, b.subscribes) == ([5], 0)
-    send(a, 1, 2)
-    recorder.subscription.request(3)
-    assert a.requests == [5, 3]
-    a.subscriber.on_complete()
-    assert b.requests == [6]
-    send(b, *range(6))
-    assert len(recorder.elements) == 8
-    recorder.subscription.request(1)
-    assert b.requests == [6, 1]
-    b.subscriber.on_complete()
-    assert recorder.terminal == ("on_complete",)
-    assert a.cancels == b.cancels == 0
-    recorder.check()
 
 
 def test_only_the_current_one_is_cancelled() -> None:

@@ -9,19 +9,7 @@ import pytest
 
 import rstreams_fast as rsf
 from tests.helpers import Element
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
-
-
-def test_demand_is_kept_and_nothing_is_asked_for_in_vain() -> None:
-    upstream = ManualPublisher()
-    recorder = subscribed(rsf.from_publisher(upstream).distinct_until_changed(), 2)
-    assert upstream.requested == 2
-    send(upstream, 5, 5)
-    assert recorder.elements == [5]
-    assert upstream.requested == 3  # in place of the one that was dropped
-    upstream.subscriber.on_next(6)
-    assert recorder.elements == [5, 6]
-    assert upstream.requested == 3
+from tests.rules.probes import ManualPublisher, Recorder, subscribed
 
 
 def test_each_subscriber_and_each_retry_remembers_for_itself() -> None:

@@ -11,14 +11,6 @@ import rstreams_fast as rsf
 from tests.rules.probes import subscribed
 
 
-def test_each_key_once() -> None:
-    stream = rsf.from_iterable([1, 2, 1, 3, 2, 1]).distinct(max_keys=3)
-    assert stream.to_list() == [1, 2, 3]
-    assert stream.to_list() == [1, 2, 3]  # each subscriber has keys of its own
-    words = rsf.from_iterable(["a", "B", "A", "b", "c"])
-    assert words.distinct(str.lower, max_keys=9).to_list() == ["a", "B", "c"]
-
-
 @pytest.mark.parametrize("bound", [1, 2, 5])
 def test_the_key_that_was_not_seen_for_the_longest_is_new_again(bound: int) -> None:
     chosen = random.Random(7).choices(range(8), k=500)

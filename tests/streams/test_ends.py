@@ -382,29 +382,6 @@ def test_a_run_does_not_pickle() -> None:
         pickle.dumps(ends.for_each(Synchronous(1), no_op))
 
 
-@pytest.mark.parametrize("how", ["complete", "error", "cancel"])
-def test_after_the_end_nothing_keeps_callbacks_or_elements(how: str) -> None:
-    class Consumer:
-        def __call__(self, *_signal: object) -> None: ...
-
-    publisher = ManualPublisher()
-    consumer, element = Consumer(), Element()
-    run = ends.for_each(publisher, consumer, consumer, consumer)
-    publisher.subscriber.on_next(element)
-    if how == "complete":
-        publisher.subscriber.on_complete()
-    elif how == "error":
-        publisher.subscriber.on_error(OSError("x"))
-    else:
-        run.cancel()
-    references = [weakref.ref(consumer), weakref.ref(element)]
-    del consumer, element
-    gc.collect()
-    assert [reference() for reference in references] == [None, None]
-    assert run.done
-    assert publisher.subscriber is not None  # held on purpose
-
-
 def test_the_traceback_of_what_on_next_raised_does_not_keep_the_element() -> None:
     publisher = ManualPublisher()
     element = Element()

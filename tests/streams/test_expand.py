@@ -36,12 +36,6 @@ def test_the_order_of_a_tree(fn: Any, deep: bool) -> None:
     assert rsf.empty().expand(fn, depth_first=deep).to_list() == []
 
 
-@both
-def test_one_by_one_it_is_the_same(deep: bool) -> None:
-    with rsf.range_(1, 2).expand(children, depth_first=deep).iterate(prefetch=1) as elements:
-        assert list(elements) == ORDERS[deep]
-
-
 @pytest.mark.parametrize(("deep", "over_with_it"), [(False, True), (True, False)])
 def test_twenty_thousand_levels_need_no_stack(deep: bool, over_with_it: bool) -> None:
     last = 20_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -114,29 +113,6 @@ def test_no_more_elements_are_alive_than_it_says(concurrency: int, prefetch: int
     # And one that a source's loop still has in hand.
     assert living.most <= concurrency * prefetch + 1
     assert living.alive.value == 0
-
-
-def test_no_more_publishers_run_than_it_says() -> None:
-    running, most, lock = 0, 0, threading.Lock()
-
-    def fn(n: int) -> rsf.Stream[int]:
-        def opened(_subscription: Any) -> None:
-            nonlocal running, most
-            with lock:
-                running += 1
-                most = max(most, running)
-
-        def over() -> None:
-            nonlocal running
-            with lock:
-                running -= 1
-
-        return rsf.range_(n % 5).subscribe_on().do_on_subscribe(opened).do_on_complete(over)
-
-    recorder = subscribed(rsf.range_(60).flat_map(fn, concurrency=4), UNBOUNDED)
-    assert recorder.wait_terminal() == ("on_complete",)
-    assert len(recorder.elements) == 120
-    assert 1 <= most <= 4
 
 
 # -- errors ----------------------------------------------------------------------------------------

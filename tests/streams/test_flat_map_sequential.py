@@ -37,17 +37,6 @@ def test_later_elements_wait_for_those_before_them() -> None:
     assert recorder.terminal == ("on_complete",)
 
 
-def test_an_empty_one_in_between_holds_nothing_up() -> None:
-    (a, b, c), recorder = three()
-    b.subscriber.on_complete()
-    c.subscriber.on_next(20)
-    c.subscriber.on_complete()
-    assert recorder.elements == []
-    a.subscriber.on_complete()
-    assert recorder.elements == [20]
-    assert recorder.terminal == ("on_complete",)
-
-
 @pytest.mark.parametrize("where", ["here", "thread"])
 @pytest.mark.parametrize("concurrency", [1, 3, 64])
 def test_the_order_is_that_of_concat_map(where: str, concurrency: int) -> None:

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import pytest
-
 import rstreams_fast as rsf
 from tests.rules.probes import ManualPublisher, send, subscribed
-
-FAILED = rsf.error(ValueError("above"))
-
-
-def test_start_with_comes_first() -> None:
-    assert rsf.range_(2, 4).start_with(0, 1).to_list() == [0, 1, 2, 3]
-    assert rsf.range_(2).start_with().to_list() == [0, 1]
 
 
 def test_start_with_subscribes_above_when_its_elements_are_over() -> None:
@@ -24,11 +12,6 @@ def test_start_with_subscribes_above_when_its_elements_are_over() -> None:
     assert above.subscribes == 0
     recorder.subscription.request(3)
     assert (recorder.elements, above.requests) == ([0, 1], [2])
-
-
-def test_default_if_empty_is_for_none_only() -> None:
-    assert rsf.empty().default_if_empty(7).to_list() == [7]
-    assert rsf.range_(2).default_if_empty(7).to_list() == [0, 1]
 
 
 def test_the_default_waits_for_demand() -> None:
@@ -56,25 +39,3 @@ def test_after_an_element_the_other_is_left_alone() -> None:
     send(above, 1)
     above.subscriber.on_complete()
     assert (recorder.terminal, other.subscribes) == (("on_complete",), 0)
-
-
-def test_the_end_of_the_other_is_the_end() -> None:
-    assert rsf.empty().switch_if_empty(rsf.empty()).to_list() == []
-    with pytest.raises(ValueError, match="above"):
-        rsf.empty().switch_if_empty(FAILED).run()
-
-
-@pytest.mark.parametrize(
-    "op", [lambda s: s.default_if_empty(7), lambda s: s.switch_if_empty(rsf.range_(1))]
-)
-def test_an_error_is_no_empty_stream(op: Callable[[Any], Any]) -> None:
-    with pytest.raises(ValueError, match="above"):
-        op(FAILED).run()
-
-
-def test_on_error_return_is_the_last_element() -> None:
-    numbers = rsf.range_(5).map(lambda n: 6 // (2 - n))
-    assert numbers.on_error_return("failed").to_list() == [3, 6, "failed"]
-    assert rsf.range_(2).on_error_return(9).to_list() == [0, 1]
-    with pytest.raises(ZeroDivisionError):
-        numbers.on_error_return(9, on=OSError).run()

@@ -8,7 +8,6 @@ import contextvars
 import gc
 import pickle
 import threading
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -474,26 +473,6 @@ def test_a_loop_closed_while_an_anext_waits_cancels_upstream() -> None:
     task._log_destroy_pending = False
 
 
-def test_an_interrupt_out_of_a_synchronous_upstream_leaves_through_next() -> None:
-    def make(n: int) -> int:
-        if n == 5:
-            raise KeyboardInterrupt
-        return n
-
-    publisher = Synchronous(100, make)
-    it = iterate(publisher, prefetch=4)
-    seen: list[int] = []
-
-    def consume() -> None:
-        for x in it:
-            seen.append(x)
-
-    with pytest.raises(KeyboardInterrupt):
-        consume()
-    assert seen == [0, 1, 2]
-    assert publisher.cancels == 1
-
-
 # -- misuse ----------------------------------------------------------------------------------------
 def test_what_is_over_cannot_be_entered_again() -> None:
     publisher = ManualPublisher()
@@ -582,35 +561,6 @@ def test_an_iteration_does_not_pickle() -> None:
 
 
 # -- the rules of a subscriber ---------------------------------------------------------------------
-@pytest.mark.parametrize("how", ["close", "complete", "error"])
-def test_spec313_after_the_end_nothing_keeps_the_subscriber_or_an_element(how: str) -> None:
-    publisher = ManualPublisher()
-    element = Element()
-    it = iterate(publisher)
-    it.__enter__()
-    publisher.subscriber.on_next(element)
-    kept: list[BaseException] = []
-    if how == "close":
-        it.close()
-    else:
-        if how == "complete":
-            publisher.subscriber.on_complete()
-        else:
-            publisher.subscriber.on_error(ValueError("kept"))
-        next(it)
-        try:
-            next(it)
-        except (StopIteration, ValueError) as raised:
-            kept.append(raised)
-    subscriber = weakref.ref(publisher.subscriber)
-    reference = weakref.ref(element)
-    del element
-    gc.collect()
-    assert reference() is None  # though the publisher still knows its subscriber
-    publisher.subscriber = None
-    gc.collect()
-    assert subscriber() is None
-    assert len(kept) == (how != "close")
 
 
 def test_a_coroutine_may_be_closed_in_another_context() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rstreams_fast as rsf
-from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
+from tests.rules.probes import Recorder, subscribed
 
 
 def test_defer_makes_a_publisher_for_each_subscriber() -> None:
@@ -58,27 +58,7 @@ def test_what_generate_cannot_use_ends_it() -> None:
         rsf.generate(0, lambda n: (1 // n, n)).run()
 
 
-def test_repeat_subscribes_again_and_asks_for_the_rest() -> None:
-    above = ManualPublisher()
-    recorder = subscribed(rsf.from_publisher(above).repeat(1), 3)
-    send(above, 1)
-    above.subscriber.on_complete()
-    assert (above.subscribes, above.requests) == (2, [3, 2])
-    send(above, 2)
-    above.subscriber.on_complete()
-    assert (recorder.elements, recorder.terminal) == ([1, 2], ("on_complete",))
-    recorder.check()
-
-
 def test_repeat_without_end_does_not_recurse_and_can_be_left() -> None:
     recorder = Recorder(request=1, on_next=lambda r, _x: r.subscription.request(1))
     rsf.range_(2).repeat().take(5001).subscribe(recorder)
     assert (recorder.elements, recorder.max_depth) == ([0, 1] * 2500 + [0], 1)
-
-
-def test_an_error_is_not_repeated() -> None:
-    above = ManualPublisher()
-    recorder = subscribed(rsf.from_publisher(above).repeat(), 1)
-    error = ValueError("above")
-    above.subscriber.on_error(error)
-    assert (recorder.error, above.subscribes) == (error, 1)

@@ -177,39 +177,6 @@ def test_results_come_on_the_running_loop_or_on_one_thread_of_the_streams_own() 
     asyncio.run(within())
 
 
-def test_each_element_is_used_or_discarded_and_each_result_delivered_or_discarded() -> None:
-    go_on, discarded, called = threading.Event(), list[int](), list[int]()
-    two = threading.Barrier(3)
-
-    def call(n: int) -> int:
-        called.append(n)
-        if n in (2, 3):
-            two.wait(DEADLINE)
-            assert go_on.wait(DEADLINE)
-        return -n
-
-    released = threading.Semaphore(0)
-
-    def hook(element: int) -> None:
-        discarded.append(element)
-        released.release()
-
-    below = Recorder()
-    with ThreadPoolExecutor(2) as pool:
-        stream = rsf.range_(10).map_blocking(call, pool, concurrency=4, prefetch=8)
-        stream.on_discard(hook).subscribe(below)
-        below.subscription.request(2)
-        below.wait_elements(2)
-        two.wait(DEADLINE)
-        below.subscription.cancel()
-        go_on.set()
-        for _ in range(6):  # as many as prefetch lets it take, but for two
-            assert released.acquire(timeout=DEADLINE)
-    assert below.elements == [0, -1]
-    assert {2, 3} <= set(called)
-    assert sorted(discarded) == sorted(-n if n in called else n for n in range(2, 8))
-
-
 def fails_at_300(n: int) -> int:
     if n == 300:
         raise LookupError("no")

@@ -90,35 +90,6 @@ class Summing(Recorder):
         self.total += element
 
 
-@pytest.mark.parametrize("buffer_size", [4, 32, 256])
-def test_what_is_held_is_bounded_while_a_burst_is_delivered(buffer_size: int) -> None:
-    alive: weakref.WeakSet[Element] = weakref.WeakSet()
-    most = taken = 0
-
-    def made(_n: int) -> Element:
-        alive.add(element := Element())
-        return element
-
-    def on_next(recorder: Recorder, _element: Element) -> None:
-        nonlocal most, taken
-        most = max(most, len(alive))
-        recorder.signals.clear()
-        taken += 1
-        if taken % 3 == 0:
-            slow.subscription.request(3)  # so it lags, and takes short slices
-
-    slow = Recorder(on_next=lambda recorder, _element: recorder.signals.clear())
-    quick = Recorder(request=ALL, on_next=on_next)
-    shared = rsf.range_(3000).map(made).multicast(min_subscribers=2, buffer_size=buffer_size)
-    shared.subscribe(slow)
-    shared.subscribe(quick)
-    assert taken == 3000
-    assert most <= buffer_size + 2 * (buffer_size // 4 + 1)
-    slow.subscription.request(ALL)
-    gc.collect()
-    assert len(alive) == 0
-
-
 def test_a_blocked_subscriber_does_not_keep_from_others_what_it_has_made_room_for() -> None:
     """It is in the middle of its slice, and waits there for another that needs the room."""
     processor = MulticastProcessor[int](buffer_size=64)
@@ -605,28 +576,6 @@ def test_an_element_is_gone_when_all_have_had_it() -> None:
     slow.subscription.request(4)
     assert [reference() is None for reference in alive] == [True] * 4 + [False] * 2
     slow.subscription.cancel()
-    assert all(reference() is None for reference in alive)
-
-
-@needs_counting
-@pytest.mark.parametrize("how", ["cancel", "error", "drop"])
-def test_the_buffer_is_gone_with_the_last_who_needed_it(how: str) -> None:
-    _, processor = attached(buffer_size=8, slow="drop")
-    subscriber = Plain()
-    processor.subscribe(subscriber)
-    subscription = subscriber.subscription
-    alive = []
-    for _ in range(8):
-        element = Element()
-        alive.append(weakref.ref(element))
-        processor.on_next(element)
-        del element
-    if how == "cancel":
-        subscription.cancel()
-    elif how == "error":
-        processor.on_error(ValueError("broken"))
-    else:
-        processor.on_next(0)
     assert all(reference() is None for reference in alive)
 
 

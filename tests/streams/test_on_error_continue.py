@@ -32,11 +32,6 @@ def test_the_stages_above_go_on(boundary: bool) -> None:
     assert failed == [("ZeroDivisionError", 0), ("TypeError", "x")]
 
 
-def test_demand_is_kept_where_elements_are_left_out() -> None:
-    stream = rsf.range_(1000).map(lambda n: 1 // (n % 2)).on_error_continue(ignore)
-    assert stream.take(3).to_list() == [1, 1, 1]
-
-
 def test_none_is_a_failure_of_map_alone() -> None:
     failed: list[Any] = []
     stream = rsf.range_(3).map(lambda n: n or None)
@@ -45,13 +40,6 @@ def test_none_is_a_failure_of_map_alone() -> None:
     assert failed == [("map: the function returned None, which is not an element (§2.13)", 0)]
     quiet = rsf.range_(3).map_not_none(lambda n: n or None).on_error_continue(lambda *_: 1 / 0)
     assert quiet.to_list() == [1, 2]
-
-
-def test_what_is_left_out_is_discarded_once() -> None:
-    discarded: list[int] = []
-    stream = rsf.range_(4).map(lambda n: 1 // (n - 2)).on_error_continue(ignore)
-    assert stream.on_discard(discarded.append).to_list() == [-1, -1, 1]
-    assert discarded == [2]
 
 
 def test_a_stage_that_goes_on_already_is_left_to_the_first() -> None:

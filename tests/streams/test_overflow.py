@@ -59,46 +59,6 @@ def test_upstream_is_asked_for_everything_once(strategy: Overflow) -> None:
     assert source.requests == [rsf.UNBOUNDED]
 
 
-def test_a_full_buffer_ends_the_stream_after_what_it_holds() -> None:
-    source, recorder, drops = connect(Overflow.BUFFER, 3)
-    source.send("a", "b", "c")
-    assert source.cancels == 0
-    source.send("d")
-    assert source.cancels == 1
-    assert drops == ["d"]
-    source.send("e")  # it goes on all the same
-    assert drops == ["d"]
-    assert recorder.terminal is None
-    assert metrics(recorder).held == 3
-    assert metrics(recorder).dropped == 1
-    recorder.subscription.request(2)
-    assert recorder.elements == ["a", "b"]
-    assert recorder.terminal is None
-    recorder.subscription.request(1)
-    assert recorder.elements == ["a", "b", "c"]
-    error = recorder.error
-    assert isinstance(error, rsf.BufferOverflowError)
-    assert "on_overflow(BUFFER): an element came while 3 others waited" in str(error)
-    assert "capacity=" in str(error)
-    assert source.cancels == 1
-    recorder.check()
-
-
-def test_error_ends_the_stream_by_the_first_element_that_nobody_asked_for() -> None:
-    source, recorder, drops = connect(Overflow.ERROR, request=2)
-    source.send("a", "b")
-    assert recorder.terminal is None
-    source.send("c", "d")
-    assert recorder.elements == ["a", "b"]
-    assert isinstance(recorder.error, rsf.BufferOverflowError)
-    assert "nobody had asked for" in str(recorder.error)
-    assert "Overflow.LATEST" in str(recorder.error)
-    assert drops == ["c"]
-    assert source.cancels == 1
-    assert metrics(recorder).dropped == 1
-    recorder.check()
-
-
 def test_error_does_not_take_an_element_being_delivered_for_demand() -> None:
     # The demand that the element being delivered uses up is spent, though nobody has had it yet.
     def more(recorder: Recorder, element: str) -> None:

@@ -47,23 +47,6 @@ def test_both_sides_may_come_first(build: Build, upstream_first: bool) -> None:
     downstream.check()
 
 
-def test_downstream_is_introduced_before_there_is_an_upstream(build: Build) -> None:
-    made = processor(build)
-    downstream = Recorder()
-    made.subscribe(downstream)
-    assert downstream.signals == [("on_subscribe",)]
-    downstream.subscription.request(2)
-    upstream = ManualPublisher()
-    upstream.subscribe(made)
-    upstream.wait_requested(2)
-    made.on_next(1)
-    made.on_next(2)
-    made.on_complete()
-    downstream.wait_terminal()
-    assert downstream.elements == [1, 2]
-    downstream.check()
-
-
 @pytest.mark.parametrize("failure", [None, ValueError("upstream failed")])
 @pytest.mark.parametrize("subscribed", [True, False])
 def test_who_comes_after_the_end_is_told(

@@ -75,28 +75,6 @@ def test_the_prefetch_counts_ring_and_burst_so_no_more_elements_are_alive(
     assert Alive.most <= prefetch + 1  # and one that upstream's loop still has in hand
 
 
-def test_it_asks_for_the_prefetch_and_then_for_what_was_consumed_from_three_quarters_on() -> None:
-    publisher, recorder = ManualPublisher(), Recorder()
-    rsf.from_publisher(publisher).publish_on("caller", prefetch=8).subscribe(recorder)
-    assert publisher.requests == [8]
-    send(publisher, *range(8))
-    recorder.subscription.request(5)
-    assert publisher.requests == [8]
-    recorder.subscription.request(1)
-    assert publisher.requests == [8, 6]
-    assert recorder.elements == list(range(6))
-
-
-def test_with_prefetch_1_it_is_stop_and_wait() -> None:
-    publisher, recorder = ManualPublisher(), Recorder()
-    rsf.from_publisher(publisher).publish_on("caller", prefetch=1).subscribe(recorder)
-    for x in range(5):
-        assert publisher.requests == [1] * (x + 1)
-        publisher.subscriber.on_next(x)
-        recorder.subscription.request(1)
-        assert recorder.elements[-1] == x
-
-
 # -- bytes -----------------------------------------------------------------------------------------
 def test_bytes_held_stay_below_max_bytes_plus_one_element() -> None:
     publisher, recorder = ManualPublisher(), Recorder()
@@ -374,23 +352,6 @@ def test_an_own_worker_of_an_abandoned_subscription_ends_when_that_is_collected(
     while worker.is_alive() and time.monotonic() < end:
         gc.collect()  # again, if the worker was still inside its first piece of work
         worker.join(0.05)
-
-
-# It also leaves through the worker's thread, as it would through any other.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.usefixtures("no_leaked_threads")
-def test_keyboard_interrupt_in_a_worker_is_signalled_downstream_too() -> None:
-
-    def interrupt(_x: int) -> int:
-        raise SystemExit(3)
-
-    publisher, recorder = ManualPublisher(), Recorder(request=3)
-    rsf.from_publisher(publisher).publish_on().map(interrupt).subscribe(recorder)
-    publisher.wait_requested(3)
-    publisher.subscriber.on_next(1)
-    recorder.wait_terminal()
-    assert isinstance(recorder.error, SystemExit)
-    assert publisher.cancels == 1
 
 
 def test_one_copied_context_per_boundary_entered_for_every_burst(executor: Any) -> None:

@@ -39,14 +39,6 @@ def late(publisher: Any) -> list[Any]:
 
 
 # -- the three bounds ------------------------------------------------------------------------------
-@pytest.mark.parametrize("count", [1, 3, 100])
-def test_the_last_elements_are_kept_by_count(count: int) -> None:
-    _, processor = attached(count=count)
-    live = subscribed(processor, ALL)
-    for n in range(20):
-        processor.on_next(n)
-        assert late(processor) == list(range(n + 1))[-count:]
-    assert live.elements == list(range(20))
 
 
 def test_the_last_elements_are_kept_by_weight() -> None:

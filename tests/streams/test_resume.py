@@ -38,29 +38,6 @@ def test_the_function_is_told_the_error_and_not_called_without_one() -> None:
     assert errors == [boom]
 
 
-def test_what_has_not_come_is_asked_of_the_other() -> None:
-    first, second = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.from_publisher(first).on_error_resume(lambda _e: second), request=5)
-    send(first, 1, 2)
-    recorder.subscription.request(1)
-    first.subscriber.on_error(ValueError())
-    recorder.subscription.request(2)
-    assert first.requests == [5, 1]
-    assert second.requests == [4, 2]
-    second.subscriber.on_complete()
-    assert recorder.terminal == ("on_complete",)
-    recorder.check()
-
-
-def test_they_can_be_stacked() -> None:
-    stream = failing(1)
-    for _ in range(20):
-        stream = stream.on_error_resume(lambda _e: failing(1))
-    recorder = subscribed(stream, request=rsf.UNBOUNDED)
-    assert recorder.elements == [0] * 21
-    assert isinstance(recorder.error, ValueError)
-
-
 @pytest.mark.parametrize(
     ("on", "error", "resumed"),
     [

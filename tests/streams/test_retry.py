@@ -21,7 +21,6 @@ from tests.rules.probes import (
     CountingTimer,
     HandTimer,
     ManualPublisher,
-    send,
     subscribed,
 )
 from tests.stepping import steps
@@ -80,17 +79,6 @@ def test_thousands_of_retries_in_a_row_do_not_nest(each: int, demand: str) -> No
     assert recorder.elements == list(range(each * (failures + 1)))
     assert recorder.max_depth <= 1
     assert source.opened == source.closed == failures + 1
-    recorder.check()
-
-
-@pytest.mark.parametrize("times", [0, 1, 4])
-def test_the_error_after_the_last_retry_is_passed_on(times: int) -> None:
-    source = Flaky(2)
-    recorder = subscribed(rsf.from_iterable(source).retry(times), request=rsf.UNBOUNDED)
-    assert source.opened == times + 1
-    assert isinstance(recorder.error, ValueError)
-    assert recorder.error.args == (times + 1,)
-    assert recorder.elements == list(range(2 * (times + 1)))
     recorder.check()
 
 
@@ -192,20 +180,6 @@ def test_what_leaves_through_when_is_told_downstream_too() -> None:
 
 
 # -- demand ----------------------------------------------------------------------------------------
-def test_what_has_not_come_is_asked_of_the_next_attempt() -> None:
-    attempts = Attempts()
-    recorder = subscribed(rsf.from_publisher(attempts).retry(), request=10)
-    first = attempts.all[0]
-    assert first.requests == [10]
-    send(first, *range(3))
-    recorder.subscription.request(2)
-    first.subscriber.on_error(ValueError())
-    assert first.requests == [10, 2]
-    assert attempts.all[1].requests == [9]
-    recorder.subscription.request(1)
-    assert attempts.all[1].requests == [9, 1]
-    assert first.requested == 12
-    recorder.check()
 
 
 def test_a_request_of_nothing_ends_the_stream_at_any_moment() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-import weakref
 from typing import Any
 
 import pytest
@@ -174,29 +172,6 @@ def test_no_more_comes_than_was_asked_for_however_often_it_switches() -> None:
     recorder.subscription.cancel()
     assert len(recorder.elements) == rounds * each + 1
     recorder.check()
-
-
-def test_a_thousand_switches_leave_nothing() -> None:
-    alive: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def fn(_n: int) -> rsf.Stream[int]:
-        def numbers() -> Any:
-            yield from range(10**9)
-
-        iterator = numbers()
-        alive.add(iterator)
-        return rsf.from_iterable(iterator)
-
-    outer = ManualPublisher()
-    recorder = Recorder(request=5)
-    rsf.from_publisher(outer).switch_map(fn).subscribe(recorder)
-    for n in range(1000):
-        send(outer, n)
-    gc.collect()
-    assert len(alive) <= 1
-    recorder.subscription.cancel()
-    gc.collect()
-    assert not alive
 
 
 def test_it_describes_and_measures_what_is_above() -> None:

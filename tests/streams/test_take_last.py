@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import rstreams_fast as rsf
 from tests.rules.probes import ManualPublisher, Recorder, send, subscribed
 
@@ -27,25 +25,3 @@ def test_it_asks_for_all_at_once_and_delivers_after_the_end() -> None:
     assert recorder.elements == [2, 3]
     assert recorder.terminal == ("on_complete",)
     recorder.check()
-
-
-def test_an_error_comes_at_once_and_alone() -> None:
-    publisher, error = ManualPublisher(), ValueError()
-    recorder = over(publisher, 9)
-    send(publisher, 1, 2)
-    publisher.subscriber.on_error(error)
-    assert recorder.signals == [("on_subscribe",), ("on_error", error)]
-
-
-@pytest.mark.parametrize("ends", [False, True])
-def test_cancelled_it_delivers_nothing_and_discards_what_it_holds(ends: bool) -> None:
-    publisher, discarded, recorder = ManualPublisher(), list[int](), Recorder()
-    rsf.from_publisher(publisher).take_last(2).on_discard(discarded.append).subscribe(recorder)
-    send(publisher, 1, 2, 3)
-    if ends:
-        publisher.subscriber.on_complete()
-    recorder.subscription.cancel()
-    recorder.subscription.request(9)
-    assert recorder.signals == [("on_subscribe",)]
-    assert sorted(discarded) == [1, 2, 3]
-    assert publisher.cancels == (not ends)

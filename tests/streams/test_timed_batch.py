@@ -97,21 +97,6 @@ def test_without_demand_no_more_than_one_batch_is_held() -> None:
     setup.recorder.check()
 
 
-def test_a_full_batch_waits_for_demand() -> None:
-    setup = Setup(2, request=1)
-    setup.next(1)
-    setup.pass_time(10, 1)
-    setup.request(1)
-    assert setup.publisher.requests == [2, 1]
-    setup.next(2)
-    setup.pass_time(10, 2)
-    setup.next(3)
-    setup.request(1)
-    setup.next(4)
-    assert setup.batches == [[1], [2], [3, 4]]
-    setup.recorder.subscription.cancel()
-
-
 # -- time ------------------------------------------------------------------------------------------
 def test_a_batch_leaves_when_its_time_is_up() -> None:
     setup = Setup(5, request=9)

@@ -93,17 +93,6 @@ def test_without_demand_the_clock_stands_still() -> None:
     setup.failed()
 
 
-def test_before_the_first_request_it_stands_still_too() -> None:
-    setup = Setup()
-    setup.timer.advance(1000)
-    assert setup.timer.pending == 0
-    setup.recorder.subscription.request(1)
-    setup.timer.advance(9)
-    assert setup.recorder.terminal is None
-    setup.timer.advance(1)
-    setup.failed()
-
-
 def test_further_requests_give_no_more_time() -> None:
     setup = Setup(request=1)
     setup.timer.advance(6)

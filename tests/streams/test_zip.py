@@ -8,10 +8,6 @@ from tests.rules.probes import ManualPublisher, send, subscribed
 UNBOUNDED = rsf.UNBOUNDED
 
 
-def test_of_one_it_gives_tuples_of_one() -> None:
-    assert rsf.zip_(rsf.range_(2)).to_list() == [(0,), (1,)]
-
-
 # -- the end ---------------------------------------------------------------------------------------
 def test_an_empty_one_completes_it_without_a_request_and_cancels_the_others_once() -> None:
     a, b = ManualPublisher(), ManualPublisher()
@@ -39,18 +35,6 @@ def test_it_completes_as_soon_as_one_that_is_over_has_nothing_left() -> None:
     recorder.check()
 
 
-def test_what_waits_for_demand_comes_before_the_end() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.zip_(a, b), 1)
-    for publisher in (a, b):
-        send(publisher, 1, 2)
-        publisher.subscriber.on_complete()
-    assert recorder.elements == [(1, 1)]
-    assert recorder.terminal is None
-    recorder.subscription.request(1)
-    assert recorder.signals[2:] == [("on_next", (2, 2)), ("on_complete",)]
-
-
 def test_the_end_of_the_one_that_is_behind_is_seen_while_the_other_waits() -> None:
     a, b = ManualPublisher(), ManualPublisher()
     recorder = subscribed(rsf.zip_(a, b), UNBOUNDED)
@@ -75,19 +59,6 @@ def test_each_is_asked_for_the_prefetch_and_again_when_three_quarters_were_deliv
     recorder.subscription.request(1)
     assert a.requests == b.requests == [4, 3]
     assert recorder.elements == [(1, 1), (2, 2), (3, 3)]
-
-
-def test_asked_one_by_one_it_is_never_more_than_the_prefetch_ahead() -> None:
-    a, b = ManualPublisher(), ManualPublisher()
-    recorder = subscribed(rsf.zip_(a, b, prefetch=2))
-    for n in range(1, 50):
-        recorder.subscription.request(1)
-        while len(recorder.elements) < n:
-            for publisher in (a, b):
-                assert publisher.requested <= len(recorder.elements) + 2
-                send(publisher, len(recorder.elements))
-    assert recorder.elements == [(n, n) for n in range(49)]
-    recorder.check()
 
 
 def test_one_that_is_ahead_is_not_asked_further() -> None:
