@@ -33,6 +33,7 @@ from rstreams_fast.errors import (
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_of
 from rstreams_fast.streams.engine.overflow import Overflow
 from rstreams_fast.streams.factories import (
+    combine_latest,
     concat,
     create,
     defer,
@@ -48,6 +49,7 @@ from rstreams_fast.streams.factories import (
     interval,
     merge,
     never,
+    race,
     range_,
     using,
     zip_,
@@ -105,6 +107,7 @@ __all__ = [
     "WorkDroppedError",
     "__version__",
     "backend",
+    "combine_latest",
     "concat",
     "create",
     "defer",
@@ -123,6 +126,7 @@ __all__ = [
     "never",
     "on_dropped_error",
     "processor",
+    "race",
     "range_",
     "using",
     "zip_",

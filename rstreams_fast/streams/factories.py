@@ -15,7 +15,7 @@ from rstreams_fast.streams.engine.overflow import Overflow
 from rstreams_fast.streams.engine.pipeline import as_pipeline
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 from rstreams_fast.streams.operators.concat import concat_source
-from rstreams_fast.streams.operators.merge import merge_source
+from rstreams_fast.streams.operators.merge import check_publishers, merge_source
 from rstreams_fast.streams.operators.zip import zip_source
 from rstreams_fast.streams.sources import constant
 from rstreams_fast.streams.sources.arrow import arrow_source
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rstreams_fast.runtime.timers import Timer
 
 __all__ = [
+    "combine_latest",
     "concat",
     "create",
     "defer",
@@ -50,6 +51,7 @@ __all__ = [
     "interval",
     "merge",
     "never",
+    "race",
     "range_",
     "using",
     "zip_",
@@ -554,3 +556,45 @@ def zip_(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[
         ValueError: ``prefetch`` is less than 1.
     """
     return Stream(zip_source(publishers, prefetch)) if publishers else empty()
+
+
+@overload
+def combine_latest(
+    a: Publisher[A], b: Publisher[B], /, *, prefetch: int = INNER_PREFETCH
+) -> Stream[tuple[A, B]]: ...
+
+
+@overload
+def combine_latest(
+    *publishers: Publisher[T], prefetch: int = INNER_PREFETCH
+) -> Stream[tuple[T, ...]]: ...
+
+
+def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
+    """For each element of one of ``publishers`` a tuple of the newest element of each, as
+    ``Stream.combine_latest`` gives them. Without publishers the stream completes at once.
+
+    Args:
+        *publishers: Objects with ``subscribe``, which need not keep the rules.
+        prefetch: Elements that each publisher is asked for ahead.
+
+    Raises:
+        TypeError: One of ``publishers`` has no ``subscribe``.
+        ValueError: ``prefetch`` is less than 1.
+    """
+    check_publishers("combine_latest", publishers)
+    first, *others = publishers or (empty(),)
+    return from_publisher(first).combine_latest(*others, prefetch=prefetch)
+
+
+def race(*publishers: Publisher[T]) -> Stream[T]:
+    """The elements of the one of ``publishers`` that signals first, as ``Stream.race`` gives them.
+
+    Args:
+        *publishers: Objects with ``subscribe``, which need not keep the rules. None: no elements.
+
+    Raises:
+        TypeError: One of ``publishers`` has no ``subscribe``.
+    """
+    check_publishers("race", publishers)
+    return from_publisher(publishers[0]).race(*publishers[1:]) if publishers else empty()

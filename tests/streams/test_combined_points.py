@@ -314,3 +314,14 @@ def test_sources_are_cancelled_though_a_drain_drops_them_meanwhile(name: str) ->
         with step.meanwhile(lambda g=go_on, s=signalling: (g.set(), s.result())):
             recorder.subscription.cancel()
         assert [source.cancels for source in sources] == [1, 1, 1], step
+
+
+def test_combine_latest_and_race_are_factories_too() -> None:
+    one, other = rsf.range_(1), rsf.range_(5, 6)
+    assert rsf.combine_latest(one, other).to_list() == one.combine_latest(other).to_list()
+    assert rsf.combine_latest(one).to_list() == [(0,)]
+    assert rsf.race(rsf.never(), other).to_list() == [5]
+    assert rsf.combine_latest().to_list() == rsf.race().to_list() == []
+    for factory in (rsf.combine_latest, rsf.race):
+        with pytest.raises(TypeError, match=r"publisher 1"):
+            factory(3)  # type: ignore[operator]
