@@ -1,4 +1,4 @@
-"""Every scenario once; and that what a scenario must find is found."""
+"""Every scenario on some chances; and that what a scenario must find is found."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from tests.soak.place import Chance, Place
 from tests.soak.scenarios import SCENARIOS
 
 
+@pytest.mark.parametrize("chance", range(8))
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
-def test_a_scenario_ends_well(name: str) -> None:
-    place = Place(Chance(1))
+def test_a_scenario_ends_well(name: str, chance: int) -> None:
+    place = Place(Chance(chance))
     try:
-        SCENARIOS[name](Chance(f"suite {name}"), place)
+        SCENARIOS[name](Chance(f"suite {name} {chance}"), place)
     finally:
         place.close()
 
