@@ -387,9 +387,9 @@ def _(run: Run) -> str:
     try:
         run.frame().collect()
     except Py4JError as interrupted:
-        if spark_version() >= (4, 0):
+        if spark_version() >= (4, 1):
             raise
-        raise KeyboardInterrupt from interrupted  # 3.5 has made this of it
+        raise KeyboardInterrupt from interrupted  # 3.5 and 4.0 make this of it
     finally:
         interrupting.result()
     raise AssertionError("no KeyboardInterrupt")
