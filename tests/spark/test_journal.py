@@ -26,12 +26,11 @@ from tests.helpers import PROCESS_DEADLINE, run_threads, wait_until
 from tests.spark.journals import Doubling, answer, files, forget, small_segments, stage_of, values
 from tests.spark.kills import soak
 from tests.spark.stages import V, batches, one, outputs
-from tests.spark.test_journal_s3 import s3, server
 
 pytestmark = pytest.mark.usefixtures("no_leaked_threads")
 
 ROOT = Path(__file__).parents[2]
-__all__ = ["s3", "server", "small_segments"]
+__all__ = ["small_segments"]
 
 NOW = dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC)
 TYPES: list[tuple[pa.DataType, Any]] = [
@@ -481,46 +480,6 @@ def test_a_killed_process_calls_again_what_was_in_flight(uri: str, tmp_path: Pat
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(2 * k) for k in range(rows)]
     assert rows <= len(lines()) <= rows + 2 * 16
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    ("what", "place"), [("lookup", "uri"), pytest.param("enrich", "s3", marks=pytest.mark.slow)]
-)
-def test_a_job_that_is_started_again_pays_for_the_rest(
-    spark: Any, request: pytest.FixtureRequest, tmp_path: Path, what: str, place: str
-) -> None:
-    uri = request.getfixturevalue(place)
-    log, down = str(tmp_path / "calls"), tmp_path / "down"
-    down.touch()
-    service = str(down)
-
-    async def fetch(k: int) -> int:
-        if k == 700 and os.path.exists(service):  # noqa: ASYNC240, PTH110
-            raise OSError("down")
-        file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.write(file, b"%d\n" % k)
-        os.close(file)
-        await asyncio.sleep(0.001)
-        return 2 * k
-
-    def run(partitions: int) -> list[int]:
-        frame = spark.range(0, 1000, 1, partitions)
-        if what == "lookup":
-            frame = frame.withColumn("v", rs.lookup(fetch, "long", journal=J(uri))("id"))
-        else:
-            frame = frame.transform(rs.enrich(fetch, on="id", output="v long", journal=J(uri)))
-        return [row.v for row in frame.orderBy("id").collect()]
-
-    with pytest.raises(Exception, match="down"):
-        run(1)  # beside another task, which goes on a while, others would call for the same keys
-    paid = len(Path(log).read_text().split())
-    assert 0 < paid < 1000
-    down.unlink()
-    for partitions in (5, 1):
-        assert run(partitions) == [2 * k for k in range(1000)]
-    again = len(Path(log).read_text().split()) - 1000
-    assert again <= 64  # those in flight when the task failed
 
 
 @pytest.mark.slow

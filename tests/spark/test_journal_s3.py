@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -122,3 +124,44 @@ def test_a_store_that_refuses_fails_the_task_and_shows_no_secret(
     assert S3_KEYS["AWS_SECRET_ACCESS_KEY"] not in "".join(
         [str(refused.value), *refused.value.__notes__]
     )
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("what", "place"), [("lookup", "local"), pytest.param("enrich", "s3", marks=pytest.mark.slow)]
+)
+def test_a_job_that_is_started_again_pays_for_the_rest(
+    spark: Any, request: pytest.FixtureRequest, tmp_path: Path, what: str, place: str
+) -> None:
+    uri = request.getfixturevalue("s3") if place == "s3" else str(tmp_path / "journal")
+    journal = rs.Journal(uri, version="1")
+    log, down = str(tmp_path / "calls"), tmp_path / "down"
+    down.touch()
+    service = str(down)
+
+    async def fetch(k: int) -> int:
+        if k == 700 and os.path.exists(service):  # noqa: ASYNC240, PTH110
+            raise OSError("down")
+        file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, b"%d\n" % k)
+        os.close(file)
+        await asyncio.sleep(0.001)
+        return 2 * k
+
+    def run(partitions: int) -> list[int]:
+        frame = spark.range(0, 1000, 1, partitions)
+        if what == "lookup":
+            frame = frame.withColumn("v", rs.lookup(fetch, "long", journal=journal)("id"))
+        else:
+            frame = frame.transform(rs.enrich(fetch, on="id", output="v long", journal=journal))
+        return [row.v for row in frame.orderBy("id").collect()]
+
+    with pytest.raises(Exception, match="down"):
+        run(1)  # beside another task, which goes on a while, others would call for the same keys
+    paid = len(Path(log).read_text().split())
+    assert 0 < paid < 1000
+    down.unlink()
+    for partitions in (5, 1):
+        assert run(partitions) == [2 * k for k in range(1000)]
+    again = len(Path(log).read_text().split()) - 1000
+    assert again <= 64  # those in flight when the task failed
