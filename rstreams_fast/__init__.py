@@ -31,7 +31,6 @@ from rstreams_fast.errors import (
     on_dropped_error,
 )
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_of
-from rstreams_fast.streams.engine.overflow import Overflow
 from rstreams_fast.streams.factories import (
     combine_latest,
     concat,
@@ -56,6 +55,7 @@ from rstreams_fast.streams.factories import (
 )
 from rstreams_fast.streams.operators.group_by import Group
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
+from rstreams_fast.streams.operators.on_overflow import Overflow
 from rstreams_fast.streams.operators.replay import ReplayProcessor
 from rstreams_fast.streams.processors import SerializedProcessor, processor
 from rstreams_fast.streams.sinks.ends import Run

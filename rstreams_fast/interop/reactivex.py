@@ -16,8 +16,8 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.errors import NoneSignalError
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.defaults import PREFETCH
-from rstreams_fast.streams.engine.overflow import Overflow
 from rstreams_fast.streams.factories import create, from_publisher
+from rstreams_fast.streams.operators.on_overflow import Overflow
 from rstreams_fast.streams.sinks.subscribers import SyncSubscriber
 from rstreams_fast.streams.sources.create import Emitter
 from rstreams_fast.streams.stream import Stream

@@ -11,11 +11,11 @@ from rstreams_fast.api import Publisher
 from rstreams_fast.errors import NoneSignalError
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import INNER_PREFETCH, ROWS
-from rstreams_fast.streams.engine.overflow import Overflow
 from rstreams_fast.streams.engine.pipeline import as_pipeline
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 from rstreams_fast.streams.operators.concat import concat_source
 from rstreams_fast.streams.operators.merge import check_publishers, merge_source
+from rstreams_fast.streams.operators.on_overflow import Overflow
 from rstreams_fast.streams.operators.zip import zip_source
 from rstreams_fast.streams.sources import constant
 from rstreams_fast.streams.sources.arrow import arrow_source

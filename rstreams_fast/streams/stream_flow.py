@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from rstreams_fast._checks import check_sync
 from rstreams_fast.api import UNBOUNDED, Publisher, Subscription
 from rstreams_fast.streams.engine.assembly import Stage
-from rstreams_fast.streams.engine.async_boundary import AsyncBoundary
 from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER, PREFETCH
-from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions
 from rstreams_fast.streams.operators.on_discard import OnDiscard
 from rstreams_fast.streams.operators.on_error_continue import continuing
+from rstreams_fast.streams.operators.on_overflow import Overflow, OverflowBoundary
 from rstreams_fast.streams.operators.peek import Named, Peek
+from rstreams_fast.streams.operators.publish_on import AsyncBoundary
 from rstreams_fast.streams.operators.repeat import Repeat
 from rstreams_fast.streams.operators.replay import Replay, ReplayBounds
 from rstreams_fast.streams.operators.retry import Retry

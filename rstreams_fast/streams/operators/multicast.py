@@ -11,12 +11,12 @@ from rstreams_fast.api import Processor, Publisher, Subscriber
 from rstreams_fast.errors import check_subscriber
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER
-from rstreams_fast.streams.engine.multicast.buffer import Retention
-from rstreams_fast.streams.engine.multicast.publisher import (
+from rstreams_fast.streams.operators.sharing.buffer import Retention
+from rstreams_fast.streams.operators.sharing.publisher import (
     MulticastPublisher,
     MulticastSubscription,
 )
-from rstreams_fast.streams.engine.multicast.registry import Registry
+from rstreams_fast.streams.operators.sharing.registry import Registry
 
 __all__ = [
     "Multicast",

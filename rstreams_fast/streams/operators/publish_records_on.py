@@ -20,8 +20,8 @@ from rstreams_fast.api import Subscriber
 from rstreams_fast.core import DemandCounter, FusedRun, RecordRing
 from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.runtime.executors import describe_executor
-from rstreams_fast.streams.engine.async_boundary import AsyncBoundary, AsyncBoundarySubscription
 from rstreams_fast.streams.engine.stages import Need, Stages
+from rstreams_fast.streams.operators.publish_on import AsyncBoundary, AsyncBoundarySubscription
 
 __all__ = ["PublishRecordsOn"]
 

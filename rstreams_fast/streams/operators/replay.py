@@ -20,9 +20,9 @@ from rstreams_fast._checks import (
 from rstreams_fast.api import UNBOUNDED, Processor
 from rstreams_fast.runtime.timers import Timer, check_timer, default_timer
 from rstreams_fast.streams.engine.defaults import MULTICAST_BUFFER
-from rstreams_fast.streams.engine.multicast.buffer import Retention
-from rstreams_fast.streams.engine.multicast.publisher import MulticastPublisher
 from rstreams_fast.streams.operators.multicast import Multicast, MulticastOptions
+from rstreams_fast.streams.operators.sharing.buffer import Retention
+from rstreams_fast.streams.operators.sharing.publisher import MulticastPublisher
 
 __all__ = ["Replay", "ReplayBounds", "ReplayProcessor"]
 

@@ -7,8 +7,12 @@ from typing import Any
 from rstreams_fast._checks import check_count
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
-from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary, OverflowSubscription
 from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.operators.on_overflow import (
+    Overflow,
+    OverflowBoundary,
+    OverflowSubscription,
+)
 
 __all__ = ["TakeLast"]
 

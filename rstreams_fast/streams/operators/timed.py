@@ -14,8 +14,12 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import MISSING
 from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.deadline import Deadline
-from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary, OverflowSubscription
 from rstreams_fast.streams.engine.subscribing import Below
+from rstreams_fast.streams.operators.on_overflow import (
+    Overflow,
+    OverflowBoundary,
+    OverflowSubscription,
+)
 
 __all__ = ["Timed"]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 from rstreams_fast._checks import check_count
 from rstreams_fast.api import UNBOUNDED, OnNext, Subscription
 from rstreams_fast.errors import report_dropped
-from rstreams_fast.streams.engine.async_boundary import AsyncBoundary, AsyncBoundarySubscription
 from rstreams_fast.streams.engine.defaults import PREFETCH
 from rstreams_fast.streams.engine.drain import NotPicklable
 from rstreams_fast.streams.engine.sink_subscriber import failure_of
 from rstreams_fast.streams.engine.stages import Need, Stages
+from rstreams_fast.streams.operators.publish_on import AsyncBoundary, AsyncBoundarySubscription
 from rstreams_fast.streams.sinks.ends import ForEach, Run, check_functions
 
 if TYPE_CHECKING:

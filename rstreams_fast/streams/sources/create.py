@@ -11,7 +11,11 @@ from rstreams_fast.api import Subscriber
 from rstreams_fast.errors import NoneSignalError, check_error, report_dropped
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.drain import NotPicklable, silent
-from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary, OverflowSubscription
+from rstreams_fast.streams.operators.on_overflow import (
+    Overflow,
+    OverflowBoundary,
+    OverflowSubscription,
+)
 
 __all__ = ["Emitter", "create_source"]
 

@@ -24,7 +24,11 @@ from rstreams_fast.runtime.timers import (
 )
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.drain import NotPicklable
-from rstreams_fast.streams.engine.overflow import Overflow, OverflowBoundary, OverflowSubscription
+from rstreams_fast.streams.operators.on_overflow import (
+    Overflow,
+    OverflowBoundary,
+    OverflowSubscription,
+)
 
 __all__ = ["interval_source"]
 

@@ -27,11 +27,11 @@ from rstreams_fast.runtime.finalizers import call_from_finalizer
 from rstreams_fast.streams.engine.boundary import ListSubscriber, burst_slot
 from rstreams_fast.streams.engine.drain import Drain, Nested, forked, leaves, refuse, report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
-from rstreams_fast.streams.engine.multicast.buffer import Cursor, MulticastBuffer, Retention
-from rstreams_fast.streams.engine.multicast.deferred import DeferredWork
-from rstreams_fast.streams.engine.multicast.registry import Entry, Registry
 from rstreams_fast.streams.engine.subscribing import subscribe_to
 from rstreams_fast.streams.engine.upstream import Upstream
+from rstreams_fast.streams.operators.sharing.buffer import Cursor, MulticastBuffer, Retention
+from rstreams_fast.streams.operators.sharing.deferred import DeferredWork
+from rstreams_fast.streams.operators.sharing.registry import Entry, Registry
 
 __all__ = ["MulticastPublisher", "MulticastSubscription"]
 

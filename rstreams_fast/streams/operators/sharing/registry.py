@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, TypeVar
 
-from rstreams_fast.streams.engine.multicast.deferred import DeferredWork
+from rstreams_fast.streams.operators.sharing.deferred import DeferredWork
 
 __all__ = ["Entry", "Registry"]
 
