@@ -53,7 +53,6 @@ from rstreams_fast.streams.factories import (
     using,
     zip_,
 )
-from rstreams_fast.streams.operators.group_by import Group
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
 from rstreams_fast.streams.operators.on_overflow import Overflow
 from rstreams_fast.streams.operators.replay import ReplayProcessor
@@ -61,7 +60,7 @@ from rstreams_fast.streams.processors import SerializedProcessor, processor
 from rstreams_fast.streams.sinks.ends import Run
 from rstreams_fast.streams.sinks.subscribers import AsyncSubscriber, SyncSubscriber
 from rstreams_fast.streams.sources.create import Emitter
-from rstreams_fast.streams.stream import Stream
+from rstreams_fast.streams.stream import Group, Stream
 
 if TYPE_CHECKING:
     from rstreams_fast.core import CallWindow

@@ -85,6 +85,8 @@ def in_full() -> str:
         names = described(module)
         for name, (parameters, said) in names.items():
             owner, dot, member = name.partition(".")
+            if owner == "Group" and f"Stream.{member}" in names:
+                continue  # a group is a stream
             if owner not in seen and (said or not dot):
                 shown = f"  .{member}{parameters}" if dot else f"{owner}{parameters}"
                 lines.append(f"{shown}  # {said}" if said else shown)

@@ -181,7 +181,7 @@ def _sliding(n: int, sink: Sink) -> None:
 
 def _groups(n: int, sink: Sink) -> None:
     groups = rsf.range_(n).group_by(lambda i: i % 10)
-    groups.flat_map(lambda group: group.stream.reduce(add)).subscribe(sink)
+    groups.flat_map(lambda group: group.reduce(add)).subscribe(sink)
     sink.wait()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeGuard, TypeVar, overload
 
-from rstreams_fast._checks import check_count, check_sync, describe_callable
+from rstreams_fast._checks import check_count, check_sync, describe_callable, safe_repr
 from rstreams_fast.api import Publisher
 from rstreams_fast.core import MISSING
 from rstreams_fast.streams.engine.defaults import (
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["Stream"]
+__all__ = ["Group", "Stream"]
 
 T_co = TypeVar("T_co", covariant=True)
+K_co = TypeVar("K_co", covariant=True)
 U = TypeVar("U")
 A = TypeVar("A")
 B = TypeVar("B")
@@ -895,6 +896,34 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
 
     def __repr__(self) -> str:
         return f"<Stream of {self.source.describe()}, {len(self.parts)} operators>"
+
+
+class Group(Stream[T_co], Generic[K_co, T_co]):
+    """The elements of ``group_by`` that have one key: a stream, which may have one subscriber.
+
+    ```python
+    import rstreams_fast as rsf
+
+    parities = rsf.range_(5).group_by(lambda n: n % 2)
+    pairs = parities.flat_map(lambda group: group.map(lambda n: (group.key, n)))
+    print(pairs.to_list())  # [(0, 0), (0, 2), (0, 4), (1, 1), (1, 3)]
+    ```
+    """
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> K_co:
+        """The key, as the function of ``group_by`` returned it."""
+        source: Any = self.source
+        key: K_co = source.publisher.key
+        return key
+
+    def __repr__(self) -> str:
+        return f"<Group {safe_repr(self.key)} of {self.source.describe()}>"
+
+
+StreamParts._window_type, StreamParts._group_type = Stream, Group
 
 
 def _given(operator: str, *elements: A) -> Stream[A]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from rstreams_fast._checks import check_count, check_sync
 from rstreams_fast.streams.engine.assembly import Part, Stage
 from rstreams_fast.streams.engine.defaults import FLAT_MAP_CONCURRENCY, INNER_PREFETCH
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.operators.delay_elements import DelayElements
-from rstreams_fast.streams.operators.group_by import Group, GroupBy
+from rstreams_fast.streams.operators.group_by import GroupBy
 from rstreams_fast.streams.operators.timed import Timed
 from rstreams_fast.streams.operators.timed_batch import TimedBatch
 from rstreams_fast.streams.operators.timeout import Timeout
@@ -22,7 +22,7 @@ from rstreams_fast.streams.operators.window_time import WindowTime
 
 if TYPE_CHECKING:
     from rstreams_fast.runtime.timers import Timer
-    from rstreams_fast.streams.stream import Stream
+    from rstreams_fast.streams.stream import Group, Stream
 
 __all__ = ["StreamParts"]
 
@@ -35,6 +35,10 @@ class StreamParts(Pipeline[T_co]):
     """Batches, windows, groups, and the operators that look at the clock."""
 
     __slots__ = ()
+
+    #: Classes of windows and groups. The facade, which is above this, sets them.
+    _window_type: ClassVar[type[StreamParts[Any]]]
+    _group_type: ClassVar[type[StreamParts[Any]]]
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -110,7 +114,7 @@ class StreamParts(Pipeline[T_co]):
             TypeError: An argument is not an ``int``.
             ValueError: An argument is less than 1.
         """
-        return self._boundary(Window(n, skip, type(self)))
+        return self._boundary(Window(n, skip, self._window_type))
 
     def window_time(
         self,
@@ -145,7 +149,7 @@ class StreamParts(Pipeline[T_co]):
             TypeError: An argument has the wrong type.
             ValueError: A bound is not positive.
         """
-        return self._boundary(WindowTime(seconds, prefetch, unread, timer, type(self)))
+        return self._boundary(WindowTime(seconds, prefetch, unread, timer, self._window_type))
 
     def group_by(
         self,
@@ -156,8 +160,8 @@ class StreamParts(Pipeline[T_co]):
         prefetch: int = INNER_PREFETCH,
         unread: float = 10.0,
         timer: Timer | None = None,
-    ) -> Stream[Group[A, Stream[T_co]]]:
-        """A ``Group``, a key and a stream, for each value of ``key(element)``.
+    ) -> Stream[Group[A, T_co]]:
+        """A ``Group``, a stream that has a ``key``, for each value of ``key(element)``.
 
         ```text
         above    --1--2--3--4--|
@@ -196,7 +200,7 @@ class StreamParts(Pipeline[T_co]):
             ValueError: A bound is not positive.
         """
         check_sync("group_by", "key", key)
-        options = GroupBy(key, max_groups, prefetch, unread, timer, type(self))
+        options = GroupBy(key, max_groups, prefetch, unread, timer, self._group_type)
         return self._boundary(options)
 
     def unbatch(self: StreamParts[Iterable[U]]) -> Stream[U]:

@@ -136,11 +136,11 @@ class GroupBy(Op):
         key = bench.function(index, self.fn)
         timer = HandTimer()
         groups = stream.group_by(lambda x: key(x).value, prefetch=self.prefetch, timer=timer)
-        return groups.flat_map(lambda group: group.stream.batch(10**9))
+        return groups.flat_map(lambda group: group.batch(10**9))
 
 
 def _in_group(group: Any) -> Any:
-    return group.stream
+    return group
 
 
 class Unbatch(Op):

@@ -66,7 +66,7 @@ STREAMS: dict[str, Build] = {
     "timeout": lambda s: s.timeout(9, timer=timer()),
     "debounce": lambda s: s.debounce(9, timer=timer()),
     "window": lambda s: s.window(2).concat_map(lambda w: w.batch(2)).map(tuple),
-    "group_by": lambda s: s.group_by(lambda n: n % 2).flat_map(lambda g: g.stream),
+    "group_by": lambda s: s.group_by(lambda n: n % 2).flat_map(lambda g: g),
     "multicast": lambda s: s.multicast(buffer_size=4),
     "share": lambda s: s.share(buffer_size=4),
     "replay": lambda s: s.replay(count=2, buffer_size=4),

@@ -49,7 +49,7 @@ def switches(n: int, look: Look) -> None:
 def groups(n: int, look: Look) -> None:
     """Of one element each, over with it."""
     parts: Any = rsf.range_(n).group_by(lambda page: page)
-    parts.flat_map(lambda group: group.stream.take(1)).for_each(look).result(60)
+    parts.flat_map(lambda group: group.take(1)).for_each(look).result(60)
 
 
 @pytest.mark.parametrize(

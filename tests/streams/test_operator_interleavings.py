@@ -223,7 +223,7 @@ def test_who_closes_a_group_leaves_the_next_of_its_key_open() -> None:
     above = ManualPublisher()
     below = subscribed(rsf.from_publisher(above).group_by(lambda _: "k"), UNBOUNDED)
     send(above, 0)
-    first = subscribed(below.elements[0].stream.take(1))
+    first = subscribed(below.elements[0].take(1))
     divider = below.subscription
     divider._open = _Open(divider._open, "get", "closer")
     held = divider._open.held
@@ -242,7 +242,7 @@ def test_a_part_keeps_no_error_that_comes_after_its_reader_has_left() -> None:
     below = subscribed(rsf.from_publisher(above).group_by(lambda _: "k"), UNBOUNDED)
     send(above, 0)
     part = below.subscription._open["k"]
-    subscribed(below.elements[0].stream, UNBOUNDED).subscription.cancel()
+    subscribed(below.elements[0], UNBOUNDED).subscription.cancel()
     part.end(Oops())  # by who had found it open
     assert part.error is None
 
@@ -295,7 +295,7 @@ def test_who_is_late_to_look_for_readers_does_not_count_the_time_of_others() -> 
     send(above, "a")  # nobody reads it
     timer.advance(10)
     wait_for(held.there)
-    assert subscribed(below.elements[0].stream, 1).elements == ["a"]
+    assert subscribed(below.elements[0], 1).elements == ["a"]
     send(above, "b")  # nobody reads this one, from now on
     held.go_on.set()
     wait_until(lambda: not deadline._working, "the look")

@@ -164,7 +164,7 @@ def test_a_group_whose_stages_have_enough_gives_its_places_back_at_once() -> Non
     timer = HandTimer()
     above, below = divided(lambda s: s.group_by(parity, prefetch=4, timer=timer))
     send(above, 0, 2, 4, 6)
-    even = subscribed(below.elements[0].stream.take(1).batch(2), 1)
+    even = subscribed(below.elements[0].take(1).batch(2), 1)
     assert (even.elements, above.requests) == ([[0]], [4, 4])
     send(above, 8)
     assert [group.key for group in below.elements] == [0, 0]
@@ -173,9 +173,7 @@ def test_a_group_whose_stages_have_enough_gives_its_places_back_at_once() -> Non
 def test_what_a_stage_of_a_group_raises_ends_that_group_alone() -> None:
     above, below = divided(lambda s: s.group_by(parity, prefetch=4))
     send(above, 0, 1)
-    even, odd = (
-        subscribed(group.stream.map(lambda n: 1 // n), UNBOUNDED) for group in below.elements
-    )
+    even, odd = (subscribed(group.map(lambda n: 1 // n), UNBOUNDED) for group in below.elements)
     assert isinstance(even.terminal[1], ZeroDivisionError)
     assert (odd.elements, odd.terminal, below.terminal, above.cancels) == ([1], None, None, 0)
 
@@ -221,7 +219,7 @@ def test_all_groups_share_the_places_and_give_them_back() -> None:
     above, below = divided(lambda s: s.group_by(parity, prefetch=4))
     assert above.requests == [4]
     send(above, 0, 1, 2)
-    (even, odd) = (subscribed(group.stream, 1) for group in below.elements)
+    (even, odd) = (subscribed(group, 1) for group in below.elements)
     assert (even.elements, odd.elements) == ([0], [1])
     even.subscription.request(1)
     assert above.requests == [4, 3]
@@ -237,7 +235,7 @@ def test_groups_that_nobody_reads_end_all_after_their_time() -> None:
     above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
     send(above, 0)
     timer.advance(100)
-    even = subscribed(below.elements[0].stream, UNBOUNDED)
+    even = subscribed(below.elements[0], UNBOUNDED)
     send(above, 1, 3)
     timer.advance(4.9)
     assert below.terminal is None
@@ -254,7 +252,7 @@ def test_a_group_that_is_read_late_but_in_time_goes_on() -> None:
     above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
     send(above, 1, 3)
     timer.advance(4.9)
-    odd = subscribed(below.elements[0].stream, UNBOUNDED)
+    odd = subscribed(below.elements[0], UNBOUNDED)
     assert above.requests == [2, 2]
     timer.advance(100)
     assert (odd.elements, below.terminal, timer.pending) == ([1, 3], None, 0)
@@ -266,9 +264,9 @@ def test_a_group_whose_subscriber_does_not_ask_ends_all_where_another_waits() ->
     timer = HandTimer()
     above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
     send(above, 0)
-    even = subscribed(below.elements[0].stream, 1)
+    even = subscribed(below.elements[0], 1)
     send(above, 1)
-    odd = subscribed(below.elements[1].stream, UNBOUNDED)
+    odd = subscribed(below.elements[1], UNBOUNDED)
     send(above, 2, 4)
     timer.advance(4.9)
     assert below.terminal is None
@@ -300,7 +298,7 @@ def test_zipped_groups_with_skewed_keys_end_with_the_error() -> None:
     )
     send(above, 0, 1)
     zipped = subscribed(
-        rsf.zip_(*(group.stream.map(str) for group in below.elements), prefetch=1), UNBOUNDED
+        rsf.zip_(*(group.map(str) for group in below.elements), prefetch=1), UNBOUNDED
     )
     fill(above, 2)
     timer.advance(5.1)
@@ -315,7 +313,7 @@ def test_a_group_whose_subscriber_is_slow_is_waited_for(slow: str) -> None:
     timer = HandTimer()
     above, below = divided(lambda s: s.group_by(parity, prefetch=2, unread=5, timer=timer))
     send(above, 0)
-    stream = below.elements[0].stream
+    stream = below.elements[0]
     if slow == "zip":  # with a clock, say, that is in no group
         ticks = rsf.from_publisher(ManualPublisher())
         subscribed(rsf.zip_(stream, ticks, prefetch=1), UNBOUNDED)
@@ -326,7 +324,7 @@ def test_a_group_whose_subscriber_is_slow_is_waited_for(slow: str) -> None:
         subscribed(stream, 1)
     if slow != "alone":
         send(above, 1)
-        subscribed(below.elements[1].stream, UNBOUNDED)
+        subscribed(below.elements[1], UNBOUNDED)
     fill(above, 1 if slow == "alone" else 2)
     timer.advance(100)
     assert below.terminal is None
@@ -335,13 +333,13 @@ def test_a_group_whose_subscriber_is_slow_is_waited_for(slow: str) -> None:
 
 def test_one_group_too_many_is_an_error() -> None:
     with pytest.raises(rsf.BufferOverflowError, match="max_groups="):
-        rsf.range_(9).group_by(lambda n: n, max_groups=8).flat_map(lambda g: g.stream).run()
+        rsf.range_(9).group_by(lambda n: n, max_groups=8).flat_map(lambda g: g).run()
 
 
 def test_what_the_key_raises_ends_the_groups_too() -> None:
     above, below = divided(lambda s: s.group_by(lambda n: 1 // n))
     send(above, 1)
-    group = subscribed(below.elements[0].stream, 1)
+    group = subscribed(below.elements[0], 1)
     send(above, 0)
     assert isinstance(below.terminal[1], ZeroDivisionError)
     assert group.terminal == below.terminal
@@ -351,7 +349,7 @@ def test_what_the_key_raises_ends_the_groups_too() -> None:
 def test_groups_that_are_open_go_on_after_a_cancel_and_no_other_is_opened() -> None:
     above, below = divided(lambda s: s.group_by(parity, prefetch=2))
     send(above, 0)
-    even = subscribed(below.elements[0].stream, UNBOUNDED)
+    even = subscribed(below.elements[0], UNBOUNDED)
     below.subscription.cancel()
     send(above, 1, 2, 3, 4)
     assert (even.elements, above.cancels) == ([0, 2, 4], 0)
@@ -370,7 +368,7 @@ def test_open_groups_are_not_looked_through_for_each_other() -> None:
         groups = rsf.range_(n).group_by(str, max_groups=n)
         sys.setprofile(note)
         try:
-            found = groups.flat_map(lambda group: group.stream, concurrency=n).count()
+            found = groups.flat_map(lambda group: group, concurrency=n).count()
         finally:
             sys.setprofile(None)
         assert found == n
@@ -381,7 +379,7 @@ def test_open_groups_are_not_looked_through_for_each_other() -> None:
 
 def test_ten_thousand_groups_in_sequence_leave_nothing() -> None:
     groups = rsf.range_(30_000).group_by(lambda n: n // 3)
-    firsts = groups.flat_map(lambda group: group.stream.take(3))
+    firsts = groups.flat_map(lambda group: group.take(3))
     assert firsts.reduce(lambda a, b: a + b).to_list() == [sum(range(30_000))]
     gc.collect()
     assert not [each for each in gc.get_objects() if type(each).__name__ == "Part"]
@@ -503,7 +501,7 @@ def test_a_subscription_that_is_kept_keeps_nobody_after_an_error(divide: Any) ->
 def test_groups_that_nobody_can_read_make_room_after_a_cancel(given: bool) -> None:
     above, below = divided(lambda s: s.group_by(lambda key: key, prefetch=8), 1 + given)
     send(above, "a", *["b"] * 7)
-    read = subscribed(below.elements[0].stream, UNBOUNDED)
+    read = subscribed(below.elements[0], UNBOUNDED)
     below.signals.clear()
     gc.collect()
     below.subscription.cancel()
@@ -517,7 +515,7 @@ BLOCKED: dict[str, Callable[[rsf.Stream[int]], object]] = {
     "window, to_list": lambda s: s.window(10).map(lambda w: w.to_list()).to_list(),
     "window, for": lambda s: s.window(10).map(sum).run(),
     "window, in time": lambda s: s.window_time(60.0).map(lambda w: w.count()).to_list(),
-    "groups": lambda s: s.group_by(lambda n: n % 3).map(lambda g: g.stream.count()).run(),
+    "groups": lambda s: s.group_by(lambda n: n % 3).map(lambda g: g.count()).run(),
     "below stages": lambda s: s.window(10).map(lambda w: w.map(str).filter(bool).last()).run(),
     "for_each": lambda s: s.window(10).for_each(lambda w: w.run()).result(),
 }

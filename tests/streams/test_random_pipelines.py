@@ -22,9 +22,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 import rstreams_fast
 from rstreams_fast import errors
 from rstreams_fast.api import UNBOUNDED
-from rstreams_fast.streams.engine import async_boundary, drain, push, upstream
+from rstreams_fast.streams.engine import drain, push, upstream
 from rstreams_fast.streams.engine import stages as program
-from rstreams_fast.streams.operators import unbatch
+from rstreams_fast.streams.operators import publish_on, unbatch
 from tests.helpers import generated_after
 from tests.operators import SOURCE_OF, Op, Origin
 from tests.operators.combining import CombineLatest
@@ -403,12 +403,12 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any], str, tuple[type[Op], ..
     ),
     # A ring that is full is noticed by who puts an element in: the boundary, or a run above it.
     "publish_on asks for its prefetch twice": (
-        async_boundary.AsyncBoundarySubscription, "_first_ask", asking_twice,
+        publish_on.AsyncBoundarySubscription, "_first_ask", asking_twice,
         r"on_error with DemandExceededError|reported, and nobody's(?s:.*)BufferOverflowError: the",
         (PublishOn, Unbatch, Skip),
     ),
     "publish_on never asks again": (
-        async_boundary.AsyncBoundarySubscription,
+        publish_on.AsyncBoundarySubscription,
         "_replenish",
         nothing,
         STUCK,

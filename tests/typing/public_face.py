@@ -166,7 +166,7 @@ def operators(numbers: rsf.Stream[int]) -> None:
     assert_type(numbers.batch(3, seconds=1, max_bytes=9, weigher=abs), rsf.Stream[list[int]])
     assert_type(numbers.batch(3, skip=1), rsf.Stream[list[int]])
     assert_type(numbers.window(3, skip=1), rsf.Stream[rsf.Stream[int]])
-    assert_type(numbers.group_by(str), rsf.Stream[rsf.Group[str, rsf.Stream[int]]])
+    assert_type(numbers.group_by(str), rsf.Stream[rsf.Group[str, int]])
     assert_type(numbers.timestamp(), rsf.Stream[tuple[float, int]])
     assert_type(numbers.debounce(1).throttle_first(1).sample(1), rsf.Stream[int])
     assert_type(numbers.delay_elements(1), rsf.Stream[int])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final
 
 from rstreams_fast._checks import check_capacity, check_seconds, describe_callable, safe_repr
 from rstreams_fast.api import Publisher, Subscriber
@@ -16,25 +16,10 @@ from rstreams_fast.streams.engine.defaults import replenish_at
 from rstreams_fast.streams.engine.subscribing import Below
 from rstreams_fast.streams.operators.parts import Divider, Part, ToStream
 
-__all__ = ["Group", "GroupBy", "SharedPlaces"]
+__all__ = ["GroupBy", "SharedPlaces"]
 
 NAMED: Final = 3
 """The most keys that an error names."""
-
-K_co = TypeVar("K_co", covariant=True)
-S_co = TypeVar("S_co", covariant=True)
-
-
-class Group(NamedTuple, Generic[K_co, S_co]):
-    """A key and the stream of its elements, which may have one subscriber.
-
-    Attributes:
-        key: The key, as the function of ``group_by`` returned it.
-        stream: The elements with this key.
-    """
-
-    key: K_co
-    stream: S_co
 
 
 class GroupBy(Boundary):
@@ -47,7 +32,7 @@ class GroupBy(Boundary):
         prefetch: int,
         unread: float,
         timer: Timer | None,
-        to_stream: ToStream,
+        to_group: ToStream,
     ) -> None:
         self.key = key
         self.max_groups = check_capacity("max_groups", max_groups)
@@ -55,7 +40,7 @@ class GroupBy(Boundary):
         self.unread = check_seconds("group_by(unread): unread", unread, positive=True)
         check_timer(timer)
         self.timer = timer
-        self.to_stream = to_stream
+        self.to_group = to_group
 
     def attach(self, upstream: Publisher[Any], /) -> Publisher[Any]:
         return Below(upstream, _GroupBySubscription, self)
@@ -226,6 +211,6 @@ class _GroupBySubscription(SharedPlaces):
                 f"{self._name}: an element has a key that no open group is for; "
                 "give a greater max_groups=, or cancel groups that are done, as take(n) does"
             )
-        part, stream = self._new_part(key, options.to_stream)
-        self._made.append(Group(key, stream))
+        part, group = self._new_part(key, options.to_group)
+        self._made.append(group)
         return part

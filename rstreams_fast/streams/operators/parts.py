@@ -78,6 +78,11 @@ class _Once(StagesSource):
         self._part = part
         self._latch = DemandCounter()
 
+    @property
+    def key(self) -> Any:
+        """The key of the part."""
+        return self._part.key
+
     def with_stages(self, stages: Stages) -> _OnceBelow:
         return _OnceBelow(self, stages)
 
