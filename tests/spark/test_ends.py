@@ -89,7 +89,9 @@ def test_limit_stops_the_calls(spark: SparkSession, tmp_path: Path) -> None:
         assert_nothing_left(spark)
         # They stop at the next output after Spark has gone: a few batches, never ten million rows.
         assert Path(calls).stat().st_size < 100_000
-        wait_until(lambda: metrics.totals().state in {"stopped", "done"}, "the end of both")
+        # Spark kills a worker that has not heard of the end after two seconds: on a busy machine.
+        over = {"stopped", "done", "lost"}
+        wait_until(lambda: metrics.totals().state in over, "the end of both")
 
 
 @pytest.mark.slow  # a question of time
