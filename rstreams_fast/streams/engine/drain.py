@@ -504,6 +504,13 @@ class Drain(Nested):
                 self._enter()
         return ends
 
+    def _end_late(self) -> bool:
+        """End with the error that waited, before which no element is left. For the drain."""
+        late, self._late_error = self._late_error, None
+        if late is not None:
+            self._fail(late)
+        return self._act_on_end()
+
     def _act_on_end(self) -> bool:
         """After a cancel or a terminal decision: drop everything, signal ``on_error`` if that
         is it.

@@ -170,9 +170,7 @@ class PushSubscription(OperatorSubscriber):
         if self._ended:
             return self._act_on(RunStatus.ENDED, run)
         if error is not None:
-            self._late_error = None
-            self._fail(error)
-            return self._act_on_end()
+            return self._end_late()
         if completed and self._seed is MISSING:
             return self._act_on(RunStatus.ENDED, run)
         if self._owed:

@@ -98,12 +98,7 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
         """Whether a late error is to be signalled now, as more than the ``came`` elements were
         needed. For the drain, which counts after the error was left: then ``came`` is final.
         """
-        late = self._late_error
-        if late is None or self._delay_error or came >= self._total:
-            return False
-        self._late_error = None
-        self._fail(late)
-        return True
+        return self._late_error is not None and not self._delay_error and came < self._total
 
     def _work_for_a_turn(self) -> bool:
         if self.turns is not None:

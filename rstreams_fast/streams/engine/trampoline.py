@@ -75,11 +75,9 @@ class TrampolineSubscription(QueuedSubscriber):
         if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
             return self._answer(status, run)
         if completed and len(self._queue) == 0:
-            error, self._late_error = self._late_error, None
-            if error is None:
-                return self._answer(RunStatus.DONE, run)
-            self._fail(error)
-            return self._act_on_end()
+            if self._late_error is not None:
+                return self._end_late()
+            return self._answer(RunStatus.DONE, run)
         self._waits.begin(for_demand=status is RunStatus.IDLE)
         self._replenish(self._asked - run.pulled)
         return False

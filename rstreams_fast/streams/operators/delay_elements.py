@@ -123,10 +123,8 @@ class _DelaySubscription(QueueingFanIn):
                     self._asks.append((self._inner, 1))
                 self._begin_to_wait()
             return False
-        late, self._late_error = self._late_error, None
-        if late is not None:
-            self._fail(late)
-            return self._act_on_end()
+        if self._late_error is not None:
+            return self._end_late()
         return self._complete() if self._done else False
 
     def _drop_references(self) -> None:

@@ -285,7 +285,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
             return self._act_on_end()
         window = self._window
         if self._late_error is not None and self._overtakes(self._came(window)):
-            return self._act_on_end()
+            return self._end_late()
         if window is None:
             if self._empty():
                 return self._end()
@@ -328,11 +328,7 @@ class _MapAsyncSubscription(QueuedSubscriber):
 
     def _end(self) -> bool:
         """Signal how upstream ended, as nothing that it sent is left."""
-        late, self._late_error = self._late_error, None
-        if late is None:
-            return self._complete()
-        self._fail(late)
-        return self._act_on_end()
+        return self._complete() if self._late_error is None else self._end_late()
 
     def _open(self) -> Any:
         options = self._options

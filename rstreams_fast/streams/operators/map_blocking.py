@@ -303,9 +303,9 @@ class _Calls:
                 future.cancel()
         failed = [burst.error for burst in self._ended if burst.error is not None]
         self._bursts, self._ended = set(), deque()
+        self._left, self._results = deque(), deque()
         for error in failed:
             report_late(error)
-        self._left, self._results = deque(), deque()
 
 
 def _call(

@@ -344,11 +344,9 @@ class OverflowSubscription(OperatorSubscriber):
         if status is not RunStatus.IDLE and status is not RunStatus.EXHAUSTED:
             return self._answer(status, run)
         if self._completed and not self._held:
-            late, self._late_error = self._late_error, None
-            if late is None:
-                return self._answer(self._flush(run), run)
-            self._fail(late)
-            return self._act_on_end()
+            if self._late_error is not None:
+                return self._end_late()
+            return self._answer(self._flush(run), run)
         self._waits.begin(for_demand=status is RunStatus.IDLE)
         return False
 

@@ -205,7 +205,7 @@ class AsyncBoundarySubscription(QueuedSubscriber):
         if self._ended:
             return self._finish(run)
         if self._late_error is not None and self._overtakes(run.pulled + len(self._queue)):
-            return self._act_on_end()
+            return self._end_late()
         if not self._started:
             self._started = True
             if self._takes_nothing:
@@ -256,11 +256,8 @@ class AsyncBoundarySubscription(QueuedSubscriber):
         return self._finish(run)
 
     def _finish(self, run: FusedRun) -> bool:
-        late = self._late_error
-        if late is not None and not self._enough:
-            self._late_error = None
-            self._fail(late)
-            return self._act_on_end()
+        if self._late_error is not None and not self._enough:
+            return self._end_late()
         status = self._flush(run)
         return False if status is RunStatus.IDLE else self._answer(status, run)
 
