@@ -82,25 +82,17 @@ PLACES: dict[str, tuple[type[Op], Over]] = {
 KEEPS = {"MulticastSmallBuffer"}
 
 
-@pytest.fixture
-def reported() -> Iterator[list[BaseException]]:
-    found: list[BaseException] = []
-    before = rsf.on_dropped_error(found.append)
-    yield found
-    rsf.on_dropped_error(before)
-
-
 @pytest.fixture(autouse=True)
 def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, logger="rstreams_fast")
 
 
-def check(op: type[Op] | None, below: Recorder, raised: list[Any], reported: list[Any]) -> None:
+def check(op: type[Op] | None, below: Recorder, raised: list[Any], dropped: list[Any]) -> None:
     """Each error was delivered or reported, and once; an operator that recovers may use it up."""
     recovers = op is not None and (op.recovers or op.__name__ == "OnErrorContinue")
 
     def seen() -> list[int]:
-        told = [*reported, *([below.error] if below.error else [])]
+        told = [*dropped, *([below.error] if below.error else [])]
         return [id(each) for error in told for each in parts(error) if each in raised]
 
     if not recovers:
@@ -117,7 +109,7 @@ def hook(stream: Any, hooked: bool) -> Any:
 @pytest.mark.parametrize("when", ["after elements", "in cancel", "before", "after"])
 @pytest.mark.parametrize("name", PLACES)
 def test_an_error_of_a_source_beside_a_cancel_is_delivered_or_reported_once(
-    name: str, when: str, hooked: bool, reported: list[BaseException]
+    name: str, when: str, hooked: bool, dropped: list[BaseException]
 ) -> None:
     op, over = PLACES[name]
     source = Failing(when)
@@ -135,14 +127,14 @@ def test_an_error_of_a_source_beside_a_cancel_is_delivered_or_reported_once(
     if name in KEEPS and below.error is None:
         below = Recorder()  # the error is for those that come later
         stream.subscribe(below)
-    check(op, below, source.errors, reported)
+    check(op, below, source.errors, dropped)
 
 
 @pytest.mark.parametrize("hooked", [False, True], ids=["", "on_discard"])
 @pytest.mark.parametrize("of", ["a range", "a foreign publisher"])
 @pytest.mark.parametrize("name", PLACES)
 def test_an_error_of_a_function_that_cancels_is_delivered_or_reported_once(
-    name: str, of: str, hooked: bool, reported: list[BaseException]
+    name: str, of: str, hooked: bool, dropped: list[BaseException]
 ) -> None:
     op, over = PLACES[name]
     raised: list[BaseException] = []
@@ -160,7 +152,7 @@ def test_an_error_of_a_function_that_cancels_is_delivered_or_reported_once(
     if name in KEEPS and below.error is None:
         below = Recorder()
         stream.subscribe(below)
-    check(op, below, raised, reported)
+    check(op, below, raised, dropped)
 
 
 def awaits(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -188,7 +180,7 @@ OF_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("name", OF_OPERATORS)
 def test_an_error_of_an_operators_function_that_cancels_is_reported(
-    name: str, reported: list[BaseException]
+    name: str, dropped: list[BaseException]
 ) -> None:
     below = Recorder(request=9)
     error = Late()
@@ -198,4 +190,4 @@ def test_an_error_of_an_operators_function_that_cancels_is_reported(
         raise error
 
     OF_OPERATORS[name](rsf.range_(3), fail).subscribe(below)
-    check(None, below, [error], reported)
+    check(None, below, [error], dropped)
