@@ -111,9 +111,7 @@ _HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
 #: The groups measure time in nanoseconds.
 _SCALES = {"us": 1e3}
 _ROW = re.compile(r"\| (.+?) +\| (.+?) +\| ([<>]=) (\S+) (\S*) *\| (.+?) +\|")
-_FIGURE = re.compile(
-    r"(?P<group>\S+): (?P<first>.+?)(?: (?P<sign>[/-]) (?:(?P<other>\S+): )?(?P<second>.+))?"
-)
+_FIGURE = re.compile(r"(\S+): (.+?)(?: ([/-]) (?:(\S+): )?(.+))?")
 
 
 def _figure(computed: str, unit: str) -> Callable[[Round], float]:

@@ -571,8 +571,8 @@ def combine_latest(
 
 
 def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
-    """For each element of one of ``publishers`` a tuple of the newest element of each, as
-    ``Stream.combine_latest`` gives them. Without publishers the stream completes at once.
+    """A tuple of the newest elements of all publishers, for each element that one of them sends.
+    Without publishers the stream completes at once.
 
     Args:
         *publishers: Objects with ``subscribe``, which need not keep the rules.
@@ -588,10 +588,10 @@ def combine_latest(*publishers: Publisher[Any], prefetch: int = INNER_PREFETCH) 
 
 
 def race(*publishers: Publisher[T]) -> Stream[T]:
-    """The elements of the one of ``publishers`` that signals first, as ``Stream.race`` gives them.
+    """The elements of the publisher that signals first. Without publishers there are none.
 
     Args:
-        *publishers: Objects with ``subscribe``, which need not keep the rules. None: no elements.
+        *publishers: Objects with ``subscribe``, which need not keep the rules.
 
     Raises:
         TypeError: One of ``publishers`` has no ``subscribe``.

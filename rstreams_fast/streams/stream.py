@@ -899,7 +899,8 @@ class Stream(StreamFlow[T_co], StreamParts[T_co], StreamEnds[T_co]):
 
 
 class Group(Stream[T_co], Generic[K_co, T_co]):
-    """The elements of ``group_by`` that have one key: a stream, which may have one subscriber.
+    """A stream of the elements that have one key, as ``group_by`` makes it. It may have one
+    subscriber.
 
     ```python
     import rstreams_fast as rsf

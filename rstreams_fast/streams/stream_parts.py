@@ -36,7 +36,8 @@ class StreamParts(Pipeline[T_co]):
 
     __slots__ = ()
 
-    #: Classes of windows and groups. The facade, which is above this, sets them.
+    #: The class of each window, and of each group. They derive from this class, so their module
+    #: sets them.
     _window_type: ClassVar[type[StreamParts[Any]]]
     _group_type: ClassVar[type[StreamParts[Any]]]
 
