@@ -29,9 +29,8 @@ INTERNAL = {
     "MapBatches": {"output_of", "work"},
     "MulticastPublisher": {
         *("admit", "ask", "buffer", "burst", "connect", "defer", "leave", "metrics_for"),
-        *("on_burst", "prompt", "refuses", "take"),
+        *("custody", "depth", "on_burst", "prompt", "refuses", "take", "trampoline", "turns"),
     },
-    "Nested": {"custody", "depth", "dropped", "stand_on", "trampoline", "turns"},
     "Pipeline": {"parts", "publisher_itself", "source", "with_part"},
     "Queue": {"all_tasks_done", "mutex", "not_empty", "not_full", "queue"},
     "PriorityQueue": {"queue"},

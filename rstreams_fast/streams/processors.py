@@ -19,8 +19,9 @@ from rstreams_fast.errors import (
 )
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import PREFETCH
-from rstreams_fast.streams.engine.drain import NotPicklable, cancel_silently, refuse
+from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.push import PushSubscription
+from rstreams_fast.streams.engine.signals import cancel_silently, refuse
 from rstreams_fast.streams.engine.stages import Stages
 from rstreams_fast.streams.operators.multicast import MulticastProcessor
 from rstreams_fast.streams.stream import Stream
@@ -91,10 +92,12 @@ class _Inlet(PushSubscription):
         """There is nobody to be introduced to: ``start`` did that."""
 
 
-class _Entrance(NotPicklable, Generic[T]):
+class _Entrance(Generic[T]):
     """Subscriber to upstream, publisher to the first stage; keeps what upstream signals early."""
 
-    __slots__ = ("_inlet", "_lock", "_subscription", "_terminal")
+    __slots__ = ("__weakref__", "_inlet", "_lock", "_subscription", "_terminal")
+
+    __reduce__ = not_picklable
 
     def __init__(self) -> None:
         # No call of anybody else's is made under it, but by the collector, who may run anything
@@ -183,8 +186,10 @@ class _Entrance(NotPicklable, Generic[T]):
             return self._inlet, first
 
 
-class _Built(NotPicklable, Generic[T, U]):
-    __slots__ = ("_entrance", "_stream", "on_next")
+class _Built(Generic[T, U]):
+    __slots__ = ("__weakref__", "_entrance", "_stream", "on_next")
+
+    __reduce__ = not_picklable
 
     def __init__(self, entrance: _Entrance[T], stream: Stream[U]) -> None:
         self._entrance = entrance
@@ -214,7 +219,7 @@ class _Built(NotPicklable, Generic[T, U]):
 _METHODS = ("subscribe", "on_subscribe", "on_next", "on_error", "on_complete")
 
 
-class SerializedProcessor(NotPicklable, Generic[T, U]):
+class SerializedProcessor(Generic[T, U]):
     """A processor that any number of threads may signal at once.
 
     A ``SignalSerializer`` stands in front of ``processor``, which so gets one signal at a time. A
@@ -240,10 +245,13 @@ class SerializedProcessor(NotPicklable, Generic[T, U]):
     """
 
     __slots__ = {
+        "__weakref__": None,
         "_processor": None,
         "_signals": None,
         "on_next": "Hand an element on, or leave it in the mailbox. Any thread.",
     }
+
+    __reduce__ = not_picklable
 
     def __init__(
         self,

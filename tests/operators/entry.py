@@ -157,7 +157,7 @@ class Use:
 # -- the entry of an operator ----------------------------------------------------------------------
 
 #: Parts of the engine, by the class that carries a subscription.
-RUN, PEEK, PUSH = "FusedRun", "Nested", "PushSubscription"
+RUN, PEEK, PUSH = "FusedRun", "Peek", "PushSubscription"
 OPERATOR, QUEUED, ASYNC = "OperatorSubscriber", "QueuedSubscriber", "AsyncBoundarySubscription"
 FAN_IN, QUEUEING, ARBITER = "FanIn", "QueueingFanIn", "SubscriptionArbiter"
 DIVIDER, OVERFLOW, SHARING = "Divider", "OverflowSubscription", "MulticastPublisher"

@@ -20,12 +20,12 @@ from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber
 from rstreams_fast.core import DemandCounter, RunStatus
 from rstreams_fast.errors import check_request
 from rstreams_fast.streams.engine.defaults import FEW
-from rstreams_fast.streams.engine.drain import report_late
 from rstreams_fast.streams.engine.fan_in import COMPLETED, Ended, FanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
 from rstreams_fast.streams.engine.pipeline import sequence_of
 from rstreams_fast.streams.engine.pull_source import take_burst
+from rstreams_fast.streams.engine.signals import report_late
 
 __all__ = ["Chain", "SubscriptionArbiter"]
 

@@ -14,12 +14,13 @@ from rstreams_fast.core import DemandCounter
 from rstreams_fast.runtime.executors import WhenDropped, Work, process_id
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.runtime.timers import Alarm, Timer, default_timer, is_patient
-from rstreams_fast.streams.engine.drain import NotPicklable, forked
+from rstreams_fast.streams.engine.not_picklable import not_picklable
+from rstreams_fast.streams.engine.signals import forked
 
 __all__ = ["Deadline"]
 
 
-class Deadline(NotPicklable):
+class Deadline:
     """Does ``work()`` when the moment that ``due()`` names, if any, has come.
 
     ``due`` is called from any thread, one at a time, and must be quick. It answers in the timer's
@@ -30,6 +31,7 @@ class Deadline(NotPicklable):
     """
 
     __slots__ = (
+        "__weakref__",
         "_alarm",
         "_closed",
         "_context",
@@ -43,6 +45,8 @@ class Deadline(NotPicklable):
         "_working",
         "now",
     )
+
+    __reduce__ = not_picklable
 
     def __init__(
         self,

@@ -19,158 +19,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from time import perf_counter
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
-from rstreams_fast.api import Subscriber, Subscription
+from rstreams_fast.api import Subscriber
 from rstreams_fast.core import CANCELLED, DemandCounter, FusedRun, RunStatus
-from rstreams_fast.errors import (
-    InvalidRequestError,
-    InvalidRequestTypeError,
-    NoneSignalError,
-    report_dropped,
-)
-from rstreams_fast.runtime.executors import Resource, Trampoline, WorkDroppedError, process_id
+from rstreams_fast.errors import report_dropped
+from rstreams_fast.runtime.executors import Resource, Trampoline, process_id
 from rstreams_fast.runtime.turns import TURN_SECONDS, Turns
 from rstreams_fast.streams.engine.boundary import (
     FunctionSubscriber,
     ListSubscriber,
     RingSubscriber,
 )
+from rstreams_fast.streams.engine.chain import drop, stand_on
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, CALLER_BURST, next_burst
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.not_picklable import not_picklable
+from rstreams_fast.streams.engine.signals import forked, leaves, report_late, silent
 
-__all__ = [
-    "Drain",
-    "Idle",
-    "Nested",
-    "NotPicklable",
-    "cancel_silently",
-    "drop",
-    "forked",
-    "leaves",
-    "refuse",
-    "report_late",
-    "silent",
-]
+__all__ = ["Drain"]
 
 
-class NotPicklable:
-    """Something that is going on in this process, and can be nowhere else."""
-
-    __slots__ = ("__weakref__",)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{type(self).__name__} is live and cannot be pickled: it belongs to the process and "
-            "the threads that run it; pickle the Stream, and subscribe to it where it is to run"
-        )
-
-
-class Nested(NotPicklable):
-    """A subscriber of the package, which knows on how many others it stands: calls nest in theirs.
-
-    ``depth`` counts from the last one that stops the nesting by ``trampoline``, or from the ground.
-    ``custody`` answers for what is dropped above an ``on_discard``. ``turns`` are those of the
-    caller below, if that is on an event loop.
-    """
-
-    __slots__ = ("custody", "depth", "trampoline", "turns")
-
-    def stand_on(self, below: object) -> None:
-        """Count from the subscriber below; one that is not of the package is the ground."""
-        self.depth: int = 1
-        self.trampoline: Trampoline | None = None
-        self.custody: Custody | None = None
-        self.turns: Turns | None = None
-        if isinstance(below, NotPicklable):
-            self.turns = getattr(below, "turns", None)
-        if isinstance(below, Nested):
-            self.custody = below.custody
-            self.depth += below.depth
-            self.trampoline = below.trampoline
-
-    def dropped(self) -> None:
-        """No terminal signal will come: it has cancelled, or something below has raised."""
-
-    def _check_error(self: Any, error: object) -> None:
-        """What is no exception is an error, to the subscriber and to the publisher (§2.13)."""
-        if not isinstance(error, BaseException):
-            wrong = NoneSignalError(
-                "§2.13: on_error needs an exception instance, the publisher signalled "
-                f"on_error({error!r})"
-            )
-            self.on_error(wrong)
-            raise wrong
-
-
-def drop(subscriber: object) -> None:
-    """Tell a subscriber of the package that no signal will come, not even a terminal one."""
-    if isinstance(subscriber, Nested):
-        subscriber.dropped()
-
-
-def forked() -> WorkDroppedError:
-    """What a stream ends with in the child of a fork, where its threads are missing."""
-    return WorkDroppedError("the process was forked: its streams live on in the parent only")
-
-
-def silent(call: Callable[..., object], *args: Any) -> None:
-    """Make a call that must return normally (§2.13, §3.15), and make known when it does not.
-
-    ``RecursionError`` is nobody's fault, and leaves: there is no room here to tell anybody.
-    """
-    try:
-        call(*args)
-    except RecursionError:
-        raise
-    except Exception as raised:
-        report_dropped(raised, f"{getattr(call, '__qualname__', call)!s} must return normally")
-
-
-def report_late(error: BaseException) -> None:
-    """Report an error that no subscriber can receive any more; a refused request is none (§3.6)."""
-    if not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):
-        report_dropped(error, "an error after the end of the stream")
-
-
-def leaves(raised: BaseException) -> bool:
-    """Whether it goes on to the caller, as ``KeyboardInterrupt`` does."""
-    return isinstance(raised, RecursionError) or not isinstance(raised, Exception)
-
-
-def cancel_silently(subscription: Subscription) -> None:
-    """The same for ``cancel()`` of what may not even have it: what came as a subscription."""
-    silent(_cancel, subscription)
-
-
-def _cancel(subscription: Subscription) -> None:
-    subscription.cancel()
-
-
-class Idle(NotPicklable):
-    """The subscription of a subscriber that gets no elements."""
-
-    __slots__ = ()
-
-    def request(self, n: int, /) -> None:
-        """There is nothing to give."""
-
-    def cancel(self) -> None:
-        """There is nothing to stop."""
-
-
-def refuse(subscriber: Subscriber[Any], error: BaseException) -> None:
-    """Signal ``on_subscribe`` and ``on_error``: the only way to say no (§1.9)."""
-    try:
-        subscriber.on_subscribe(Idle())
-    except Exception as raised:
-        report_dropped(raised, "§2.13: on_subscribe raised")
-        return
-    silent(subscriber.on_error, error)
-
-
-class Drain(Nested):
+class Drain:
     """A subscription handed to a downstream subscriber, and the work behind it.
 
     Subclasses fill in ``_work``, ``_stop`` and ``_drop_references``. ``resource=None``: the
@@ -178,6 +49,7 @@ class Drain(Nested):
     """
 
     __slots__ = (
+        "__weakref__",
         "_burst",
         "_context",
         "_demand",
@@ -191,14 +63,25 @@ class Drain(Nested):
         "_run",
         "_subscriber",
         "_wip",
+        "custody",
+        "depth",
+        "trampoline",
+        "turns",
     )
+
+    __reduce__ = not_picklable
+
+    custody: Custody | None
+    depth: int
+    trampoline: Trampoline | None
+    turns: Turns | None
 
     #: Whether the caller, where there is no resource, is downstream: then what leaves through the
     #: call tells it.
     _asked_from_below: ClassVar[bool] = True
 
     def __init__(self, subscriber: Subscriber[Any], resource: Resource | None) -> None:
-        self.stand_on(subscriber)
+        stand_on(self, subscriber)
         self._subscriber: Subscriber[Any] | None = subscriber
         self._demand = DemandCounter()
         # Held from the start: nothing is signalled until on_subscribe has returned, which may

@@ -25,10 +25,11 @@ from rstreams_fast.core import DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.boundary import burst_slot
 from rstreams_fast.streams.engine.defaults import replenish_at
-from rstreams_fast.streams.engine.drain import Drain, report_late
+from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.pull_source import at_end
+from rstreams_fast.streams.engine.signals import report_late
 
 __all__ = ["Combined", "Ended", "FanIn", "QueueingFanIn"]
 

@@ -17,14 +17,17 @@ from rstreams_fast.errors import (
     NoneSignalError,
     OverlappingCallsError,
 )
-from rstreams_fast.runtime.turns import TURN_SECONDS
+from rstreams_fast.runtime.executors import Trampoline
+from rstreams_fast.runtime.turns import TURN_SECONDS, Turns
 from rstreams_fast.streams.engine.boundary import ListSubscriber
+from rstreams_fast.streams.engine.chain import stand_on
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, next_burst
-from rstreams_fast.streams.engine.drain import Nested, report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.pipeline import sequence_of
 from rstreams_fast.streams.engine.pull_source import PullSource, at_end, take_burst
+from rstreams_fast.streams.engine.signals import check_error_signal, report_late
 from rstreams_fast.streams.engine.stages import Stages
 from rstreams_fast.streams.engine.subscribing import subscribe_to
 from rstreams_fast.streams.engine.upstream import Upstream
@@ -54,10 +57,30 @@ class InnerOwner(Protocol):
         """Return the inners without an element that those of ``inner`` wait for."""
 
 
-class Inner(Nested):
+class Inner:
     """One publisher of an owner that has others, too."""
 
-    __slots__ = ("asked", "attached", "came", "consumed", "done", "owner", "queue")
+    __slots__ = (
+        "__weakref__",
+        "asked",
+        "attached",
+        "came",
+        "consumed",
+        "custody",
+        "depth",
+        "done",
+        "owner",
+        "queue",
+        "trampoline",
+        "turns",
+    )
+
+    __reduce__ = not_picklable
+
+    custody: Custody | None
+    depth: int
+    trampoline: Trampoline | None
+    turns: Turns | None
 
     def __init__(self, owner: InnerOwner) -> None:
         self.owner: InnerOwner | None = owner
@@ -139,7 +162,7 @@ class InnerSubscriber(Inner, ListSubscriber):
     prompt = True
 
     def __init__(self, owner: InnerOwner, publisher: Publisher[Any]) -> None:
-        self.stand_on(owner)
+        stand_on(self, owner)
         super().__init__(owner)
         self._publisher: Publisher[Any] | None = publisher
         self._upstream = Upstream()
@@ -238,7 +261,7 @@ class InnerSubscriber(Inner, ListSubscriber):
 
     def on_error(self, error: BaseException, /) -> None:
         """Hand on the first end."""
-        self._check_error(error)
+        check_error_signal(self, error)
         if not self._end(error):
             report_late(error)
 

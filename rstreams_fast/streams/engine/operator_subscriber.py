@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from rstreams_fast.api import Subscriber, Subscription
 from rstreams_fast.errors import DemandExceededError, NoneSignalError
 from rstreams_fast.runtime.executors import Resource
-from rstreams_fast.streams.engine.drain import Drain, report_late
+from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.signals import check_error_signal, report_late
 from rstreams_fast.streams.engine.upstream import Upstream
 
 __all__ = ["OperatorSubscriber"]
@@ -43,7 +44,7 @@ class OperatorSubscriber(Drain):
 
     def on_error(self, error: BaseException, /) -> None:
         """Pass the error on at once (§4.2), asked for or not (§2.10)."""
-        self._check_error(error)
+        check_error_signal(self, error)
         self._upstream.ended()
         self._fail(error)
 

@@ -9,8 +9,9 @@ from typing import Any
 from rstreams_fast.api import Subscriber
 from rstreams_fast.core import MISSING, FusedRun, RunStatus
 from rstreams_fast.runtime.executors import describe_executor, resource
-from rstreams_fast.streams.engine.drain import Drain, silent
+from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.pull_source import PullSource, at_end, close_source
+from rstreams_fast.streams.engine.signals import silent
 from rstreams_fast.streams.engine.stages import Stages
 
 __all__ = ["PullSegment"]

@@ -14,6 +14,7 @@ from rstreams_fast.api import UNBOUNDED, Subscriber
 from rstreams_fast.core import MISSING, DemandCounter, FusedRun, RunStatus
 from rstreams_fast.errors import check_request
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.streams.engine.signals import check_error_signal
 from rstreams_fast.streams.engine.stages import Stages
 
 __all__ = ["PushSubscription"]
@@ -127,7 +128,7 @@ class PushSubscription(OperatorSubscriber):
 
     def on_error(self, error: BaseException, /) -> None:
         """Pass the error on, after what came before it and waits for no demand."""
-        self._check_error(error)
+        check_error_signal(self, error)
         self._open = False
         self._fail_after_elements(error)
 

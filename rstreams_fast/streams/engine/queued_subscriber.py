@@ -12,6 +12,7 @@ from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import RingSubscriber
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.streams.engine.signals import check_error_signal
 
 __all__ = ["QueuedSubscriber"]
 
@@ -88,7 +89,7 @@ class QueuedSubscriber(OperatorSubscriber, RingSubscriber):
         if not self._delay_error and self._total == UNBOUNDED:
             super().on_error(error)
             return
-        self._check_error(error)
+        check_error_signal(self, error)
         if self._completed:
             self._fail(error)  # a second end
         else:

@@ -11,7 +11,7 @@ from rstreams_fast.api import UNBOUNDED, Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.runtime.at_exit import exiting
 from rstreams_fast.runtime.executors import WorkDroppedError, process_id
-from rstreams_fast.streams.engine.drain import NotPicklable
+from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.upstream import Upstream
 
 __all__ = [
@@ -56,10 +56,12 @@ class SerialUpstream(Upstream):
                 return
 
 
-class SinkSubscriber(NotPicklable):
+class SinkSubscriber:
     """The upper side of a subscriber that passes nothing on: it asks for ``demand`` at first."""
 
-    __slots__ = ("_demand", "upstream")
+    __slots__ = ("__weakref__", "_demand", "upstream")
+
+    __reduce__ = not_picklable
 
     def __init__(self, demand: int) -> None:
         self.upstream = SerialUpstream()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 from rstreams_fast.api import Publisher, Subscriber
+from rstreams_fast.streams.engine.chain import Chained
 from rstreams_fast.streams.engine.defaults import TRAMPOLINE_EVERY
-from rstreams_fast.streams.engine.drain import Nested
 from rstreams_fast.streams.engine.sink_subscriber import subscribe
 from rstreams_fast.streams.engine.trampoline import TrampolineSubscription
 
@@ -16,7 +16,7 @@ __all__ = ["Below", "subscribe_to"]
 A = TypeVar("A")
 
 
-def subscribe_to(upstream: Publisher[Any], subscriber: Nested) -> None:
+def subscribe_to(upstream: Publisher[Any], subscriber: Chained) -> None:
     """Subscribe a subscriber of the package to ``upstream``, which may raise instead of signalling
     (§1.9).
 
@@ -38,7 +38,7 @@ class Below(Generic[A]):
     def __init__(
         self,
         upstream: Publisher[Any],
-        make: Callable[[Subscriber[Any], A], Nested],
+        make: Callable[[Subscriber[Any], A], Chained],
         argument: A,
         where: str = "",
     ) -> None:

@@ -10,13 +10,14 @@ from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import NoneSignalError
 from rstreams_fast.runtime.turns import TURN_SECONDS
 from rstreams_fast.streams.engine.defaults import PART_GROWS
-from rstreams_fast.streams.engine.drain import NotPicklable, cancel_silently
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above, metrics_further_up
+from rstreams_fast.streams.engine.not_picklable import is_internal, not_picklable
+from rstreams_fast.streams.engine.signals import cancel_silently
 
 __all__ = ["Upstream"]
 
 
-class Upstream(NotPicklable):
+class Upstream:
     """One subscription only, which is cancelled at most once.
 
     ``attach`` and ``cancel`` are for any thread, ``request`` for one at a time (§2.7). A cancel
@@ -25,6 +26,7 @@ class Upstream(NotPicklable):
     """
 
     __slots__ = (
+        "__weakref__",
         "_asker",
         "_attached",
         "_calls",
@@ -36,6 +38,8 @@ class Upstream(NotPicklable):
         "in_custody",
         "latch",
     )
+
+    __reduce__ = not_picklable
 
     def __init__(self) -> None:
         self._attached = DemandCounter()  # terminated by the first who attaches
@@ -61,7 +65,7 @@ class Upstream(NotPicklable):
         first = self._attached.terminate()
         self.attached = True
         if first:
-            if not isinstance(subscription, NotPicklable):
+            if not is_internal(subscription):
                 self._calls = DemandCounter()
             elif getattr(subscription, "works_when_asked", True):
                 self._part = 1

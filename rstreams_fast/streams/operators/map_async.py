@@ -35,9 +35,9 @@ from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.streams.engine.boundary import Boundary, RingSubscriber
 from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.defaults import BURST, replenish_at
-from rstreams_fast.streams.engine.drain import refuse, report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.queued_subscriber import QueuedSubscriber
+from rstreams_fast.streams.engine.signals import refuse, report_late
 from rstreams_fast.streams.engine.sink_subscriber import (
     is_async_cancellation,
     is_coroutine_function,

@@ -37,7 +37,7 @@ from rstreams_fast.runtime.executors import (
 from rstreams_fast.runtime.parking import running_loop
 from rstreams_fast.runtime.shared_threads import shared_threads
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.drain import report_late
+from rstreams_fast.streams.engine.signals import report_late
 from rstreams_fast.streams.operators.map_async import MapAsync
 
 __all__ = ["MapBlocking"]

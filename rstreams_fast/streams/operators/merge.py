@@ -13,10 +13,10 @@ from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.defaults import BURST, DELAYED_ERRORS
-from rstreams_fast.streams.engine.drain import report_late
 from rstreams_fast.streams.engine.fan_in import COMPLETED, QueueingFanIn
 from rstreams_fast.streams.engine.inner_subscriber import Inner, new_inner
 from rstreams_fast.streams.engine.pipeline import Pipeline
+from rstreams_fast.streams.engine.signals import report_late
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 
 __all__ = ["Merging", "check_publishers", "merge_source"]

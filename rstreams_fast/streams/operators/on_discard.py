@@ -7,10 +7,14 @@ from typing import Any
 
 from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Publisher, Subscriber, Subscription
+from rstreams_fast.runtime.executors import Trampoline
+from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import Boundary
+from rstreams_fast.streams.engine.chain import drop, stand_on
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.drain import Nested, drop, report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
+from rstreams_fast.streams.engine.not_picklable import not_picklable
+from rstreams_fast.streams.engine.signals import report_late
 from rstreams_fast.streams.engine.subscribing import Below
 
 __all__ = ["OnDiscard"]
@@ -31,13 +35,30 @@ class OnDiscard(Boundary):
         return f"on_discard({describe_callable(self.hook)}): holds no elements"
 
 
-class _DiscardSubscription(Nested):
+class _DiscardSubscription:
     """Passes every signal on. Upstream is one of our segments: they come serially and in order."""
 
-    __slots__ = ("_below", "_own", "_subscriber", "_subscription")
+    __slots__ = (
+        "__weakref__",
+        "_below",
+        "_own",
+        "_subscriber",
+        "_subscription",
+        "custody",
+        "depth",
+        "trampoline",
+        "turns",
+    )
+
+    __reduce__ = not_picklable
+
+    custody: Custody | None
+    depth: int
+    trampoline: Trampoline | None
+    turns: Turns | None
 
     def __init__(self, subscriber: Subscriber[Any], hook: Callable[[Any], object]) -> None:
-        self.stand_on(subscriber)
+        stand_on(self, subscriber)
         self._below = self.custody
         self.custody = self._own = Custody(hook)
         self._subscriber: Subscriber[Any] | None = subscriber

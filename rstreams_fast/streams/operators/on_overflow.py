@@ -25,9 +25,9 @@ from rstreams_fast.errors import (
 from rstreams_fast.runtime.executors import Resource
 from rstreams_fast.streams.engine.boundary import Boundary
 from rstreams_fast.streams.engine.defaults import OVERFLOW_CAPACITY
-from rstreams_fast.streams.engine.drain import report_late
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.streams.engine.signals import check_error_signal, report_late
 from rstreams_fast.streams.engine.subscribing import Below
 
 __all__ = ["Overflow", "OverflowBoundary", "OverflowSubscription"]
@@ -261,7 +261,7 @@ class OverflowSubscription(OperatorSubscriber):
 
     def on_error(self, error: BaseException, /) -> None:
         """Pass the error on after what is held."""
-        self._check_error(error)
+        check_error_signal(self, error)
         if not self.finish(error):
             report_late(error)
         self._introduce_late()

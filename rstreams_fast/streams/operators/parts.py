@@ -15,10 +15,12 @@ from rstreams_fast.runtime.parking import signallers_here
 from rstreams_fast.streams.engine.assembly import Foreign
 from rstreams_fast.streams.engine.boundary import ListSubscriber, StagesSource
 from rstreams_fast.streams.engine.defaults import BURST
-from rstreams_fast.streams.engine.drain import Drain, NotPicklable, refuse
+from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.inner_subscriber import InnerSubscriber
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+from rstreams_fast.streams.engine.not_picklable import is_internal
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
+from rstreams_fast.streams.engine.signals import refuse
 from rstreams_fast.streams.engine.stages import Stages
 
 __all__ = ["Divider", "Part", "ToStream"]
@@ -178,7 +180,7 @@ class _PartSubscription(Drain):
             return False
         if isinstance(subscriber, InnerSubscriber):
             return any(id(other) in waiting for other in subscriber.lacking)
-        return not isinstance(subscriber, NotPicklable)
+        return not is_internal(subscriber)
 
     def _drain(self) -> None:
         super()._drain()

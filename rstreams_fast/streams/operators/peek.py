@@ -13,9 +13,14 @@ from rstreams_fast._checks import describe_callable
 from rstreams_fast.api import Publisher, Subscriber, Subscription
 from rstreams_fast.core import DemandCounter
 from rstreams_fast.errors import report_unraisable
+from rstreams_fast.runtime.executors import Trampoline
+from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.drain import Nested, drop, report_late
+from rstreams_fast.streams.engine.chain import drop, stand_on
+from rstreams_fast.streams.engine.custody import Custody
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, metrics_above
+from rstreams_fast.streams.engine.not_picklable import not_picklable
+from rstreams_fast.streams.engine.signals import report_late
 from rstreams_fast.streams.engine.subscribing import Below
 
 __all__ = ["Named", "Peek"]
@@ -76,15 +81,33 @@ class Named(Peek):
                 error.add_note(note)
 
 
-class _PeekSubscription(Nested):
+class _PeekSubscription:
     """Passes every signal on. Upstream is one of our segments: they come serially and in order, and
     elements go to the subscriber below at once.
     """
 
-    __slots__ = ("_cancelled", "_peek", "_subscriber", "_subscription", "on_next")
+    __slots__ = (
+        "__weakref__",
+        "_cancelled",
+        "_peek",
+        "_subscriber",
+        "_subscription",
+        "custody",
+        "depth",
+        "on_next",
+        "trampoline",
+        "turns",
+    )
+
+    __reduce__ = not_picklable
+
+    custody: Custody | None
+    depth: int
+    trampoline: Trampoline | None
+    turns: Turns | None
 
     def __init__(self, subscriber: Subscriber[Any], peek: Peek) -> None:
-        self.stand_on(subscriber)
+        stand_on(self, subscriber)
         self._subscriber: Subscriber[Any] | None = subscriber
         self.on_next: Callable[[Any], object] = subscriber.on_next
         self._peek = peek

@@ -34,9 +34,9 @@ from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.runtime.executors import CALLER, check_executor, describe_executor, resource
 from rstreams_fast.streams.engine.boundary import StagesBoundary
 from rstreams_fast.streams.engine.defaults import replenish_at
-from rstreams_fast.streams.engine.drain import refuse
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.queued_subscriber import QueuedSubscriber
+from rstreams_fast.streams.engine.signals import refuse
 from rstreams_fast.streams.engine.stages import Need, Stages
 from rstreams_fast.streams.engine.subscribing import subscribe_to
 

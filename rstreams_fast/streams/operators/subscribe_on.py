@@ -20,8 +20,8 @@ from rstreams_fast.runtime.executors import (
     resource,
 )
 from rstreams_fast.streams.engine.boundary import Boundary
-from rstreams_fast.streams.engine.drain import forked
 from rstreams_fast.streams.engine.push import PushSubscription
+from rstreams_fast.streams.engine.signals import forked
 from rstreams_fast.streams.engine.stages import Stages
 from rstreams_fast.streams.engine.subscribing import subscribe_to
 

@@ -14,6 +14,7 @@ from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import MISSING
 from rstreams_fast.runtime.timers import Timer, check_timer
 from rstreams_fast.streams.engine.deadline import Deadline
+from rstreams_fast.streams.engine.signals import check_error_signal
 from rstreams_fast.streams.engine.subscribing import Below
 from rstreams_fast.streams.operators.on_overflow import (
     Overflow,
@@ -109,7 +110,7 @@ class _TimedSubscription(OverflowSubscription):
 
     def on_error(self, error: BaseException, /) -> None:
         """Pass the error on after what waits for demand; what waits for its time is left out."""
-        self._check_error(error)
+        check_error_signal(self, error)
         self._after_the_offer(partial(self._error, error))
 
     def _error(self, error: BaseException, newest: Any) -> None:

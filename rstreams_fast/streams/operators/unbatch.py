@@ -10,10 +10,10 @@ from rstreams_fast.core import FusedRun, RunStatus
 from rstreams_fast.errors import DemandExceededError
 from rstreams_fast.streams.engine.boundary import StagesBoundary
 from rstreams_fast.streams.engine.custody import Custody
-from rstreams_fast.streams.engine.drain import silent
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
 from rstreams_fast.streams.engine.operator_subscriber import OperatorSubscriber
 from rstreams_fast.streams.engine.pull_source import at_end, close_source
+from rstreams_fast.streams.engine.signals import silent
 from rstreams_fast.streams.engine.stages import Need, Stages
 from rstreams_fast.streams.engine.subscribing import Below
 

@@ -39,8 +39,9 @@ from rstreams_fast.runtime.parking import (
 )
 from rstreams_fast.streams.engine.boundary import FunctionSubscriber
 from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
-from rstreams_fast.streams.engine.drain import Drain, NotPicklable
+from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics
+from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.pipeline import Pipeline
 from rstreams_fast.streams.engine.sink_subscriber import (
     Failure,
@@ -79,14 +80,26 @@ D = TypeVar("D")
 _HINT: Final = "; make the calls with map_async, and end with run() or run_async()"
 
 
-class Run(NotPicklable):
+class Run:
     """A stream that is being consumed: cancel it, wait for its end, or await it.
 
     Any thread may call any method, and any number of event loops may await it. ``await run`` raises
     as ``result`` does; cancelling the task that awaits cancels the stream.
     """
 
-    __slots__ = ("_claimed", "_done", "_end", "_failure", "_lock", "_pid", "_seen", "_waiting")
+    __slots__ = (
+        "__weakref__",
+        "_claimed",
+        "_done",
+        "_end",
+        "_failure",
+        "_lock",
+        "_pid",
+        "_seen",
+        "_waiting",
+    )
+
+    __reduce__ = not_picklable
 
     def __init__(self, end: _RunEnd[Any]) -> None:
         # Reentrant, for the collector may run anything anywhere.

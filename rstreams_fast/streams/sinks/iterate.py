@@ -46,7 +46,7 @@ from rstreams_fast.runtime.parking import (
 from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import RingSubscriber
 from rstreams_fast.streams.engine.defaults import PREFETCH, replenish_at
-from rstreams_fast.streams.engine.drain import NotPicklable
+from rstreams_fast.streams.engine.not_picklable import is_internal
 from rstreams_fast.streams.engine.sink_subscriber import (
     Failure,
     SinkSubscriber,
@@ -119,7 +119,7 @@ class _Inlet(RingSubscriber, SinkSubscriber):
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         # A foreign publisher is asked at once, as ever.
-        if get_ident() != self.subscriber_thread or not isinstance(subscription, NotPicklable):
+        if get_ident() != self.subscriber_thread or not is_internal(subscription):
             super().on_subscribe(subscription)
         elif self.upstream.attach(subscription):
             self._by_turns = True

@@ -9,7 +9,7 @@ from rstreams_fast._checks import check_count
 from rstreams_fast.api import UNBOUNDED, OnNext, Subscription
 from rstreams_fast.errors import report_dropped
 from rstreams_fast.streams.engine.defaults import PREFETCH
-from rstreams_fast.streams.engine.drain import NotPicklable
+from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.engine.sink_subscriber import failure_of
 from rstreams_fast.streams.engine.stages import Need, Stages
 from rstreams_fast.streams.operators.publish_on import AsyncBoundary, AsyncBoundarySubscription
@@ -86,7 +86,7 @@ class SyncSubscriber(ForEach[T]):
             self.run.settle(failure_of(error), seen=True)
 
 
-class AsyncSubscriber(NotPicklable, Generic[T]):
+class AsyncSubscriber(Generic[T]):
     """A subscriber that calls ``fn(element)`` on ``executor``, one call after the other.
 
     No signal waits for ``fn`` (§2.2). An error comes after the elements before it. An executor that
@@ -111,7 +111,9 @@ class AsyncSubscriber(NotPicklable, Generic[T]):
         ValueError: ``prefetch`` is less than 1.
     """
 
-    __slots__ = ("_inlet", "on_next", "run")
+    __slots__ = ("__weakref__", "_inlet", "on_next", "run")
+
+    __reduce__ = not_picklable
 
     def __init__(
         self,

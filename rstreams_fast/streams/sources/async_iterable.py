@@ -25,7 +25,8 @@ from rstreams_fast.runtime.executors import Resource, WorkDroppedError
 from rstreams_fast.runtime.gil_yield import yield_gil
 from rstreams_fast.runtime.loops import HeldLoop, check_loop, closing_tasks, loop_resource
 from rstreams_fast.streams.engine.defaults import BURST
-from rstreams_fast.streams.engine.drain import Drain, refuse, silent
+from rstreams_fast.streams.engine.drain import Drain
+from rstreams_fast.streams.engine.signals import refuse, silent
 from rstreams_fast.streams.engine.sink_subscriber import not_a_cancellation
 
 __all__ = ["AsyncIterableSource"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rstreams_fast.api import Subscriber
-from rstreams_fast.streams.engine.drain import Idle
+from rstreams_fast.streams.engine.signals import Idle
 
 __all__ = ["Failed", "Never"]
 

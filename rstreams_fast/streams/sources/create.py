@@ -10,7 +10,8 @@ from rstreams_fast._checks import check_plain, describe_callable, refuse_corouti
 from rstreams_fast.api import Subscriber
 from rstreams_fast.errors import NoneSignalError, check_error, report_dropped
 from rstreams_fast.streams.engine.assembly import Foreign
-from rstreams_fast.streams.engine.drain import NotPicklable, silent
+from rstreams_fast.streams.engine.not_picklable import not_picklable
+from rstreams_fast.streams.engine.signals import silent
 from rstreams_fast.streams.operators.on_overflow import (
     Overflow,
     OverflowBoundary,
@@ -37,14 +38,16 @@ def create_source(
     return Foreign(source, f"{options.describe()}, by {describe_callable(fn)}", trusted=True)
 
 
-class Emitter(NotPicklable, Generic[T]):
+class Emitter(Generic[T]):
     """Sends to one subscriber. Any thread may call any method at any time; none of them waits.
 
     After the end, which is the subscriber's cancel, the first call of ``error`` or ``complete``, or
     an overflow, nothing that is sent has an effect, and the emitter keeps nothing.
     """
 
-    __slots__ = ("_at_end", "_lock", "_target")
+    __slots__ = ("__weakref__", "_at_end", "_lock", "_target")
+
+    __reduce__ = not_picklable
 
     def __init__(self, target: OverflowSubscription) -> None:
         self._lock = threading.RLock()  # reentrant, for the collector may run anything anywhere
@@ -150,10 +153,12 @@ def _call_all(fns: Iterator[Callable[[], object]]) -> None:
         raise
 
 
-class _Emission(NotPicklable):
+class _Emission:
     """The subscription to an emitter."""
 
-    __slots__ = ("_emitter",)
+    __slots__ = ("__weakref__", "_emitter")
+
+    __reduce__ = not_picklable
 
     def __init__(self, emitter: Emitter[Any]) -> None:
         self._emitter = emitter

@@ -23,7 +23,7 @@ from rstreams_fast.runtime.timers import (
     is_patient,
 )
 from rstreams_fast.streams.engine.assembly import Foreign
-from rstreams_fast.streams.engine.drain import NotPicklable
+from rstreams_fast.streams.engine.not_picklable import not_picklable
 from rstreams_fast.streams.operators.on_overflow import (
     Overflow,
     OverflowBoundary,
@@ -114,10 +114,11 @@ class _TickedSubscription(OverflowSubscription):
         self.ticks = None
 
 
-class _Ticks(NotPicklable):
+class _Ticks:
     """The subscription to the clock: one alarm at a time, until it is cancelled."""
 
     __slots__ = (
+        "__weakref__",
         "_alarm",
         "_delay",
         "_first",
@@ -128,6 +129,8 @@ class _Ticks(NotPicklable):
         "_target",
         "_timer",
     )
+
+    __reduce__ = not_picklable
 
     def __init__(
         self, target: OverflowSubscription, timer: Timer, period: float, delay: float

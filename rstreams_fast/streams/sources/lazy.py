@@ -8,8 +8,8 @@ from typing import Any
 from rstreams_fast._checks import describe_callable, safe_repr
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.streams.engine.assembly import Foreign
-from rstreams_fast.streams.engine.drain import refuse
 from rstreams_fast.streams.engine.pipeline import Pipeline, as_pipeline
+from rstreams_fast.streams.engine.signals import refuse
 from rstreams_fast.streams.engine.sink_subscriber import check_publisher
 from rstreams_fast.streams.sources.iterable import IterableSource
 

@@ -22,11 +22,16 @@ from rstreams_fast.errors import (
     check_subscriber,
 )
 from rstreams_fast.runtime.awaiting import awaited_nowhere
-from rstreams_fast.runtime.executors import process_id
+from rstreams_fast.runtime.executors import Trampoline, process_id
 from rstreams_fast.runtime.finalizers import call_from_finalizer
+from rstreams_fast.runtime.turns import Turns
 from rstreams_fast.streams.engine.boundary import ListSubscriber, burst_slot
-from rstreams_fast.streams.engine.drain import Drain, Nested, forked, leaves, refuse, report_late
+from rstreams_fast.streams.engine.chain import stand_on
+from rstreams_fast.streams.engine.custody import Custody
+from rstreams_fast.streams.engine.drain import Drain
 from rstreams_fast.streams.engine.metrics import BoundaryMetrics, Waits
+from rstreams_fast.streams.engine.not_picklable import not_picklable
+from rstreams_fast.streams.engine.signals import forked, leaves, refuse, report_late
 from rstreams_fast.streams.engine.subscribing import subscribe_to
 from rstreams_fast.streams.engine.upstream import Upstream
 from rstreams_fast.streams.operators.sharing.buffer import Cursor, MulticastBuffer, Retention
@@ -49,7 +54,7 @@ class _SharedUpstream(Upstream):
             call_from_finalizer(self.cancel)
 
 
-class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
+class MulticastPublisher(ListSubscriber, Generic[T]):
     """A subscriber to one upstream and a publisher of the same elements to many.
 
     It trusts nobody: upstream may signal from several threads at once, nest, overfeed, go on after
@@ -59,6 +64,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
     prompt: ClassVar[bool] = True
 
     __slots__ = (
+        "__weakref__",
         "_asking",
         "_connected",
         "_deferred",
@@ -72,7 +78,18 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         "_upstream",
         "buffer",
         "burst",
+        "custody",
+        "depth",
+        "trampoline",
+        "turns",
     )
+
+    __reduce__ = not_picklable
+
+    custody: Custody | None
+    depth: int
+    trampoline: Trampoline | None
+    turns: Turns | None
 
     def __init__(
         self,
@@ -86,7 +103,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         registry: Registry[MulticastSubscription] | None = None,
         connected: bool = True,
     ) -> None:
-        self.stand_on(None)
+        stand_on(self, None)
         self._name = name
         self._gates = gates  # the slowest does; else it is dropped
         self._delay_error = delay_error
@@ -184,7 +201,7 @@ class MulticastPublisher(Nested, ListSubscriber, Generic[T]):
         """Subscribe to ``upstream``, once, when there are so many subscribers; ``below`` is one."""
         if self._deferred.enter(self._may_connect, min_subscribers):
             self._pid = process_id()
-            self.stand_on(below)
+            stand_on(self, below)
             self.turns = None  # any of its subscribers may ask
             self.custody = None  # what is shared is nobody's to discard
             try:

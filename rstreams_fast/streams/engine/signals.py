@@ -1,0 +1,100 @@
+"""Signals that must not raise, or that nobody can receive any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rstreams_fast.api import Subscriber, Subscription
+from rstreams_fast.errors import (
+    InvalidRequestError,
+    InvalidRequestTypeError,
+    NoneSignalError,
+    report_dropped,
+)
+from rstreams_fast.runtime.executors import WorkDroppedError
+from rstreams_fast.streams.engine.not_picklable import not_picklable
+
+__all__ = [
+    "Idle",
+    "cancel_silently",
+    "check_error_signal",
+    "forked",
+    "leaves",
+    "refuse",
+    "report_late",
+    "silent",
+]
+
+
+def check_error_signal(subscriber: Subscriber[Any], error: object) -> None:
+    """End ``subscriber`` with an error, and raise it, if the publisher's error is none (§2.13)."""
+    if not isinstance(error, BaseException):
+        wrong = NoneSignalError(
+            "§2.13: on_error needs an exception instance, the publisher signalled "
+            f"on_error({error!r})"
+        )
+        subscriber.on_error(wrong)
+        raise wrong
+
+
+def forked() -> WorkDroppedError:
+    """What a stream ends with in the child of a fork, where its threads are missing."""
+    return WorkDroppedError("the process was forked: its streams live on in the parent only")
+
+
+def silent(call: Callable[..., object], *args: Any) -> None:
+    """Make a call that must return normally (§2.13, §3.15), and make known when it does not.
+
+    ``RecursionError`` is nobody's fault, and leaves: there is no room here to tell anybody.
+    """
+    try:
+        call(*args)
+    except RecursionError:
+        raise
+    except Exception as raised:
+        report_dropped(raised, f"{getattr(call, '__qualname__', call)!s} must return normally")
+
+
+def report_late(error: BaseException) -> None:
+    """Report an error that no subscriber can receive any more; a refused request is none (§3.6)."""
+    if not isinstance(error, (InvalidRequestError, InvalidRequestTypeError)):
+        report_dropped(error, "an error after the end of the stream")
+
+
+def leaves(raised: BaseException) -> bool:
+    """Whether it goes on to the caller, as ``KeyboardInterrupt`` does."""
+    return isinstance(raised, RecursionError) or not isinstance(raised, Exception)
+
+
+def cancel_silently(subscription: Subscription) -> None:
+    """The same for ``cancel()`` of what may not even have it: what came as a subscription."""
+    silent(_cancel, subscription)
+
+
+def _cancel(subscription: Subscription) -> None:
+    subscription.cancel()
+
+
+class Idle:
+    """The subscription of a subscriber that gets no elements."""
+
+    __slots__ = ("__weakref__",)
+
+    __reduce__ = not_picklable
+
+    def request(self, n: int, /) -> None:
+        """There is nothing to give."""
+
+    def cancel(self) -> None:
+        """There is nothing to stop."""
+
+
+def refuse(subscriber: Subscriber[Any], error: BaseException) -> None:
+    """Signal ``on_subscribe`` and ``on_error``: the only way to say no (§1.9)."""
+    try:
+        subscriber.on_subscribe(Idle())
+    except Exception as raised:
+        report_dropped(raised, "§2.13: on_subscribe raised")
+        return
+    silent(subscriber.on_error, error)
