@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["OUTPUTS_AHEAD", "leaves_as_it_comes", "run_batches"]
 
 OUTPUTS_AHEAD: Final = 2
-"""Output batches that a call may be ahead of its turn to leave."""
+"""Output batches that a call may produce before its turn to emit them."""
 
 
 def run_batches(
     options: CallOptions, schema: pa.Schema, partition: Partition, held: list[Any]
 ) -> Iterator[Any]:
-    """Return what the function makes of the batches, in their order; ``held`` is the first one."""
+    """Return the batches that the function makes, in input order; ``held`` has the first input."""
     if leaves_as_it_comes(options):
         return _BatchesOnThreads(options, schema, partition).outputs(held)
     fn, options = options.fn, replace(options, fn=_whole(options))
@@ -45,13 +45,13 @@ def run_batches(
 
 
 def leaves_as_it_comes(options: CallOptions) -> bool:
-    """Say whether what a call gives may leave before the call has ended: nothing comes after it."""
+    """Say whether a call's rows may leave before it ends: it can be neither retried nor late."""
     after = (options.retry, options.limit, options.circuit, options.task_deadline)
     return not options.is_async and options.on_failure == "raise" and not any(after)
 
 
 def _whole(options: CallOptions) -> Callable[..., Any]:
-    """Return the function, which gives all at once: a failure may come with any part of it."""
+    """Return the function, with an iterable result turned into a list: any part of it may fail."""
     fn = options.fn
 
     def call(*args: Any) -> Any:
@@ -66,12 +66,12 @@ def _whole(options: CallOptions) -> Callable[..., Any]:
 
 
 def _listed(result: Any) -> Any:
-    # numpy's rows are an array, which has a type
+    # The rows of numpy are one structured array, which has a dtype.
     return list(result) if _are_several(result) and not hasattr(result, "dtype") else result
 
 
 def _are_several(result: Any) -> bool:
-    """Whether it may be an iterable of what is rows: an object with columns iterates over names."""
+    """Whether ``result`` is an iterable of rows. An object with columns iterates over names."""
     return (
         isinstance(result, Iterable)
         and not isinstance(result, str | bytes | Mapping)
@@ -80,7 +80,7 @@ def _are_several(result: Any) -> bool:
 
 
 def _pieces(result: Any, schema: pa.Schema, label: str) -> Iterator[Any]:
-    """Return the batches that a call gave, as declared; empty ones say nothing."""
+    """Yield the batches of a call's result, in the declared schema; skip empty batches."""
     batches: Iterable[Any] | None = batches_of(result, schema, label)
     if batches is None:
         if not _are_several(result):
@@ -109,7 +109,7 @@ def _name_of(first_row: int, rows: int) -> str:
 
 
 class _Job:
-    """A batch in work. Its outputs come through a ring of its own, read when it is its turn."""
+    """A batch in work. Its outputs go through its own ring, which the main thread reads in turn."""
 
     def __init__(self, batch: Any, lease: ByteLease, first_row: int) -> None:
         self.batch = batch
@@ -117,11 +117,11 @@ class _Job:
         self.first_row = first_row
         self.out = SpscRing(OUTPUTS_AHEAD)
         self.failure: BaseException | None = None
-        """Why ``out`` was closed. Not raised by ``out`` itself: it may be a ``TimeoutError``."""
+        """Why ``out`` was closed. The ring does not raise it: it may be a ``TimeoutError``."""
 
 
 class _BatchesOnThreads:
-    """The threads take turns to get a batch and announce its job: so jobs are in order."""
+    """Calls a sync function on threads, which take batches in turn: so jobs are in order."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class _BatchesOnThreads:
                 raise failure
 
     def _get(self, ring: SpscRing) -> Any:
-        """Return the next of ``ring``; ``None`` at its end."""
+        """Return the next element of ``ring``; ``None`` at its end."""
         wait = None if not self._writer.wanted else REPORT_SECONDS
         begin = time.monotonic()
         try:
@@ -204,7 +204,7 @@ class _BatchesOnThreads:
             job.out.close()
 
     def _fail(self, failure: BaseException) -> None:
-        """Let the main thread raise ``failure``, whatever it waits for. Any thread may call."""
+        """Make the main thread raise ``failure``, whatever it waits for. Thread-safe."""
         self._failure = self._failure or failure
         self._close()
 
@@ -212,7 +212,7 @@ class _BatchesOnThreads:
         try:
             start, name = self._partition.threads.start, f"batches-{self._workers + 1}"
             self._client.context.copy().run(start, self._work, name)
-        except RuntimeError:  # no more threads to be had: those that run will do
+        except RuntimeError:  # the system has no more threads: go on with fewer
             if not self._workers:
                 raise
             self._most_workers = self._workers
@@ -226,11 +226,11 @@ class _BatchesOnThreads:
                 del job
         except RingClosed:
             pass  # the stage was closed
-        except BaseException as raised:  # no memory for a job, say, and its batch is taken already
+        except BaseException as raised:  # out of memory, say, after a batch was taken
             self._fail(raised)
 
     def _next_job(self) -> _Job | None:
-        """Take the turn, get a batch, announce its job; ``None`` at the end."""
+        """Take the lock, get a batch, announce its job; ``None`` at the end."""
         with self._turn:
             try:
                 batch, lease = self._read_ahead.ring.get()
@@ -260,7 +260,7 @@ class _BatchesOnThreads:
         except RingClosed as closed:
             if not self._closed:
                 failure = closed
-        except StopIteration as stopped:  # which would end the main thread's generator
+        except StopIteration as stopped:  # it would end the main thread's generator
             failure = RuntimeError(f"{options.label} raised StopIteration")
             failure.__cause__ = stopped
         except BaseException as raised:
@@ -274,7 +274,7 @@ class _BatchesOnThreads:
         job.out.close()
 
     def _make(self, job: _Job) -> None:
-        """Make the call; again after ``RetryAfter``, while nothing that it gave has left."""
+        """Make the call; repeat it after ``RetryAfter`` if none of its rows has left."""
         options, tries = self._options, Tries(self._attempts)
         batch, job.batch = job.batch, None
         while True:
@@ -289,7 +289,7 @@ class _BatchesOnThreads:
                     if (wrapper := tries.wrapper_of(error)) is not None:
                         raise wrapper from error
                     raise
-                with self._lock:  # the threads share the count
+                with self._lock:  # all threads write this counter
                     self._counters.count_again(error)
             else:
                 return
@@ -312,10 +312,10 @@ class _Item:
 
 
 class _BatchCalls:
-    """Source and sink of a pump whose items are batches. A call may give any number of rows."""
+    """Source and sink of a pump whose items are batches. A call may return any number of rows."""
 
     waiting = False
-    """Nothing is kept back."""
+    """Results never wait for others."""
 
     def __init__(self, options: CallOptions, schema: pa.Schema, partition: Partition) -> None:
         self.outputs: deque[Output] = deque()
@@ -349,13 +349,13 @@ class _BatchCalls:
         return call
 
     def declared(self, result: Any) -> Any:
-        """Return the outcome of a call, its rows as declared."""
+        """Return the outcome with the rows of its value in the declared schema."""
         if result.error is not None:
             return result
         return result._replace(value=list(_pieces(result.value, self._schema, self._label)))
 
     def _told(self, outcome: Outcome, batch: Any) -> list[Any]:
-        """Return the ``declared`` rows of a call, or those it was made for, beside its outcome."""
+        """Return the rows of a call and its outcome; of a failed call nulls and its input rows."""
         import pyarrow as pa
 
         schema = self._schema
@@ -384,7 +384,7 @@ class _BatchCalls:
                 self.outputs.append(Output(piece, piece.num_rows, lease if index == last else None))
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no result waits."""
 
     def check_end(self) -> None:
-        """All is well: nothing says how many rows there should be."""
+        """Do nothing: a call may return any number of rows."""

@@ -1,4 +1,4 @@
-"""Calls of many keys at once: rows wait for others to go with, and get their own results back."""
+"""Calls with many keys at once: rows wait to fill a list, and each gets its own result."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["BatchedCalls"]
 
 
 class BatchedCalls:
-    """Gathers the keys of rows, and calls ``fn`` with lists of at most ``batch``.
+    """Gathers the keys of rows, and calls ``fn`` with lists of at most ``batch`` keys.
 
-    A list goes when it is full, or when its first key has waited for ``linger`` seconds, and at
-    most ``concurrency`` calls run; ``on_idle`` hears when none does. A row whose result is a
-    ``RetryAfter`` waits, and goes with a later list. The loop's thread only.
+    A call starts when its list is full, or when the first key has waited ``linger`` seconds. At
+    most ``concurrency`` calls run; ``on_idle`` is called when none does. A row whose result is a
+    ``RetryAfter`` waits, and joins a later list. The loop's thread only.
     """
 
     def __init__(
@@ -48,21 +48,21 @@ class BatchedCalls:
         self._told = options.on_failure == "column"
         self._cancelled = False
         self._throttled: dict[asyncio.Future[Any], _Throttled] = {}
-        """The rows that were told to wait, until they have a result."""
+        """Rows that the service told to wait, until each has its result."""
         self._waiting: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._due = 0
-        """How many of them have waited long enough."""
+        """How many rows of ``_waiting`` have waited for ``linger`` seconds."""
         self._timer: asyncio.TimerHandle | None = None
         self.calls = 0
         """How many calls run."""
         self._context: Context | None = None
-        """That of the first row: what a call sets in a context variable, no other call sees."""
+        """The context of the first row. Each call runs in a copy: calls do not share variables."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.max_running = 0
         """The most calls that ran at once."""
 
     def __call__(self, *key: Any) -> asyncio.Future[Any]:
-        """Return the future result of one row."""
+        """Return a future for the result of one row."""
         future = self._loop.create_future()
         if self._context is None:
             self._context = copy_context()
@@ -78,11 +78,11 @@ class BatchedCalls:
 
     @property
     def running(self) -> int:
-        """How many calls have not ended."""
+        """How many tasks of calls have not ended."""
         return len(self._tasks)
 
     def cancel(self) -> None:
-        """Start no more calls, and cancel those that run."""
+        """Start no more calls, and cancel the running ones."""
         self._cancelled = True
         self._waiting.clear()
         self._due = 0
@@ -103,7 +103,7 @@ class BatchedCalls:
             count = min(self._size, len(self._waiting))
             rows = [self._waiting.popleft() for _ in range(count)]
             self._due -= count
-            if self._throttled:  # some may be out of time
+            if self._throttled:  # rows may have passed their deadline
                 rows = [row for row in rows if not row[0].done()]
                 if not rows:
                     continue
@@ -119,7 +119,7 @@ class BatchedCalls:
     def _ended(self, rows: list[tuple[asyncio.Future[Any], Any]], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            _fail(rows, failure)  # if the call could not even begin
+            _fail(rows, failure)  # the call could not even begin
         if not self._tasks:
             self._on_idle()
 
@@ -130,7 +130,7 @@ class BatchedCalls:
                 called = await self._fn([key for _, key in rows])
             finally:
                 self.calls -= 1
-                self._start()  # before the rows: those take the loop's time
+                self._start()  # before the results are set, which takes the loop's time
             results = _each(called, len(rows))
         except asyncio.CancelledError:
             for future, _ in rows:
@@ -164,7 +164,7 @@ class BatchedCalls:
     def _waits(
         self, future: asyncio.Future[Any], key: Any, result: Any, error: RetryAfter, begun: float
     ) -> bool:
-        """Have the row called again in its time; ``False``: its patience is over."""
+        """Schedule another call for the row; ``False`` if it may not wait any more."""
         row = self._throttled.get(future)
         if row is None:
             row = self._throttled[future] = _Throttled(Tries(self._attempts), begun)
@@ -184,7 +184,7 @@ class BatchedCalls:
             self._line_up(future, key)
 
     def _with_waits(self, future: asyncio.Future[Any], result: Any) -> Any:
-        """Return a row's result that tells of all of its attempts."""
+        """Return the result of a row, with all of its attempts counted."""
         row = self._throttled.get(future)
         if row is None:
             return result
@@ -214,7 +214,7 @@ class BatchedCalls:
 
 
 class _Throttled:
-    """A row that has to wait."""
+    """The state of a row that the service told to wait."""
 
     __slots__ = ("attempts", "begun", "deadline", "tries")
 
@@ -222,7 +222,7 @@ class _Throttled:
         self.tries = tries
         self.begun = begun
         self.attempts = 0
-        """Those before its latest call."""
+        """The attempts before the latest call."""
         self.deadline: asyncio.TimerHandle | None = None
 
 
@@ -233,13 +233,13 @@ def _fail(rows: list[tuple[asyncio.Future[Any], Any]], error: BaseException) -> 
 
 
 def _each(results: Any, count: int) -> list[Any]:
-    """Return the results of a call row by row."""
+    """Return the result of each row of a call."""
     outcome = results if isinstance(results, Outcome) else None
     if outcome is not None:
         if outcome.error is not None:
             return [outcome] * count
         results = outcome.value
-    # A set has no order, and what has columns iterates over their names.
+    # A set has no order, and an object with columns iterates over their names.
     unfit = isinstance(results, str | bytes | Mapping | set | frozenset) or hasattr(
         results, "columns"
     )
@@ -252,7 +252,7 @@ def _each(results: Any, count: int) -> list[Any]:
     if len(found) != count:
         raise ValueError(f"fn was called with {count} keys and returned {len(found)} results")
     for at, result in enumerate(found):
-        if isinstance(result, StopIteration):  # which no future takes
+        if isinstance(result, StopIteration):  # a future cannot carry StopIteration
             found[at] = RuntimeError("fn returned a StopIteration for a key")
             found[at].__cause__ = result
     if outcome is None:

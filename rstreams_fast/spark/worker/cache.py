@@ -19,22 +19,22 @@ from rstreams_fast.spark.worker.values.sizes import bytes_of, owned
 __all__ = ["CachedResults"]
 
 ENTRY_BYTES: Final = 500
-"""About what the cache itself needs for an entry."""
+"""About how many bytes the cache itself uses for an entry."""
 
 _Entry = tuple[Any, float, int]
-"""The result, until when it is good, and how many bytes it keeps with its place."""
+"""The result, the time at which it expires, and the bytes of its key and result."""
 
 _stores: Final[dict[str, _Store]] = {}
 _stores_lock: Final = threading.Lock()
 
 
 class CachedResults:
-    """What a stage with a ``cache`` finds there, and leaves."""
+    """Looks up and stores the results of a stage that has a ``cache``."""
 
     def __init__(
         self, cache: Cache, options: CallOptions, key_types: Iterable[object], counters: Counters
     ) -> None:
-        """``key_types``: what makes 1, 1.0 and true different keys."""
+        """``key_types`` is part of each cache key: it keeps 1, 1.0 and true apart."""
         with _stores_lock:
             store = _stores.get(cache.id)
             if store is None:
@@ -45,7 +45,7 @@ class CachedResults:
         self._counters = counters
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` that is called for keys whose results this process does not have."""
+        """Return ``fn``, which is called only for keys that are not in the cache."""
         get, put = self._store.get, self._store.put
         of, told, counters = self._of, self._told, self._counters
 
@@ -53,7 +53,7 @@ class CachedResults:
             place = (of, key)
             try:
                 found = get(place)
-            except TypeError:  # an object without a hash, such as a user's own type
+            except TypeError:  # the key has no hash: a user's own type, say
                 return await fn(*key)
             if found is not MISSING:
                 counters.cache_hits += 1
@@ -69,7 +69,7 @@ class CachedResults:
 
 
 class _Store:
-    """A bounded map. Any thread may use it: a plan may have several stages in one process."""
+    """A bounded map, shared by the stages of a process that use the same cache. Thread-safe."""
 
     def __init__(self, cache: Cache) -> None:
         with importing("cachetools", "cache on an executor", "'rstreams_fast[spark]'"):
@@ -80,7 +80,8 @@ class _Store:
         self._most = size
 
         def weight(entry: _Entry) -> int:
-            # Of entries * size: an entry takes a place at least, and its share of the bytes.
+            # ^ The total is entries * size: an entry weighs at least one place, or its share of the
+            # bytes.
             return max(size, entries * (ENTRY_BYTES + entry[2]))
 
         self._entries: cachetools.LRUCache[Any, _Entry]
@@ -88,7 +89,7 @@ class _Store:
         self._lock = threading.Lock()
 
     def get(self, place: Any) -> Any:
-        """Return the result that is kept for ``place``, or ``MISSING``."""
+        """Return the cached result of ``place``, or ``MISSING``."""
         with self._lock:
             try:
                 result, until, _ = self._entries[place]
@@ -97,9 +98,9 @@ class _Store:
         return result if until == math.inf or time.monotonic() < until else MISSING
 
     def put(self, place: Any, result: Any) -> None:
-        """Keep the result, and nothing that it is a part of.
+        """Store the result, but nothing that it is a view of.
 
-        What is larger than the whole cache, or cannot be measured, is not kept.
+        A result that is larger than the whole cache, or cannot be measured, is not stored.
         """
         ttl = self._null_ttl if result is None else self._ttl
         if not ttl:

@@ -1,4 +1,4 @@
-"""How one call of a user's function is made: time-out, retry, failure, and threads for a sync one.
+"""How a call of a user's function is made: time-out, retry, failure, threads for a sync function.
 
 Everything here runs on the stage's loop, except the user's sync function itself.
 """
@@ -38,10 +38,10 @@ __all__ = [
 
 
 class Deadlines:
-    """The time-outs of a stage's calls, armed only for a call that has to wait.
+    """The time-outs of a stage's calls; only a call that suspends gets one.
 
-    All are equally long, so they fall due in the order in which they were armed: a queue and one
-    timer do for all. A call that answers at once costs no timer at all.
+    All time-outs are equally long, so they expire in the order in which they were set: one queue
+    and one timer are enough. A call that returns at once costs no timer.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Deadlines:
 
     @types.coroutine
     def wait(self, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-        """Await ``awaitable``; ``TimeoutError`` when it takes too long."""
+        """Await ``awaitable``; raise ``TimeoutError`` after ``seconds``."""
         coro = awaitable if asyncio.iscoroutine(awaitable) else _awaited(awaitable)
         try:
             waits_for = coro.send(None)
@@ -70,16 +70,16 @@ class Deadlines:
         try:
             return (yield from _driven(coro, waits_for))
         except asyncio.CancelledError:
-            if deadline.take_back():  # cancelled by us, and by nobody else
+            if deadline.take_back():  # only this deadline cancelled the task
                 self._counters.count_timeout()
                 raise TimeoutError(f"no answer within {self._seconds} s{self._of}") from None
             raise
         finally:
             self._armed.pop(deadline, None)
-            deadline.take_back()  # the call may have made something else of it; there may be others
+            deadline.take_back()  # the call may have replaced the CancelledError
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` that does not take too long."""
+        """Return ``fn`` with this time-out on each call."""
         return lambda *args: self.wait(fn(*args))
 
     def _expire(self) -> None:
@@ -98,7 +98,7 @@ class _Deadline:
     __slots__ = ("_expired", "_task", "when")
 
     def __init__(self, task: asyncio.Task[Any] | None, when: float) -> None:
-        self._task = cast(asyncio.Task[Any], task)  # a call is always driven by one
+        self._task = cast(asyncio.Task[Any], task)  # a task drives each call that suspends
         self.when = when
         self._expired = False
 
@@ -107,7 +107,7 @@ class _Deadline:
         self._task.cancel(OUT_OF_TIME)
 
     def take_back(self) -> bool:
-        """Withdraw the cancellation, once, if there was one; whether nobody else asked for one."""
+        """Undo the cancellation by ``expire``; whether nothing else has cancelled the task."""
         if not self._expired:
             return False
         self._expired = False
@@ -116,7 +116,7 @@ class _Deadline:
 
 @types.coroutine
 def _driven(coro: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
-    # Drives on a coroutine that was suspended and yielded waits_for.
+    # Goes on driving a suspended coroutine, which has yielded waits_for.
     while True:
         try:
             argument = yield waits_for
@@ -143,7 +143,7 @@ ROW: Final = ", all attempts and waits together"
 def called_with(
     given: Callable[[Any], Any], fn: Callable[..., Awaitable[Any]]
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` whose arguments ``given`` makes of keys."""
+    """Return ``fn`` whose arguments are ``given(key)`` for each key."""
     return lambda *keys: fn(*map(given, keys))
 
 
@@ -166,8 +166,8 @@ def calls_of(
     *,
     recovers: bool,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` as a window calls it. The window admits the calls of a plain ``fn``, and makes
-    them again itself if it ``recovers`` them.
+    """Return what a window calls. For a plain ``fn`` the window itself admits the calls, and, if it
+    ``recovers``, repeats them.
     """
     if not options.is_plain:
         if options.batch is not None and gate is not None:
@@ -183,7 +183,7 @@ def recovery_of(
     counters: Counters,
     gate: Gate | None,
 ) -> Callable[[Any, Exception], Coroutine[Any, Any, Any] | None]:
-    """Return how a window recovers a plain call: after ``RetryAfter`` the call is made again."""
+    """Return the window's ``recover`` for plain calls: it repeats a call after ``RetryAfter``."""
     attempts = Attempts(options.retry, options.label, counters)
 
     def recover(item: Any, error: Exception) -> Coroutine[Any, Any, Any] | None:
@@ -242,9 +242,9 @@ def guarded(
     counters: Counters,
     gate: Gate | None,
 ) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` with what ``options`` say about time, retries, circuits and limits.
+    """Return ``fn`` with the time-outs, retries, circuit and limit that ``options`` asks for.
 
-    With ``on_failure="column"`` its result is an ``Outcome``, also of a call that failed.
+    With ``on_failure="column"`` its result is an ``Outcome``, even if the call failed.
     """
     if gate is None and not options.is_guarded:
         return _patient(fn, options, counters)
@@ -271,7 +271,7 @@ def guarded(
             try:
                 if gate is not None:
                     if circuit is not None:
-                        circuit.check()  # rather than wait for a permit
+                        circuit.check()  # an open circuit fails now, without waiting for a permit
                     permit = gate.take() or await gate.acquire()
                 awaitable = fn(*args)
                 result = await (awaitable if deadlines is None else deadlines.wait(awaitable))
@@ -305,9 +305,7 @@ def guarded(
 
 
 def _holding(fn: Callable[..., Awaitable[Any]], gate: Gate) -> Callable[..., Awaitable[Any]]:
-    """Return ``fn`` that holds the limit for a ``RetryAfter`` of a key, before it gives back its
-    permit.
-    """
+    """Return ``fn`` that holds back the limit for a key's ``RetryAfter``, while it has a permit."""
 
     async def call(*args: Any) -> Any:
         result = await fn(*args)
@@ -328,7 +326,7 @@ def _in_time(
         try:
             return await rows.wait(call(*args, progress=progress))
         except TimeoutError as error:
-            if told:  # no other leaves the call
+            if told:  # only the deadline's own TimeoutError gets here
                 return Outcome(None, error, progress.attempt, monotonic() - begin)
             raise
 
@@ -340,7 +338,7 @@ class _Progress:
 
 
 class _CallOnThread(asyncio.Future[Any]):
-    """A call that nobody can stop: a cancelled one goes on when its thread has left it."""
+    """A call on a thread. It cannot be stopped: after ``cancel`` it ends with its thread's call."""
 
     given_up = False
 
@@ -372,7 +370,7 @@ class ThreadedCalls:
         self._open: set[_CallOnThread] = set()
         self._lock = threading.Lock()
         self._closed = False
-        self._inside = 0  # threads in a call
+        self._inside = 0  # threads that are in a call
         self._on_leave: Callable[[], object] | None = None
 
     def __call__(self, *args: Any) -> asyncio.Future[Any]:
@@ -387,7 +385,7 @@ class ThreadedCalls:
     def _add_thread(self) -> None:
         try:
             self._group.start(self._run, f"call-{self._threads + 1}")
-        except RuntimeError as refused:  # no more threads to be had: those that run will do
+        except RuntimeError as refused:  # the system has no more threads: go on with fewer
             if not self._threads:
                 raise StageError(f"no thread can be started for {self._label}") from refused
             self._size = self._threads
@@ -395,16 +393,16 @@ class ThreadedCalls:
             self._threads += 1
 
     def close(self) -> None:
-        """Start nothing more; the threads end. A call under way ends in its own time."""
+        """Start no more calls; the threads end. Running calls end in their own time."""
         with self._lock:
             self._closed = True
         for _ in range(self._threads):
             self._work.put(None)
 
     def abandon(self, gate: Gate | None) -> None:
-        """Let nobody wait any more, and have the permits given back, for when this is closed.
+        """After ``close``: cancel the futures, and return the permits to the limit.
 
-        A thread that is in a call still gives its own back when it has left.
+        A thread that is still in a call returns its permit when that call ends.
         """
         with self._lock:
             if gate is not None:
@@ -444,9 +442,9 @@ class ThreadedCalls:
                     )
             except Exception as raised:
                 failure = raised
-            except BaseException as raised:  # SystemExit and its like would end the loop
+            except BaseException as raised:  # SystemExit and the like would end the loop
                 failure = _wrapped(self._label, raised)
-            if isinstance(failure, StopIteration):  # which no future can carry
+            if isinstance(failure, StopIteration):  # a future cannot carry it
                 failure = _wrapped(self._label, failure)
             self._outcomes.append((future, result, failure))
             del job, future, context, args, result, failure
@@ -454,7 +452,7 @@ class ThreadedCalls:
                 self._notified = True
                 try:
                     self._loop.call_soon_threadsafe(self._deliver)
-                except RuntimeError:  # the loop is closed: nobody waits any more
+                except RuntimeError:  # the loop is closed: nothing awaits the result
                     return
 
     def _deliver(self) -> None:

@@ -1,4 +1,4 @@
-"""What a partition at work counts, and how it becomes a file that the driver reads."""
+"""The counters of a running partition, and the file through which the driver reads them."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from rstreams_fast.spark.metrics import (
 __all__ = ["Counters", "MetricsWriter", "task_context"]
 
 WRITE_SECONDS: Final = 0.2
-"""How long a file may be behind."""
+"""How old the content of a metrics file may be."""
 
 
 def task_context() -> Any:
-    """Return Spark's ``TaskContext``; ``None`` where no Spark task runs."""
-    # Only a worker has one, and there pyspark is imported already.
+    """Return Spark's ``TaskContext``; ``None`` outside a Spark task."""
+    # Tasks run in Spark's workers only, and a worker has imported pyspark already.
     module = sys.modules.get("pyspark.taskcontext")
     return None if module is None else module.TaskContext.get()
 
 
 class Counters(StageMetrics):
-    """The metrics of the partition at work. Each count has one thread that writes it."""
+    """The metrics of a running partition. Each count is written by one thread."""
 
     of_udfs: ClassVar[Counters | None] = None
-    """Where ``bounded`` functions count, while a task of the drop-in daemon wants to know."""
+    """The counters of ``bounded`` functions, while a task of the drop-in daemon has metrics."""
 
     def __init__(self, stage: str, key: str) -> None:
         super().__init__(stage=stage, key=key, run=uuid.uuid4().hex, host=HOST, pid=os.getpid())
@@ -55,18 +55,18 @@ class Counters(StageMetrics):
             self.task = context.taskAttemptId()
 
     def count_again(self, error: Exception) -> None:
-        """Count an attempt that follows one that raised ``error``."""
+        """Count an attempt that follows the failure ``error``."""
         if isinstance(error, RetryAfter):
             self.throttled += 1
         else:
             self.retries += 1
 
     def count_timeout(self) -> None:
-        """Count an attempt that took too long."""
+        """Count an attempt that exceeded its time-out."""
         self.timeouts += 1
 
     def hold(self, batches: int, rows: int, size: int) -> None:
-        """Count what was read, or, with negative numbers, what was released."""
+        """Count batches that were read; with negative numbers, batches that were released."""
         if batches > 0:
             self.batches_in += batches
             self.rows_in += rows
@@ -78,19 +78,19 @@ class Counters(StageMetrics):
         self.max_buffered_bytes = max(self.max_buffered_bytes, self.buffered_bytes)
 
     def emit(self, rows: int) -> None:
-        """Count a batch that leaves."""
+        """Count a batch of ``rows`` rows that leaves."""
         self.rows_out += rows
         self.batches_out += 1
 
     def snapshot(self) -> StageMetrics:
-        """Return a copy as of now."""
+        """Return a copy of the counts, with the time."""
         self.updated = time.time()
         self.seconds = time.monotonic() - self._begin
         return StageMetrics(**{f.name: getattr(self, f.name) for f in fields(StageMetrics)})
 
 
 class MetricsWriter:
-    """Writes a partition's counters to its file; nothing when no metrics were asked for."""
+    """Writes the counters of a partition to its file; does nothing if ``metrics`` is ``None``."""
 
     def __init__(self, metrics: Metrics | None, counters: Counters) -> None:
         self.counters = counters
@@ -98,22 +98,22 @@ class MetricsWriter:
         self._written = False
         self._due = 0.0
         if metrics is not None:
-            # Nothing else tells two runs in one task apart: coalesce gives it several partitions,
-            # and a plan may have the same stage twice.
+            # The run's identifier is needed: coalesce gives one task several partitions, and a plan
+            # may contain the same stage twice.
             self._file = Path(metrics.path) / f"{counters.key}-{counters.run}{FILE_SUFFIX}"
 
     @property
     def wanted(self) -> bool:
-        """Whether metrics were asked for."""
+        """Whether the user asked for metrics."""
         return self._file is not None
 
     def write_if_due(self) -> None:
-        """Write if the file is behind by more than ``WRITE_SECONDS``."""
+        """Write if the content of the file is older than ``WRITE_SECONDS``."""
         if self._file is not None and time.monotonic() >= self._due:
             self.write()
 
     def write(self) -> None:
-        """Write now. Metrics never fail a job; that they cannot be written is said once."""
+        """Write now. An error fails no job: it is logged once for each folder."""
         if self._file is None:
             return
         self._due = time.monotonic() + WRITE_SECONDS
@@ -123,24 +123,24 @@ class MetricsWriter:
             aside.replace(self._file)
         except OSError as refused:
             gone = self._written and isinstance(refused, FileNotFoundError)
-            if not gone:  # by cleanup()
+            if not gone:  # cleanup() may have removed the folder
                 _tell_once(self._file.parent, refused)
         else:
             self._written = True
 
     def end(self) -> None:
-        """Write for the last time: a line in the file of this process, in place of the run's own.
+        """Append the final counts to the file of this process, and remove the file of this run.
 
-        Two stages may share a process, and no other does: what is appended at once stays whole.
+        Only the stages of this process write that file; one ``write`` appends the whole line.
         """
         if self._file is None:
             return
-        self.write()  # in case the disk is full
+        self.write()  # in case the disk is full and the line cannot be appended
         with contextlib.suppress(OSError):
-            # A host's name and a process's number are those of others, too, in other containers.
+            # Other containers may have the same host name and process number.
             own = f"{crc32(self.counters.process.encode()):08x}"
             ended = self._file.with_name(f"{HOST}-{os.getpid()}-{own}{ENDED_SUFFIX}")
-            line = f"\n{self._snapshot()}\n".encode()  # whatever became of the one before
+            line = f"\n{self._snapshot()}\n".encode()  # the line before may be incomplete
             with ended.open("ab", buffering=0) as file:
                 whole = file.write(line) == len(line)
             if whole:

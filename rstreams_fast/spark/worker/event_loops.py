@@ -1,4 +1,4 @@
-"""Which event loop the calls of a stage run on, and whose callbacks fail there."""
+"""The event loop of a stage: how it is made, which errors on it are the stage's, how it ends."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _WORKER: Final = f"{__package__}."
 def new_loop(
     factory: Callable[[], asyncio.AbstractEventLoop] | None,
 ) -> asyncio.AbstractEventLoop:
-    """Return what ``factory`` makes; by default uvloop's, where there is one, else asyncio's.
+    """Return the loop of ``factory``; without a factory uvloop's if installed, else asyncio's.
 
-    A call that waits costs a loop of uvloop about half of what it costs one of asyncio.
+    A waiting call costs about half as much on uvloop as on asyncio's own loop.
     """
     if factory is not None:
         loop = factory()
@@ -38,7 +38,7 @@ def new_loop(
 
 
 def is_the_stages(raised: BaseException) -> bool:
-    """Say whether a callback of a stage raised it, not one that a client left on the loop."""
+    """Say whether a callback of the stage raised ``raised``, and not one of a user's client."""
     return any(
         frame.f_globals.get("__name__", "").startswith(_WORKER)
         for frame, _ in walk_tb(raised.__traceback__)
@@ -46,7 +46,7 @@ def is_the_stages(raised: BaseException) -> bool:
 
 
 def end_tasks(loop: asyncio.AbstractEventLoop, patience: Callable[[], float]) -> None:
-    """Cancel the tasks of ``loop``, and close its generators; wait ``patience()`` s for each."""
+    """Cancel the tasks of ``loop``, close its generators; wait ``patience()`` s for each step."""
 
     def wait_for(tasks: set[asyncio.Task[Any]]) -> None:
         if tasks:
@@ -58,5 +58,5 @@ def end_tasks(loop: asyncio.AbstractEventLoop, patience: Callable[[], float]) ->
     wait_for(left)
     wait_for({loop.create_task(loop.shutdown_asyncgens())})
     for task in asyncio.all_tasks(loop):
-        # It refused to end, and never runs again; no need for asyncio to say so on stderr.
+        # The task ignored its cancellation and never runs again: asyncio need not warn on stderr.
         task._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Seeing that Spark has hung up: it wants no more rows, after a LIMIT say, and does not tell."""
+"""Notice that Spark has closed its end of the socket: after a ``LIMIT``, say, it wants no more."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Final
 __all__ = ["hang_up"]
 
 DESCRIPTORS: Final = 3
-"""How many a worker that Spark's daemon forked has of its socket: one accepted, two copies."""
+"""Descriptors of Spark's socket in a forked worker: the accepted one and two copies of it."""
 
 
 def hang_up() -> Callable[[], bool] | None:
-    """Return what says whether Spark has closed its end of this worker's socket.
+    """Return a function that tells whether Spark has closed its end of this worker's socket.
 
-    ``None`` where it cannot be found, and on systems that do not tell.
+    ``None`` if the socket is not found, or the system has no ``POLLRDHUP``.
     """
     if not hasattr(select, "POLLRDHUP"):
         return None
     found = defaultdict[str, list[int]](list)
     with suppress(OSError):  # a container without /proc
         for entry in Path("/proc/self/fd").iterdir():
-            with suppress(OSError):  # the directory's own
+            with suppress(OSError):  # the descriptor of the directory itself is closed by now
                 found[str(entry.readlink())].append(int(entry.name))
     sockets = [
         fds for of, fds in found.items() if of.startswith("socket:") and len(fds) >= DESCRIPTORS

@@ -1,4 +1,4 @@
-"""Answers that were written by earlier tasks, and those that this partition writes."""
+"""The journal of a partition: answers of earlier tasks, and the answers that this one writes."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 __all__ = ["PartitionJournal"]
 
 READ_BYTES: Final = 32 << 20
-"""What a process keeps of the answers that were read."""
+"""The most bytes of answers read that a process keeps."""
 
 OPEN_SEGMENTS: Final = 64
-"""Segments that a process keeps open."""
+"""The most segments that a process keeps open."""
 
 MANY_SEGMENTS: Final = 512
-"""So many are merged by a task that has ended."""
+"""At so many segments a task that ends may merge them."""
 
 COMPACTING: Final = 1 / 8
-"""The share of the tasks that do it."""
+"""The share of those tasks that do merge."""
 
 FILTER_BYTES: Final = 8
-"""Bytes of the filter for each answer, at least: of eight keys without one, seven are told so."""
+"""Bytes of the filter for each answer: seven of eight keys without an answer are ruled out."""
 
 TRIES: Final = 20
-"""How often it looks again when segments were replaced while it looked."""
+"""How often ``refresh`` lists the segments again, if some were replaced meanwhile."""
 
 WAIT_SECONDS: Final = 0.01
-"""How often a call that waits for the file system looks."""
+"""How often a call that waits for the file system checks again."""
 
 
 class PartitionJournal:
@@ -75,22 +75,22 @@ class PartitionJournal:
         self._writer = JournalWriter(self._answers.folder, logs, Columns(names, kinds))
 
     def open(self, start: Callable[[Callable[[], object], str], None]) -> None:
-        """Find what was written so far, and ``start`` a thread that writes."""
+        """Find the answers written so far, and ``start`` a thread that writes new ones."""
         folder = self._answers.folder
-        folder.prove()  # before the first call is paid for
-        if self._journal.max_bytes is not None and not folder.newest:  # the bound is of all folders
+        folder.prove()  # fails before the first call is paid for
+        if self._journal.max_bytes is not None and not folder.newest:  # it bounds all folders
             folder.newest = newest(self._journal.uri)
-        # In this order: what leaves a log meanwhile is in a segment that is there by then.
+        # In this order: an answer that leaves a log meanwhile is then in a segment.
         self._answers.unwritten = self._writer.left()
         self._answers.refresh()
         self._writer.start(start)
 
     def close(self, tidy: bool) -> None:
-        """Wait until all is written; ``tidy``: there is time to see that it is not too much."""
+        """Wait until every answer is written; with ``tidy`` also merge segments, enforce bounds."""
         self._writer.close()
         if not tidy or not self._writer.wrote:
             return
-        # Of many tasks that see as many segments a few merge them; they do not mind each other.
+        # Many tasks see the same segments; a few of them merge, and may do so at the same time.
         if self._answers.segments >= MANY_SEGMENTS and random.random() < COMPACTING:  # noqa: S311
             self._answers.folder.compact()
         if self._journal.max_bytes is not None:
@@ -99,7 +99,7 @@ class PartitionJournal:
     def around(
         self, fn: Callable[..., Awaitable[Any]], loop: asyncio.AbstractEventLoop
     ) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` that is called for keys that were not answered yet."""
+        """Return ``fn``, which is called only for keys without a journalled answer."""
         digest_of, answers, writer = self._digest_of, self._answers, self._writer
         told, lists, counters = self._told, self._lists, self._counters
         set_call, put = current_call.set, writer.put
@@ -113,7 +113,7 @@ class PartitionJournal:
                         found = answers.get(digest)
                     else:
                         found = await loop.run_in_executor(None, answers.get, digest)
-            except Exception as raised:  # it is not known whether there is an answer
+            except Exception as raised:  # whether there is an answer is unknown
                 raise StageError(
                     f"the journal cannot be asked for the answer: {raised}"
                 ) from raised
@@ -136,7 +136,7 @@ class PartitionJournal:
         return call
 
 
-# -- what was answered before ----------------------------------------------------------------------
+# -- answers of earlier tasks ----------------------------------------------------------------------
 
 
 def _answer_type(names: Sequence[str], kinds: Sequence[pa.DataType]) -> pa.DataType:
@@ -151,18 +151,18 @@ _first_of: Final = struct.Struct("=Q").unpack_from
 
 
 class _Run(NamedTuple):
-    """Places of answers, in order of the first eight bytes of their keys: 16 bytes an answer."""
+    """Segments and rows of answers, sorted by the first eight bytes of the key: 16 bytes each."""
 
     firsts: pa.Array
     segments: pa.Array
     rows: pa.Array
 
     def view(self) -> memoryview:
-        """Return the beginnings of the keys."""
+        """Return the first eight bytes of all keys, as integers."""
         return memoryview(self.firsts.buffers()[1]).cast("Q")[: len(self.rows)]
 
     def places(self, first: int) -> Iterator[tuple[int, int]]:
-        """Return the segments and rows of the keys that begin so."""
+        """Yield the segment and row of each key whose first eight bytes are ``first``."""
         view = self.view()
         at = bisect_left(view, first)
         while at < len(view) and view[at] == first:
@@ -180,21 +180,21 @@ def _merged(runs: Sequence[_Run]) -> _Run:
 
 
 class _Answers:
-    """The answers of a folder, found by key. Any thread may use them.
+    """The answers in a folder, found by the digest of the key. Thread-safe.
 
-    The places of all of them are in memory; the answers are read when they are asked for, and so
-    many of them are kept.
+    Where each answer is stored is kept in memory. Answers are read when they are asked for, and the
+    latest ``READ_BYTES`` of them are kept.
     """
 
     def __init__(self, folder: Folder, kind: pa.DataType) -> None:
         self.folder = folder
         self._kind = kind
         self.any = False
-        """Whether there are answers."""
+        """Whether there are any answers."""
         self.unwritten: dict[bytes, Any] = {}
-        """Those that living processes had in no segment yet."""
+        """Answers in the logs of living processes, which are in no segment yet."""
         self._index: tuple[list[str], tuple[_Run, ...]] = [], ()
-        """The names of segments, empty where one is gone, and the places in them."""
+        """The names of segments (empty for a removed one), and the places of answers in them."""
         self._filter = bytearray(FILTER_BYTES)
         self._seen: set[str] = set()
         self._lock = threading.Lock()
@@ -203,7 +203,7 @@ class _Answers:
         self._bytes = 0
 
     def refresh(self) -> None:
-        """Find the segments that were written since."""
+        """Find the segments that were written since the last time."""
         for _ in range(TRIES):
             found = self.folder.sizes()
             with self._lock:
@@ -214,11 +214,11 @@ class _Answers:
                 return
 
     def _add(self, found: AbstractSet[str]) -> bool:
-        """Take in the segments that are new; ``False``: one was replaced meanwhile."""
+        """Index the new segments; ``False`` if a segment was replaced meanwhile."""
         import pyarrow as pa
 
         whole = True
-        if 2 * len(found & self._seen) < len(self._seen):  # most were merged: begin again
+        if 2 * len(found & self._seen) < len(self._seen):  # most were merged: start over
             self._index, self._seen = ([], ()), set()
             self._filter = bytearray(FILTER_BYTES)
         for name in sorted(found - self._seen):
@@ -276,7 +276,7 @@ class _Answers:
         self._filter = marks
 
     def may_have(self, digest: bytes) -> bool:
-        """Say, of most keys that have no answer, that they have none; in a fifth of the time."""
+        """A filter: ``False`` means that the key has no answer. A fifth of the time of ``get``."""
         marks = self._filter
         return bool(marks[_first_of(digest)[0] & (len(marks) - 1)])
 
@@ -291,7 +291,7 @@ class _Answers:
         return reader
 
     def places(self, digest: bytes) -> list[tuple[str, int]]:
-        """Return where answers may be: segments and rows whose keys begin as ``digest``."""
+        """Return the segments and rows whose keys begin like ``digest``."""
         (first,) = _first_of(digest)
         names, runs = self._index
         return [(names[at], row) for run in runs for at, row in run.places(first) if names[at]]
@@ -306,7 +306,7 @@ class _Answers:
             for name, row in self.places(digest):
                 try:
                     batch = self._batch(name, row // BATCH_ROWS)
-                except FileNotFoundError:  # merged with others, or removed
+                except FileNotFoundError:  # the segment was merged or removed
                     gone = True
                     self._drop(name)
                     continue
@@ -320,7 +320,7 @@ class _Answers:
 
     @property
     def segments(self) -> int:
-        """How many there were when it last looked."""
+        """The number of segments at the last ``refresh``."""
         return len(self._seen)
 
     def _drop(self, name: str) -> None:

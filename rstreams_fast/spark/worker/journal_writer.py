@@ -1,4 +1,4 @@
-"""The answers of a partition that become segments of a journal."""
+"""Writes the answers of a partition to its journal."""
 
 from __future__ import annotations
 
@@ -25,74 +25,74 @@ if TYPE_CHECKING:
 __all__ = ["LINGER_SECONDS", "REMOTE_LINGER_SECONDS", "JournalWriter"]
 
 LINGER_SECONDS: Final = 0.05
-"""How long an answer waits for others to be written with, on a local file system."""
+"""How long an answer waits for more answers before they are written, on a local file system."""
 
 REMOTE_LINGER_SECONDS: Final = 1.0
-"""The same where a file costs a request that is paid for."""
+"""The same wait on a remote file system, where each file costs a paid request."""
 
 SEGMENT_ROWS: Final = 1024
-"""Answers that are written together, at most."""
+"""The most answers of one segment."""
 
 SEGMENT_BYTES: Final = 4 << 20
-"""The same in bytes, as far as the answers before tell."""
+"""The most bytes of a segment, estimated from the segment before it."""
 
 MOST_UNWRITTEN: Final = 4 * SEGMENT_ROWS
-"""With so many answers unwritten, calls wait for the file system."""
+"""With so many unwritten answers, new calls wait for the file system."""
 
 MERGED: Final = 16
-"""So many segments of one size become one."""
+"""So many segments of one size are merged into one."""
 _Answers = tuple[list[bytes], list[Any]]
-"""The digests of keys, and their answers: no object for both, which the collector would visit."""
+"""The digests of keys and their answers, as two lists: pairs would be more objects to collect."""
 
 _SCALARS: Final[frozenset[type]] = frozenset({type(None), bool, int, float, str, bytes})
-"""What every pickler writes alike: the fastest may."""
+"""Types that every pickler writes alike, so the fastest pickler may write them."""
 
 _PLAIN: Final[frozenset[type]] = frozenset(
     {dt.date, dt.datetime, dt.time, dt.timedelta, dt.timezone, Decimal}
 )
-"""What a log has beside None, numbers, texts, bytes and containers of them."""
+"""The types that a log may hold besides ``_SCALARS`` and containers of both."""
 
 _PLAIN_NAMES: Final = {(kind.__module__, kind.__qualname__): kind for kind in _PLAIN}
 
 
 class _Pickler(pickle.Pickler):
-    """Refuses what may hold more than an answer, or need code to be read again."""
+    """Refuses every value that is not plain data: reading it back could run code."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Say of a value that is of no builtin type how it is written."""
+        """Accept ``value`` if its type is plain; else raise ``PicklingError``."""
         if type(value) in _PLAIN or (type(value) is type and value in _PLAIN):
             return NotImplemented
         raise pickle.PicklingError(f"{type(value).__name__} is not plain")
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes plain values only."""
+    """Reads plain values only."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return one of the plain types."""
+        """Return the plain type of that name."""
         return _PLAIN_NAMES[module, name]
 
 
 class JournalWriter:
-    """Writes answers: at once to a log, which outlives the process, and behind as segments.
+    """Writes each answer to a log, which survives the process, and later to a segment.
 
-    Segments are written on a thread of its own, and what is in one leaves the log: there are two
-    logs, and while what is in one becomes segments answers go to the other.
-    Of 16 segments it makes one, again and again, and one of all that are left at its end: so they
-    stay few, though each is written soon.
+    A thread of its own writes the segments; an answer that is in a segment leaves its log. There
+    are two logs: while the answers of one become segments, new answers go to the other. Sixteen
+    segments are merged into one, repeatedly, and ``close`` merges the rest: so there are few
+    segments, though each answer is written soon.
     """
 
     def __init__(self, folder: Folder, logs: str, columns: Columns) -> None:
-        """``logs``: the name of the logs of this folder."""
+        """``logs``: the name that all logs for this folder have."""
         self._folder = folder
         self._columns = columns
         self._name = logs
         self._logs: deque[Log] = deque()
-        """That which is written to, and that of the answers that become segments."""
+        """First the log that ``put`` writes to, then the log whose answers become segments."""
         self._text = io.BytesIO()
         self._pickler = _Pickler(self._text, 5)
         self._lock = threading.Lock()
-        """Of the first log, and of what is waiting."""
+        """Guards the first log and ``_waiting``."""
         self._taken: _Answers = [], []
         self._linger = LINGER_SECONDS if folder.is_local else REMOTE_LINGER_SECONDS
         self._waiting: _Answers = [], []
@@ -105,10 +105,10 @@ class JournalWriter:
         self._failure: BaseException | None = None
         self._levels: list[list[tuple[str, pa.Table]]] = []
         self.wrote = False
-        """Whether there are segments by it."""
+        """Whether this writer has written a segment."""
 
     def start(self, start: Callable[[Callable[[], object], str], None]) -> None:
-        """Write from now on, on a thread that ``start`` starts."""
+        """Create the logs, and write on a thread that ``start`` starts."""
         self._ended.clear()
         try:
             for _ in range(2):
@@ -120,7 +120,7 @@ class JournalWriter:
             raise
 
     def left(self) -> dict[bytes, Any]:
-        """Return what is in the logs of living processes; write what dead ones have left."""
+        """Return the answers in logs of living processes; write those of dead ones as segments."""
         living: dict[bytes, Any] = {}
         for records, dead in records_of(self._name):
             found = dict(self._read_all(records))
@@ -135,7 +135,7 @@ class JournalWriter:
         for record in records:
             try:
                 yield self._read(record)
-            except Exception:  # as another version of this package wrote it
+            except Exception:  # another version of this package may have written it
                 unknown += 1
         if unknown:
             logging.getLogger("rstreams_fast").warning(
@@ -149,7 +149,7 @@ class JournalWriter:
         import pyarrow as pa
 
         digest, content = record[:KEY_BYTES], record[KEY_BYTES:]
-        if content[:1] == b"\x80":  # as pickles begin
+        if content[:1] == b"\x80":  # a pickle begins so
             return digest, _Unpickler(io.BytesIO(content)).load()
         with pa.ipc.open_stream(content) as reader:
             return digest, reader.read_next_batch().column(0)[0].as_py()
@@ -164,11 +164,12 @@ class JournalWriter:
         try:
             pickler.dump(answer)
             return digest + text.getvalue()
-        except Exception:  # an object: only what is declared of it may be written
+        # The answer is an object: only its declared fields may be written.
+        except Exception:
             try:
                 batch = pa.record_batch([self._array([answer])], names=["answer"])
             except Exception:
-                return None  # the task will say so
+                return None  # the task raises this when it converts the answer
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -176,7 +177,7 @@ class JournalWriter:
         return digest + content
 
     def put(self, digest: bytes, answer: Any) -> bool:
-        """Let an answer be written; the loop's thread only. ``True``: it is ``behind``."""
+        """Queue an answer for writing; the loop's thread only. Return whether calls must wait."""
         plain = type(answer) in _SCALARS
         record = digest + dumps(answer, 5) if plain else self._record(digest, answer)
         with self._lock:
@@ -184,13 +185,13 @@ class JournalWriter:
             keys.append(digest)
             answers.append(answer)
             count = len(keys)
-            if record is not None and self._logs:  # also of a writer that has failed
+            if record is not None and self._logs:  # also if the writer has failed
                 try:
                     self._logs[0].append(record)
                 except OSError as raised:
                     self._failure = noted(raised, f"raised by the log of {self._folder.path}")
                     raise
-        if self._failure is not None:  # after the log has it: nobody writes it as a segment
+        if self._failure is not None:  # after the log has the answer: no segment gets it
             raise self._failure
         if count == 1:
             self._some.set()
@@ -201,14 +202,14 @@ class JournalWriter:
 
     @property
     def behind(self) -> bool:
-        """Whether calls must wait for the file system; raises if that has failed."""
+        """Whether calls must wait for the file system. Raises the error that ended the writer."""
         if self._failure is not None:
             raise self._failure
         unwritten = len(self._waiting[0]) + len(self._taken[0])
         return unwritten >= MOST_UNWRITTEN * self._most_rows // SEGMENT_ROWS
 
     def close(self) -> None:
-        """Wait until all is written."""
+        """Wait until every answer is written."""
         self._closed = True
         self._enough.set()
         self._some.set()
@@ -249,11 +250,11 @@ class JournalWriter:
         self._logs[1].clear()
 
     def _write(self) -> None:
-        """Write a segment; as soon as there are enough of its size, make one of them."""
+        """Write one segment; merge segments as soon as there are enough of one size."""
         (keys, answers), most = self._taken, self._most_rows
         self._taken = keys[most:], answers[most:]
         table = self._table(keys[:most], answers[:most])
-        if table.num_rows:  # few are written together when they are large
+        if table.num_rows:  # large answers need smaller segments
             fitting = SEGMENT_BYTES * table.num_rows // table.nbytes
             self._most_rows = max(1, min(SEGMENT_ROWS, fitting))
         name = self._folder.write(table)
@@ -286,7 +287,7 @@ class JournalWriter:
         try:
             column = self._array(answers)
         except Exception:
-            # Of an answer that cannot become what is declared the task will say so, with its key.
+            # The task itself reports an answer that does not fit its declared type, with its key.
             if len(keys) <= 1:
                 return self._table([], [])
             rows = zip(keys, answers, strict=True)

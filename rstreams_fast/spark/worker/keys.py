@@ -30,10 +30,10 @@ __all__ = [
 
 
 class PythonColumn:
-    """Keys that are Python objects already, with what is asked of an array of keys."""
+    """Keys that are Python objects already; it has the methods of Arrow arrays that we use."""
 
     def __init__(self, values: list[Any], kind: str = "") -> None:
-        """``kind``: the name of their type."""
+        """``kind``: the name of the keys' type."""
         self.values = values
         self.type = kind
         self.null_count = values.count(None)
@@ -42,26 +42,26 @@ class PythonColumn:
         return len(self.values)
 
     def get_total_buffer_size(self) -> int:
-        """Return the bytes that they take, about."""
+        """Return about how many bytes the keys take."""
         return sum(map(bytes_of, self.values))
 
     def slice(self, start: int, rows: int) -> PythonColumn:
-        """Return some of them."""
+        """Return ``rows`` keys from ``start`` on."""
         return PythonColumn(self.values[start : start + rows], self.type)
 
     def is_valid(self) -> pa.Array:
-        """Say of each whether it is not null."""
+        """Return an array that is true where the key is not null."""
         import pyarrow as pa
 
         return pa.array([value is not None for value in self.values], pa.bool_())
 
     def filter(self, mask: pa.Array) -> PythonColumn:
-        """Return those that ``mask`` is true for."""
+        """Return the keys for which ``mask`` is true."""
         return PythonColumn(list(itertools.compress(self.values, mask.to_pylist())), self.type)
 
 
 def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
-    """Return the values of ``array``, the key column ``name``, as Python objects, in bulk."""
+    """Return the values of the key column ``name`` as Python objects, converted in bulk."""
     if isinstance(array, PythonColumn):
         return array.values
     kind = array.type
@@ -72,7 +72,8 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
             f"the key column {name} of {kind} has map keys that are no keys of a dict "
             f"({unhashable})"
         ) from unhashable
-    except NotImplementedError as unknown:  # pyarrow's, of months within a struct or a list
+    # pyarrow raises this for an interval of months in a struct or a list.
+    except NotImplementedError as unknown:
         raise TypeError(
             f"the key column {name} of {kind} has a part that Python has no value for ({unknown})"
         ) from unknown
@@ -83,7 +84,7 @@ def keys_of(array: pa.Array | PythonColumn, name: str) -> list[Any]:
 
 
 class _KeyList(list[Any]):
-    """A list that can be a key: its hash is that of what it was made of."""
+    """A list with a hash: that of its original elements."""
 
     __slots__ = ("hash",)
 
@@ -95,11 +96,11 @@ class _KeyList(list[Any]):
         return self.hash
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        return list, (list(self),)  # a copy is the user's
+        return list, (list(self),)  # a user's copy is a plain list
 
 
 class _KeyDict(dict[Any, Any]):
-    """A dict that can be a key: its hash is that of what it was made of."""
+    """A dict with a hash: that of its original items."""
 
     __slots__ = ("hash",)
 
@@ -111,14 +112,14 @@ class _KeyDict(dict[Any, Any]):
         return self.hash
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        return dict, (dict(self),)  # a copy is the user's
+        return dict, (dict(self),)  # a user's copy is a plain dict
 
 
 def shareable(keys: list[Any], array: pa.Array | PythonColumn) -> list[Any]:
-    """Return the keys of ``array`` as values that are equal where the keys are, and have a hash.
+    """Return keys of ``array`` as hashable values; they are equal where Spark's keys are.
 
-    Structs, lists and maps are still dicts and lists; of NaN there is one, and a time with a zone
-    is a time since the epoch.
+    Structs, lists and maps are dicts and lists with a hash. All NaN are one object, and the two
+    moments that a clock shows twice differ.
     """
     import pyarrow as pa
 
@@ -133,9 +134,9 @@ def _one_nan(value: Any) -> Any:
 
 
 def _one_moment(value: dt.datetime) -> dt.datetime:
-    """Return a time that its clock shows twice, if it is the second one, by a clock of its own.
+    """Make the second of two ambiguous daylight-saving times distinct, by another zone object.
 
-    To a ``datetime`` the two are equal, as long as their zone is the same object.
+    Python compares two datetimes of one zone object without their ``fold``.
     """
     zone = value.tzinfo
     if not value.fold or not isinstance(zone, zoneinfo.ZoneInfo):
@@ -149,7 +150,7 @@ def _own_clock(zone: str) -> zoneinfo.ZoneInfo:
 
 
 def as_given(value: Any) -> Any:
-    """Return a key, or some in lists and tuples, with their times as a function expects them."""
+    """Return a key for the user's function: ambiguous times have the usual zone object again."""
     if type(value) is dt.datetime:
         zone = value.tzinfo
         if value.fold and isinstance(zone, zoneinfo.ZoneInfo):
@@ -178,27 +179,25 @@ _SHAREABLE: dict[type, Callable[[Any], Any]] = {
 
 
 def own_names(value: Any) -> Sequence[str] | None:
-    """Return the names of a ``Row`` made with names, or a named tuple: their order is their own."""
+    """Return the field names of a ``Row`` or named tuple, in its own order; ``None`` for others."""
     if isinstance(value, tuple) and type(value) is not tuple:
         return getattr(value, "__fields__", None) or getattr(value, "_fields", None)
     return None
 
 
 def loaded_pandas() -> Any:
-    """Return pandas, or ``None`` while there are no values of it: nobody has imported it, or
-    another thread is about to.
-    """
+    """Return pandas if its import is complete. Otherwise no values of its types exist."""
     pandas = sys.modules.get("pandas")
-    return pandas if hasattr(pandas, "DataFrame") else None  # the last of its types
+    return pandas if hasattr(pandas, "DataFrame") else None  # the type that pandas defines last
 
 
 def plain(value: Any) -> Any:
-    """Return what Arrow would have given for a value of numpy, pandas or Spark, also within lists,
-    tuples and dicts.
+    """Return ``value`` of numpy, pandas or Spark as the Python value that Arrow has for it; so are
+    the elements of lists, tuples and dicts.
     """
-    if (udt := getattr(value, "__UDT__", None)) is not None:  # how Spark finds a user's type
+    if (udt := getattr(value, "__UDT__", None)) is not None:  # marks a value of a user-defined type
         return plain(udt.serialize(value))
-    np, pd = sys.modules.get("numpy"), loaded_pandas()  # else there are no such values
+    np, pd = sys.modules.get("numpy"), loaded_pandas()  # without them no such values exist
     if np is not None and isinstance(value, np.datetime64):
         day = value.item()
         value = value.astype("M8[us]").item() if isinstance(day, int) else day
@@ -233,7 +232,7 @@ def _listed(array: pa.Array, kind: pa.DataType) -> list[Any]:
         name = _zone_within(kind)
         if name is None:
             raise
-        zone = zone_of(name)  # Java, and so Spark, has more names of zones than Arrow
+        zone = zone_of(name)  # Spark, like Java, knows more zone names than Arrow
         in_utc = _in_utc(kind)
         return [_in_zone(value, zone) for value in _read(array.cast(in_utc), in_utc)]
 
@@ -242,7 +241,7 @@ def _read(array: pa.Array, kind: pa.DataType) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        # Making a datetime with a zone costs microseconds, and timestamps repeat.
+        # Making a datetime with a zone takes microseconds, and timestamps repeat.
         encoded = array.dictionary_encode()
         values = encoded.dictionary.to_pylist()
         if encoded.null_count:
@@ -252,7 +251,7 @@ def _read(array: pa.Array, kind: pa.DataType) -> list[Any]:
 
 
 def _zone_within(kind: pa.DataType) -> str | None:
-    """Return the zone of the first timestamps of ``kind`` that have one: it is the session's."""
+    """Return the zone of the first timestamp in ``kind`` that has one: it is the session's."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
@@ -263,7 +262,7 @@ def _zone_within(kind: pa.DataType) -> str | None:
 
 
 def _in_utc(kind: pa.DataType) -> pa.DataType:
-    """Return ``kind``, of a key of Spark's, with its timestamps in UTC."""
+    """Return the type ``kind`` of a key with all of its timestamps in UTC."""
     import pyarrow as pa
 
     def part(place: int) -> pa.Field:

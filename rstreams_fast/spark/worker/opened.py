@@ -1,4 +1,4 @@
-"""What a worker opens once for all its partitions, and closes at its own end."""
+"""What a ``PerWorker`` opens once for all partitions of a worker; closed when the worker ends."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rstreams_fast.spark.worker.counters import task_context
 
 __all__ = ["opened"]
 
-_lock: Final = threading.RLock()  # a factory may want what another PerWorker opens
+_lock: Final = threading.RLock()  # reentrant: a factory may itself open another PerWorker
 _values: Final[dict[str, _Opened]] = {}
 _stack: Final = ExitStack()
 
 
 class _Opened:
-    """What a factory's manager gave. Entering this sets the context variables that it set."""
+    """The value of an open manager. Entering it sets the context variables that the manager set."""
 
     def __init__(self, factory: Callable[[], Any]) -> None:
-        self._context: Final = copy_context()  # the manager may reset variables when it is left
+        self._context: Final = copy_context()  # kept: __exit__ may reset its variables in it
         before = dict(self._context)
         self._value: Final = self._context.run(self._open, factory)
         self._variables: Final[list[tuple[ContextVar[Any], Any]]] = [
@@ -44,7 +44,7 @@ class _Opened:
         try:
             value = manager.__enter__()
         except TypeError as refused:
-            if hasattr(kind, "__aenter__"):  # what it says is meant for another place
+            if hasattr(kind, "__aenter__"):  # the message, "async with", does not help here
                 refused.add_note("PerWorker: an async manager belongs to the loop of a partition")
             raise
         _stack.callback(self._context.run, manager.__exit__, None, None, None)
@@ -56,11 +56,11 @@ class _Opened:
         return self._value
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing: it is open until the worker ends."""
+        """Do nothing: the manager stays open until the worker ends."""
 
 
 def opened(key: str, factory: Callable[[], Any]) -> _Opened:
-    """Return what is open by the name ``key``, opened now if it is not; leaving it is a NOP."""
+    """Return the open value of ``key``; open it with ``factory`` if it is not open."""
     with _lock:
         found = _values.get(key)
         if found is None:
@@ -75,7 +75,7 @@ def _close_at_the_end() -> None:
     pid = os.getpid()
 
     def close() -> None:
-        if os.getpid() != pid:  # a process that was forked: they are the parent's
+        if os.getpid() != pid:  # a forked process: the managers are its parent's
             return
         try:
             _stack.close()
@@ -84,13 +84,13 @@ def _close_at_the_end() -> None:
 
     atexit.register(close)
     if task_context() is not None:
-        # Spark's daemon ends its workers so, and nothing else learns of it.
+        # Spark's daemon ends its workers with os._exit, which runs no atexit functions.
         leave = os._exit
 
         def close_and_leave(status: int) -> NoReturn:
             try:
                 close()
-            finally:  # whatever it raises must not get into the loop of Spark's daemon
+            finally:  # no exception of close may reach the loop of Spark's daemon
                 leave(status)
 
         os._exit = close_and_leave

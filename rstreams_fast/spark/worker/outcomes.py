@@ -1,4 +1,4 @@
-"""What became of a call, for ``on_failure``: nothing instead, or a report beside its value."""
+"""The outcome of a call, for ``on_failure``: a null, no row, or a report beside the value."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ OUTCOME: Final = "outcome"
 """The column that ``enrich`` and ``map_batches`` add with ``on_failure="column"``."""
 
 INPUT: Final = "input"
-"""The field of it that holds, with ``map_batches``, a row whose call failed."""
+"""The field of ``outcome`` in which ``map_batches`` returns the input row of a failed call."""
 
 SHARE_OF_AT_LEAST: Final = 100
-"""Of fewer calls a share is taken as of so many: one failure of three says little."""
+"""A share (``max_failures=0.1``) is taken of at least so many calls: one of three says little."""
 
 
 class StageError(RuntimeError):
     """The stage itself failed, not a call: the task fails, whatever ``on_failure`` says.
 
-    A call is neither retried after it nor counted as a failure of its row.
+    The call is not retried, and does not count as a failure of its row.
     """
 
 
 class Outcome(NamedTuple):
-    """The value of a call, or its error, and what it took."""
+    """The value or the error of a call, its number of attempts, and its seconds."""
 
     value: Any
     error: BaseException | None
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
 
 
 class Failures:
-    """What ``on_failure`` and ``max_failures`` say of calls that fail. Belongs to the loop."""
+    """Applies ``on_failure`` and ``max_failures`` to failed calls. The loop's thread only."""
 
     def __init__(self, options: CallOptions, counters: Counters) -> None:
         self._on_failure = options.on_failure
@@ -62,7 +62,7 @@ class Failures:
     def around(
         self, fn: Callable[..., Awaitable[Any]], convert: Callable[[Any], Any] | None = None
     ) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn``, whose failures are not raised; one of ``convert`` is the call's, too."""
+        """Return ``fn`` without its exceptions; an error of ``convert`` counts as the call's."""
         instead: Any = () if self._on_failure == "drop" else None
         told = self._on_failure == "column"
 
@@ -82,8 +82,8 @@ class Failures:
         return call
 
     def refuse(self, result: Any, error: Exception) -> Any:
-        """Return what there is instead of a result that cannot become what is declared."""
-        self._ended -= 1  # as a success
+        """Return the replacement for a result that does not fit its declared type."""
+        self._ended -= 1  # the call was counted as a success
         self._count(error)
         return result._replace(value=None, error=error) if isinstance(result, Outcome) else None
 
@@ -104,7 +104,7 @@ class Failures:
 
 
 def outcome_fields() -> list[pa.Field]:
-    """Return the fields that tell what became of a call."""
+    """Return the fields that describe the outcome of a call."""
     import pyarrow as pa
 
     error = pa.struct([("type", pa.string()), ("message", pa.string())])
@@ -116,7 +116,7 @@ def outcome_fields() -> list[pa.Field]:
 
 
 def outcomes_of(results: list[Outcome | None]) -> pa.Array:
-    """Return the column that tells what became of the calls; null where there was none."""
+    """Return the column of outcomes; null for a row without a call."""
     import pyarrow as pa
 
     return pa.array(
@@ -140,7 +140,7 @@ def outcomes_of(results: list[Outcome | None]) -> pa.Array:
 
 
 def within(values: pa.Array, outcomes: pa.Array) -> pa.Array:
-    """Return values and outcomes as one column of structs; null where there was no call."""
+    """Return one column of structs with value and outcome; null for a row without a call."""
     import pyarrow as pa
 
     fields = [pa.field("value", values.type), *outcome_fields()]
@@ -150,7 +150,7 @@ def within(values: pa.Array, outcomes: pa.Array) -> pa.Array:
 
 
 def outcome_with_inputs(outcome: Outcome, rows: int, batch: pa.RecordBatch) -> pa.Array:
-    """Return the column of ``rows`` rows of a call for ``batch``; if that failed, it is in it."""
+    """Return the outcome column of a call's ``rows`` rows; a failed call has ``batch`` in it."""
     import pyarrow as pa
 
     fields = list(batch.schema)

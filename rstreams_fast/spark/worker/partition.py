@@ -17,11 +17,11 @@ __all__ = ["Output", "Partition", "Sink", "Source", "first_of"]
 READ_AHEAD_THREAD: Final = "read-ahead"
 
 FINISH_SECONDS: Final = 30.0
-"""How long threads that clients started, and left, may take when all results have left."""
+"""How long threads of the user's clients may go on after all results have left."""
 
 
 class Output(NamedTuple):
-    """What leaves for Spark, and the lease to release when it has left."""
+    """A batch for Spark, and the lease that is released when Spark has taken the batch."""
 
     batch: Any
     rows: int
@@ -29,59 +29,59 @@ class Output(NamedTuple):
 
 
 class Source(Protocol):
-    """What the pump makes calls for. The loop's thread calls it."""
+    """The items that the pump makes calls for. The loop's thread calls its methods."""
 
     @property
     def ended(self) -> bool:
-        """Whether there are no items any more."""
+        """Whether there will be no more items."""
 
     def next_items(self) -> list[Any] | None:
-        """Return the items of the next calls; ``None``: there are none now, or ever.
+        """Return the items of the next calls; ``None`` if there are none now, or ever.
 
-        An empty list: nothing to call, but something moved, and there may be more.
+        An empty list means: no call to make, but the source advanced, so ask again.
         """
 
     def name_of(self, item: Any) -> str:
-        """Say what a call was made for, in words for a failure's note."""
+        """Describe the item of a call for the note of its failure."""
 
 
 class Sink(Protocol):
-    """What becomes of the results. The loop's thread calls it."""
+    """Receives the results of the calls. The loop's thread calls its methods."""
 
     @property
     def outputs(self) -> deque[Output]:
-        """What is ready to leave; while there is anything, no results are put."""
+        """Batches that are ready to leave; while there are any, no results are put."""
 
     @property
     def most_pending(self) -> int:
-        """How many results may be waited for at once."""
+        """The most calls and untaken results that the window may hold."""
 
     @property
     def waiting(self) -> bool:
-        """Whether there are results that ``flush`` would let leave."""
+        """Whether ``flush`` would append to ``outputs``."""
 
     def put(self, results: list[Any]) -> None:
-        """Take results from the window; append to ``outputs`` what is ready."""
+        """Take results from the window; append complete batches to ``outputs``."""
 
     def flush(self) -> None:
-        """Append to ``outputs`` what would otherwise wait for more results."""
+        """Append to ``outputs`` the results that would otherwise wait for more results."""
 
     def check_end(self) -> None:
-        """Raise if input and output do not agree now that all is done: nothing is lost silently."""
+        """Raise if, at the end, output rows are missing: nothing may be lost silently."""
 
 
 _INTERVAL_MONTHS: Final = 21
-"""Arrow's number for the type, which pyarrow has had a name for since 15."""
+"""Arrow's number for the type of month intervals; pyarrow names it since version 15."""
 
 
 def first_of(upstream: Iterator[Any], what: str) -> Any:
-    """Return the first input of a partition, or ``None``; ``what`` it may not be able to have."""
+    """Return the first input of a partition, or ``None``; ``what`` names it in an error message."""
     import pyarrow as pa
 
     try:
         return next(upstream, None)
     except (KeyError, pa.ArrowNotImplementedError) as unknown:
-        # pyarrow's, of a type that it has no class for, or that it cannot give to pandas.
+        # ^ pyarrow raises these for a type that has no Python class, or no pandas one.
         if unknown.args != (_INTERVAL_MONTHS,) and "month_interval" not in str(unknown):
             raise
         raise TypeError(
@@ -91,7 +91,7 @@ def first_of(upstream: Iterator[Any], what: str) -> Any:
 
 
 class Partition:
-    """One run of a stage over a partition. Made by the main thread, in the stage's generator."""
+    """One run of a stage over a partition. The main thread makes it, in the stage's generator."""
 
     def __init__(
         self,
@@ -110,19 +110,19 @@ class Partition:
         self.threads = ThreadGroup()
 
     def at_work(self, first: list[Any], stop: Callable[[], object]) -> AtWork:
-        """Read while the block runs; at its end, however it ends, cancel, ``stop`` and join.
+        """Return a context manager that reads ahead, and finally cancels, calls ``stop`` and joins.
 
-        ``first`` holds the first batch, which was pulled to see whether there is any; it is taken
-        out, so that nothing keeps that batch alive.
+        ``first`` holds the first batch, which was pulled to see whether there is any. The batch is
+        taken out of the list, so that the list does not keep it alive.
         """
         return AtWork(self, first, stop)
 
 
 class AtWork:
-    """The block of ``Partition.at_work``; the metrics say that it runs, and how it ended.
+    """The context manager of ``Partition.at_work``; it sets the state that the metrics show.
 
-    No generator makes it, because ``contextlib`` would set the traceback of what is raised, and of
-    some exceptions, such as a frozen dataclass, nothing can be set.
+    It is a class, because a generator with ``contextlib`` sets the traceback of the exception, and
+    some exceptions (a frozen dataclass) refuse that.
     """
 
     def __init__(self, partition: Partition, first: list[Any], stop: Callable[[], object]) -> None:
@@ -164,11 +164,11 @@ class AtWork:
 
 
 def _refuse_reuse(partition: Partition, kind: type[BaseException] | None) -> None:
-    """See to it that threads which are left do not meet the next task of this worker.
+    """Keep threads that are still running away from the next task of this worker.
 
-    Spark ends a worker whose task failed, and one whose task has not read its input to the end: so
-    the thread that reads ahead, waiting for an upstream that says nothing, needs no more. For the
-    others the stage fails now, if it did not already, which is how a worker is ended.
+    Spark ends a worker if its task failed, or did not read all of its input. The read-ahead thread
+    is left only in the second case, so it needs nothing more. If other threads are left, the stage
+    raises now, unless it failed already: so Spark ends the worker.
     """
     seconds = FINISH_SECONDS if kind is None else 0.0
     left = [name for name in partition.threads.join(seconds) if READ_AHEAD_THREAD not in name]

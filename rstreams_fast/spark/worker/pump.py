@@ -1,11 +1,11 @@
-"""The pump of calls: a loop on a thread of its own, between a source of items and a sink.
+"""The pump of calls: an event loop on its own thread, between a source of items and a sink.
 
 Three threads and two rings serve one partition::
 
-    Spark's iterator -> read-ahead -> [ring, byte budget] -> pump: CallWindow -> [ring] -> main
+Spark's iterator -> read-ahead -> [ring, byte budget] -> pump: CallWindow -> [ring] -> main
 
-No thread waits while it holds what another one needs: the loop never blocks, the other two park on
-their ring. The main thread alone yields to Spark.
+No thread blocks while it holds something that another thread needs: the loop never blocks, and the
+other two threads wait only on their rings. Only the main thread yields to Spark.
 """
 
 from __future__ import annotations
@@ -51,34 +51,34 @@ OUTPUT_BATCHES: Final = 4
 """Output batches between the pump and the main thread."""
 
 RESULTS_PER_TAKE: Final = 1024
-"""Results taken from the window at once."""
+"""The most results that are taken from the window at once."""
 
 WORK_PER_TURN: Final = 4096
-"""Calls and results handled before the loop looks after its sockets and timers again."""
+"""The calls and results handled before the loop's sockets and timers get a turn."""
 
 STEP_SECONDS: Final = 0.005
-"""How long a result may wait to be taken while enough items are in line for a call."""
+"""How long a result may wait to be taken while enough items wait for their call."""
 
 FLUSH_SECONDS: Final = 0.1
-"""How long a result may wait for others to leave with."""
+"""How long a result may wait for more results to leave with."""
 
 REPORT_SECONDS: Final = 0.2
-"""How often the metrics are brought up to date."""
+"""How often the metrics are updated."""
 
 HANG_UP_SECONDS: Final = 0.02
-"""How often it is looked whether Spark still wants rows."""
+"""How often the pump checks whether Spark still wants rows."""
 
 STOP_SECONDS: Final = CLOSE_SECONDS * 0.75
-"""How long cancelled calls and the ``using`` manager have to end when the pump is stopped."""
+"""How long a stopped pump waits for cancelled calls and the ``using`` manager."""
 
 LAST_SECONDS: Final = 0.1
-"""How long what is still there after that has to end."""
+"""How long tasks that are left after ``STOP_SECONDS`` get to end."""
 
 
 class CallPump:
-    """Makes the calls of one partition: items of the source in, results to the sink.
+    """Makes the calls of one partition: takes items from the source, puts results in the sink.
 
-    All but ``outputs`` and ``stop`` belongs to the loop's thread.
+    Only ``outputs`` and ``stop`` may be called outside the loop's thread.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class CallPump:
         watched: Callable[..., Any] | None = None,
         **window: Any,
     ) -> None:
-        """``wrap`` is put around the function; ``given`` makes its arguments of items;
-        ``failures`` counts those of its calls, and of ``convert`` of their results; ``watched`` is
-        the user's, if the options have one around it; ``window`` are further words for its window.
+        """``wrap`` decorates the function. ``given`` makes its arguments from items. ``convert``
+        takes each result, and ``failures`` counts the errors of both. ``watched`` is the user's
+        function, if ``options.fn`` wraps it. ``window`` has further arguments of the window.
         """
         self._failures = failures or Failures(options, partition.counters)
         self._convert = convert
@@ -122,13 +122,13 @@ class CallPump:
         )
         self._client = Client(options.using)
         self._context: Context | None = None
-        """What the callbacks run in that make calls: it has the variables that ``using`` set."""
+        """The context of callbacks that make calls: it has the variables that ``using`` set."""
         self._calls_over = CallsOver(self._using_cancelled, loop=self._loop)
         self._host: asyncio.Task[None] | None = None
         """The task that opens ``using`` and closes it."""
         self._host_opens = True
         self._host_cancelled_when = ""
-        """What ``using`` was when somebody else cancelled its host, as a task group does."""
+        """The state of ``using`` when something else cancelled its task, as a task group does."""
         self._pool: ThreadedCalls | None = None
         self._window: CallWindow | None = None
         self._gate: Gate | None = None
@@ -139,12 +139,12 @@ class CallPump:
         self._submitted = 0
         self._out = SpscRing(OUTPUT_BATCHES)
         self._out_waiting = False
-        """The loop waits for room in ``_out``: the main thread wakes it."""
+        """The loop waits for room in ``_out``, so the main thread must wake it."""
         self._failure: BaseException | None = None
-        """What the main thread has to raise."""
+        """The exception that the main thread has to raise."""
         self._finishing = False
         self._complete = False
-        """All rows were handed over."""
+        """All rows were handed to the main thread."""
         self._stopping = False
         self._stopped_at = 0.0
         self._hung_up = False
@@ -164,7 +164,7 @@ class CallPump:
         import pyarrow as pa
 
         with self._partition.at_work(first, self.stop):
-            pa.array(())  # imports pandas: half a second, which no call's time-out is to pay for
+            pa.array(())  # imports pandas (half a second) outside the time-out of a call
             most = self._options.task_deadline
             late_at = math.inf if most is None else time.monotonic() + most + LAST_SECONDS
             self._partition.threads.start(self._run, "loop")
@@ -177,7 +177,7 @@ class CallPump:
                     if time.monotonic() < late_at:
                         self._watch.look()
                         continue
-                    self._set_failure(self._late())  # a call keeps the loop, which was to see it
+                    self._set_failure(self._late())  # a call blocks the loop's own timer
                     break
                 if self._out_waiting:
                     self._out_waiting = False
@@ -194,14 +194,14 @@ class CallPump:
                 raise GeneratorExit("Spark has hung up")
 
     def stop(self) -> None:
-        """Cancel everything and end; a NOP once the loop has ended. Any thread may call."""
+        """Cancel everything and end; does nothing once the loop has ended. Thread-safe."""
         self._call_soon(self._stop)
 
     def _wake(self) -> None:
         self._call_soon(self._pump)
 
     def _call_soon(self, what: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # closed: nothing left to do
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is left to do
             self._loop.call_soon_threadsafe(what, context=self._context)
 
     # -- the loop's life ---------------------------------------------------------------------------
@@ -232,9 +232,9 @@ class CallPump:
                 self._out.close()
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Fail with what a callback of the stage raised; say what others raised, as asyncio does.
+        """Fail with the error of a stage's callback; let asyncio report the errors of others.
 
-        The loop would go on without that callback, and the stage would wait for it for ever.
+        The loop goes on without the failed callback, so the stage would wait for ever.
         """
         raised = context.get("exception")
         if "handle" in context and raised is not None and is_the_stages(raised):
@@ -249,11 +249,12 @@ class CallPump:
         while not self._ended:
             try:
                 self._loop.run_forever()
-            except BaseException as raised:  # SystemExit and its like leave through the loop
+            except BaseException as raised:  # SystemExit, say, which the loop lets through
                 latest = min(latest, time.monotonic() + CLOSE_SECONDS)
-                if time.monotonic() > latest:  # a loop that runs nothing would be asked for ever
+                if time.monotonic() > latest:  # the loop runs nothing: end this
                     raise
-                # If it was a call's, the window says which: it hears of it first, then tells us.
+                # If a call raised it, the window handles it first and names the item; then _fail
+                # does nothing.
                 self._loop.call_soon(self._loop.call_soon, self._fail, raised)
             else:
                 if not self._ended:
@@ -261,14 +262,14 @@ class CallPump:
                     self._fail(RuntimeError(f"{label} stopped the loop, which is the stage's"))
 
     def _end(self) -> None:
-        if not self._ended:  # else the loop runs again, to tidy up
+        if not self._ended:  # otherwise _tidy_up runs the loop again
             self._ended = True
             self._loop.stop()
 
     async def _open_and_close(self) -> None:
         """Open the journal and ``using``, wait for the end of the calls, and close both.
 
-        In one task: it owns the task groups, time-outs and tokens of variables that it makes.
+        In one task, which owns the task groups, time-outs and tokens that ``using`` makes.
         """
         failure: BaseException | None = None
         try:
@@ -282,7 +283,7 @@ class CallPump:
                     self._host_opens = False
                     self._window = self._make_window(opened)
                     self._context = copy_context()
-                    self._loop.call_soon(self._pump, context=self._context)  # no task calls fn
+                    self._loop.call_soon(self._pump, context=self._context)  # fn starts in no task
                     await self._calls_over
             except asyncio.CancelledError:
                 if self._host_opens and not self._stopping:
@@ -316,7 +317,7 @@ class CallPump:
             self._loop.call_later(HANG_UP_SECONDS, self._listen, hung_up)
 
     def _using_cancelled(self) -> None:
-        """End the calls: a child of the task group in ``using`` has failed, or its time is over."""
+        """Stop the calls: in ``using`` a child of a task group failed, or a time-out expired."""
         if not self._stopping:
             self._host_cancelled_when = "used"
             self._stop()
@@ -339,7 +340,7 @@ class CallPump:
             threads = self._partition.threads
             fn = self._pool = ThreadedCalls(options.fn, options.concurrency, self._loop, threads)
         self._gate = gate = None if options.limit is None else Gate(options.limit, self._loop)
-        recovers = options.is_plain and self._wrap is None  # what wraps may use up its item
+        recovers = options.is_plain and self._wrap is None  # a wrapper may consume its item
         fn = calls_of(fn, options, self._loop, self._counters, gate, recovers=recovers)
         if opened:
             fn = partial(fn, *opened)
@@ -367,7 +368,7 @@ class CallPump:
             on_ready=self._pump,
             concurrency=at_once,
             capacity=options.window_rows,
-            ahead=2 * at_once,  # all calls may end in one turn, and half of these is then left
+            ahead=2 * at_once,  # all calls may end in one turn; half of the items is then left
             patience=STEP_SECONDS,
             **self._window_words,
         )
@@ -385,7 +386,7 @@ class CallPump:
 
     def _set_failure(self, failure: BaseException) -> None:
         if self._failure is None:
-            if isinstance(failure, GeneratorExit):  # which would say that the main thread is closed
+            if isinstance(failure, GeneratorExit):  # it would mean a closed generator
                 cause = failure
                 failure = RuntimeError(f"{self._counters.stage}: GeneratorExit was raised in it")
                 failure.__cause__ = cause
@@ -398,20 +399,20 @@ class CallPump:
             return
         self._stopping = True
         self._stopped_at = time.monotonic()
-        self._loop.call_later(STOP_SECONDS, self._end)  # first: whatever the rest of this raises
+        self._loop.call_later(STOP_SECONDS, self._end)  # first: the rest may raise
         self._read_ahead.cancel()
         self._close_pool()
         if self._window is not None:
             self._window.cancel()
         if self._batches is not None:
             self._batches.cancel()
-        if self._pool is not None:  # a call on a thread may need to lose its client to end
+        if self._pool is not None:  # a blocked call may end only when its client is closed
             self._loop.call_later(STOP_SECONDS / 2, self._finish)
         self._check_stopped()
 
     def _check_stopped(self) -> None:
         if self._window is not None:
-            self._window.take(0)  # so that on_ready is called again
+            self._window.take(0)  # arms on_ready again
             if self._window.running:
                 return
         if self._batches is not None and self._batches.running:
@@ -419,7 +420,7 @@ class CallPump:
         self._finish()
 
     def _finish(self) -> None:
-        """All is done, or stopped: let the host leave ``using``, and end the loop."""
+        """The calls are over: let the host task leave ``using``, which ends the loop."""
         if self._finishing:
             return
         self._finishing = True
@@ -434,14 +435,14 @@ class CallPump:
             self._pool.close()
 
     def _tidy_up(self) -> None:
-        """End what the user's clients left on the loop, as far as it wants to end."""
+        """End the tasks that the user's clients left on the loop, as far as they obey."""
         self._close_pool()
         if self._pool is not None:
             self._pool.abandon(self._gate)
         elif self._gate is not None:
             self._gate.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._finish()  # if calls refused to end
+        self._finish()  # in case calls ignored their cancellation
         since = self._stopped_at if self._stopping else time.monotonic()
         end_tasks(self._loop, lambda: max(LAST_SECONDS, since + STOP_SECONDS - time.monotonic()))
 
@@ -484,7 +485,7 @@ class CallPump:
         self._look_ahead(window)
 
     def _submit(self, window: CallWindow) -> int:
-        """Make calls while there are room and items; return how many, or that anything moved."""
+        """Submit items while the window has room; return how many, or 1 if the source advanced."""
         limit = self._sink.most_pending
         if self._next_item == len(self._items):
             if window.pending >= limit:
@@ -502,28 +503,28 @@ class CallPump:
                 taken = window.submit_many(items[start : start + room])
             else:
                 taken = window.submit_many(items, start)
-        except SystemExit:  # of a call's first step
+        except SystemExit:  # the first step of a call raised it
             if window.failure is not None:
                 self._call_failed(*window.failure)
             raise
         self._next_item += taken
         self._submitted += taken
         if self._next_item == len(items):
-            self._items, self._next_item = [], 0  # they are not kept any longer
+            self._items, self._next_item = [], 0  # do not keep the items alive
         return taken
 
     def _call_failed(self, item: Any, error: BaseException) -> BaseException:
         label = self._counters.stage
         if self._gate is not None and isinstance(error, RetryAfter):
             self._gate.hold(error.seconds)
-        if isinstance(error, asyncio.CancelledError):  # which would look like our own
+        if isinstance(error, asyncio.CancelledError):  # it would look like ours
             cancelled = RuntimeError(f"{label} was cancelled, but not by the stage")
             cancelled.__cause__ = error
             error = cancelled
         return noted(error, f"raised by {label} for {self._source.name_of(item)}")
 
     def _look_ahead(self, window: CallWindow) -> None:
-        """After a step: flush what would wait for nothing; see the end."""
+        """After a step: flush results that nothing else would flush; notice the end."""
         sink = self._sink
         if window.pending == 0 and not self._items:
             if sink.waiting and not sink.outputs:
@@ -553,12 +554,12 @@ class CallPump:
             self._pump()
 
     def _hand_over(self) -> bool:
-        """Put what is ready into the ring; ``False`` when it is full."""
+        """Move outputs to the ring; ``False`` when the ring is full."""
         outputs = self._sink.outputs
         while outputs:
             if not self._out.offer(outputs[0]):
                 self._out_waiting = True
-                if not self._out.offer(outputs[0]):  # room made before it could be seen
+                if not self._out.offer(outputs[0]):  # the main thread may have made room
                     return False
                 self._out_waiting = False
             outputs.popleft()

@@ -1,4 +1,4 @@
-"""Reading ahead of the calls: one thread, one ring, and a byte budget that bounds both."""
+"""Read-ahead of a partition's batches: one thread, one ring, and a byte budget that bounds both."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rstreams_fast.spark.worker.counters import Counters
 __all__ = ["READ_AHEAD_BATCHES", "ByteBudget", "ByteLease", "ReadAhead", "Waiting", "size_of"]
 
 READ_AHEAD_BATCHES: Final = 16
-"""Batches in the ring between the thread that reads and the one that works on them."""
+"""Batches in the ring between the reading thread and the thread that works on them."""
 
 
 def size_of(batch: Any) -> int:
-    """Return the bytes that an Arrow array, a batch or a tuple of arrays keeps, at least 1.
+    """Return the bytes that an Arrow array, batch or tuple of arrays keeps alive; at least 1.
 
-    A slice keeps all of its buffers.
+    A slice keeps all of its buffers alive.
     """
     if isinstance(batch, tuple):
         return max(1, sum(size_of(array) for array in batch))
@@ -27,7 +27,7 @@ def size_of(batch: Any) -> int:
 
 
 class ByteLease:
-    """What one batch that was read is charged for."""
+    """The bytes that one batch takes from the budget."""
 
     __slots__ = ("charge", "released", "rows", "size")
 
@@ -39,11 +39,11 @@ class ByteLease:
 
 
 class ByteBudget:
-    """Bytes that may be held, as demand: reading a batch fulfils it, releasing one requests it.
+    """The free bytes, as demand: reading a batch fulfils some, releasing the batch requests them.
 
-    One thread takes, any thread releases. How large a batch is turns out only when it has been
-    read. So the reading thread first waits until there is room for one like the last; a batch that
-    is larger than what is left takes all of it, and one always passes when nothing is held.
+    One thread takes, any thread releases. The size of a batch is known only after the batch was
+    read. So the reading thread first waits until there is room for a batch like the previous one. A
+    batch that is larger than the free bytes takes them all; if no batch is held, any size passes.
     """
 
     def __init__(self, max_bytes: int, counters: Counters) -> None:
@@ -54,9 +54,9 @@ class ByteBudget:
         counters.max_buffer_bytes = max_bytes
 
     def wait_for_room(self, expected: int, patience: float | None = None) -> bool:
-        """Wait until ``expected`` bytes fit, or nothing is held; ``False`` once cancelled.
+        """Wait until ``expected`` bytes are free, or no batch is held; ``False`` once cancelled.
 
-        With ``patience``, gives up waiting after so many seconds without a release.
+        With ``patience``, stop waiting after so many seconds without a release.
         """
         wanted = min(expected, self._max)
         with self._changed:
@@ -66,7 +66,7 @@ class ByteBudget:
             return self._free.value >= 0
 
     def take(self, size: int, rows: int) -> ByteLease:
-        """Charge a batch that was read."""
+        """Take the bytes of a batch that was read."""
         with self._changed:
             charge = min(size, self._free.pending)
             self._free.fulfil(charge)
@@ -74,7 +74,7 @@ class ByteBudget:
         return ByteLease(size, charge, rows)
 
     def release(self, lease: ByteLease) -> None:
-        """Release a batch; a second time is a NOP."""
+        """Free the bytes of a batch; a second release does nothing."""
         with self._changed:
             if lease.released:
                 return
@@ -85,36 +85,36 @@ class ByteBudget:
             self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Let no thread wait any more."""
+        """Wake up the waiting thread; no thread waits any more."""
         with self._changed:
             self._free.cancel()
             self._changed.notify_all()
 
 
 class Waiting(NamedTuple):
-    """A batch that was read, and what it is charged for."""
+    """A batch that was read, and its bytes in the budget."""
 
     batch: Any
     lease: ByteLease
 
 
 class ReadAhead:
-    """Pulls Spark's iterator into a ring, on a thread of its own, as far as the byte budget allows.
+    """Pulls Spark's iterator into a ring, on its own thread, as far as the byte budget allows.
 
-    The ring is closed at the end; ``error`` is then what upstream raised. After ``cancel`` the rest
-    is not wanted, and an end of file or a broken connection is no error.
+    At the end the ring is closed, and ``error`` is the exception of upstream. After ``cancel`` an
+    end of file or a broken connection is no error.
     """
 
     def __init__(
         self, upstream: Iterator[Any], budget: ByteBudget, count_rows: Callable[[Any], int]
     ) -> None:
         self.ring = SpscRing(READ_AHEAD_BATCHES)
-        """Elements are ``Waiting``."""
+        """Its elements are ``Waiting``."""
         self.on_batch: Callable[[], object] = lambda: None
-        """Called when ``poll`` found nothing and there is something now, or an end."""
+        """Called after a ``poll`` found nothing, when there is a batch or the end."""
         self.error: BaseException | None = None
         self.ended = False
-        """``poll`` will find nothing any more."""
+        """``poll`` will return ``None`` from now on."""
         self.patience: float | None = None
         """Seconds to wait for room before a batch may exceed the budget; ``None``: for ever."""
         self._upstream = upstream
@@ -124,7 +124,7 @@ class ReadAhead:
         self._polled_in_vain = False
 
     def run(self, first: Any) -> None:
-        """Body of the thread. ``first`` is a batch that was pulled before it started."""
+        """Body of the thread. ``first`` is a batch that was pulled before the thread started."""
         upstream, self._upstream = self._upstream, iter(())
         try:
             while first is not None and not self._cancelled:
@@ -147,7 +147,7 @@ class ReadAhead:
             self._notify()
 
     def fail(self, error: BaseException) -> None:
-        """End as if upstream had raised ``error``. Any thread may call."""
+        """End as if upstream had raised ``error``. Thread-safe."""
         self.error = self.error or error
         self.ring.close()
         self._notify()
@@ -158,7 +158,7 @@ class ReadAhead:
             try:
                 self.on_batch()
             except BaseException:
-                self._polled_in_vain = True  # nobody knows yet: the end of the thread says it again
+                self._polled_in_vain = True  # the loop was not told: try again at the end
                 raise
 
     def poll(self) -> Waiting | None:
@@ -169,14 +169,14 @@ class ReadAhead:
         if found is None:
             self._polled_in_vain = True
             closed = self.ring.closed
-            found = self.ring.poll()  # what came before the thread could see that we wait
+            found = self.ring.poll()  # again: the reader may have put it before it saw the flag
             if found is not None or closed:
                 self._polled_in_vain = False
                 self.ended = found is None
         return found
 
     def cancel(self) -> None:
-        """Read no more. Never blocks; a read under way ends in its own time."""
+        """Stop reading. Never blocks: a read that has begun ends in its own time."""
         self._cancelled = True
         self.ring.close()
         self._budget.cancel()

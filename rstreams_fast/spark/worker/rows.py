@@ -1,4 +1,4 @@
-"""A stage of calls, row by row: where ``lookup`` and ``enrich`` get keys and put results."""
+"""Stages with a call for each row: where ``lookup`` and ``enrich`` take keys and put results."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ if TYPE_CHECKING:
 __all__ = ["SUB_BATCH_ROWS", "Layout", "run_rows"]
 
 SUB_BATCH_ROWS: Final = 1024
-"""Rows whose results leave together, at most."""
+"""The most rows whose results leave together."""
 
 RESULTS_SHARE: Final = 8
-"""Sub-batches shrink when the results of one would take more than this part of the byte budget."""
+"""Sub-batches get smaller if one would take more than this part of the byte budget."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How keys are found in an input, and what becomes of the results.
+    """How keys are found in an input, and where the results go.
 
-    With ``on`` the inputs are record batches: the keys are the columns named there (all, if
-    empty), and the results are appended. Without, they are arrays or tuples of arrays, which are
-    the keys, and outputs are arrays.
+    With ``on`` the inputs are record batches: the columns named in ``on`` are the keys (all
+    columns, if it is empty), and the results are appended as columns. If ``on`` is ``None``, each
+    input is a key array, or a tuple of key arrays, and each output is an array.
     """
 
     on: tuple[str, ...] | None
     names: tuple[str, ...]
     types: tuple[pa.DataType, ...]
     argument: str = "output"
-    """Where the names were declared."""
+    """The user's argument that declares the names."""
     outcome: Literal["", "within", "beside"] = ""
-    """Where it is told what became of a call: with the value in a struct, or in a last column."""
+    """Where the outcome of a call goes: in a struct with the value, or in a last column."""
 
     @property
     def appended(self) -> tuple[str, ...]:
-        """The names of the columns that the results become."""
+        """The names of the columns that are appended."""
         return (*self.names, OUTCOME) if self.outcome == "beside" else self.names
 
     def count(self, batch: Any) -> int:
-        """Return the rows of an input."""
+        """Return the number of rows of an input."""
         if isinstance(batch, tuple):
             return len(batch[0])
         return len(batch) if self.on is None else int(batch.num_rows)
@@ -75,13 +75,13 @@ class Layout:
         return [batch.column(name) for name in self.on] if self.on else list(batch.columns)
 
     def key_name(self, batch: Any, index: int) -> str:
-        """Name a key column of an input for a message."""
+        """Describe a key column of an input for a message."""
         if self.on is None:
-            return f"number {index + 1}"  # more is not said
+            return f"number {index + 1}"  # its name is not known here
         return repr(self.on[index] if self.on else batch.schema.names[index])
 
     def output(self, rows: Any, arrays: list[pa.Array]) -> Any:
-        """Return the output for the input ``rows`` and the result columns."""
+        """Return the output for the input ``rows`` and their result columns."""
         import pyarrow as pa
 
         if self.on is None:
@@ -91,7 +91,7 @@ class Layout:
         )
 
     def key_text(self, key: Any) -> str:
-        """Name a key for a message."""
+        """Describe a key for a message."""
         if self.on and len(self.on) == 1:
             return f"the key {self.on[0]}={shorten(key)}"
         if self.on and isinstance(key, tuple) and len(key) == len(self.on):
@@ -101,7 +101,7 @@ class Layout:
 
 
 class _Batch:
-    """An input whose rows have not all left yet."""
+    """An input some of whose rows have not left yet."""
 
     __slots__ = ("keys", "lease", "left", "rows", "total")
 
@@ -114,9 +114,9 @@ class _Batch:
 
 
 class _Chunk:
-    """Rows ``start`` to ``start + rows`` of a batch: what is converted at once.
+    """The rows ``start`` to ``start + rows`` of a batch, which are converted together.
 
-    ``keys`` are those of its calls. ``valid``, if some rows have no call, says which have one.
+    ``keys`` are the keys of its calls. ``valid`` tells which rows have a call; ``None``: all.
     """
 
     __slots__ = ("batch", "keys", "keys_out", "positions", "results", "rows", "rows_out", "start")
@@ -129,20 +129,20 @@ class _Chunk:
         self.rows = rows
         self.keys = keys
         self.positions: Any = None
-        """For every row the place of its key among the keys, or null; ``None``: the same."""
+        """For every row the index of its key in ``keys``, or null; ``None``: its own number."""
         if valid is not None:
             import pyarrow.compute as pc
 
             numbered = pc.subtract(pc.cumulative_sum(valid.cast("int64")), 1)
             self.positions = pc.if_else(valid, numbered, None)
-        # What an ordered sink knows of it.
+        # An ordered sink's progress: results not yet emitted, and keys and rows that have left.
         self.results: list[Any] = []
         self.keys_out = 0
         self.rows_out = 0
 
     @property
     def missing(self) -> int:
-        """How many results are waited for."""
+        """How many results the chunk still needs."""
         return len(self.keys) - self.keys_out - len(self.results)
 
 
@@ -150,7 +150,7 @@ class _Chunk:
 
 
 class KeySource:
-    """The items of calls, converted from the inputs chunk by chunk; each chunk goes to the sink."""
+    """Converts the inputs, chunk by chunk, to the items of calls; the sink learns of each chunk."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class KeySource:
         self._sink = sink
         self._spread = spread
         self._most_rows = options.window_rows + SUB_BATCH_ROWS
-        self._batch: _Batch | None = None  # the one whose keys are being converted
+        self._batch: _Batch | None = None  # the batch whose keys are being converted
         self._next_row = 0
 
     @property
@@ -232,7 +232,7 @@ class KeySource:
         if self._next_row == batch.total:
             batch.keys = ()
             if self._layout.on is None:
-                # Only the keys came, and they are converted: nothing of the input is held any more.
+                # The input has no columns but the keys, and these are converted: drop the input.
                 batch.rows = None
                 self._budget.release(batch.lease)
         return _Chunk(batch, start, rows, keys, valid)
@@ -242,7 +242,7 @@ class KeySource:
 
 
 class ResultColumns:
-    """Turns results into columns, and lets them leave with their rows; bounds them by bytes."""
+    """Turns results into columns and emits them with their rows; bounds the bytes of results."""
 
     def __init__(self, options: CallOptions, layout: Layout, counters: Counters) -> None:
         self._options = options
@@ -251,12 +251,12 @@ class ResultColumns:
         self._counters = counters
         self.failures = Failures(options, counters)
         self.outputs: deque[Output] = deque()
-        self.rows_in_work = 0  # converted, and not yet among the outputs
+        self.rows_in_work = 0  # rows that are converted, but not yet in the outputs
         self.chunk_rows = SUB_BATCH_ROWS
         self.most_pending = options.window_rows
 
     def arrays(self, results: list[Any], key_at: Callable[[int], Any]) -> list[pa.Array]:
-        """Return the result columns; ``key_at`` gives the key of a result for a message."""
+        """Return the result columns; ``key_at(index)`` gives the key of a result for a message."""
         layout = self.layout
         values = self._values(results)
         try:
@@ -295,19 +295,19 @@ class ResultColumns:
         return result
 
     def _learn(self, bytes_per_row: float) -> None:
-        """Keep few results when they are large: as many as the byte budget would hold."""
+        """Adapt to large results: keep only as many as fit in the byte budget."""
         options = self._options
         fitting = int(options.max_buffer_bytes / max(bytes_per_row, 1))
         self.most_pending = min(options.window_rows, max(options.running_rows, fitting))
         self.chunk_rows = max(1, min(SUB_BATCH_ROWS, fitting // RESULTS_SHARE))
 
     def emit(self, batch: _Batch, rows: Any, count: int, arrays: list[pa.Array]) -> None:
-        """Let ``rows`` of a batch leave with their result columns."""
+        """Append ``rows`` of a batch to the outputs, with their result columns."""
         batch.left -= count
         self.rows_in_work -= count
         lease = None
         if batch.left == 0 and self.layout.on is not None:
-            lease = batch.lease  # released when the main thread has handed these rows on
+            lease = batch.lease  # released when the main thread has handed on these rows
         self.outputs.append(Output(self.layout.output(rows, arrays), count, lease))
 
     def check_end(self) -> None:
@@ -320,14 +320,14 @@ class _RowSink(Protocol):
     columns: ResultColumns
 
     def expect(self, chunk: _Chunk) -> list[Any]:
-        """Return the items of the calls for a chunk, whose results will come."""
+        """Expect the results of a chunk; return the items of its calls."""
 
     def key_of(self, item: Any) -> Any:
-        """Return the key that an item stands for."""
+        """Return the key of an item."""
 
 
 class _Sink:
-    """What the two sinks share: the pump's view of the columns."""
+    """The common part of the two sinks: the pump's view of the columns."""
 
     def __init__(self, columns: ResultColumns) -> None:
         self.columns = columns
@@ -340,7 +340,7 @@ class _Sink:
 
 
 class OrderedSink(_Sink):
-    """Results leave in the order of the rows."""
+    """Emits results in the order of the rows."""
 
     def __init__(self, columns: ResultColumns) -> None:
         super().__init__(columns)
@@ -375,7 +375,7 @@ class OrderedSink(_Sink):
         return head is not None and (bool(head.results) or not head.missing)
 
     def flush(self) -> None:
-        """Let the rows leave that need no result beyond those that are there."""
+        """Emit the rows whose results are there."""
         import pyarrow.compute as pc
 
         self.put([])
@@ -387,7 +387,7 @@ class OrderedSink(_Sink):
             self._emit_until(head, end)
 
     def _emit_until(self, chunk: _Chunk, end: int) -> None:
-        """Let the rows up to ``end`` of the chunk leave with its results so far."""
+        """Emit the rows of the chunk up to ``end``, with the results so far."""
         import pyarrow.compute as pc
 
         columns, results, first, start = self.columns, chunk.results, chunk.keys_out, chunk.rows_out
@@ -405,15 +405,15 @@ class OrderedSink(_Sink):
         columns.emit(chunk.batch, rows, count, arrays)
 
 
-_Place = tuple[_Batch, int]  # a row of a batch
+_Place = tuple[_Batch, int]  # a batch, and the number of a row in it
 _Completed = tuple[_Batch, int, Any, Any]  # batch, row, key, value
 
 
 class UnorderedSink(_Sink):
-    """Results leave as their calls finish. Every call carries the places of its rows along.
+    """Emits results as their calls finish. Every call carries the places of its rows along.
 
-    With ``dedupe`` the sharing is done here: the window could not say which row a shared result is
-    for. An item is ``(places, *key)``.
+    An item is ``(places, *key)``. With ``dedupe`` rows of equal keys share an item here: the window
+    could not say for which rows a shared result is.
     """
 
     def __init__(self, columns: ResultColumns, spread: bool, dedupe: bool) -> None:
@@ -424,7 +424,7 @@ class UnorderedSink(_Sink):
         self._sharing: dict[Any, list[_Place]] = {}
 
     def wrap(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` for items: it takes the places, and gives them back with the result."""
+        """Return a function of items, which calls ``fn`` and returns the places with its result."""
         sharing = self._sharing
 
         async def call(
@@ -460,7 +460,7 @@ class UnorderedSink(_Sink):
                     shared.append(place)
                     continue
                 own = self._sharing[key] = [place]
-            except TypeError:  # not hashable: it has no equals
+            except TypeError:  # the key has no hash, so it equals no other key
                 own = [place]
             items.append((own, *key))
         return items
@@ -501,7 +501,7 @@ class UnorderedSink(_Sink):
 
 
 def _turns(place: int | None, sink: _RowSink, spread: bool) -> Callable[[Any], Any] | None:
-    """Return what tells by an item of ``sink`` whose turn its call is."""
+    """Return the function that maps an item to its value of ``serialize_by``, if there is one."""
     if place is None:
         return None
     return (lambda item: sink.key_of(item)[place]) if spread else sink.key_of
@@ -510,10 +510,10 @@ def _turns(place: int | None, sink: _RowSink, spread: bool) -> Callable[[Any], A
 def run_rows(
     options: CallOptions, layout: Layout, key: str, upstream: Iterator[Any]
 ) -> Iterator[Any]:
-    """Run a stage over one partition: a generator for the main thread."""
+    """Run a stage over one partition. The main thread runs this generator."""
     first = first_of(upstream, f"{options.label}: a key column")
     if first is None:
-        return  # an empty partition starts no thread and opens nothing
+        return  # an empty partition starts no thread and opens no client
     partition = Partition(
         upstream,
         layout.count,
@@ -524,7 +524,7 @@ def run_rows(
     )
     partition.counters.max_pending_rows = options.window_rows
     key_types = [array.type for array in layout.keys(first)]
-    spread = len(key_types) > 1  # several keys: they are a tuple
+    spread = len(key_types) > 1  # several key columns: a key is a tuple
     columns = ResultColumns(options, layout, partition.counters)
     journal = None
     if options.journal is not None:

@@ -1,4 +1,4 @@
-"""Spark's accumulators and broadcast variables, where several threads of a worker use them."""
+"""Makes Spark's accumulators and broadcast variables safe for the several threads of a worker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["lock_what_threads_share"]
 
 @functools.cache
 def lock_what_threads_share() -> None:
-    """Let many threads add to an accumulator, and one alone load the value of a broadcast.
+    """Lock ``Accumulator.add``, and let one thread alone load the value of a broadcast.
 
-    For a process of Spark's workers: it changes the classes there.
+    Call it in Spark's workers only: it patches the classes of the process.
     """
     from pyspark import Broadcast
     from pyspark.accumulators import Accumulator

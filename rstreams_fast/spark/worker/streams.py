@@ -1,4 +1,4 @@
-"""``stage`` in one partition: the stream of its batches, and what the user's stream gives."""
+"""``stage`` in one partition: its batches as a stream, and the batches of the user's stream."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["BATCHES_AHEAD", "built_stream", "run_stream"]
 
 BATCHES_AHEAD: Final = 2
-"""Output batches asked for before the last one has left."""
+"""Output batches that are requested before the previous one has left."""
 
 PATIENCE_SECONDS: Final = 1.0
-"""How long a stream that keeps all it was given waits for more than the byte budget."""
+"""How long the user's stream may hold the whole byte budget before it gets more batches."""
 
 Build = Callable[[Stream[Any]], Stream[Any]]
 
@@ -33,7 +33,7 @@ Build = Callable[[Stream[Any]], Stream[Any]]
 def run_stream(
     build: Build, label: str, schema: pa.Schema, partition: Partition, held: list[Any]
 ) -> Iterator[Any]:
-    """Yield what the stream that ``build`` makes gives; ``held`` is the first batch."""
+    """Yield the batches of the stream that ``build`` makes; ``held`` has the first input batch."""
     counters = partition.counters
     partition.read_ahead.patience = PATIENCE_SECONDS
     partition.threads.on_failure = partition.read_ahead.fail
@@ -42,7 +42,7 @@ def run_stream(
 
     def stop() -> None:
         source.cancel()
-        # The stream was cancelled, which does not wait for what its threads are about.
+        # ^ Cancelling a stream does not wait for its threads, so the partition's own join must.
         partition.threads.adopt_streams(before)
 
     with partition.at_work(held, stop):
@@ -64,7 +64,7 @@ def run_stream(
 
 
 def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
-    """Return what ``build`` makes of ``batches``, checked."""
+    """Return the stream that ``build`` makes of ``batches``; ``TypeError`` if it is no stream."""
     built = build(batches)
     if not isinstance(built, Stream):
         raise TypeError(f"build: {label} must return a Stream, got {type(built).__name__}")
@@ -72,11 +72,11 @@ def built_stream(build: Build, batches: Stream[Any], label: str) -> Stream[Any]:
 
 
 class _BatchPublisher:
-    """The publisher of the batches that were read; its subscriber is served by one thread.
+    """Publishes the batches of the partition to one subscriber, from one thread.
 
-    It pushes: a source that a stream pulls would block in the middle of a burst while upstream
-    says nothing, and keep back what the burst has given already. A batch is released when
-    nothing refers to it any more.
+    It pushes. A pulled source would block in the middle of a burst while upstream is silent, and
+    the burst would hold back the elements that it has already. A batch is released when nothing
+    refers to it any more.
     """
 
     def __init__(self, partition: Partition) -> None:
@@ -88,7 +88,7 @@ class _BatchPublisher:
         self._waited = 0.0
 
     def subscribe(self, subscriber: Subscriber[Any], /) -> None:
-        """Serve ``subscriber``, the only one there is."""
+        """Serve ``subscriber``; a second subscriber is refused."""
         if self._subscribed:
             raise AlreadySubscribedError("the batches of a partition can be read once")
         self._subscribed = True
@@ -97,13 +97,13 @@ class _BatchPublisher:
         def serve() -> None:
             try:
                 self._serve(subscriber)
-            except BaseException as raised:  # else the stream would wait for this thread for ever
+            except BaseException as raised:  # otherwise the stream waits for this thread for ever
                 self._end(subscriber, raised)
 
         self._partition.threads.start(serve, "source")
 
     def request(self, n: int, /) -> None:
-        """Ask for ``n`` more batches (§3.9)."""
+        """Request ``n`` more batches (§3.9)."""
         with self._changed:
             try:
                 self._demand.request(n)
@@ -112,14 +112,14 @@ class _BatchPublisher:
             self._changed.notify()
 
     def cancel(self) -> None:
-        """Ask for none any more; never blocks."""
+        """Stop the batches; never blocks."""
         self._partition.read_ahead.cancel()
         with self._changed:
             self._demand.cancel()
             self._changed.notify()
 
     def take_waited(self) -> float:
-        """Return the seconds spent waiting for upstream since the last time that was asked."""
+        """Return the seconds spent waiting for upstream since the last call of this method."""
         with self._changed:
             waited, self._waited = self._waited, 0.0
         return waited
@@ -141,7 +141,7 @@ class _BatchPublisher:
             subscriber.on_complete()
 
     def _may_deliver(self) -> bool:
-        """Wait for demand, and take one off; ``False`` when there is nothing to wait for."""
+        """Wait for demand and consume one; ``False`` after a cancel or an invalid request."""
         with self._changed:
             while not self._demand.value and self._refused is None:
                 self._changed.wait()

@@ -1,4 +1,4 @@
-"""The threads of a stage: few, and none that outlives its task."""
+"""The threads of a stage: few of them, and none outlives the task."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import Final
 __all__ = ["CLOSE_SECONDS", "ThreadGroup"]
 
 CLOSE_SECONDS: Final = 2.0
-"""How long closing waits for the stage's threads."""
+"""How long closing a stage waits for its threads."""
 
 STACK_BYTES: Final = 1 << 20
-"""Stack of a thread where the worker's memory is limited: an eighth of the default."""
+"""Stack size of a thread if the worker's memory is limited: an eighth of the default."""
 
 M_ARENA_MAX: Final = -8
-"""Of glibc's ``malloc.h``."""
+"""``M_ARENA_MAX`` of glibc's ``malloc.h``: the option that bounds the number of heaps."""
 
 _OF_STREAMS: Final = "rstreams-fast-"
-"""What the names of the threads that streams start begin with."""
+"""The prefix of the names of all threads that streams start."""
 
 _TIMER: Final = "rstreams-fast-timer"
-"""The one of them that is no stream's own; it ends by itself."""
+"""The timer thread has this prefix too, but belongs to no stream, and ends by itself."""
 
 _stack_size_lock = threading.Lock()
 
 
 def _stack_bytes() -> int:
-    """Return how large stacks are to be; 0: as the system has them, like that of the main thread.
+    """Return the stack size for new threads; 0: the system's default.
 
-    Where the memory of a worker is limited (``spark.executor.pyspark.memory``), what is reserved
-    counts: stacks, and glibc's heaps for a thread each. Elsewhere a function may be as deep in
-    itself as where Spark calls it: Python's limit of 1 000 calls takes more than ``STACK_BYTES``
-    where each goes through ``sorted(key=...)``.
+    A limit on the worker's memory (``spark.executor.pyspark.memory``) counts reserved memory:
+    stacks, and the heap that glibc gives each thread. Without a limit a user's function may recurse
+    as deep as on the main thread: 1 000 calls, each through ``sorted(key=...)``, take more than
+    ``STACK_BYTES``.
     """
     try:
         import resource
@@ -50,8 +50,8 @@ def _stack_bytes() -> int:
 
 @functools.cache
 def _keep_to_one_heap() -> None:
-    """Let threads share a heap: glibc reserves 64 MiB for each that has one of its own."""
-    with contextlib.suppress(ImportError, OSError, AttributeError):  # not glibc
+    """Make all threads share one heap: glibc reserves 64 MiB for each heap of a thread."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):  # the C library is not glibc
         import ctypes
 
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
@@ -71,11 +71,11 @@ def _start_thread(target: Callable[[], object], name: str) -> threading.Thread:
 
 
 class ThreadGroup:
-    """Starts the threads of one partition, and waits for their end. Any thread may call."""
+    """Starts the threads of one partition, and waits for their end. Thread-safe."""
 
     def __init__(self) -> None:
         self.on_failure: Callable[[BaseException], object] = lambda _: None
-        """Called by a thread with what left its target: nobody may wait for that thread."""
+        """Called by a thread with the exception that ended its target: perhaps nobody joins it."""
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
@@ -92,12 +92,12 @@ class ThreadGroup:
             self.on_failure(raised)
 
     def adopt(self) -> None:
-        """Count the calling thread in: the initializer of somebody else's executor."""
+        """Add the calling thread to the group. This is the initializer of the loop's executor."""
         with self._lock:
             self._threads.append(threading.current_thread())
 
     def adopt_streams(self, before: Collection[threading.Thread]) -> None:
-        """Count in the threads that streams have started, other than those of ``before``."""
+        """Add the threads that streams have started, except the threads in ``before``."""
         with self._lock:
             self._threads.extend(
                 thread
@@ -108,7 +108,7 @@ class ThreadGroup:
             )
 
     def join(self, seconds: float) -> list[str]:
-        """Wait for the threads to end, at most about ``seconds``; return the names of the rest."""
+        """Wait up to about ``seconds`` for the threads; return the names of those still running."""
         deadline = time.monotonic() + seconds
         with self._lock:
             threads = list(self._threads)

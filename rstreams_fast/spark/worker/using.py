@@ -1,4 +1,4 @@
-"""What ``using`` gives to the calls of a partition: opened before them, and closed after them."""
+"""The client that ``using`` makes for a partition: opened before the calls, closed after them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["CallsOver", "Client", "PlainClient"]
 
 
 class CallsOver(asyncio.Future[None]):
-    """Done when no call runs any more.
+    """A future that is done when no call runs any more.
 
-    A task that waits for it and is cancelled learns so when it is done: the calls are ended first.
+    If its awaiting task is cancelled, the calls are ended first; then the task is cancelled.
     """
 
     def __init__(self, on_cancel: Callable[[], object], *, loop: asyncio.AbstractEventLoop) -> None:
@@ -25,14 +25,14 @@ class CallsOver(asyncio.Future[None]):
 
     def cancel(self, msg: Any | None = None) -> bool:  # noqa: ARG002
         self._on_cancel()
-        return False  # so that the task is cancelled when it goes on
+        return False  # False: asyncio then cancels the task when it resumes
 
 
 class Client:
-    """What the ``using`` factory gives: entered once per partition, on the loop, and left there.
+    """The async client of a partition: its context manager is entered and left on the loop.
 
-    One task must call ``open`` and ``close``: task groups, time-outs and the tokens of context
-    variables belong to the task that they were made in.
+    One task must call both ``open`` and ``close``: task groups, time-outs and the tokens of context
+    variables belong to the task in which they were made.
     """
 
     def __init__(self, factory: Callable[[], Any] | None) -> None:
@@ -41,7 +41,7 @@ class Client:
         self._is_async = False
 
     async def open(self) -> tuple[Any, ...]:
-        """Enter the context manager and return what it gives; nothing, if there is no factory."""
+        """Enter the context manager and return its value in a tuple; empty without a factory."""
         factory = self._factory
         if factory is None:
             return ()
@@ -64,11 +64,12 @@ class Client:
         return (opened,)
 
     async def close(self, failure: BaseException | None) -> None:
-        """Leave it, if it was entered; it gets ``failure`` and cannot swallow it."""
+        """Leave the context manager, if it was entered; it cannot swallow ``failure``."""
         manager, self._manager = self._manager, None
         if manager is None:
             return
-        # No exit stack of contextlib: it sets the context of what is raised, which some refuse.
+        # contextlib's exit stack sets the __context__ of an exception, which some exceptions
+        # refuse.
         told: tuple[Any, ...] = (None, None, None)
         if failure is not None:
             told = (type(failure), failure, failure.__traceback__)
@@ -82,16 +83,16 @@ class Client:
 
 
 class PlainClient:
-    """What the ``using`` factory gives to a sync function: entered and left by the main thread.
+    """The client of a sync function: the main thread enters and leaves its context manager.
 
-    Both run in one context, so that the manager can reset a context variable that it set.
+    Both happen in one context, so that the manager can reset a context variable that it set.
     """
 
     def __init__(self, factory: Callable[[], Any] | None) -> None:
         self._factory = factory
         self._manager: Any = None
         self.context: Context = copy_context()
-        """What the threads that call the function start in."""
+        """The context of the threads that call the function."""
         self.opened: tuple[Any, ...] = ()
 
     def __enter__(self) -> None:
@@ -113,7 +114,7 @@ class PlainClient:
         self._manager = manager
 
     def __exit__(self, *raised: object) -> None:
-        """Leave it; it gets a failure and cannot swallow it."""
+        """Leave the context manager; it gets a failure, which it cannot swallow."""
         if self._manager is not None:
             try:
                 self.context.run(self._manager.__exit__, *raised)

@@ -1,9 +1,9 @@
-"""What outlives its process from the moment it is written: records in files that are mapped.
+"""Logs that survive their process: records in memory-mapped files.
 
-A record that was copied into a mapping is in the page cache, which a SIGKILL does not touch, and it
-costs no system call. The process holds a lock on its files, and the kernel gives that up at its
-death: so those who find a file know whether anybody still writes it. The files are on the host's
-own disk, where mappings and locks hold whatever the journal's file system is.
+A record that was copied into a mapping is in the page cache, which a SIGKILL does not touch; the
+copy costs no system call. The process holds a lock on its files, and the kernel releases the lock
+when the process dies: so a reader of the file knows whether its writer lives. The files are on the
+host's own disk, where mappings and locks work, whatever file system the journal is on.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from rstreams_fast.spark.host_folder import naming, private_folder
 __all__ = ["Log", "folder", "records_of"]
 
 FIRST_BYTES: Final = 1 << 18
-"""Of a file; it doubles when it is full."""
+"""The first size of a file; it doubles when it is full."""
 
 FORGOTTEN_SECONDS: Final = 86_400.0
-"""A file of a dead process that nobody has asked for is removed when it is as old."""
+"""A dead process's file that no reader has asked for is removed at this age."""
 
 _HEAD: Final = struct.Struct("=II")
-"""Before each record: its length, which is not 0, and its checksum. Zeros follow the last."""
+"""Precedes each record: its length, never 0, and its checksum. Zeros follow the last record."""
 
 
 def folder() -> Path:
-    """Return where the files of this user are; nobody else may read or write them."""
+    """Return the folder of this user's log files; other users cannot access it."""
     return private_folder("journal")
 
 
 class Log:
-    """A file of records that this process writes. One thread at once."""
+    """A file of records that this process writes. Use it from one thread at a time."""
 
     def __init__(self, name: str) -> None:
-        """Records are found by ``name``; others may have the same."""
+        """``records_of(name)`` finds the records; several logs may have the same name."""
         self._file = -1
         while self._file < 0:
             self._path = folder() / f"{name}-{uuid.uuid4().hex}"
-            with contextlib.suppress(FileNotFoundError):  # the folder has just been removed
+            with contextlib.suppress(FileNotFoundError):  # a process has removed the folder
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
                 fcntl.flock(self._file, fcntl.LOCK_EX)
-                if not os.fstat(self._file).st_nlink:  # taken for a dead one before it was locked
+                if not os.fstat(self._file).st_nlink:  # a reader took it for a dead log
                     os.close(self._file)
                     self._file = -1
         try:
@@ -62,7 +62,7 @@ class Log:
             raise
 
     def _allocate(self, size: int) -> None:
-        # A mapping without blocks would end the process when the disk is full.
+        # Without allocated blocks, a write on a full disk would kill the process (SIGBUS).
         allocate = getattr(os, "posix_fallocate", None)
         if allocate is None:
             os.ftruncate(self._file, size)
@@ -70,7 +70,7 @@ class Log:
             allocate(self._file, 0, size)
 
     def append(self, record: bytes) -> None:
-        """Write a record, which must not be empty; it is there when this returns."""
+        """Write a record, which must not be empty; it is readable when this method returns."""
         whole = _HEAD.pack(len(record), crc32(record)) + record
         end = self._map.tell() + len(whole)
         if end > len(self._map):
@@ -89,14 +89,14 @@ class Log:
         self._map = grown
 
     def clear(self) -> None:
-        """Forget the records: they are somewhere else now."""
+        """Remove all records: they are stored elsewhere now."""
         used = self._map.tell()
-        self._map[: _HEAD.size] = bytes(_HEAD.size)  # first, so that they go all at once
+        self._map[: _HEAD.size] = bytes(_HEAD.size)  # all records vanish at once
         self._map[:used] = bytes(used)
         self._map.seek(0)
 
     def close(self, remove: bool) -> None:
-        """Leave the file; without ``remove`` it is as that of a dead process."""
+        """Close the file; without ``remove`` it stays, like the file of a dead process."""
         self._map.close()
         self._leave(remove)
 
@@ -105,17 +105,17 @@ class Log:
             if remove:
                 self._path.unlink(missing_ok=True)
         os.close(self._file)
-        with contextlib.suppress(OSError):  # others have files in it
+        with contextlib.suppress(OSError):  # another process has files in the folder
             self._path.parent.rmdir()
 
 
 def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
-    """Return the records of each file of that ``name``, and whether its process is dead.
+    """Yield the records of each file of that ``name``, and whether the file's process is dead.
 
-    The file of a dead one is removed when the next is asked for. What was cleared meanwhile, or was
-    written by half, is left out.
+    The next step of the iterator removes a dead process's file. Records that were cleared
+    meanwhile, or are incomplete, are left out.
     """
-    with contextlib.suppress(FileNotFoundError):  # nobody has files
+    with contextlib.suppress(FileNotFoundError):  # there is no folder yet
         for path in sorted(folder().iterdir()):
             wanted = path.name.startswith(f"{name}-")
             try:
@@ -132,7 +132,7 @@ def records_of(name: str) -> Iterator[tuple[list[bytes], bool]]:
                     path.unlink(missing_ok=True)
             finally:
                 os.close(file)
-        with contextlib.suppress(OSError):  # there are others
+        with contextlib.suppress(OSError):  # other files are left in it
             folder().rmdir()
 
 

@@ -1,1 +1,1 @@
-"""What stands between a call and the service: permits, circuits, time-outs and further attempts."""
+"""The guards between a call and the service: permits, circuits, time-outs and further attempts."""

@@ -1,4 +1,4 @@
-"""``concurrency="auto"``: as many calls at once as a service answers without making them wait."""
+"""``concurrency="auto"``: as many calls at once as the service answers without queueing them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["AdaptiveGate", "Gradient"]
 
 INITIAL: Final = 20.0
 TOLERANCE: Final = 1.5
-"""How much longer than at best calls may take."""
+"""A latency of more than ``TOLERANCE`` times the best one cuts the limit."""
 
 LEAST_SAMPLES: Final = 5
 LEAST_STEP: Final = 4.0
 STRAIGHT: Final = 1.1
-"""Below so much longer nothing waits in the service, and the limit grows by a quarter."""
+"""A latency of less than ``STRAIGHT`` times the best one lets the limit grow by a quarter."""
 
 UNDERSHOOT: Final = 0.95
-"""A cut goes below the knee, so that the queue empties and the best latency is seen anew."""
+"""A cut ends a little too low: the service's queue empties, and shows its best latency again."""
 
 DRIFT: Final = 1.005
-"""How fast the best latency is forgotten, a round."""
+"""Each round forgets the best latency by this factor."""
 
 FUTILE_CUTS: Final = 3
-"""After so many cuts in a row the service itself is slower, not its queue."""
+"""After so many cuts in a row the service itself must be slower, so the best latency is reset."""
 
 REFUSED: Final = 0.9
 REST: Final = 10
@@ -38,12 +38,12 @@ REST: Final = 10
 
 
 class Gradient:
-    """A limit that follows the gradient of latency, best to present, once a round trip.
+    """A limit that follows the ratio of the best latency to the present one, once a round trip.
 
-    Of the family of Netflix' ``concurrency-limits``, with ``Gradient2Limit``'s tolerance and its
-    step. The latency to compare with is the best seen and not a long mean, which follows a queue
-    that stays; and a cut goes to the knee at once: calls at once times the gradient are, by
-    Little's law, what the service works on.
+    It is of the family of Netflix' ``concurrency-limits``, with the tolerance and the step of
+    ``Gradient2Limit``. Two things differ. It compares with the best latency: a long mean follows a
+    queue that persists. And it cuts at once to limit * best / now: by Little's law, so many calls
+    the service works on.
     """
 
     def __init__(self, most: int) -> None:
@@ -51,7 +51,7 @@ class Gradient:
         self.limit = min(INITIAL, float(most))
         self.round = 0
         self.busy = False
-        """Calls had to wait in this round: a limit that is not reached must not grow."""
+        """A call had to wait in this round; otherwise nothing reaches the limit: it cannot grow."""
         self._best = 0.0
         self._sum = 0.0
         self._samples = 0
@@ -59,9 +59,9 @@ class Gradient:
         self._rest = 0
 
     def answered(self, begun: int, seconds: float) -> None:
-        """Learn that a call, begun in the round ``begun``, took so long."""
+        """Record that a call, which began in the round ``begun``, took ``seconds``."""
         if begun != self.round:
-            return  # what it shows is from before the last change
+            return  # the call began under an older limit
         self._sum += seconds
         self._samples += 1
         if self._samples >= max(self.limit / 2, LEAST_SAMPLES):
@@ -69,7 +69,7 @@ class Gradient:
             self._next_round()
 
     def refused(self, begun: int, inside: int) -> None:
-        """Learn that the service refused a call while there were so many."""
+        """Record that the service refused a call while ``inside`` calls were running."""
         if begun == self.round:
             self.limit = max(1.0, min(self.limit, inside) * REFUSED)
             self._rest = REST
@@ -100,7 +100,7 @@ class Gradient:
 
 
 class AdaptiveGate:
-    """Lets so many calls pass at once as a ``Gradient`` says. Belongs to the stage's loop."""
+    """Admits as many calls at once as a ``Gradient`` allows. The loop's thread only."""
 
     def __init__(
         self, most: int, loop: asyncio.AbstractEventLoop, counters: Counters, lists: bool = False
@@ -115,7 +115,7 @@ class AdaptiveGate:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
-        """Wait until there is room; then call ``leave``."""
+        """Wait until there is room for a call; ``leave`` ends it."""
         if self._inside < int(self._gradient.limit) and not self._held:
             self._inside += 1
             return
@@ -130,7 +130,7 @@ class AdaptiveGate:
             raise
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` from whose calls this learns."""
+        """Return ``fn``, whose latencies adapt the limit."""
         gradient = self._gradient
 
         async def call(*args: Any) -> Any:
@@ -156,7 +156,7 @@ class AdaptiveGate:
         return call
 
     def leave(self) -> None:
-        """Make room for the next."""
+        """End a call, and admit the next one."""
         self._inside -= 1
         self._admit()
 
@@ -173,7 +173,7 @@ class AdaptiveGate:
 
     def _admit(self) -> None:
         while self._waiting and self._inside < int(self._gradient.limit) and not self._held:
-            if not (future := self._waiting.popleft()).done():  # it may be cancelled
+            if not (future := self._waiting.popleft()).done():  # cancelled ones are done
                 self._inside += 1
                 future.set_result(None)
         self._gradient.busy = self._gradient.busy or bool(self._waiting)

@@ -1,4 +1,4 @@
-"""Which failed calls are made again, and when."""
+"""Which failed calls are repeated, and when."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ if TYPE_CHECKING:
 __all__ = ["OUT_OF_TIME", "Attempts", "Tries", "as_judged", "noted", "throttled_in"]
 
 OUT_OF_TIME: Final = "out of time"
-"""The message of a cancellation by a deadline."""
+"""The message of a cancellation that a deadline causes."""
 
 RESERVE: Final = 10.0
-"""Retries that a budget allows before any call was made, so that the first failures have some."""
+"""Retries that a new budget allows, so that the very first failures can be retried."""
 
 MOST_TOKENS: Final = 100.0
-"""What a budget keeps at most: a long good time does not pay for a storm of retries."""
+"""The most tokens of a budget: a long good time must not pay for a storm of retries."""
 
 LEAST_WAIT: Final = 0.01
-"""Seconds that a call waits at least after its first ``RetryAfter``; then twice as long each time.
-"""
+"""Seconds that a call waits at least after its first ``RetryAfter``; doubled each time."""
 
 MOST_LEAST_WAIT: Final = 1.0
-"""What that doubling never exceeds."""
+"""The limit of that doubling."""
 
 _budgets: Final[dict[str, _Budget]] = {}
 
 _warned: Final[set[str]] = set()
-"""The functions whose ``RetryAfter`` asked for more than a patience."""
+"""Labels of functions that were warned about: a ``RetryAfter`` exceeded the patience."""
 
 
 def noted(error: BaseException, text: str) -> BaseException:
     """Return ``error`` with the note ``text``.
 
-    One that takes no note, such as a frozen dataclass, is the cause of one that says so much.
+    For an ``error`` that refuses notes, a ``RuntimeError`` with the text and that cause.
     """
     text = f"rstreams_fast: {text}"
-    if text in getattr(error, "__notes__", ()):  # one error may be that of many keys
+    if text in getattr(error, "__notes__", ()):  # many keys may share one error
         return error
     try:
         error.add_note(text)
@@ -57,23 +56,23 @@ def noted(error: BaseException, text: str) -> BaseException:
 
 
 def as_judged(error: BaseException) -> BaseException:
-    """Return ``error`` as it speaks of the service: one that a deadline cut short took too long."""
+    """Return what ``error`` says of the service: a cancellation by a deadline is a time-out."""
     cut_short = isinstance(error, asyncio.CancelledError) and error.args == (OUT_OF_TIME,)
     return TimeoutError(OUT_OF_TIME) if cut_short else error
 
 
 def throttled_in(results: Any) -> RetryAfter | None:
-    """Return the ``RetryAfter`` of most seconds among the results of a list of keys."""
+    """Return the ``RetryAfter`` of the most seconds among the results of a list of keys."""
     if not isinstance(results, Iterable) or not hasattr(results, "__len__"):
-        return None  # it is refused
+        return None  # no list: the caller refuses it
     asking = [result for result in results if isinstance(result, RetryAfter)]
     return max(asking, key=lambda error: error.seconds, default=None)
 
 
 class _Budget:
-    """A token bucket as Finagle's ``RetryBudget``: a call pays in a share, a retry costs a token.
+    """A token bucket like Finagle's ``RetryBudget``: a call earns a share, a retry costs one.
 
-    Any thread may use it: all stages of the process that have the same ``Retry`` share it.
+    Thread-safe: all stages of the process with the same ``Retry`` share it.
     """
 
     def __init__(self, share: float) -> None:
@@ -94,10 +93,10 @@ class _Budget:
 
 
 class Attempts:
-    """What a ``Retry`` says of the calls of a stage. Any thread may use it."""
+    """The retry rules and the budget for the calls of a stage. Thread-safe."""
 
     def __init__(self, retry: Retry | None, label: str, counters: Counters | None) -> None:
-        """``label`` names the function in a warning; ``counters`` count what is made again."""
+        """``label`` names the function in a warning; ``counters`` count the further attempts."""
         self.retry = retry
         self.label = label
         self.counters = counters
@@ -107,29 +106,29 @@ class Attempts:
             self.budget = _budgets.setdefault(retry.id, _Budget(retry.budget))
 
     def begin(self) -> None:
-        """Count a call, not its further attempts."""
+        """Count a new call (not a further attempt) for the budget."""
         if self.budget is not None:
             self.budget.earn()
 
 
 class Tries:
-    """The attempts of one call, from its first failure on."""
+    """The attempts of one call; made at its first failure."""
 
     __slots__ = ("_attempt", "_attempts", "_least_wait", "_patience", "_why", "made")
 
     def __init__(self, attempts: Attempts) -> None:
         self._attempts = attempts
-        self._attempt = 1  # those that raised RetryAfter are none
+        self._attempt = 1  # attempts that raised RetryAfter do not count
         self._patience = attempts.patience
         self._least_wait = LEAST_WAIT
         self._why = ""
         self.made = 1
-        """How many attempts there are, of all kinds."""
+        """The number of all attempts."""
 
     def pause_after(self, error: Exception) -> float | None:
-        """Return the seconds to wait before the next attempt; ``None``: that was the last.
+        """Return the seconds until the next attempt; ``None`` if there is none.
 
-        A call that was cancelled, and made another error of it, is not made again.
+        There is none for a cancelled call that raised another error.
         """
         if _is_cancelled():
             return None
@@ -141,8 +140,8 @@ class Tries:
         return pause
 
     def wrapper_of(self, error: Exception) -> BaseException | None:
-        """Note at the ``error`` of the last attempt why it is that; return one that wraps it, if it
-        takes no note.
+        """Note at the ``error`` of the last attempt why none follows; if it refuses notes, return a
+        wrapper to raise instead.
         """
         told = noted(error, self._why) if self._why else error
         return None if told is error else told

@@ -15,18 +15,18 @@ from rstreams_fast.spark.worker.guards.attempts import as_judged
 __all__ = ["CircuitState", "circuit_of"]
 
 SHARE_OF: Final = 100
-"""A share of failures is one of so many calls, the last ones."""
+"""If ``failures`` is a share, it is a share of the last 100 calls."""
 
 _states: Final[dict[str, CircuitState]] = {}
 
 
 def circuit_of(circuit: Circuit) -> CircuitState:
-    """Return the state that all stages of the process share."""
+    """Return the state of ``circuit``, which all stages of the process share."""
     return _states.setdefault(circuit.id, CircuitState(circuit))
 
 
 class CircuitState:
-    """Closed, open, or half open while one call probes. Any thread may use it."""
+    """Closed, open, or half open while one call probes. Thread-safe."""
 
     def __init__(self, circuit: Circuit, clock: Callable[[], float] = time.monotonic) -> None:
         self._circuit = circuit
@@ -37,9 +37,9 @@ class CircuitState:
         self._most = circuit.failures * SHARE_OF if share else circuit.failures
         self._open_until: float | None = None
         self._probes_until: float | None = None
-        """While a call probes: when another one may, as that has not returned."""
+        """While a call probes: the time from which another call may probe."""
         self._era = 0
-        """Counts the changes: what a call of another era shows is out of date."""
+        """Counts the changes of state: results of calls from an earlier era are ignored."""
 
     def check(self) -> None:
         """Raise ``CircuitOpenError`` if no call may be made now."""
@@ -53,27 +53,27 @@ class CircuitState:
             )
 
     def enter(self) -> int:
-        """Begin a call, or raise ``CircuitOpenError``; give the result to ``leave``."""
+        """Begin a call, or raise ``CircuitOpenError``; pass the result to ``leave``."""
         with self._lock:
             self.check()
             if self._open_until is not None:  # this call probes
                 if self._probes_until is not None:
-                    self._era += 1  # the one before did not return in time
+                    self._era += 1  # the previous probe did not end in time
                 self._probes_until = self._clock() + self._circuit.reset
             return self._era
 
     def leave(self, era: int, error: BaseException | None) -> None:
-        """Count how a call ended. One that was cancelled says nothing of the service.
+        """Record how a call ended. A cancelled call says nothing of the service.
 
-        ``RetryAfter`` says that it is up and has no room: it closes the circuit as an answer does,
-        and opens none.
+        ``RetryAfter`` means that the service is up, but busy: it ends a probe with success, and
+        otherwise counts neither as a success nor as a failure.
         """
         throttled = isinstance(error, RetryAfter)
         failed = not throttled and isinstance(error, self._circuit.on)
         with self._lock:
             if era != self._era:
                 return
-            if self._open_until is not None:  # it was the probe
+            if self._open_until is not None:  # the call was the probe
                 self._probes_until = None
                 if failed:
                     self._open()
@@ -89,7 +89,7 @@ class CircuitState:
                 self._open()
 
     def around(self, fn: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return ``fn`` whose calls are made and counted as the circuit says."""
+        """Return ``fn``, guarded by the circuit."""
 
         async def call(*args: Any) -> Any:
             era = self.enter()

@@ -1,4 +1,4 @@
-"""The permits of ``Limit(scope="job")`` in a worker: a connection to the driver that comes back."""
+"""The permits of ``Limit(scope="job")`` in a worker: a connection to the driver, remade if lost."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ if TYPE_CHECKING:
 __all__ = ["JobPermits", "LimitLost"]
 
 TURNS_TO_THE_SERVICE: Final = 3
-"""How many turns of the loop after its permit a call has left, also if it connects before."""
+"""A call is sent so many turns of the loop after its permit, even if it has to connect first."""
 
 CONNECT_SECONDS: Final = 10.0
-"""How long one attempt to connect may take; a host drops attempts when too many wait there."""
+"""Time-out of one attempt to connect; a host with too many pending connections drops attempts."""
 
 PATIENCE_SECONDS: Final = 180.0
-"""How long a worker tries to reach the driver: it may pause for minutes to collect its garbage."""
+"""How long a worker tries to reach the driver, which may pause minutes to collect garbage."""
 
 REFUSED_SECONDS: Final = 3.0
-"""The same for a worker that was never connected, where the host says that nobody listens."""
+"""How long it tries if the host refuses the connection and none has succeeded yet."""
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 2.0
-"""Seconds between two attempts; each pause is twice the one before."""
+"""Seconds between two attempts; each pause is twice the previous one."""
 
 
 class LimitLost(StageError):
-    """Nobody grants permits any more."""
+    """The stage cannot get permits any more."""
 
 
 class JobPermits:
     """Asks the driver for permits. The loop's thread only.
 
-    Those of a connection that ends are the driver's again. If the stage goes on, it connects again
-    and declares the permits that its calls have; it asks again for those that it waits for. Until
-    then no call begins.
+    When a connection ends, the driver takes its permits back. A stage that goes on connects again,
+    declares the permits that its calls have, and asks again for those it waits for. No call begins
+    before that.
     """
 
     def __init__(self, gate: Gate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
@@ -77,7 +77,7 @@ class JobPermits:
         self._paced = limit.rate is not None
         self._address: Address = limit.served_at
         self._identity = secrets.token_bytes(16)
-        self._connection: _Connection | None = None  # one that takes messages
+        self._connection: _Connection | None = None  # only while messages can be sent
         self._has = 0
         self._asked = 0
         self._held_until = 0.0
@@ -86,7 +86,7 @@ class JobPermits:
         self._connecting = loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        """Connect, and try again until the driver says welcome or patience is over."""
+        """Connect; repeat until the driver welcomes the worker, or the patience is over."""
         loop, (host, port, *_) = self._loop, self._address
         began, pause = loop.time(), FIRST_PAUSE
         cause: Exception
@@ -97,7 +97,7 @@ class JobPermits:
                     await loop.create_connection(partial(_itself, connection), host, port)
                 async with asyncio.timeout(began + PATIENCE_SECONDS - loop.time()):
                     await connection.welcomed
-            except OSError as failed:  # or a time-out
+            except OSError as failed:  # TimeoutError is one
                 cause = failed
             except LimitLost as refused:
                 self._gate.fail(refused)
@@ -122,10 +122,10 @@ class JobPermits:
         lost.__cause__ = cause
         self._gate.fail(lost)
 
-    # -- what a connection tells -------------------------------------------------------------------
+    # -- messages of a connection ------------------------------------------------------------------
 
     def opened(self, connection: _Connection, challenge: bytes) -> None:
-        """Answer the challenge, and say what has and wants permits."""
+        """Answer the challenge, and declare the permits in use and those asked for."""
         if self._closed:
             connection.abort()
             return
@@ -138,13 +138,13 @@ class JobPermits:
         self._gate.suspend(False)
 
     def refused(self, message: bytes) -> LimitLost:
-        """Return the error if the driver, or another process at its address, lets nobody in."""
+        """Return the error for a refusal by the driver, or by another process at its address."""
         if message == OTHERS:
             return LimitLost(f"the limit {self._name!r} is in use in this job with other numbers")
         return LimitLost(f"the driver no longer serves the limit {self._name!r}")
 
     def granted(self, count: int) -> None:
-        """Have the gate granted so many permits."""
+        """Pass ``count`` permits from the driver to the gate."""
         self._has += count
         self._asked -= count
         if self._paced:
@@ -153,14 +153,14 @@ class JobPermits:
             self._gate.grant(None)
 
     def _say_that_they_left(self, connection: _Connection | None, count: int, turns: int) -> None:
-        """Say so when the calls have left: until then the driver counts them as under way."""
+        """Tell the driver that ``count`` calls were sent; until then it counts them as waiting."""
         if turns < TURNS_TO_THE_SERVICE:
             self._loop.call_soon(self._say_that_they_left, connection, count, turns + 1)
-        elif connection is self._connection:  # another one counts none of these
+        elif connection is self._connection:  # a newer connection does not count these
             self._send(LEFT * count)
 
     def lost(self, connection: _Connection) -> None:
-        """Connect again, if it is not about to."""
+        """Connect again, unless that is under way."""
         if connection is self._connection:
             self._connection = None
             if not self._closed:
@@ -168,35 +168,36 @@ class JobPermits:
         if connection.welcome and not self._closed:
             self._connecting = self._loop.create_task(self._connect())
 
-    # -- what the gate wants -----------------------------------------------------------------------
+    # -- requests of the gate
+    # -----------------------------------------------------------------------
 
     def _send(self, message: bytes) -> None:
         if self._connection is not None:
             self._connection.send(message)
 
     def ask(self) -> None:
-        """Have the gate granted a permit."""
+        """Ask the driver for a permit."""
         self._asked += 1
         self._send(ASK)
 
     def give_back(self, permit: None) -> None:  # noqa: ARG002
-        """Take a permit back."""
+        """Return a permit to the driver."""
         self._has -= 1
         self._send(GIVE_BACK)
 
-    offer = give_back  # the driver grants to those that wait in turn
+    offer = give_back  # the driver serves waiting stages in turn
 
     def wanted(self) -> bool:
-        """Whether others may want a permit."""
-        return True  # the driver alone knows
+        """Whether other stages may want a permit."""
+        return True  # only the driver knows
 
     def hold(self, seconds: float) -> None:
-        """Grant nobody a permit for so long."""
+        """Make the driver grant no permits for ``seconds``."""
         self._held_until = max(self._held_until, self._loop.time() + seconds)
         self._send(HOLD + SECONDS.pack(seconds))
 
     def end(self, inside: int) -> Callable[[], object]:
-        """End, and give back all but so many; return what gives back one of those, for a thread."""
+        """End; return all but ``inside`` permits. A thread calls the result to return one."""
         self._closed = True
         self._connecting.cancel()
         connection, self._connection = self._connection, None
@@ -208,7 +209,7 @@ class JobPermits:
         return partial(self._give_one_back, copy, iter(range(1, inside)))
 
     def _give_one_back(self, connection: int, others: Iterator[int]) -> None:
-        with contextlib.suppress(OSError):  # nobody serves it any more
+        with contextlib.suppress(OSError):  # the driver serves the limit no more
             os.write(connection, GIVE_BACK)
         if next(others, None) is None:
             os.close(connection)
@@ -225,8 +226,8 @@ class _Connection(asyncio.Protocol):
         self.welcomed: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # which uvloop's are not by name
-        with contextlib.suppress(OSError):  # it is gone already, which we will hear
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but not by class
+        with contextlib.suppress(OSError):  # connection_lost will follow
             keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -258,22 +259,22 @@ class _Connection(asyncio.Protocol):
             self.welcomed.set_exception(failure)
 
     def send(self, message: bytes) -> None:
-        """Send a message, unless the connection is about to be lost."""
+        """Send a message, unless the connection is closing."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(message)
 
     def abort(self) -> None:
-        """End the connection, if it was made."""
+        """Close the connection, if there is one."""
         if not self.welcomed.done():
             self.welcomed.cancel()
         if self._transport is not None:
             self._transport.abort()
 
     def keep(self, inside: int) -> int | None:
-        """End it, or, for the threads that are inside, return a copy of its descriptor.
+        """Close the connection; if threads are ``inside``, return a copy of its descriptor.
 
-        The driver learns it, and need not wait for a worker that comes back: where a grant is left
-        unread, the kernel ends the connection as if it were broken.
+        ``KEEP`` tells the driver that this worker ends on purpose: with unread data the kernel
+        resets the connection, and the driver would wait for the worker to come back.
         """
         transport: Any = self._transport
         try:
@@ -281,7 +282,7 @@ class _Connection(asyncio.Protocol):
                 return None
             connection = transport.get_extra_info("socket").fileno()
             os.write(connection, KEEP + COUNT.pack(inside))
-            # It is open as long as somebody has a copy of it.
+            # The connection stays open as long as a copy of its descriptor is open.
             return os.dup(connection) if inside else None
         except OSError:
             return None
@@ -294,7 +295,7 @@ def _itself(connection: _Connection) -> _Connection:
 
 
 def _is_refusal(cause: Exception) -> bool:
-    """Whether nobody listens at any address of the driver, or its name has none."""
-    # With several addresses asyncio raises one error that has the texts of all.
+    """Whether no process listens at the driver's addresses, or its name has no address."""
+    # With several addresses asyncio raises one error that contains the texts of all.
     refused = f"[Errno {errno.ECONNREFUSED}]" in str(cause)
     return refused or isinstance(cause, ConnectionRefusedError | socket.gaierror)

@@ -1,4 +1,4 @@
-"""Points out an ``async def`` that keeps its loop: no other call moves while it does."""
+"""Warns of an ``async def`` that blocks its loop: no other call of the stage can go on."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from rstreams_fast.spark.worker.counters import Counters
 __all__ = ["LoopWatch"]
 
 LOOK_SECONDS: Final = 0.1
-"""How often the watch looks, while there is nothing else to do."""
+"""How often the watch checks, while its thread has nothing else to do."""
 
 LOOKS: Final = 3
-"""So often in a row the loop must be found in the function, and not have answered in between."""
+"""So many checks in a row must find the loop in the function, with no answer in between."""
 
 _PACKAGE: Final = str(Path(rstreams_fast.__file__).parent) + os.sep
 _warned: Final[set[types.CodeType]] = set()
 
 
 def _code_of(fn: Any) -> types.CodeType | None:
-    """Return the code of a user's function; ``None`` if it is not Python's."""
+    """Return the code object of a user's function; ``None`` if the function is not Python code."""
     while isinstance(fn, functools.partial):
         fn = fn.func
-    for one in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - it is not tested for
-        code = getattr(one, "__code__", None)  # a bound method gives that of its function
+    for one in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - only its attribute is read
+        code = getattr(one, "__code__", None)  # a bound method has its function's __code__
         if isinstance(code, types.CodeType):
             return code
     return None
 
 
 class LoopWatch:
-    """Looks at a stage's loop from the thread that waits for its results.
+    """Checks a stage's loop from the thread that waits for its results.
 
-    The calls themselves cost nothing: the loop is asked for an answer ten times a second, and only
-    if it gives none the stack of its thread is read.
+    It costs the calls nothing: ten times a second the loop is asked to answer, and only if it does
+    not, the stack of its thread is read.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class LoopWatch:
         self._since = 0.0
 
     def begin(self) -> None:
-        """Note which thread runs the loop: this one."""
+        """Record that the calling thread runs the loop."""
         self._thread = threading.get_ident()
 
     def seconds_until(self, moment: float) -> float:
-        """Return how long to wait before the next look, and not beyond ``moment``."""
+        """Return the seconds until the next check, but not beyond ``moment``."""
         return min(LOOK_SECONDS, max(0.0, moment - time.monotonic()))
 
     def look(self) -> None:
-        """Find out whether the function keeps the loop. For the thread that waits."""
+        """Check whether the function blocks the loop. For the thread that waits."""
         now = time.monotonic()
         if self._answered:
             self._answered = False
@@ -94,7 +94,7 @@ class LoopWatch:
         self._answered = True
 
     def _frame_of_function(self) -> types.FrameType | None:
-        """Return where the loop's thread is in the function; ``None``: it is elsewhere."""
+        """Return the user's frame, if the loop's thread is in the function; else ``None``."""
         frame = None if self._code is None else sys._current_frames().get(self._thread or 0)
         of_user = None
         while frame is not None:

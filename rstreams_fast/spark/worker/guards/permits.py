@@ -1,4 +1,4 @@
-"""The permits of a ``Limit`` in a worker: a gate on the stage's loop, and where they come from."""
+"""The permits of a ``Limit`` in a worker: a gate on the stage's loop, and its permit sources."""
 
 from __future__ import annotations
 
@@ -23,62 +23,62 @@ from rstreams_fast.spark.worker.guards.job_permits import JobPermits, LimitLost
 __all__ = ["Gate", "LimitLost"]
 
 TURN_SECONDS: Final = 0.1
-"""How long a permit goes from call to call of one stage before others may have it."""
+"""How long calls of one stage pass a permit on before other stages may have it."""
 
 OFFER_SECONDS: Final = 0.01
-"""How often a stage lets others have a permit at most, however many it has."""
+"""How often, at most, a stage offers a permit to other stages."""
 
 IDLE_SECONDS: Final = 0.002
-"""How long a permit may wait for the next call of its stage, if others want it."""
+"""How long a permit may be idle in its stage if other stages want one."""
 
 POLL_SECONDS: Final = 0.002
-"""How often a host's permits are looked at while calls wait: nobody is told of a free lock."""
+"""How often a waiting stage tries to lock a permit of the host: a free lock notifies no process."""
 
 RESERVE_SECONDS: Final = 0.1
-"""How far ahead a stage reserves times for calls, other than its next one."""
+"""How far ahead a stage reserves start times for calls after its next one."""
 
 
 class _Source(Protocol):
-    """Where a gate has its permits from. All on the loop's thread."""
+    """Where a gate gets its permits. Used on the loop's thread only."""
 
     def ask(self) -> None:
-        """Have the gate granted a permit."""
+        """Request a permit: ``Gate.grant`` will be called."""
 
     def give_back(self, permit: Any) -> None:
         """Take a permit back."""
 
     def wanted(self) -> bool:
-        """Whether others may want a permit."""
+        """Whether other stages may want a permit."""
 
     def offer(self, permit: Any) -> None:
-        """Take a permit back, and let others have it first."""
+        """Take a permit back, and let other stages have it first."""
 
     def hold(self, seconds: float) -> None:
-        """Grant nobody a permit for so long."""
+        """Grant no permits to any stage for ``seconds``."""
 
     def end(self, inside: int) -> Callable[[], object]:
-        """End, and give back all but so many; return what gives back one of those, for a thread."""
+        """End; return all but ``inside`` permits. A thread calls the result to return one."""
 
 
 class Gate:
-    """Lets so many calls of a stage pass as there are permits. Belongs to the stage's loop."""
+    """Lets as many calls of a stage pass as there are permits. The loop's thread only."""
 
     def __init__(self, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[asyncio.Future[tuple[Any, float]]] = deque()
         self._idle: list[tuple[Any, float]] = []
-        self._used: list[tuple[Any, float] | None] = []  # by a window's calls; ``None``: failed
+        self._used: list[tuple[Any, float] | None] = []  # of a window's calls; None: call failed
         self._passing = 0  # permits on their way to waiting calls
         self._window: CallWindow | None = None
-        self._counts = True  # the calls of the window
+        self._counts = True  # whether permits of the window's calls are counted
         self._returning: asyncio.TimerHandle | None = None
         self._next_offer = 0.0
         self._asked = 0
         self._failure: Exception | None = None
         self._closed = False
-        self._may_keep = limit.rate is None  # with a rate each call needs one of its own
+        self._may_keep = limit.rate is None  # with a rate, each call needs a new permit
         self._keeps = self._may_keep
-        self._at_rest = False  # nobody waits, and idle permits will soon be looked at
+        self._at_rest = False  # no call waits, and a timer will look at idle permits
         self._source: _Source
         if limit.scope == "job":
             self._source = JobPermits(self, limit, loop)
@@ -89,7 +89,7 @@ class Gate:
     def admit(self, window: CallWindow, fn: Callable[..., Awaitable[Any]]) -> None:
         """Let calls of ``fn``, which ``window`` makes, pass, without a coroutine around each.
 
-        While the stage has a permit for each of them, and nobody else wants one, they are not even
+        While the stage has a permit for each call, and no other stage wants one, permits are not
         counted: as many are in use as calls run.
         """
         idle, used = self._idle, self._used
@@ -110,7 +110,7 @@ class Gate:
             return fn(*args)
 
         def call_ended() -> None:
-            permit = leave() if used else None  # all were given back: the stage is closed
+            permit = leave() if used else None  # None used: the stage was closed
             if permit is not None:
                 self.release(permit)
 
@@ -138,11 +138,11 @@ class Gate:
             self._used += [self._idle.pop() for _ in range(self._window.running)]
 
     def take(self) -> tuple[Any, float] | None:
-        """Return a permit that is at hand, for ``release``; ``None``: wait for one."""
+        """Return an idle permit, for ``release``; ``None``: use ``acquire``."""
         return self._idle.pop() if self._idle else None
 
     async def acquire(self) -> tuple[Any, float]:
-        """Wait for a permit; give it to ``release``."""
+        """Wait for a permit; ``release`` takes it back."""
         if self._failure is not None:
             raise self._failure
         future: asyncio.Future[tuple[Any, float]] = self._loop.create_future()
@@ -160,11 +160,11 @@ class Gate:
         return permit
 
     def release(self, permit: tuple[Any, float]) -> None:
-        """Let the next call pass, of this stage, or, after its turn, of any."""
+        """Pass the permit to the next call of this stage, or offer it to others after its turn."""
         if self._at_rest:
             self._idle.append(permit)
             return
-        if self._closed:  # it was given back, or will be when its thread has left
+        if self._closed:  # end() has returned it, or its thread will
             return
         now = monotonic()
         if not self._keeps or now < self._held_until:
@@ -184,21 +184,21 @@ class Gate:
             self._rest()
 
     def grant(self, permit: Any) -> None:
-        """Take a permit from the source."""
+        """Receive a permit from the source."""
         self._asked -= 1
         if not self._pass((permit, monotonic() + TURN_SECONDS)):
             self._source.give_back(permit)
 
     def suspend(self, suspended: bool) -> None:
-        """Pass no permit from call to call, and keep none, while nobody counts them."""
+        """Keep no permits and reuse none, while the source does not count them."""
         self._keeps = self._may_keep and not suspended
         if suspended:
             self._return_idle()
 
     def hold(self, seconds: float) -> None:
-        """Let no call pass for so long, nor any other gate of the limit, after its turns.
+        """Let no call of the limit pass for ``seconds``; other stages hold after their turns.
 
-        At most for ``PATIENCE_SECONDS``: the limit outlives the job, and the next one must start.
+        At most ``PATIENCE_SECONDS``: the limit outlives the job, and the next job must start.
         """
         seconds = min(seconds, PATIENCE_SECONDS)
         self._held_until = max(self._held_until, monotonic() + seconds)
@@ -206,21 +206,21 @@ class Gate:
         self._return_idle()
 
     async def hold_and_wait(self, asked: float, pause: float) -> None:
-        """Hold the limit for ``asked`` seconds, and an admitted call, which has no permit while it
-        waits, for ``pause`` seconds.
+        """Hold the limit for ``asked`` seconds; wait ``pause`` seconds to repeat an admitted call,
+        whose permit is returned meanwhile.
         """
         if not self._counts:
-            await asyncio.sleep(0)  # a call in its first step is not among those that run
+            await asyncio.sleep(0)  # a call in its first step does not count as running
         self.hold(asked)
         used = self._used
         if used and (permit := used.pop()) is not None:
             self.release(permit)
-            used.insert(0, None)  # calls that end take theirs from the other side
+            used.insert(0, None)  # calls that end take from the other end
         try:
             await asyncio.sleep(pause)
             if self._failure is not None:
                 raise self._failure
-            if None in used:  # else the gate has been at rest: all that run have permits
+            if None in used:  # None was dropped if all running calls got permits
                 permit = await self.acquire()
                 if None in used:
                     used.remove(None)
@@ -228,13 +228,13 @@ class Gate:
                 else:
                     self.release(permit)
         except BaseException:
-            if None in used:  # this call ends without one
+            if None in used:  # this call ends without a permit
                 used.remove(None)
                 used.append(None)
             raise
 
     def fail(self, failure: Exception) -> None:
-        """Let no more calls pass."""
+        """Let no more calls pass; waiting calls raise ``failure``."""
         self._failure = self._failure or failure
         self._return_idle()
         while self._waiting:
@@ -242,13 +242,13 @@ class Gate:
                 future.set_exception(failure)
 
     def close(self) -> None:
-        """Give all back, also what calls have that would not end, and let no more calls pass."""
+        """Return all permits, even those of calls that did not end; let no more calls pass."""
         self.end(0)
 
     def end(self, inside: int) -> Callable[[], object]:
-        """Let no more calls pass, and give all back but what ``inside`` calls on threads have.
+        """Let no more calls pass; return all permits but those of ``inside`` calls on threads.
 
-        Return what each of them is to call when it has left, also when the loop is closed.
+        Each of those threads calls the result when its call ends, even after the loop is closed.
         """
         self._return_idle()
         self._used.clear()
@@ -272,7 +272,7 @@ class Gate:
 
     def _pass(self, permit: tuple[Any, float]) -> bool:
         while self._waiting:
-            if not (future := self._waiting.popleft()).done():  # it may be cancelled
+            if not (future := self._waiting.popleft()).done():  # cancelled ones are done
                 future.set_result(permit)
                 self._passing += 1
                 return True
@@ -288,7 +288,7 @@ class Gate:
 
 
 class _HostPermits:
-    """Takes permits of a host's file, and looks again while there are none."""
+    """Takes permits by locking bytes of the host's file; polls while no byte is free."""
 
     def __init__(self, gate: Gate, limit: Limit, loop: asyncio.AbstractEventLoop) -> None:
         self._gate = gate
@@ -324,7 +324,7 @@ class _HostPermits:
         self._watch = self._loop.call_later(WATCH_SECONDS, _follow_file, weakref.ref(self))
 
     def follow_file(self) -> None:
-        """See to it that permits are those of the file that other processes find."""
+        """Move to the file that other processes find now, if ours was removed."""
         self._watch = None
         if self._taken or self._due or self._asked:
             try:
@@ -341,7 +341,7 @@ class _HostPermits:
             self._fail(raised)
 
     def _fail(self, raised: OSError) -> None:
-        # The file's trouble, a full disk for one, is no failure of the row that waits.
+        # An error of the file, such as a full disk, is the stage's, not the waiting row's.
         path = self._locks.path
         failure = LimitLost(
             f"the file of the limit {self._name!r} cannot be used: {path}: {raised}"
@@ -375,14 +375,14 @@ class _HostPermits:
             self._gate.grant(byte)
 
     def _has_enough_due(self) -> bool:
-        """Whether to reserve no more: others lose what a stage that fails has reserved."""
+        """Whether to reserve no more start times: they are wasted if the stage fails."""
         return bool(self._due) and self._last_due > monotonic() + RESERVE_SECONDS
 
     def _check(self, number: int, due: float) -> None:
-        """Have it granted; one that has missed its time, or is held back, gets another."""
+        """Grant a permit at its start time; if the time was missed or is held, reserve another."""
         _, byte = self._due.pop(number)
         try:
-            # A timer may be early by a millisecond: that alone takes no call's time away.
+            # A timer may fire a millisecond early: that alone does not waste the start time.
             if monotonic() > due + self._pace.late or self._locks.held_until() > due:
                 self._grant(byte)
             else:
@@ -409,7 +409,7 @@ class _HostPermits:
 
     def offer(self, permit: int | None) -> None:
         self.give_back(permit)
-        self._offered_until = monotonic() + 1.5 * POLL_SECONDS  # all others have looked then
+        self._offered_until = monotonic() + 1.5 * POLL_SECONDS  # others have polled by then
 
     def hold(self, seconds: float) -> None:
         try:
@@ -441,6 +441,6 @@ class _HostPermits:
 
 
 def _follow_file(of: weakref.ref[_HostPermits]) -> None:
-    # A timer that held them would keep those open that nobody uses any more.
+    # A timer with a strong reference would keep an unused source, and its file, alive.
     if (permits := of()) is not None:
         permits.follow_file()

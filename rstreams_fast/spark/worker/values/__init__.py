@@ -1,1 +1,1 @@
-"""Values on their way between Spark, Arrow, pandas and Python, and the bytes that they take."""
+"""Conversions between Spark, Arrow, pandas and Python values, and the memory that values take."""

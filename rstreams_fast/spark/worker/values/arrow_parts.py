@@ -1,4 +1,4 @@
-"""Nested Arrow types and arrays, part by part."""
+"""Helpers for nested Arrow types and arrays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FAMILIES: Final = {
 
 
 def family(kind: pa.DataType) -> str:
-    """Group the types between which a checked cast says the same thing in another width."""
+    """Return the group of a type: a checked cast within a group keeps every value."""
     if _is(kind, "dictionary"):
         return family(kind.value_type)
     for name, members in _FAMILIES.items():
@@ -51,12 +51,12 @@ def family(kind: pa.DataType) -> str:
 def _is(kind: pa.DataType, name: str) -> bool:
     import pyarrow as pa
 
-    test = getattr(pa.types, f"is_{name}", None)  # an older pyarrow does not have all types
+    test = getattr(pa.types, f"is_{name}", None)  # an older pyarrow lacks some types
     return test is not None and bool(test(kind))
 
 
 def is_encoded(kind: pa.DataType) -> bool:
-    """Say whether Arrow cannot cast ``kind``, or not rightly, before it is ``decoded``."""
+    """Say whether Arrow casts ``kind`` not at all or wrongly, so that it must be ``decoded``."""
     import pyarrow as pa
 
     if _is(kind, "run_end_encoded") or _is(kind, "list_view") or _is(kind, "large_list_view"):
@@ -72,7 +72,7 @@ def is_encoded(kind: pa.DataType) -> bool:
 
 
 def decoded(array: pa.Array) -> pa.Array:
-    """Return the values of ``array`` without views of lists, run ends, dictionaries, extensions."""
+    """Return ``array`` without list views, run ends, dictionaries and extension types."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -86,7 +86,7 @@ def decoded(array: pa.Array) -> pa.Array:
         places = pa.array(range(len(values)), pa.int64())
         ends, length = array.run_ends, array.offset + len(array)
         kind = pa.run_end_encoded(ends.type, places.type)
-        # Before 15 pyarrow has no other way: its from_arrays raises.
+        # pyarrow before 15 supports from_buffers only: its from_arrays raises.
         places = pa.RunEndEncodedArray.from_buffers(kind, length, [None], 0, 0, [ends, places])
         return values.take(pc.run_end_decode(places.slice(array.offset, len(array))))
     if _is(kind, "dictionary"):
@@ -105,7 +105,7 @@ def decoded(array: pa.Array) -> pa.Array:
 
 
 def _decoded_list(array: pa.Array) -> pa.Array:
-    """The same of lists and maps, whose elements are left where they are as far as can be."""
+    """Decode an array of lists or maps, with as few copies of the elements as possible."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -113,7 +113,7 @@ def _decoded_list(array: pa.Array) -> pa.Array:
     if _is(kind, "list_view") or _is(kind, "large_list_view"):
         sizes = pc.if_else(array.is_valid(), array.sizes, 0).cast(pa.int64())
         offsets = pa.array([0, *pc.cumulative_sum(sizes).to_pylist()], pa.int64())
-        starts = pc.add(array.offsets.cast(pa.int64()), 0)  # no slice, as the sizes are none
+        starts = pc.add(array.offsets.cast(pa.int64()), 0)  # copied from a slice: sizes are none
         views = pa.LargeListViewArray.from_arrays(starts, sizes, decoded(array.values))
         parts = [views.flatten()]
     elif _is(kind, "fixed_size_list"):
@@ -132,7 +132,7 @@ def _decoded_list(array: pa.Array) -> pa.Array:
 
 
 def python_values(array: pa.Array) -> list[Any]:
-    """Return the elements of ``array``, whose maps are dictionaries; the keys of a map differ."""
+    """Return the elements of ``array``; maps as dicts. ``ValueError`` if a map repeats a key."""
     import pyarrow as pa
 
     kind = array.type
@@ -150,14 +150,14 @@ def _version() -> int:
 
 
 _MAPS_AS_PYDICTS: Final = 20
-"""The first pyarrow whose ``Array.to_pylist`` makes dictionaries of maps."""
+"""The first pyarrow whose ``Array.to_pylist`` makes dicts of maps."""
 
 _CASTS_SLICES_OF_BINARY: Final = 17
 """The first pyarrow that casts a slice of ``fixed_size_binary``: earlier ones crash."""
 
 
 def _with_dictionaries(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of ``to_pylist``, with a dictionary in place of each list of pairs."""
+    """Return a value of ``to_pylist`` with a dict in place of each map's list of pairs."""
     import pyarrow as pa
 
     if value is None or not pa.types.is_nested(kind):
@@ -191,7 +191,7 @@ def infinities(array: pa.Array) -> int:
 
 
 def fields_of(kind: pa.DataType) -> list[pa.Field]:
-    """Return the fields inside of a nested type, called as paths to them are."""
+    """Return the fields of a nested type, with the names that paths in messages use."""
     import pyarrow as pa
 
     if not pa.types.is_nested(kind):
@@ -199,7 +199,7 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_struct(kind):
         return [kind.field(index) for index in range(kind.num_fields)]
     if pa.types.is_map(kind):
-        # That no key is null is Arrow's business.
+        # Arrow itself ensures that no key of a map is null.
         return [pa.field("key", kind.key_type), kind.item_field.with_name("value")]
     if family(kind) == LIST:
         return [kind.value_field.with_name("element")]
@@ -207,11 +207,11 @@ def fields_of(kind: pa.DataType) -> list[pa.Field]:
 
 
 def parts_of(array: pa.Array) -> list[pa.Array]:
-    """Return the values of each of the ``fields_of`` in ``array``, those in a null left out."""
+    """Return an array for each of ``fields_of``, without the values inside nulls."""
     import pyarrow as pa
 
     array = array.drop_null()
-    if pa.types.is_map(array.type):  # which gives the keys and items of the whole, not of a slice
+    if pa.types.is_map(array.type):  # a slice of maps returns all keys and items
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
         return [part.slice(first, last - first) for part in (array.keys, array.items)]
     parts: Any = array.flatten()
@@ -219,7 +219,7 @@ def parts_of(array: pa.Array) -> list[pa.Array]:
 
 
 def forbidden_null(array: pa.Array, field: pa.Field) -> str | None:
-    """Return the path of the first part of ``field`` that is NOT NULL and has a null."""
+    """Return the path of the first part of ``field`` that has a null though it is NOT NULL."""
     if not field.nullable and array.null_count:
         return str(field.name)
     if not forbids_nulls(field.type):
@@ -234,7 +234,7 @@ def forbids_nulls(kind: pa.DataType) -> bool:
 
 
 def wide(kind: pa.DataType) -> pa.DataType:
-    """Return ``kind`` with doubles for its floats, of which Arrow makes infinity unasked."""
+    """Return ``kind`` with doubles for floats: Arrow converts to float with silent infinities."""
     import pyarrow as pa
 
     is_ = pa.types

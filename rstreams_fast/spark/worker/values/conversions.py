@@ -1,5 +1,5 @@
-"""From Python values to Arrow: what a function returned becomes exactly the declared type, or an
-error that names the column and the row.
+"""From Python values to Arrow: a function's results become exactly the declared types, or an error
+that names the column and the row.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ _repr.maxtuple = _repr.maxlist = _repr.maxdict = 20
 
 
 def shorten(value: object) -> str:
-    """Return a ``repr`` that fits into a message."""
+    """Return a ``repr`` that is short enough for a message."""
     try:
         return _repr.repr(value)
-    except ValueError:  # an int that Python will not write out: it has thousands of digits
+    except ValueError:  # an int of thousands of digits, which repr refuses
         return f"<{type(value).__name__} without a repr>"
 
 
 class Source(NamedTuple):
-    """Where values come from that become columns."""
+    """The source of values for columns."""
 
     zone: dt.tzinfo | None = None
-    """Of times without a zone; ``None``: the zone of the worker's process."""
+    """The zone of times without a zone; ``None``: the zone of the worker's process."""
     is_frame: bool = False
-    """A frame, as Spark takes it: NaN is null, and a field that is not there; numbers are truth
-    values, and these numbers; a time is a date, and a time with a zone one without, that of UTC.
+    """The values are a frame's, converted as by Spark: NaN and missing fields are null; numbers are
+    booleans, booleans numbers; a time is a date; a time with a zone is one without, in UTC.
     """
 
 
@@ -61,8 +61,8 @@ class Source(NamedTuple):
 class Columns:
     """The declared output columns; turns a list of results into one Arrow array per column.
 
-    With one column a result is its value; with several it is a tuple in their order, a dict, a
-    ``Row`` or a named tuple with exactly their names, or ``None``, which makes all of them null.
+    With one column, a result is the value of the column. With several, it is a tuple in their
+    order; a dict, ``Row`` or named tuple with exactly their names; or ``None``: all are null.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class Columns:
         self._known = set(self.names)
 
     def arrays(self, results: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``results``; ``key_at`` names the key of a result for a message."""
+        """Return the columns of ``results``; ``key_at(index)`` names a key for a message."""
         if len(self.names) == 1:
             return [self.array(0, results, key_at)]
         return self.arrays_of_rows(results, key_at)
 
     def arrays_of_rows(self, rows: list[Any], key_at: Callable[[int], str]) -> list[pa.Array]:
-        """Return the columns of ``rows``, which are rows also where there is one column."""
+        """Return the columns of ``rows``; each row has all columns, even if there is one column."""
         columns = self._split(rows, key_at)
         return [self.array(index, column, key_at) for index, column in enumerate(columns)]
 
@@ -102,7 +102,7 @@ class Columns:
                 try:
                     return [[row[name] for row in whole] for name in self.names]
                 except KeyError:
-                    pass  # the slow way finds the row
+                    pass  # the slow way finds the wrong row
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
         else:
             rows = [self._row(row, index, key_at) for index, row in enumerate(results)]
@@ -142,7 +142,7 @@ class Columns:
         return row
 
     def array(self, index: int, values: list[Any], key_at: Callable[[int], str]) -> pa.Array:
-        """Return the column ``index`` of its ``values``."""
+        """Return the column with number ``index``, made of its ``values``."""
         try:
             return self._as_they_are(index, values)
         except _refusals() as refused:
@@ -151,10 +151,11 @@ class Columns:
     def _as_they_are(self, index: int, values: list[Any]) -> pa.Array:
         try:
             return self._converted(index, values)
-        except _NanosecondsError:  # which plain values do not have
+        except _NanosecondsError:  # plain() would lose the nanoseconds
             raise
         except _refusals() as refused:
-            try:  # Arrow takes most of numpy's and pandas' values as they are, but not all
+            # Arrow converts most values of numpy and pandas itself, but not all.
+            try:
                 return self._converted(index, [plain(value) for value in values])
             except _refusals():
                 raise refused from None
@@ -183,7 +184,7 @@ class Columns:
 
 
 class _NanosecondsError(ValueError):
-    """A time or an interval of pandas is finer than Spark's."""
+    """A time or an interval of pandas is finer than Spark's microseconds."""
 
 
 def _refusals() -> tuple[type[Exception], ...]:
@@ -193,7 +194,7 @@ def _refusals() -> tuple[type[Exception], ...]:
 
 
 def _reason(value: object, kind: pa.DataType) -> str:
-    """Say why ``value`` is no ``kind``, where what Arrow says is about something else."""
+    """Return a better reason than Arrow's why ``value`` is no ``kind``; or an empty string."""
     import pyarrow as pa
 
     if inspect.isawaitable(value):
@@ -215,15 +216,15 @@ def _array_of(values: Any, kind: pa.DataType, name: str, source: Source) -> pa.A
 
 
 class _Rule(NamedTuple):
-    """What is done to values before Arrow sees them, which alone would take too much."""
+    """The conversion of values before Arrow sees them: Arrow alone accepts too much."""
 
     plain: frozenset[type]
-    """Exact types that need nothing."""
+    """Exact types that need no conversion."""
     convert: Converter
-    """Returns what Arrow takes, or raises."""
+    """Returns a value that Arrow takes, or raises."""
 
     def many(self, values: Any) -> Any:
-        """Return ``values`` with every one converted, if any needs it."""
+        """Return ``values``, each converted if any needs it."""
         if self.plain.issuperset(map(type, values)):
             return values
         convert = self.convert
@@ -236,7 +237,7 @@ _NO_LISTS: Final = (str, bytes, bytearray, memoryview, dict)
 
 
 def _rule(kind: pa.DataType, source: Source) -> _Rule | None:
-    """Return what is to be done to values that shall become ``kind``; ``None``: nothing."""
+    """Return the rule for values of type ``kind``; ``None`` if they need no conversion."""
     import pyarrow as pa
 
     is_ = pa.types
@@ -274,7 +275,7 @@ def _rule(kind: pa.DataType, source: Source) -> _Rule | None:
 
 
 def _integer(value: Any) -> Any:
-    # Arrow would cut a fraction off.
+    # Arrow would drop a fraction.
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return value
     if isinstance(value, float | Decimal | numbers.Real) and not isinstance(value, bool):
@@ -307,7 +308,7 @@ def _unviewed(value: Any) -> Any:
 
 
 def _instance(wanted: type, but_no: type | None = None) -> Converter:
-    # Arrow would take a number for one of its units, and a datetime for its date.
+    # Arrow would accept a number as a count of units, and a datetime as a date.
     def convert(value: Any) -> Any:
         if isinstance(value, wanted) and not (but_no and isinstance(value, but_no)):
             return value
@@ -322,7 +323,7 @@ def _with_zone(zone: dt.tzinfo | None) -> Converter:
             raise TypeError(f"{type(value).__name__} is no datetime")
         if value.tzinfo is not None:
             return value
-        # It is local time, as in Spark's own functions; Arrow would take it for UTC.
+        # As in Spark's own functions it is local time; Arrow would assume UTC.
         return value.astimezone() if zone is None else value.replace(tzinfo=zone)
 
     return convert
@@ -344,7 +345,7 @@ def _in_utc(value: Any) -> Any:
 
 def _no_nanoseconds(convert: Converter) -> Converter:
     def converted(value: Any) -> Any:
-        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # pandas has them
+        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # types of pandas
             raise _NanosecondsError("it has nanoseconds, and Spark has none")
         return convert(value)
 
@@ -353,8 +354,8 @@ def _no_nanoseconds(convert: Converter) -> Converter:
 
 def _list_converter(element: _Rule | None) -> Converter:
     def convert(value: Any) -> Any:
-        # Of a text or a dict Arrow would take the characters or keys for the elements; an iterator
-        # gives its elements once, and they are looked at more often.
+        # Arrow would take the characters of a text, or the keys of a dict, for elements. An
+        # iterator gives its elements only once, and they are read more than once.
         if not isinstance(value, Sized) or isinstance(value, _NO_LISTS):
             raise TypeError(f"{type(value).__name__} is no list")
         return value if element is None else element.many(value)
@@ -370,7 +371,7 @@ def _struct_converter(kind: pa.StructType, source: Source) -> Converter:
     def parts_of(value: Any) -> Iterable[Any]:
         if source.is_frame and isinstance(value, list | tuple) and not own_names(value):
             value = (*value, *[None] * (len(names) - len(value)))
-        if isinstance(value, tuple):  # a Row, a named tuple, a plain one
+        if isinstance(value, tuple):  # a Row, a named tuple or a plain tuple
             own = own_names(value) or names
             if len(own) != len(value) or len(value) != len(names):
                 raise ValueError(f"{len(value)} values for the {len(names)} fields of {kind}")
@@ -388,7 +389,7 @@ def _struct_converter(kind: pa.StructType, source: Source) -> Converter:
         return map(value.get, names)
 
     def convert(value: Any) -> tuple[Any, ...]:
-        # Arrow goes by places in tuples; in a dict a name stands for one field.
+        # Arrow matches tuples by position; a dict cannot repeat a field name.
         return tuple(
             [
                 part if rule is None or part is None else rule.convert(part)
@@ -403,7 +404,7 @@ def _map_converter(kind: pa.MapType, source: Source) -> Converter:
     of_keys, of_items = _rule(kind.key_type, source), _rule(kind.item_type, source)
 
     def convert(value: Any) -> list[tuple[Any, Any]]:
-        if isinstance(value, Iterator):  # as with lists
+        if isinstance(value, Iterator):  # it could be read only once
             raise TypeError(f"{type(value).__name__} is no map")
         pairs: list[Any] = list(value.items() if isinstance(value, dict) else value)
         keys: Any = [key for key, _ in pairs]
@@ -422,7 +423,7 @@ def _map_converter(kind: pa.MapType, source: Source) -> Converter:
 def _check_unique(keys: list[Any]) -> None:
     try:
         twice = len(set(keys)) != len(keys)
-    except TypeError:  # lists or dicts
+    except TypeError:  # keys that are lists or dicts
         twice = any(key in keys[:place] for place, key in enumerate(keys))
     if twice:
         raise ValueError("a map has a key once")
@@ -434,8 +435,7 @@ def _check_unique(keys: list[Any]) -> None:
 def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
     """Return ``batch`` with the columns of ``schema``, matched by name and cast.
 
-    Spark takes columns by position and dies in the JVM on a type it did not expect; so both are
-    settled here.
+    Spark itself matches columns by position, and a type that it does not expect crashes the JVM.
     """
     import pyarrow as pa
 
@@ -455,7 +455,7 @@ def conform(batch: Any, schema: pa.Schema, label: str) -> pa.RecordBatch:
 
 
 def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
-    """Check that a batch with columns of these ``names`` has those of ``schema``."""
+    """Check that the column ``names`` of a batch are those of ``schema``."""
     if sorted(names) != sorted(schema.names):
         parts = []
         if missing := [name for name in schema.names if name not in names]:
@@ -473,7 +473,7 @@ def check_names(names: Sequence[str], schema: pa.Schema, label: str) -> None:
 def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
     for place, field in enumerate(batch.schema):
         if field.nullable and not forbids_nulls(field.type):
-            continue  # which costs less than an object for the array
+            continue  # saves making an object for the array
         array = batch.column(place)
         if forbidden_null(array, field):
             for row in range(len(array)):
@@ -485,7 +485,7 @@ def _check_nulls(batch: pa.RecordBatch, label: str) -> None:
 
 
 def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
-    """Return the column ``field`` made of ``array``, which says the same thing."""
+    """Return ``array`` as the column ``field``; every value must be kept exactly."""
     import pyarrow as pa
 
     kind = field.type
@@ -507,7 +507,7 @@ def cast_column(array: pa.Array, field: pa.Field, label: str) -> pa.Array:
 
 
 def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast, and refuse what Arrow's own checks let pass: a number too large for a float."""
+    """Cast; also refuse a number that is too large for a float, which Arrow lets pass."""
     cast_array = array.cast(kind, safe=True)
     if (infinite := infinities(cast_array)) and infinite != infinities(array):
         raise ValueError(f"a finite number is too large for {kind}")
@@ -515,9 +515,9 @@ def _cast_safely(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _difference(given: pa.DataType, declared: pa.DataType, path: str) -> str | None:
-    """Say why a cast, though Arrow may make it, would not say the same thing; ``None``: it would.
+    """Say why a cast, though Arrow allows it, would change the meaning; ``None`` if it would not.
 
-    Arrow casts structs by filling in, and leaving out, whatever fields they do not share.
+    When Arrow casts structs, it adds missing fields as nulls, and drops unknown ones.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""From the rows that a function of whole batches returned to Arrow: frames as Spark takes them."""
+"""From the rows that a function of whole batches returns to Arrow; frames as in Spark."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 __all__ = ["ZONE", "batches_of"]
 
 ZONE: Final = b"zone"
-"""Key of a schema's metadata: the session's time zone, in which a frame's times are."""
+"""A key of the schema's metadata: the session's time zone, which a frame's times are in."""
 
 
 _NAIVE: Final = frozenset(f"datetime64[{unit}]" for unit in ("D", "h", "m", "s", "ms", "us", "ns"))
 
 
 def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
-    """Return ``rows`` as Arrow batches, their columns not conformed; ``None`` if they are none."""
+    """Return ``rows`` as Arrow batches, not yet conformed; ``None`` if ``rows`` is not rows."""
     import pyarrow as pa
 
     if isinstance(rows, pa.RecordBatch):
@@ -49,14 +49,14 @@ def batches_of(rows: Any, schema: pa.Schema, label: str) -> list[Any] | None:
 
 
 def _columns_by_name(rows: Any, schema: pa.Schema, label: str) -> dict[str, Any] | None:
-    """Return the columns of a frame or structured array, checked; ``None`` if ``rows`` is none."""
-    np, pd = sys.modules.get("numpy"), loaded_pandas()  # else there are no such rows
+    """Return the checked columns of a frame or structured array; ``None`` for anything else."""
+    np, pd = sys.modules.get("numpy"), loaded_pandas()  # without them no such rows exist
     if pd is not None and isinstance(rows, pd.DataFrame):
         names = list(rows.columns)
         if not names and not len(rows):
             return {}
         if len(names) == len(schema) and not any(isinstance(name, str) for name in names):
-            names = schema.names  # numbers, which say nothing: they go by their places
+            names = schema.names  # numbered columns match by position
         names = list(map(str, names))
         check_names(names, schema, label)
         return {name: rows.iloc[:, place] for place, name in enumerate(names)}
@@ -74,18 +74,19 @@ def _source(schema: pa.Schema) -> Source:
 def _column(
     values: Any, field: pa.Field, source: Source, label: str, at: Callable[[int], str]
 ) -> pa.Array:
-    """Return a column of a frame, a Series or an array of numpy, as declared.
+    """Return a column of a frame, Series or numpy array in its declared type.
 
-    In bulk where Arrow makes the same of it as Spark, value by value else: so is what both refuse,
-    which names the row.
+    The bulk conversion is used where Arrow agrees with Spark. Otherwise each value is converted
+    alone, and an error names the row.
     """
     import pyarrow as pa
 
     try:
         return _in_bulk(values, field, source, label)
-    except Exception:  # whatever pandas, pytz and Arrow have: the values say what is the matter
+    # Any error of pandas, pytz or Arrow: the conversion by value finds its cause.
+    except Exception:
         if values.dtype.kind != "M" and pa.types.is_timestamp(field.type):
-            source = source._replace(zone=dt.UTC)  # of objects by themselves, not within others
+            source = source._replace(zone=dt.UTC)  # as in Spark, for objects at the top level only
         columns = Columns([field.name], [field.type], source)
         try:
             return columns.array(0, _listed(values), at)
@@ -110,14 +111,14 @@ def _in_bulk(values: Any, field: pa.Field, source: Source, label: str) -> pa.Arr
     if pa.types.is_timestamp(kind) and kind.tz and str(dtype) in _NAIVE:
         if source.zone is None or not of_pandas:
             raise ValueError("its values have a zone each")
-        # Of an hour that comes twice it is the second, as in Spark.
+        # Of an hour that occurs twice, choose the second, as Spark does.
         values = values.dt.tz_localize(source.zone, ambiguous=False)
     try:
         array = pa.array(values, kind, from_pandas=of_pandas)
     except pa.ArrowInvalid:
         return inferred()
     if pa.types.is_float32(kind) and infinities(array):
-        return inferred()  # which looks whether they were so before
+        return inferred()  # checks whether they were infinite before
     return array
 
 
@@ -127,12 +128,12 @@ def _listed(values: Any) -> list[Any]:
     if hasattr(values, "isnull"):
         pairs = zip(values, values.isnull(), strict=True)
         return [None if null else value for value, null in pairs]
-    # numpy's own times and intervals do not say how fine they are
+    # a numpy time does not tell its unit, so Arrow converts it
     return pa.array(values).to_pylist() if values.dtype.kind in "Mm" else list(values)
 
 
 def _parsed(values: Any, kind: pa.DataType) -> pa.Array | None:
-    """Return the numbers or truth values that texts say, as Spark does; ``None`` if they do not."""
+    """Return numbers or booleans parsed from texts, as Spark parses them; else ``None``."""
     import pyarrow as pa
 
     is_ = pa.types

@@ -1,7 +1,7 @@
-"""Keys and results as pandas Series, where Spark has no Arrow UDFs (before 4.1).
+"""Keys and results as pandas Series, for Spark without Arrow UDFs (before 4.1).
 
-A key is an array of one element, or of none for null; so is a result. A timestamp comes as text, in
-UTC: pandas does not know every zone that Spark has, and not which hour it is when clocks go back.
+Each key is an array of one element, or an empty array for null; so is each result. A timestamp is
+sent as text in UTC: pandas lacks some of Spark's zones, and cannot tell ambiguous hours apart.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ __all__ = ["run_on_series"]
 def run_on_series(
     run: Callable[[Iterator[Any]], Iterator[Any]], batches: Iterator[tuple[pd.Series, ...]]
 ) -> Iterator[pd.Series]:
-    """Yield a Series for each array of ``run``; the last two of the inputs are
-    the zone and the types of the keys, and their timestamps."""
+    """Yield a Series for each array of ``run``; the last two inputs are the zone with the types of
+    the keys, and the timestamps among the keys.
+    """
     import pandas as pd
 
     outputs = run(map(_keys_of, batches))

@@ -1,4 +1,4 @@
-"""How much memory a user's value keeps, and values that keep no more than they need."""
+"""How many bytes a user's value keeps alive, and copies that keep no more than they need."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Any, Final, cast
 __all__ = ["bytes_of", "owned"]
 
 MOST_PARTS: Final = 100_000
-"""How many parts of an object of an unknown type are visited."""
+"""The most parts of an object of unknown type that are visited."""
 
 OBJECT_BYTES: Final = 300
-"""About what an object of Arrow takes beside its buffers."""
+"""About how many bytes an object of Arrow takes besides its buffers."""
 
 _PLAIN: Final = frozenset(
     {
@@ -28,7 +28,7 @@ _PLAIN: Final = frozenset(
         *(decimal.Decimal, dt.date, dt.datetime, dt.time, dt.timedelta, uuid.UUID),
     }
 )
-"""Types whose values have no parts that ``sys.getsizeof`` does not count."""
+"""Types whose whole size ``sys.getsizeof`` returns."""
 
 _CONTAINERS: Final = frozenset({list, tuple, set, frozenset, deque})
 
@@ -41,7 +41,7 @@ _SHARED: Final = (
     types.CodeType,
     types.FrameType,
 )
-"""Types of what an object refers to and does not keep for itself."""
+"""Types of shared objects, which do not count for an object that refers to them."""
 
 
 @functools.lru_cache(256)
@@ -53,9 +53,9 @@ def _is_plain(kind: type) -> bool:
 
 
 def owned(value: Any) -> Any:
-    """Return ``value``, or a copy if it is a view, or a list, tuple or dict that has views in it.
+    """Return ``value``, with views replaced by copies; also in lists, tuples and dict values.
 
-    A view keeps all of what it is a part of: a row of a matrix keeps the matrix.
+    A view keeps its whole base alive: a row of a matrix keeps the matrix.
     """
     kind: Any = type(value)
     if _is_plain(kind):
@@ -85,7 +85,7 @@ def owned(value: Any) -> Any:
 def _tuple_as(value: tuple[Any, ...], parts: list[Any]) -> Any:
     """Return a tuple of the type of ``value``, such as a ``Row`` or a named tuple."""
     copied = tuple.__new__(type(value), parts)
-    with contextlib.suppress(AttributeError):  # most tuples have none
+    with contextlib.suppress(AttributeError):  # most tuples have no __dict__
         copied.__dict__.update(value.__dict__)
     return copied
 
@@ -96,25 +96,25 @@ def _owned_memory(view: memoryview) -> memoryview:
         return copied
     try:
         return copied.cast(cast(Any, view.format), cast(Any, view.shape))
-    except (TypeError, ValueError):  # of a format that cannot be made
+    except (TypeError, ValueError):  # memoryview cannot cast to every format
         return view
 
 
 def _owned_arrow(value: Any) -> Any:
     import pyarrow as pa
 
-    with contextlib.suppress(pa.ArrowException):  # of a type that cannot be copied so
+    with contextlib.suppress(pa.ArrowException):  # some types cannot be copied
         if isinstance(value, pa.Scalar):
             return pa.repeat(value, 1)[0]
-        return pa.concat_arrays([value])  # its buffers may be those of a view of numpy
+        return pa.concat_arrays([value])  # its buffers may belong to a numpy array
     return value
 
 
 def bytes_of(value: Any, most: int = sys.maxsize) -> int:
-    """Return about how many bytes ``value`` keeps, with its parts; more than ``most`` is enough.
+    """Return about how many bytes ``value`` keeps alive; the count stops above ``most``.
 
-    A view counts as what it is a part of. An object that has more than ``MOST_PARTS`` parts, which
-    may be half of the program, counts as more than ``most``.
+    A view counts as its base. An object of more than ``MOST_PARTS`` parts counts as more than
+    ``most``: it may lead to half of the program.
     """
     kind: Any = type(value)
     if _is_plain(kind):
@@ -151,7 +151,7 @@ def bytes_of(value: Any, most: int = sys.maxsize) -> int:
 
 
 def _known(value: Any) -> tuple[int, list[Any]] | None:
-    """Return the bytes of a value of a known type without its parts, and these."""
+    """Return a value's own bytes and its parts, if its type is known."""
     if type(value) is memoryview:
         return sys.getsizeof(value), [value.obj]
     if (np := sys.modules.get("numpy")) and isinstance(value, np.ndarray | np.generic):
@@ -167,5 +167,5 @@ def _known(value: Any) -> tuple[int, list[Any]] | None:
         if isinstance(value, pa.Buffer):
             return OBJECT_BYTES + value.size, []
     if (pd := sys.modules.get("pandas")) and isinstance(value, pd.Series | pd.DataFrame | pd.Index):
-        return sys.getsizeof(value), []  # that counts all
+        return sys.getsizeof(value), []  # pandas counts the parts, too
     return None

@@ -1,4 +1,4 @@
-"""Session time zones by the names that Spark takes, which are those of Java."""
+"""Session time zones by the names that Spark accepts, which are Java's."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _SHORT: Final = {
     "VST": "Asia/Ho_Chi_Minh",
     "Z": "UTC",
 }
-"""``java.time.ZoneId.SHORT_IDS``, and two names of UTC that the zone database does not have."""
+"""``java.time.ZoneId.SHORT_IDS``, and two names of UTC that the zone database lacks."""
 
 
 @functools.cache
 def zone_of(name: str) -> dt.tzinfo:
-    """Return the zone that Spark calls ``name``: ``ValueError`` if Python does not have it."""
+    """Return the zone that Spark calls ``name``; ``ValueError`` if Python does not have it."""
     if found := _OFFSET.fullmatch(name):
         hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
         offset = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
