@@ -31,7 +31,7 @@ INTERNAL = {
         *("admit", "ask", "buffer", "burst", "connect", "defer", "leave", "metrics_for"),
         *("custody", "depth", "on_burst", "prompt", "refuses", "take", "trampoline", "turns"),
     },
-    "Pipeline": {"parts", "publisher_itself", "source", "with_part"},
+    "Pipeline": {"parts", "publisher_itself", "source", "with_part", "with_stage"},
     "Queue": {"all_tasks_done", "mutex", "not_empty", "not_full", "queue"},
     "PriorityQueue": {"queue"},
     "Run": {"claim", "settle"},

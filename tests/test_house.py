@@ -98,6 +98,20 @@ def test_the_types_of_the_whole_public_face_are_checked() -> None:
     assert not missing
 
 
+def test_a_method_of_a_stream_is_in_the_file_of_its_heading() -> None:
+    """Each heading of the reference has a file, and each file a heading."""
+    page = (ROOT / "docs/reference/stream.md").read_text(encoding="utf-8")
+    files = []
+    for heading in page.split("\n## ")[1:]:
+        names = set(re.findall(r"^::: rstreams_fast\.Stream\.(\w+)$", heading, re.MULTILINE))
+        homes = {getattr(rstreams_fast.Stream, name).__module__ for name in names - {"subscribe"}}
+        assert len(homes) == 1, (heading, homes)
+        files.append(homes.pop().removeprefix("rstreams_fast.streams."))
+    assert len(set(files)) == len(files)
+    there = {path.stem for path in (ROOT / "rstreams_fast/streams/methods").glob("[a-z]*.py")}
+    assert {f"methods.{name}" for name in there - {"composing"}} | {"stream"} == set(files)
+
+
 def test_make_help_is_short() -> None:
     said = subprocess.run(
         ["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from rstreams_fast.api import Publisher, Subscriber
 from rstreams_fast.core import MISSING
@@ -22,7 +22,7 @@ _Parts = tuple[()] | tuple["_Parts", Part]
 _NO_STAGES: Final = Stages()
 
 
-class Pipeline(Publisher[T_co]):
+class Pipeline(Generic[T_co]):
     """Keeps every rule, so its subscribers need no guard. Immutable."""
 
     __slots__ = ("_assembled", "_parts", "source")
@@ -52,6 +52,10 @@ class Pipeline(Publisher[T_co]):
         longer = type(self)(self.source)
         longer._parts = (self._parts, part)
         return longer
+
+    def with_stage(self, *op: Any) -> Self:
+        """The same with the stage ``op`` at the end."""
+        return self.with_part(Stage(op))
 
     def subscribe(self, subscriber: Subscriber[T_co], /) -> None:
         """Start signalling ``subscriber``, first of all ``on_subscribe`` (§1.9).
@@ -88,7 +92,7 @@ def sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
 
 
 def _sequence_of(publisher: Publisher[Any]) -> tuple[PullSource, Stages] | None:
-    # Not isinstance, which looks long at what a protocol is among the bases of.
+    # Not isinstance: a subclass may have a ``subscribe`` of its own.
     if getattr(type(publisher), "subscribe", None) is not Pipeline.subscribe:
         return publisher.sequence() if isinstance(publisher, PullSegment) else None
     pipeline: Any = publisher

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from rstreams_fast._checks import check_sync
 from rstreams_fast.api import UNBOUNDED
@@ -12,6 +12,7 @@ from rstreams_fast.runtime.parking import refuse_in_loop
 from rstreams_fast.streams.engine.assembly import Stage
 from rstreams_fast.streams.engine.defaults import PREFETCH
 from rstreams_fast.streams.engine.pipeline import Pipeline
+from rstreams_fast.streams.methods.composing import whole
 from rstreams_fast.streams.sinks import arrow, ends, numpy
 from rstreams_fast.streams.sinks.iterate import Iteration, iterate
 
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 
     from rstreams_fast.streams.sinks.ends import Run
 
-__all__ = ["StreamEnds"]
+__all__ = ["EndMethods"]
 
 T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")
 
 
-class StreamEnds(Pipeline[T_co]):
-    """The ends of ``Stream``."""
+class EndMethods(Generic[T_co]):
+    """``for_each``, ``iterate``, and the methods that wait for a result."""
 
     __slots__ = ()
 
@@ -67,7 +68,31 @@ class StreamEnds(Pipeline[T_co]):
             TypeError: A function cannot be called, or is ``async``.
             ValueError: ``prefetch`` is less than 1.
         """
-        return ends.for_each(self, on_next, on_error, on_complete, prefetch=prefetch)
+        return ends.for_each(whole(self), on_next, on_error, on_complete, prefetch=prefetch)
+
+    def iterate(self, *, prefetch: int = PREFETCH) -> Iteration[T_co]:
+        """Iterate within ``with`` or ``async with``, at most ``prefetch`` elements ahead.
+
+        The iterator subscribes when it is entered, or with the first ``next`` or ``anext``. Leaving
+        the block, ``close()``, and an exception out of ``next`` cancel upstream, once. A publisher
+        that works on the thread that asks is driven on the consumer's thread. An error of the
+        stream is raised after the elements before it, once. One consumer may iterate at a time; any
+        thread may call ``close()``.
+
+        ```python
+        import rstreams_fast as rsf
+
+        with rsf.range_(10).iterate(prefetch=2) as numbers:
+            print(next(numbers), next(numbers))  # 0 1
+        ```
+
+        Args:
+            prefetch: Elements that are asked for ahead. 1 is exactly stop-and-wait.
+
+        Raises:
+            ValueError: ``prefetch`` is less than 1.
+        """
+        return iterate(whole(self), prefetch=prefetch)
 
     def to_list(self) -> list[T_co]:
         """Wait for all elements and return them in a list of unbounded size.
@@ -76,7 +101,7 @@ class StreamEnds(Pipeline[T_co]):
             RuntimeError: An event loop runs in this thread: use ``to_list_async``.
             Exception: The stream's error, as itself.
         """
-        return ends.to_list(self)
+        return ends.to_list(whole(self))
 
     async def to_list_async(self) -> list[T_co]:
         """Await all elements and return them in a list of unbounded size.
@@ -86,7 +111,7 @@ class StreamEnds(Pipeline[T_co]):
         Raises:
             Exception: The stream's error, as itself.
         """
-        return await ends.to_list_async(self)
+        return await ends.to_list_async(whole(self))
 
     @overload
     def first(self) -> T_co: ...
@@ -107,7 +132,7 @@ class StreamEnds(Pipeline[T_co]):
             RuntimeError: An event loop runs in this thread: use ``first_async``.
             Exception: The stream's error, as itself.
         """
-        return ends.first(self._first_only(), default)
+        return ends.first(whole(self)._first_only(), default)
 
     @overload
     async def first_async(self) -> T_co: ...
@@ -126,7 +151,7 @@ class StreamEnds(Pipeline[T_co]):
         Raises:
             LookupError: The stream is empty, and there is no ``default``.
         """
-        return await ends.first_async(self._first_only(), default)
+        return await ends.first_async(whole(self)._first_only(), default)
 
     @overload
     def last(self) -> T_co: ...
@@ -144,7 +169,7 @@ class StreamEnds(Pipeline[T_co]):
             LookupError: The stream is empty, and there is no ``default``.
             RuntimeError: An event loop runs in this thread: use ``last_async``.
         """
-        return ends.last(self, default)
+        return ends.last(whole(self), default)
 
     @overload
     async def last_async(self) -> T_co: ...
@@ -161,7 +186,7 @@ class StreamEnds(Pipeline[T_co]):
         Raises:
             LookupError: The stream is empty, and there is no ``default``.
         """
-        return await ends.first_async(self._through("reduce", _latter, MISSING), default)
+        return await ends.first_async(whole(self).with_stage("reduce", _latter, MISSING), default)
 
     def count(self) -> int:
         """Wait for the end and return the number of elements.
@@ -173,7 +198,7 @@ class StreamEnds(Pipeline[T_co]):
 
     async def count_async(self) -> int:
         """Await the end and return the number of elements."""
-        return await ends.first_async(self._count())
+        return await ends.first_async(whole(self)._count())
 
     def any(self, predicate: Callable[[T_co], object], /) -> bool:
         """Return whether ``predicate(element)`` is true for an element; an empty stream gives
@@ -199,7 +224,7 @@ class StreamEnds(Pipeline[T_co]):
         Raises:
             TypeError: ``predicate`` cannot be called, or is ``async``.
         """
-        return bool(await ends.first_async(self._any(predicate)))
+        return bool(await ends.first_async(whole(self)._any(predicate)))
 
     def all(self, predicate: Callable[[T_co], object], /) -> bool:
         """Return whether ``predicate(element)`` is true for every element; an empty stream gives
@@ -225,7 +250,7 @@ class StreamEnds(Pipeline[T_co]):
         Raises:
             TypeError: ``predicate`` cannot be called, or is ``async``.
         """
-        return not await ends.first_async(self._all(predicate))
+        return not await ends.first_async(whole(self)._all(predicate))
 
     def to_numpy(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Wait for all elements and return them in one numpy array.
@@ -250,7 +275,7 @@ class StreamEnds(Pipeline[T_co]):
             TypeError: An element has another type, or is a masked array.
             RuntimeError: An event loop runs in this thread: use ``to_numpy_async``.
         """
-        return numpy.to_numpy(self, dtype=dtype)
+        return numpy.to_numpy(whole(self), dtype=dtype)
 
     async def to_numpy_async(self, *, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Await all elements and return them in one numpy array; otherwise as ``to_numpy``.
@@ -260,7 +285,7 @@ class StreamEnds(Pipeline[T_co]):
         Args:
             dtype: The dtype of the result, as in ``to_numpy``.
         """
-        return await numpy.to_numpy_async(self, dtype=dtype)
+        return await numpy.to_numpy_async(whole(self), dtype=dtype)
 
     def to_arrow(self, *, schema: pa.Schema | None = None) -> pa.Table:
         """Wait for the rows of all elements and return them as one ``pyarrow.Table``, without a
@@ -279,7 +304,7 @@ class StreamEnds(Pipeline[T_co]):
             TypeError: An element is not tabular Arrow data.
             RuntimeError: An event loop runs in this thread: use ``to_arrow_async``.
         """
-        return arrow.to_arrow(self, schema=schema)
+        return arrow.to_arrow(whole(self), schema=schema)
 
     async def to_arrow_async(self, *, schema: pa.Schema | None = None) -> pa.Table:
         """Await the rows of all elements and return them as one table; otherwise as ``to_arrow``.
@@ -289,7 +314,7 @@ class StreamEnds(Pipeline[T_co]):
         Args:
             schema: The schema that all elements must have, as in ``to_arrow``.
         """
-        return await arrow.to_arrow_async(self, schema=schema)
+        return await arrow.to_arrow_async(whole(self), schema=schema)
 
     def run(self) -> None:
         """Consume the stream to its end and drop the elements.
@@ -298,7 +323,7 @@ class StreamEnds(Pipeline[T_co]):
             RuntimeError: An event loop runs in this thread: use ``run_async``.
             Exception: The stream's error, as itself.
         """
-        ends.run(self)
+        ends.run(whole(self))
 
     async def run_async(self) -> None:
         """Consume the stream to its end without blocking the loop, and drop the elements.
@@ -308,31 +333,7 @@ class StreamEnds(Pipeline[T_co]):
         Raises:
             Exception: The stream's error, as itself.
         """
-        await ends.run_async(self)
-
-    def iterate(self, *, prefetch: int = PREFETCH) -> Iteration[T_co]:
-        """Iterate within ``with`` or ``async with``, at most ``prefetch`` elements ahead.
-
-        The iterator subscribes when it is entered, or with the first ``next`` or ``anext``. Leaving
-        the block, ``close()``, and an exception out of ``next`` cancel upstream, once. A publisher
-        that works on the thread that asks is driven on the consumer's thread. An error of the
-        stream is raised after the elements before it, once. One consumer may iterate at a time; any
-        thread may call ``close()``.
-
-        ```python
-        import rstreams_fast as rsf
-
-        with rsf.range_(10).iterate(prefetch=2) as numbers:
-            print(next(numbers), next(numbers))  # 0 1
-        ```
-
-        Args:
-            prefetch: Elements that are asked for ahead. 1 is exactly stop-and-wait.
-
-        Raises:
-            ValueError: ``prefetch`` is less than 1.
-        """
-        return iterate(self, prefetch=prefetch)
+        await ends.run_async(whole(self))
 
     def __iter__(self) -> Iterator[T_co]:
         return iter(self.iterate())
@@ -340,33 +341,25 @@ class StreamEnds(Pipeline[T_co]):
     def __aiter__(self) -> AsyncIterator[T_co]:
         return aiter(self.iterate())
 
-    # -- what they wait for the first element of -------------------------------------------------
-
     def _count(self) -> Pipeline[Any]:
-        return self._through("reduce", _one_more, 0)
-
-    # The number of elements that decide, 0 or 1: only what is asked for one by one, and not the
-    # one result of ``reduce``, would make a burst of each.
+        return whole(self).with_stage("reduce", _one_more, 0)
 
     def _first_only(self) -> Pipeline[T_co]:
         # Boundaries ask ahead for no more than take needs; else a stream asks for one anyway.
-        left = self._parts
+        left = whole(self)._parts
         while left:
             left, part = left
             if not isinstance(part, Stage):
-                return self._through("take", 1)
-        return self
+                return whole(self).with_stage("take", 1)
+        return whole(self)
 
     def _any(self, predicate: Callable[[T_co], object]) -> Pipeline[Any]:
         check_sync("any", "predicate", predicate)
-        return self._through("filter", predicate)._through("take", 1)._count()
+        return whole(self).with_stage("filter", predicate).with_stage("take", 1)._count()
 
     def _all(self, predicate: Callable[[T_co], object]) -> Pipeline[Any]:
         check_sync("all", "predicate", predicate)
-        return self._through("skip_while", predicate)._through("take", 1)._count()
-
-    def _through(self, *op: Any) -> Self:
-        return self.with_part(Stage(op))
+        return whole(self).with_stage("skip_while", predicate).with_stage("take", 1)._count()
 
 
 def _first(name: str, publisher: Pipeline[A]) -> Any:

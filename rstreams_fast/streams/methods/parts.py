@@ -1,21 +1,15 @@
-"""The methods of ``Stream`` that divide its elements, by number or by time, and that pace them."""
+"""The methods of ``Stream`` that divide its elements into batches, windows and groups."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rstreams_fast._checks import check_count, check_sync
-from rstreams_fast.streams.engine.assembly import Part, Stage
 from rstreams_fast.streams.engine.defaults import FLAT_MAP_CONCURRENCY, INNER_PREFETCH
-from rstreams_fast.streams.engine.pipeline import Pipeline
-from rstreams_fast.streams.operators.delay_elements import DelayElements
+from rstreams_fast.streams.methods.composing import whole
 from rstreams_fast.streams.operators.group_by import GroupBy
-from rstreams_fast.streams.operators.timed import Timed
 from rstreams_fast.streams.operators.timed_batch import TimedBatch
-from rstreams_fast.streams.operators.timeout import Timeout
 from rstreams_fast.streams.operators.unbatch import Unbatch
 from rstreams_fast.streams.operators.window import Window
 from rstreams_fast.streams.operators.window_time import WindowTime
@@ -24,24 +18,17 @@ if TYPE_CHECKING:
     from rstreams_fast.runtime.timers import Timer
     from rstreams_fast.streams.stream import Group, Stream
 
-__all__ = ["StreamParts"]
+__all__ = ["PartMethods"]
 
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 A = TypeVar("A")
 
 
-class StreamParts(Pipeline[T_co]):
-    """Batches, windows, groups, and the operators that look at the clock."""
+class PartMethods(Generic[T_co]):
+    """``batch``, ``window``, ``group_by``, and ``unbatch``, which undoes ``batch``."""
 
     __slots__ = ()
-
-    #: The class of each window, and of each group. They derive from this class, so their module
-    #: sets them.
-    _window_type: ClassVar[type[StreamParts[Any]]]
-    _group_type: ClassVar[type[StreamParts[Any]]]
-
-    # -- parts -----------------------------------------------------------------------------------
 
     def batch(
         self,
@@ -86,10 +73,14 @@ class StreamParts(Pipeline[T_co]):
         if skip is not None:
             if any(other is not None for other in (seconds, max_bytes, weigher, timer)):
                 raise ValueError("batch: skip goes with n alone, not with time or bytes")
-            return self._boundary(Window(n, skip, None))
+            return whole(self).with_part(Window(n, skip, None))
         if seconds is None and max_bytes is None and weigher is None and timer is None:
-            return self._stage("batch", check_count("batch(n): n", n, 1))
-        return self._boundary(TimedBatch(n, seconds, max_bytes, weigher, timer))
+            return whole(self).with_stage("batch", check_count("batch(n): n", n, 1))
+        return whole(self).with_part(TimedBatch(n, seconds, max_bytes, weigher, timer))
+
+    def unbatch(self: PartMethods[Iterable[U]]) -> Stream[U]:
+        """The items of elements that are iterables. One iterable is held at a time."""
+        return whole(self).with_part(Unbatch())
 
     def window(self, n: int, /, *, skip: int | None = None) -> Stream[Stream[T_co]]:
         """Streams of ``n`` elements; a new stream begins every ``skip`` elements.
@@ -115,7 +106,8 @@ class StreamParts(Pipeline[T_co]):
             TypeError: An argument is not an ``int``.
             ValueError: An argument is less than 1.
         """
-        return self._boundary(Window(n, skip, self._window_type))
+        stream = whole(self)
+        return stream.with_part(Window(n, skip, stream._stream_of))
 
     def window_time(
         self,
@@ -150,7 +142,8 @@ class StreamParts(Pipeline[T_co]):
             TypeError: An argument has the wrong type.
             ValueError: A bound is not positive.
         """
-        return self._boundary(WindowTime(seconds, prefetch, unread, timer, self._window_type))
+        stream = whole(self)
+        return stream.with_part(WindowTime(seconds, prefetch, unread, timer, stream._stream_of))
 
     def group_by(
         self,
@@ -201,159 +194,6 @@ class StreamParts(Pipeline[T_co]):
             ValueError: A bound is not positive.
         """
         check_sync("group_by", "key", key)
-        options = GroupBy(key, max_groups, prefetch, unread, timer, self._group_type)
-        return self._boundary(options)
-
-    def unbatch(self: StreamParts[Iterable[U]]) -> Stream[U]:
-        """The items of elements that are iterables. One iterable is held at a time."""
-        return self._boundary(Unbatch())
-
-    # -- time ------------------------------------------------------------------------------------
-
-    def timestamp(self, clock: Callable[[], float] = time.time) -> Stream[tuple[float, T_co]]:
-        """Pairs of the time by ``clock()`` and each element.
-
-        ```text
-        above   --------a--------b--|
-        below   --(0.8, a)-(1.7, b)-|
-        ```
-
-        The time is that at which the element came here (§1.1 holds it back until it is asked for).
-
-        Reactor, RxPY: ``timestamp``.
-
-        Args:
-            clock: Gives the time in seconds. Default: ``time.time``.
-
-        Raises:
-            TypeError: ``clock`` cannot be called.
-        """
-        check_sync("timestamp", "clock", clock)
-        return self._stage("map", partial(_stamped, clock))
-
-    def delay_elements(self, seconds: float, /, *, timer: Timer | None = None) -> Stream[T_co]:
-        """Each element ``seconds`` after it came, or after the element before was delivered.
-
-        ```text
-        above   --1-2--3---------|
-        below   -----1-----2-----3|
-        ```
-
-        One element is asked for ahead (§1.1), so nothing is dropped and nothing piles up. Elements
-        come on shared threads. An error comes at once.
-
-        Reactor: ``delayElements``; RxPY: ``delay``, which holds all elements that come.
-
-        Args:
-            seconds: The delay.
-            timer: The clock. Default: the timer of this process.
-
-        Raises:
-            TypeError: An argument has the wrong type.
-            ValueError: ``seconds`` is not positive.
-        """
-        return self._boundary(DelayElements(seconds, timer))
-
-    def timeout(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """Fail with a ``TimeoutError`` when an element that was asked for does not come in time.
-
-        The element, or the end, must come within ``seconds`` of the request, or of the element
-        before it if that was delivered later. While nobody asks, or while the subscriber works on
-        an element, the clock stands still. Then upstream is cancelled. The error is signalled on a
-        worker thread of the stream.
-
-        Args:
-            seconds: The time an element may take.
-            timer: The clock. Default: the timer of this process.
-
-        Raises:
-            TypeError: An argument has the wrong type.
-            ValueError: ``seconds`` is not positive.
-        """
-        return self.with_part(Timeout(seconds, timer))
-
-    def debounce(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """An element when no other has come for ``seconds`` after it, and the last element at the
-        end.
-
-        ```text
-        above   --1-2-3-------4--|
-        below   ---------3-------4|
-        ```
-
-        Time cannot wait for demand: everything is asked for at once (§3.17). An element is dropped
-        when the next comes too soon, or when it still waits for demand as the next is due. Drops
-        are counted (see ``metrics_of``). An error comes at once, in place of the element that waits
-        for its time. Elements come on shared threads.
-
-        Reactor: ``sampleTimeout``; RxPY: ``debounce``.
-
-        Args:
-            seconds: The silence that an element waits for.
-            timer: The clock. Default: the timer of this process.
-
-        Raises:
-            TypeError: An argument has the wrong type.
-            ValueError: ``seconds`` is not positive.
-        """
-        return self.with_part(Timed("debounce", seconds, timer))
-
-    def throttle_first(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """An element, and then none for ``seconds``, and so on.
-
-        ```text
-        above   --1-2-3-------4--|
-        below   --1-----------4--|
-        ```
-
-        As ``debounce``, it asks for everything (§3.17). It drops and counts the elements that come
-        meanwhile, and an element that waits for demand when the next comes.
-
-        Reactor: ``sampleFirst``; RxPY: ``throttle_first``.
-
-        Args:
-            seconds: The pause after each element.
-            timer: The clock. Default: the timer of this process.
-
-        Raises:
-            TypeError: An argument has the wrong type.
-            ValueError: ``seconds`` is not positive.
-        """
-        return self.with_part(Timed("throttle_first", seconds, timer))
-
-    def sample(self, seconds: float, /, *, timer: Timer | None = None) -> Self:
-        """The newest element every ``seconds``, if one has come, and the last element at the end.
-
-        ```text
-        above   --1-2-3-------4--|
-        below   -----2-----3-----4|
-        ```
-
-        As ``debounce``, it asks for everything (§3.17). It drops and counts an element that another
-        follows before the tick, and an element that still waits for demand at the next tick.
-
-        Reactor, RxPY: ``sample``.
-
-        Args:
-            seconds: The time from tick to tick.
-            timer: The clock. Default: the timer of this process.
-
-        Raises:
-            TypeError: An argument has the wrong type.
-            ValueError: ``seconds`` is not positive.
-        """
-        return self.with_part(Timed("sample", seconds, timer))
-
-    # -- composing -------------------------------------------------------------------------------
-
-    # Of elements of another type, and so no Self for the type checker.
-
-    def _stage(self, *op: Any) -> Stream[Any]:
-        return self.with_part(Stage(op))  # type: ignore[return-value]
-
-    def _boundary(self, part: Part) -> Stream[Any]:
-        return self.with_part(part)  # type: ignore[return-value]
-
-
-def _stamped(clock: Callable[[], float], element: A) -> tuple[float, A]:
-    return clock(), element
+        stream = whole(self)
+        options = GroupBy(key, max_groups, prefetch, unread, timer, stream._group_of)
+        return stream.with_part(options)

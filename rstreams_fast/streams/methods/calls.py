@@ -1,0 +1,138 @@
+"""The methods of ``Stream`` that call functions that wait, several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rstreams_fast.streams.methods.composing import whole
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Executor
+
+    from rstreams_fast.streams.stream import Stream
+
+__all__ = ["CallMethods"]
+
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+
+
+class CallMethods(Generic[T_co]):
+    """``map_async`` and ``map_blocking``."""
+
+    __slots__ = ()
+
+    def map_async(
+        self,
+        fn: Callable[[T_co], Awaitable[U]],
+        /,
+        *,
+        concurrency: int = 64,
+        ordered: bool = True,
+        prefetch: int | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        key: Callable[[T_co], Hashable] | None = None,
+    ) -> Stream[U]:
+        """``await fn(element)`` for each element, up to ``concurrency`` calls at once.
+
+        All calls, and every ``request`` to upstream, run on one event loop, in copies of the
+        context of ``subscribe``. Upstream is asked when the subscriber first asks. With a ``key``,
+        an element that waits for its turn counts towards ``prefetch``, not towards ``concurrency``.
+
+        An error of upstream is signalled at once; an error of a call after the results that are
+        ready and asked for. Either cancels the other calls, and upstream. Where a ``take`` below
+        needs no more elements than have come, an error of upstream is signalled after their
+        results. ``asyncio.CancelledError`` out of ``fn``, while nobody cancelled the stream, is a
+        ``RuntimeError``. ``cancel`` waits for nothing: it cancels the running calls, which end in
+        their own time, and no other call starts.
+
+        ```python
+        import asyncio
+        import rstreams_fast as rsf
+
+
+        async def fetch(n):
+            await asyncio.sleep(0.01)
+            return n * n
+
+
+        print(rsf.range_(3).map_async(fetch, concurrency=2).to_list())  # [0, 1, 4]
+        ```
+
+        Args:
+            fn: A coroutine function, or a function that returns an awaitable. A result of ``None``,
+                or one that cannot be awaited, ends the stream with a ``TypeError``.
+            concurrency: The most calls at once.
+            ordered: Whether results keep the order of the elements; otherwise they come as they are
+                ready.
+            prefetch: The most elements that are asked for, being worked on or, as results, waiting
+                for their turn or for demand, together. A ``prefetch`` below ``concurrency`` bounds
+                the calls, too. Default: 64 for each call, or 4 without order, and 65 536 at most.
+            loop: The event loop of the calls. Default: the loop that runs where the stream is
+                subscribed to; where a timer or a worker subscribes, the loop of the task that
+                awaits the stream's end; otherwise a private loop, which ends with the subscription.
+            key: Elements with the same ``key(element)``, which must be hashable, are called one at
+                a time, in their order.
+
+        Raises:
+            TypeError: An argument has the wrong type, or ``fn`` is an asynchronous generator
+                function.
+            ValueError: A bound is less than 1.
+        """
+        # Loaded when it is first needed: it brings asyncio.
+        from rstreams_fast.streams.operators.map_async import MapAsync
+
+        return whole(self).with_part(
+            MapAsync(
+                fn, concurrency=concurrency, ordered=ordered, prefetch=prefetch, loop=loop, key=key
+            )
+        )
+
+    def map_blocking(
+        self,
+        fn: Callable[[T_co], U],
+        /,
+        executor: Executor | None = None,
+        *,
+        concurrency: int | None = None,
+        ordered: bool = True,
+        prefetch: int | None = None,
+    ) -> Stream[U]:
+        """``fn(element)`` on ``executor`` for each element, up to ``concurrency`` calls at once.
+
+        ```text
+        above     --1--2--3--|
+        workers     f(1)---   f(3)-
+                       f(2)-
+        below     ---------f(1)-f(2)-f(3)-|
+        ```
+
+        Errors (§2.13) and ``None`` are handled as in ``map_async``. A call that runs when the
+        stream ends cannot be stopped, and its result is dropped. Short calls are submitted
+        together, as many as take about 3 ms: so no call may wait for another call. Calls in threads
+        see the context of ``subscribe`` (``contextvars``). Results come on the loop that runs where
+        the stream is subscribed to, or else on a thread of their own. An exception of a call in
+        another process has its traceback as a note.
+
+        Reactor: ``flatMapSequential(fromCallable, ...)``; RxPY has ``flat_map`` with ``start``.
+
+        Args:
+            fn: A plain function. For an executor of processes it must be a function of a module: it
+                is pickled, as each element and each result is.
+            executor: Any ``concurrent.futures.Executor``, also one with fewer workers than
+                ``concurrency``. Default: threads that are shared within the process.
+            concurrency: The most calls at once. Default: the number of processors.
+            ordered: Whether results keep the order of the elements.
+            prefetch: The most elements in flight, as in ``map_async``. Default: 256 for each call.
+
+        Raises:
+            TypeError: An argument has the wrong type, or ``fn`` is ``async``: use ``map_async``.
+            ValueError: A bound is less than 1.
+        """
+        from rstreams_fast.streams.operators.map_blocking import MapBlocking
+
+        return whole(self).with_part(
+            MapBlocking(fn, executor, concurrency=concurrency, ordered=ordered, prefetch=prefetch)
+        )

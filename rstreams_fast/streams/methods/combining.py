@@ -1,0 +1,298 @@
+"""The methods of ``Stream`` that combine it with other publishers, or with elements given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+from rstreams_fast.api import Publisher
+from rstreams_fast.streams.engine.defaults import INNER_PREFETCH
+from rstreams_fast.streams.methods.composing import extended, given, whole
+from rstreams_fast.streams.operators.combine_latest import CombineLatest
+from rstreams_fast.streams.operators.concat import concat_source
+from rstreams_fast.streams.operators.merge import merge_source
+from rstreams_fast.streams.operators.race import Race
+from rstreams_fast.streams.operators.switch_if_empty import SwitchIfEmpty
+from rstreams_fast.streams.operators.take_until import TakeUntil
+from rstreams_fast.streams.operators.with_latest_from import WithLatestFrom
+from rstreams_fast.streams.operators.zip import zip_source
+
+if TYPE_CHECKING:
+    from rstreams_fast.streams.stream import Stream
+
+__all__ = ["CombiningMethods"]
+
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+
+class CombiningMethods(Generic[T_co]):
+    """``merge``, ``zip``, ``concat`` and others that take publishers or elements."""
+
+    __slots__ = ()
+
+    def merge(
+        self,
+        *others: Publisher[U],
+        prefetch: int = INNER_PREFETCH,
+        delay_error: bool = False,
+    ) -> Stream[T_co | U]:
+        """The elements of this stream and of ``others``, as they come. See ``rstreams_fast.merge``.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+            prefetch: Elements that each publisher is asked for ahead.
+            delay_error: Signal an error after all elements, not at once.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
+        """
+        return whole(self)._stream_of(merge_source((whole(self), *others), prefetch, delay_error))
+
+    @overload
+    def zip(
+        self, b: Publisher[U], /, *, prefetch: int = INNER_PREFETCH
+    ) -> Stream[tuple[T_co, U]]: ...
+
+    @overload
+    def zip(
+        self, b: Publisher[U], c: Publisher[A], /, *, prefetch: int = INNER_PREFETCH
+    ) -> Stream[tuple[T_co, U, A]]: ...
+
+    @overload
+    def zip(
+        self,
+        b: Publisher[U],
+        c: Publisher[A],
+        d: Publisher[B],
+        /,
+        *,
+        prefetch: int = INNER_PREFETCH,
+    ) -> Stream[tuple[T_co, U, A, B]]: ...
+
+    @overload
+    def zip(
+        self,
+        b: Publisher[U],
+        c: Publisher[A],
+        d: Publisher[B],
+        e: Publisher[C],
+        /,
+        *,
+        prefetch: int = INNER_PREFETCH,
+    ) -> Stream[tuple[T_co, U, A, B, C]]: ...
+
+    @overload
+    def zip(
+        self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH
+    ) -> Stream[tuple[Any, ...]]: ...
+
+    def zip(self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH) -> Stream[Any]:
+        """Tuples of the elements at the same position in this stream and in ``others``. See
+        ``rstreams_fast.zip_``.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+            prefetch: Elements that each publisher is asked for ahead.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
+        """
+        return whole(self)._stream_of(zip_source((whole(self), *others), prefetch))
+
+    def concat(self, *others: Publisher[U]) -> Stream[T_co | U]:
+        """All elements of this stream, then those of each of ``others``. See
+        ``rstreams_fast.concat``.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
+        """
+        return whole(self)._stream_of(concat_source((whole(self), *others)))
+
+    @overload
+    def combine_latest(
+        self, b: Publisher[U], /, *, prefetch: int = INNER_PREFETCH
+    ) -> Stream[tuple[T_co, U]]: ...
+
+    @overload
+    def combine_latest(
+        self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH
+    ) -> Stream[tuple[Any, ...]]: ...
+
+    def combine_latest(
+        self, *others: Publisher[Any], prefetch: int = INNER_PREFETCH
+    ) -> Stream[Any]:
+        """For each element of this stream or of ``others`` a tuple of the newest element of each.
+
+        ```text
+        above   --1--------2-----|
+        other   -----a--b-----|
+        below   ----1a-1b-2b-----|
+        ```
+
+        No element is passed over: each publisher is asked for one element until all have given one,
+        and then for ``prefetch`` ahead, as in ``rstreams_fast.merge``. Tuples wait for demand
+        (§1.1) in the order in which their elements came. The stream completes when all publishers
+        have, or when one completes without an element. An error of any publisher ends the stream at
+        once.
+
+        Reactor: ``combineLatest``; RxPY: ``combine_latest``, which passes over the elements that
+        come before the last publisher has begun.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+            prefetch: Elements that each publisher is asked for ahead.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
+        """
+        return whole(self).with_part(CombineLatest(others, prefetch))
+
+    @overload
+    def with_latest_from(self, b: Publisher[U], /) -> Stream[tuple[T_co, U]]: ...
+
+    @overload
+    def with_latest_from(self, *others: Publisher[Any]) -> Stream[tuple[Any, ...]]: ...
+
+    def with_latest_from(self, *others: Publisher[Any]) -> Stream[Any]:
+        """For each element of this stream a tuple of the element and of the newest of each of
+        ``others``.
+
+        ```text
+        above   -----1--2-----3--|
+        other   --a--------b-----|
+        below   -----1a-2a----3b-|
+        ```
+
+        ``others`` are asked for everything at once, and the newest element of each is held.
+        ``metrics_of`` counts the elements that were replaced before they were used. An iterator
+        among ``others`` is run to its end within ``subscribe``: give it a thread by
+        ``subscribe_on`` if that takes long. This stream is asked, for what was asked for (§1.1),
+        when all of ``others`` have given an element: none of its elements is dropped. The stream
+        completes when this stream does, or when one of ``others`` completes without an element. An
+        error of any publisher ends the stream.
+
+        Reactor: ``withLatestFrom``; RxPY: ``with_latest_from``, which drops the elements that come
+        before.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
+        """
+        return whole(self).with_part(WithLatestFrom(others))
+
+    def race(self, *others: Publisher[U]) -> Stream[T_co | U]:
+        """The elements of the publisher that signals first: this stream or one of ``others``.
+
+        ```text
+        above   ------1--2--|
+        other   ---a--b--|
+        below   ---a--b--|
+        ```
+
+        All are subscribed to, and then asked for one element each. The first element, completion or
+        error decides, and the other publishers are cancelled. An element that another publisher
+        gives at the same time is dropped (§2.8): at most one of each. Nothing else is asked for
+        that was not asked of this stream (§1.1).
+
+        Reactor: ``firstWithSignal``; RxPY: ``amb``.
+
+        Args:
+            *others: Publishers, which need not keep the rules.
+
+        Raises:
+            TypeError: One of ``others`` has no ``subscribe``.
+        """
+        return whole(self).with_part(Race(others))
+
+    def start_with(self, *elements: U) -> Stream[T_co | U]:
+        """``elements``, and then the elements of this stream.
+
+        ```text
+        above   ------3--4--|
+        below   -1-2--3--4--|   of start_with(1, 2)
+        ```
+
+        This stream is subscribed to after ``elements``; nothing is asked for twice (§1.1).
+
+        Reactor: ``startWith``; RxPY: ``start_with``.
+
+        Args:
+            *elements: The first elements, none of them ``None``.
+
+        Raises:
+            TypeError: One of ``elements`` is ``None`` (§2.13).
+        """
+        return whole(self)._stream_of(concat_source((given("start_with", *elements), whole(self))))
+
+    def default_if_empty(self, element: U, /) -> Stream[T_co | U]:
+        """The elements of this stream, or ``element`` if there is none.
+
+        ```text
+        above   -----|
+        below   -----0|   of default_if_empty(0)
+        ```
+
+        ``element`` waits for demand (§1.1); an error is passed on.
+
+        Reactor: ``defaultIfEmpty``; RxPY: ``default_if_empty``.
+
+        Args:
+            element: The element of an empty stream; not ``None``.
+
+        Raises:
+            TypeError: ``element`` is ``None`` (§2.13).
+        """
+        return whole(self).with_part(SwitchIfEmpty(given("default_if_empty", element)))
+
+    def switch_if_empty(self, other: Publisher[U], /) -> Stream[T_co | U]:
+        """The elements of this stream, or those of ``other`` if there is none.
+
+        ```text
+        above   -----|
+        other        -1--2-|
+        below   ------1--2-|
+        ```
+
+        ``other`` is subscribed to when this stream has completed without an element, and is asked
+        for what was asked for (§1.1).
+
+        Reactor: ``switchIfEmpty``.
+
+        Args:
+            other: A publisher, which need not keep the rules.
+
+        Raises:
+            TypeError: ``other`` has no ``subscribe``.
+        """
+        return whole(self).with_part(SwitchIfEmpty(other))
+
+    def take_until(self, other: Publisher[object], /) -> Self:
+        """The elements of this stream until ``other`` gives an element, or completes.
+
+        ```text
+        above   --1--2--3--4--|
+        other   ---------x
+        below   --1--2---|
+        ```
+
+        ``other`` is subscribed to first, and asked for one element, with or without demand. When it
+        signals, this stream is cancelled, and elements on their way are dropped (§2.8). Nothing is
+        asked for that was not asked of this stream (§1.1). An error of ``other`` ends the stream.
+
+        Reactor: ``takeUntilOther``; RxPY: ``take_until``, which goes on when ``other`` completes.
+
+        Args:
+            other: A publisher, which need not keep the rules.
+
+        Raises:
+            TypeError: ``other`` has no ``subscribe``.
+        """
+        return extended(self, TakeUntil(other))

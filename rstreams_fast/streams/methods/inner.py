@@ -1,0 +1,184 @@
+"""The methods of ``Stream`` whose function returns a publisher for each element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rstreams_fast._checks import check_sync
+from rstreams_fast.api import Publisher
+from rstreams_fast.streams.engine.defaults import (
+    FLAT_MAP_CONCURRENCY,
+    FLAT_MAP_PREFETCH,
+    INNER_PREFETCH,
+)
+from rstreams_fast.streams.methods.composing import USE_MAP_ASYNC, whole
+from rstreams_fast.streams.operators.concat_map import ConcatMap
+from rstreams_fast.streams.operators.expand import Expand
+from rstreams_fast.streams.operators.flat_map import FlatMap
+from rstreams_fast.streams.operators.flat_map_sequential import FlatMapSequential
+from rstreams_fast.streams.operators.switch_map import SwitchMap
+
+if TYPE_CHECKING:
+    from rstreams_fast.streams.stream import Stream
+
+__all__ = ["InnerMethods"]
+
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+A = TypeVar("A")
+
+_ONE_CALL = "; let it return from_iterable([element]).map_async(call)"
+
+
+class InnerMethods(Generic[T_co]):
+    """``flat_map`` and its relatives."""
+
+    __slots__ = ()
+
+    def flat_map(
+        self,
+        fn: Callable[[T_co], Publisher[U]],
+        /,
+        *,
+        concurrency: int = FLAT_MAP_CONCURRENCY,
+        prefetch: int = FLAT_MAP_PREFETCH,
+        delay_error: bool = False,
+    ) -> Stream[U]:
+        """The elements of the publishers ``fn(element)``, as they come.
+
+        Publishers that have elements waiting take turns. An error, of ``fn`` too, ends the stream
+        at once and cancels everything. ``rstreams_fast.merge`` says what a publisher does to the
+        others if it waits on the thread that asks it. For iterables use ``map(fn).unbatch()``.
+
+        Args:
+            fn: Returns a publisher: any object with ``subscribe``, which need not keep the rules.
+                Anything else ends the stream with a ``TypeError``.
+            concurrency: The most inner publishers at once, and so the most elements of this stream
+                that are asked for whose publishers have not ended.
+            prefetch: Elements that each inner publisher is asked for ahead.
+            delay_error: Signal an error after all elements, not at once; see
+                ``rstreams_fast.merge``.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
+        """
+        check_sync("flat_map", "fn", fn, USE_MAP_ASYNC)
+        return whole(self).with_part(FlatMap(fn, concurrency, prefetch, delay_error))
+
+    def flat_map_sequential(
+        self,
+        fn: Callable[[T_co], Publisher[U]],
+        /,
+        *,
+        concurrency: int = FLAT_MAP_CONCURRENCY,
+        prefetch: int = FLAT_MAP_PREFETCH,
+        delay_error: bool = False,
+    ) -> Stream[U]:
+        """The elements of the publishers ``fn(element)``, which run together, in their order.
+
+        ```text
+        above   --a--b-----|
+        fn        a: ---1---2|  b: -3-4|
+        below   -----1---2-3-4--|
+        ```
+
+        It is ``flat_map``, but the elements of a publisher wait until the elements of all
+        publishers before it are delivered. At most ``concurrency * prefetch`` elements wait;
+        nothing is asked for beyond that (§1.1). An error does not wait, unless ``delay_error`` is
+        set.
+
+        Reactor: ``flatMapSequential``; RxPY has none.
+
+        Args:
+            fn: Returns a publisher, as in ``flat_map``.
+            concurrency: The most inner publishers at once.
+            prefetch: Elements that each inner publisher is asked for ahead.
+            delay_error: Signal an error after all elements, not at once.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
+        """
+        check_sync("flat_map_sequential", "fn", fn, USE_MAP_ASYNC)
+        return whole(self).with_part(FlatMapSequential(fn, concurrency, prefetch, delay_error))
+
+    def concat_map(
+        self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH
+    ) -> Stream[U]:
+        """All elements of the publisher ``fn(element)`` of the first element, then of the next
+        element.
+
+        ``fn`` is called when the publisher before has ended. The publishers are asked for nothing
+        that was not asked of this stream. An error, of ``fn`` too, ends the stream at once. For
+        iterables use ``map(fn).unbatch()``.
+
+        Args:
+            fn: Returns a publisher: any object with ``subscribe``, which need not keep the rules.
+                Anything else ends the stream with a ``TypeError``.
+            prefetch: Elements of this stream that are asked for ahead, and wait for their turn.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
+        """
+        check_sync("concat_map", "fn", fn, USE_MAP_ASYNC)
+        return whole(self).with_part(ConcatMap(fn, prefetch))
+
+    def switch_map(
+        self, fn: Callable[[T_co], Publisher[U]], /, *, prefetch: int = INNER_PREFETCH
+    ) -> Stream[U]:
+        """The elements of the publisher ``fn(element)`` of the newest element alone.
+
+        ```text
+        above   --a--------b----------|
+        fn        a: -1--2--3  b: -4--5|
+        below   ---1--2-----4--5------|
+        ```
+
+        An element cancels the publisher of the element before at once (§1.8: what is on its way is
+        dropped here). If several elements come together, ``fn`` is called for the last. The
+        publisher is asked for nothing that was not asked of this stream. The stream completes when
+        both this stream and the last publisher have. An error, of ``fn`` too, ends the stream; an
+        error of this stream ends it at once.
+
+        Reactor: ``switchMap``; RxPY: ``switch_map``.
+
+        Args:
+            fn: Returns a publisher, as in ``concat_map``.
+            prefetch: Elements of this stream that are asked for ahead, with or without demand; more
+                are asked for when three quarters have come.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
+        """
+        check_sync("switch_map", "fn", fn, _ONE_CALL)
+        return whole(self).with_part(SwitchMap(fn, prefetch))
+
+    def expand(
+        self: InnerMethods[A], fn: Callable[[A], Publisher[A]], /, *, depth_first: bool = False
+    ) -> Stream[A]:
+        """Each element, and the elements of ``fn(element)``, expanded likewise: pages, trees.
+
+        ```text
+        above   --1---------|
+        fn        1: -2-3|  2: -4|  3: |  4: |
+        below   --1-2-3-4---|   depth first: --1-2-4-3---|
+        ```
+
+        This is recursion without a stack: any number of levels will do. Breadth first, all elements
+        of one level come before the next level, and each element is held until it is expanded.
+        Depth first, the elements that follow from an element come before the next element beside
+        it; the publishers on the way down are held until they end, and each is asked for one
+        element at a time. Nothing is asked for that was not asked of this stream (§1.1). An error,
+        of ``fn`` too, ends the stream.
+
+        Reactor: ``expand``, ``expandDeep``; RxPY: ``expand``.
+
+        Args:
+            fn: Returns a publisher, as in ``concat_map``; ``empty()`` ends a branch.
+            depth_first: Whether children come before siblings. Default: breadth first.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
+        """
+        check_sync("expand", "fn", fn, _ONE_CALL)
+        return whole(self).with_part(Expand(fn, depth_first))

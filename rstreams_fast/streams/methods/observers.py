@@ -1,0 +1,199 @@
+"""The methods of ``Stream`` that observe its signals, and change none of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
+
+from rstreams_fast._checks import check_sync
+from rstreams_fast.api import Subscription
+from rstreams_fast.streams.engine.assembly import Stage
+from rstreams_fast.streams.methods.composing import extended
+from rstreams_fast.streams.operators.on_discard import OnDiscard
+from rstreams_fast.streams.operators.peek import Named, Peek
+
+__all__ = ["ObserverMethods"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class ObserverMethods(Generic[T_co]):
+    """The methods named ``do_...``, ``log``, ``named`` and ``on_discard``."""
+
+    __slots__ = ()
+
+    def do_on_subscribe(self, fn: Callable[[Subscription], object], /) -> Self:
+        """Call ``fn(subscription)`` before ``on_subscribe`` is passed on. See ``do_on_next``.
+
+        Args:
+            fn: A plain function.
+        """
+        return self._observe("on_subscribe", fn)
+
+    def do_on_next(self, fn: Callable[[T_co], object], /) -> Self:
+        """Call ``fn(element)`` before each element is passed on.
+
+        The result of an observer is ignored. Its exceptions go to ``sys.unraisablehook``, and the
+        stream goes on.
+
+        Args:
+            fn: A plain function. It is called on the thread that the signal comes on.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
+        """
+        check_sync("do_on_next", "fn", fn)
+        return extended(self, Stage(("do_on_next", fn)))
+
+    def do_on_error(self, fn: Callable[[BaseException], object], /) -> Self:
+        """Call ``fn(error)`` before ``on_error`` is passed on. See ``do_on_next``.
+
+        Args:
+            fn: A plain function.
+        """
+        return self._observe("on_error", fn)
+
+    def do_on_complete(self, fn: Callable[[], object], /) -> Self:
+        """Call ``fn()`` before ``on_complete`` is passed on. See ``do_on_next``.
+
+        Args:
+            fn: A plain function.
+        """
+        return self._observe("on_complete", fn)
+
+    def do_on_request(self, fn: Callable[[int], object], /) -> Self:
+        """Call ``fn(n)`` before each ``request(n)`` from below is passed on. See ``do_on_next``.
+
+        Args:
+            fn: A plain function.
+        """
+        return self._observe("on_request", fn)
+
+    def do_on_cancel(self, fn: Callable[[], object], /) -> Self:
+        """Call ``fn()`` before the first ``cancel()`` from below is passed on. See ``do_on_next``.
+
+        Args:
+            fn: A plain function.
+        """
+        return self._observe("on_cancel", fn)
+
+    def do_finally(self, fn: Callable[[], object], /) -> Self:
+        """Call ``fn()`` once, after the end or a ``cancel()`` was passed on. See ``do_on_next``.
+
+        ```text
+        above   --1--2--|
+        below   --1--2--|fn()
+        ```
+
+        ``fn`` is called as well when a subscriber raises (§2.13).
+
+        Reactor: ``doFinally``; RxPY: ``finally_action``.
+
+        Args:
+            fn: A plain function.
+        """
+        return self._observe("finally", fn)
+
+    def log(self, name: str = "rstreams_fast", /, *, level: int = logging.DEBUG) -> Self:
+        """Log each signal, each request and the cancel by ``logging.getLogger(name)``.
+
+        ```text
+        above   --1--2--|
+        below   --1--2--|   on_subscribe(...), request(2), on_next(1), on_next(2), on_complete()
+        ```
+
+        Nothing else changes (see ``do_on_next``). If the logger leaves out this level when the
+        stream is composed, ``log`` costs nothing.
+
+        Reactor: ``log``; RxPY: ``do``.
+
+        Args:
+            name: The name of the logger.
+            level: The level of the records.
+
+        Raises:
+            TypeError: ``level`` is not an ``int``.
+        """
+        if not isinstance(level, int):
+            raise TypeError(f"log(level): level must be an int, got {type(level).__name__}")
+        logger = logging.getLogger(name)
+        if not logger.isEnabledFor(level):
+            return self
+
+        def say(text: str) -> Callable[..., None]:
+            return partial(logger.log, level, text)
+
+        return (
+            self.do_on_subscribe(say("on_subscribe(%r)"))
+            .do_on_next(say("on_next(%r)"))
+            .do_on_error(say("on_error(%r)"))
+            .do_on_complete(say("on_complete()"))
+            .do_on_request(say("request(%r)"))
+            .do_on_cancel(say("cancel()"))
+        )
+
+    def named(self, name: str, /) -> Self:
+        """Name the stream above: in errors, in ``describe()`` and in the metrics.
+
+        ```text
+        above   --1--2--X
+        below   --1--2--X   whose notes say: it passed 'orders'
+        ```
+
+        An error that passes gets a note, once, however many subscribers there are. The name has a
+        line of its own in ``describe()`` and among the metrics of ``metrics_of``, where the
+        boundaries above follow. Nothing else changes.
+
+        Reactor: ``name``, ``checkpoint``.
+
+        Args:
+            name: The name, a ``str``.
+
+        Raises:
+            TypeError: ``name`` is not a ``str``.
+        """
+        return extended(self, Named(name))
+
+    def on_discard(self, hook: Callable[[Any], object], /) -> Self:
+        """Call ``hook(element)`` for each element that is dropped above: so the element can be
+        released.
+
+        ```text
+        above   --1--2--3--4--cancel
+        filter  -----2-----4--
+        hook      1     3         and the elements that wait in buffers
+        ```
+
+        Each element that comes into being above is delivered below, or the hook is called for it,
+        once, with the form that it has where it is dropped. A filter, ``skip``, ``take_while``, an
+        overflow strategy and a switch drop at once. Elements in a buffer or a batch, and results of
+        ``map_async``, are dropped when the stream ends, also by a cancel or an error, or when their
+        inner publisher ends. An element that a function has turned into another, as ``map`` does,
+        belongs to the function; if the function raises, returns ``None`` or is cancelled, its
+        element is discarded. So is the rest of a list that ``unbatch`` takes apart.
+        ``combine_latest`` and ``with_latest_from`` may deliver an element several times; ``expand``
+        expands the elements that were delivered.
+
+        The hook is not called for elements that publishers of other libraries hold; for elements
+        that subscribers share, by ``multicast``, ``replay`` or a processor; for elements that go
+        into windows and groups, by ``window``, ``group_by`` or ``skip=`` of ``batch``; nor for
+        elements below the hook, such as those that ``iterate`` has read ahead. Each element is
+        accounted for until it leaves, which takes time; a stream without a hook has no such costs.
+
+        Reactor: ``doOnDiscard``.
+
+        Args:
+            hook: A plain function. It may be called on any thread, and gets a batch or a pair as a
+                whole. Its exceptions go to ``sys.unraisablehook``.
+
+        Raises:
+            TypeError: ``hook`` cannot be called, or is ``async``.
+        """
+        check_sync("on_discard", "hook", hook)
+        return extended(self, OnDiscard(hook))
+
+    def _observe(self, signal: str, fn: Callable[..., object]) -> Self:
+        check_sync(f"do_{signal}", "fn", fn)
+        return extended(self, Peek(signal, fn))

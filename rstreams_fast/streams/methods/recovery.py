@@ -1,0 +1,175 @@
+"""The methods of ``Stream`` that go on after an error, or begin again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from rstreams_fast._checks import check_sync
+from rstreams_fast.api import UNBOUNDED, Publisher
+from rstreams_fast.streams.methods.composing import extended, given, whole
+from rstreams_fast.streams.operators.on_error_continue import continuing
+from rstreams_fast.streams.operators.repeat import Repeat
+from rstreams_fast.streams.operators.resume import OnErrorResume
+from rstreams_fast.streams.operators.retry import Retry
+
+if TYPE_CHECKING:
+    from rstreams_fast.runtime.timers import Timer
+    from rstreams_fast.streams.stream import Stream
+
+__all__ = ["RecoveryMethods"]
+
+T_co = TypeVar("T_co", covariant=True)
+U = TypeVar("U")
+A = TypeVar("A")
+
+
+class RecoveryMethods(Generic[T_co]):
+    """``retry``, ``repeat`` and the methods named ``on_error_...``."""
+
+    __slots__ = ()
+
+    def on_error_resume(
+        self,
+        fn: Callable[[Any], Publisher[U]],
+        /,
+        *,
+        on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+    ) -> Stream[T_co | U]:
+        """Go on with the publisher ``fn(error)`` when the stream above has failed.
+
+        Other errors are passed on, and so is an error of that publisher itself. An exception of
+        ``fn`` ends the stream, with the error as its ``__context__``.
+
+        Args:
+            fn: Returns a publisher, which need not keep the rules (see ``from_publisher``).
+            on: The exception types that ``fn`` is called for, one or a tuple.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or ``on`` is not an exception type.
+        """
+        check_sync("on_error_resume", "fn", fn)
+        return whole(self).with_part(OnErrorResume(fn, on))
+
+    def on_error_return(
+        self,
+        element: U,
+        /,
+        *,
+        on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+    ) -> Stream[T_co | U]:
+        """``element`` and the completion, when the stream above has failed.
+
+        ```text
+        above   --1--2--X
+        below   --1--2--0|   of on_error_return(0)
+        ```
+
+        ``element`` waits for demand (§1.1). Other errors are passed on.
+
+        Reactor: ``onErrorReturn``.
+
+        Args:
+            element: The element that takes the place of the error; not ``None``.
+            on: The exception types that this is done for, one or a tuple.
+
+        Raises:
+            TypeError: ``element`` is ``None``, or ``on`` is not an exception type.
+        """
+        instead = partial(_instead, given("on_error_return", element))
+        return whole(self).with_part(OnErrorResume(instead, on))
+
+    def on_error_continue(self, fn: Callable[[Exception, Any], object], /) -> Self:
+        """Leave out the elements that the stages directly above fail for, and go on.
+
+        ```text
+        above   --1--0--2--|
+        map       1/x
+        below   --1-----.5-|   fn(ZeroDivisionError, 0)
+        ```
+
+        These stages are ``map``, ``map_not_none`` and ``filter``, one or several in a row: an
+        exception of their functions concerns one element alone. ``on_discard`` gets the element,
+        too. An exception of ``fn`` ends the stream. For calls of ``map_async`` catch the exception
+        in the function.
+
+        Reactor: ``onErrorContinue``, which also changes the operators above it; RxPY has none.
+
+        Args:
+            fn: ``fn(error, element)`` is called with the exception and the element that the stage
+                was given.
+
+        Raises:
+            TypeError: ``fn`` cannot be called, or is ``async``.
+            ValueError: The operator above is none of these stages: a source, or another publisher,
+                that has signalled an error has nothing more to give (§1.7).
+        """
+        check_sync("on_error_continue", "fn", fn)
+        stream: Any = self
+        continued: Self = type(stream)(stream.source, tuple(continuing(stream.parts, fn)))
+        return continued
+
+    def retry(
+        self,
+        times: int = UNBOUNDED,
+        *,
+        when: Callable[[Exception], object] | None = None,
+        delay: float | Callable[[int], float] | None = None,
+        timer: Timer | None = None,
+    ) -> Self:
+        """Subscribe to the stream above again when it has failed, up to ``times`` times.
+
+        ``retry(3)`` subscribes up to three times more after the first, as ``spark.Retry(3)`` calls.
+        Elements that had come before are not taken back: a source that starts anew repeats them.
+        Elements that were asked for and have not come are asked for again. The error after the last
+        retry is passed on, and so is an error that is no ``Exception``. A source that can be read
+        only once gives nothing to retry: the stream then ends with the error that was to be made
+        good, and a note on it.
+
+        With a ``delay`` a worker thread of the stream subscribes, and elements that nobody asks for
+        elsewhere come on that thread. An exception of ``when`` or ``delay`` ends the stream, with
+        the error as its ``__context__``.
+
+        Args:
+            times: The most retries. Default: no limit.
+            when: An error for which ``when(error)`` is false is passed on. Default: retry every
+                error.
+            delay: Seconds before each retry, or a function that gives them for the number of the
+                retry, 1 for the first. Default: no delay.
+            timer: The clock of ``delay``. Default: the timer of this process.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: ``times`` or ``delay`` is negative.
+        """
+        if when is not None:
+            check_sync("retry", "when", when)
+        return extended(self, Retry(times, when, delay, timer))
+
+    def repeat(self, times: int = UNBOUNDED, /) -> Self:
+        """Subscribe to the stream above again when it has completed, up to ``times`` times.
+
+        ```text
+        above   --1--2--|  --1--2--|
+        below   --1--2-------1--2--|   of repeat(1)
+        ```
+
+        It counts as ``retry`` does, so ``repeat(1)`` gives all elements twice. Elements that were
+        asked for and have not come are asked for again, and nothing else (§1.1). Without a limit,
+        an empty stream is subscribed to until somebody cancels.
+
+        Reactor: ``repeat``; RxPY: ``repeat``, which counts the first subscription, too.
+
+        Args:
+            times: The most repetitions. Default: no limit.
+
+        Raises:
+            TypeError: ``times`` is not an ``int``.
+            ValueError: ``times`` is negative.
+        """
+        return extended(self, Repeat(times))
+
+
+def _instead(given: Publisher[A], _error: BaseException) -> Publisher[A]:
+    return given

@@ -1,0 +1,148 @@
+"""The methods of ``Stream`` that say on which threads it runs, and what its buffers hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from rstreams_fast.streams.engine.defaults import PREFETCH, ROWS
+from rstreams_fast.streams.methods.composing import extended, whole
+from rstreams_fast.streams.operators.on_overflow import Overflow, OverflowBoundary
+from rstreams_fast.streams.operators.publish_on import AsyncBoundary
+from rstreams_fast.streams.operators.publish_records_on import PublishRecordsOn
+from rstreams_fast.streams.operators.subscribe_on import SubscribeOn
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Executor
+
+    import numpy as np
+
+    from rstreams_fast.streams.stream import Stream
+
+__all__ = ["ThreadMethods"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class ThreadMethods(Generic[T_co]):
+    """``publish_on``, ``subscribe_on`` and ``on_overflow``."""
+
+    __slots__ = ()
+
+    def publish_on(
+        self,
+        executor: Executor | asyncio.AbstractEventLoop | str | None = None,
+        *,
+        prefetch: int = PREFETCH,
+        max_bytes: int | None = None,
+        weigher: Callable[[T_co], int] | None = None,
+        delay_error: bool = False,
+    ) -> Self:
+        """Run the stages below on ``executor``, behind a bounded buffer (§2.2).
+
+        ``request``, ``cancel`` and ``subscribe`` return at once: upstream is asked from the
+        executor. An error overtakes the elements in the buffer, unless ``delay_error`` is set, or
+        unless a ``take`` below needs no more elements than have come. Such a ``take(n)`` also
+        narrows the buffer: at most ``n`` elements are asked for. An executor that refuses the work
+        cancels upstream, and ``on_error`` signals the refusal.
+
+        Args:
+            executor: A thread-based ``concurrent.futures.Executor``, an asyncio event loop, or
+                ``"caller"``. Default: a worker thread that lives as long as the subscription.
+            prefetch: The most elements that are asked for, in the buffer, or being delivered,
+                together. More are asked for when three quarters are consumed.
+            max_bytes: The most bytes held, counted by ``weigher``. The weight of an element is not
+                known before it has come, so elements are asked for one by one, while fewer than
+                ``max_bytes`` are held: the bound is ``max_bytes`` plus one element. A single
+                element larger than ``max_bytes`` passes. Default: no bound in bytes.
+            weigher: ``weigher(element)`` gives the bytes of an element; needed with ``max_bytes``.
+            delay_error: Signal an error after the elements in the buffer, not at once.
+
+        Raises:
+            TypeError: An argument has the wrong type, or ``executor`` runs processes.
+            ValueError: A bound is less than 1, or only one of ``max_bytes`` and ``weigher`` is
+                given.
+        """
+        return extended(self, AsyncBoundary(executor, prefetch, max_bytes, weigher, delay_error))
+
+    def subscribe_on(
+        self,
+        executor: Executor | asyncio.AbstractEventLoop | str | None = None,
+    ) -> Self:
+        """Subscribe to the stream above, and ask it for elements, on ``executor``.
+
+        ``subscribe`` and ``request`` return at once, and a synchronous source works on
+        ``executor``. Only the ``subscribe_on`` closest to the source matters.
+
+        Args:
+            executor: As in ``publish_on``. Default: a worker thread that lives as long as the
+                subscription.
+
+        Raises:
+            TypeError: ``executor`` is none of these.
+        """
+        return extended(self, SubscribeOn(executor))
+
+    def on_overflow(
+        self,
+        strategy: Overflow,
+        /,
+        *,
+        capacity: int | None = None,
+        on_drop: Callable[[T_co], object] | None = None,
+    ) -> Self:
+        """Ask upstream for everything at once, hold elements until they are asked for, and drop by
+        ``strategy``.
+
+        With ``Overflow.ERROR`` upstream is asked when the subscriber first asks. Elements that are
+        dropped are counted (see ``metrics_of``). Every end, an error too, comes after the elements
+        that are held. A source that is an iterator is run to its end within ``subscribe``: give it
+        a thread by ``subscribe_on`` if that takes long.
+
+        Args:
+            strategy: What becomes of an element that finds no room; see ``Overflow``.
+            capacity: The most elements held. Default: 1024, or 1 for ``Overflow.LATEST``.
+            on_drop: ``on_drop(element)`` is called for each element that is dropped, on the thread
+                that upstream signals on. Its exceptions go to ``sys.unraisablehook``.
+
+        Raises:
+            TypeError: An argument has the wrong type.
+            ValueError: ``capacity`` is less than 1, or does not suit ``strategy``.
+        """
+        return extended(self, OverflowBoundary(strategy, capacity, on_drop))
+
+    def publish_records_on(
+        self: ThreadMethods[np.ndarray[Any, Any]],
+        dtype: Any,
+        executor: Executor | asyncio.AbstractEventLoop | str | None = None,
+        *,
+        capacity: int = ROWS,
+        chunk: int | None = None,
+        delay_error: bool = False,
+    ) -> Stream[np.ndarray[Any, Any]]:
+        """Run the stages below on ``executor``, behind a bounded buffer of numpy records. Needs
+        numpy.
+
+        Elements are arrays of ``dtype``. They are copied into memory for ``capacity`` records,
+        which is allocated once. The arrays that leave are new: of as many records as there are, and
+        at most ``chunk``. One array is asked for at a time, when the array before is copied
+        completely. So at most ``capacity`` records are held, and one array that does not fit yet;
+        it must not change until the next array is asked for. An element of another dtype ends the
+        stream with a ``TypeError``.
+
+        Args:
+            dtype: The dtype of the elements. It may be a sub-array's, such as ``("f4", (3,))``: its
+                records are rows of 3 numbers.
+            executor: Where the stages below run; see ``publish_on``.
+            capacity: The most records in the buffer.
+            chunk: The most records of an array that leaves. Default: ``capacity``.
+            delay_error: Whether an error waits for the records before it; see ``publish_on``.
+
+        Raises:
+            TypeError: ``dtype`` has Python objects in it, or an argument has the wrong type.
+            ValueError: A bound is less than 1.
+        """
+        return whole(self).with_part(
+            PublishRecordsOn(dtype, executor, capacity, chunk, delay_error)
+        )
