@@ -34,11 +34,13 @@ __all__ = [
     "Emission",
     "FunctionSlot",
     "FusedRun",
+    "Latch",
     "Missing",
     "RecordRing",
     "RunStatus",
     "SignalSerializer",
     "SpscRing",
+    "Wip",
     "backend",
 ]
 
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from rstreams_fast.core._spec.ring import SpscRing
     from rstreams_fast.core._spec.serial import SignalSerializer
     from rstreams_fast.core._spec.window import CallWindow
+    from rstreams_fast.core._spec.wip import Latch, Wip
 else:
     _chosen = importlib.import_module(f"rstreams_fast.core.{_PACKAGES[backend]}")
     try:

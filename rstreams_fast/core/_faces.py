@@ -17,9 +17,11 @@ HOMES: Final = {
     "CallWindow": "window",
     "DemandCounter": "demand",
     "FusedRun": "fused",
+    "Latch": "wip",
     "RecordRing": "records",
     "SignalSerializer": "serial",
     "SpscRing": "ring",
+    "Wip": "wip",
 }
 """The module of each class."""
 

@@ -20,9 +20,11 @@ NAMES = (
     "CallWindow",
     "DemandCounter",
     "FusedRun",
+    "Latch",
     "RecordRing",
     "SignalSerializer",
     "SpscRing",
+    "Wip",
 )
 
 
@@ -192,10 +194,10 @@ SUBCLASSED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
-@pytest.mark.parametrize("name", [*SUBCLASSED, "FusedRun"])
+@pytest.mark.parametrize("name", [*SUBCLASSED, "FusedRun", "Latch", "Wip"])
 def test_a_live_object_is_not_copied(core: Any, name: str, duplicate: Any) -> None:
     run = ((), (), print, core.DemandCounter()), dict[str, Any]()
-    arguments, options = SUBCLASSED.get(name, run)
+    arguments, options = SUBCLASSED.get(name, run if name == "FusedRun" else ((), {}))
     with pytest.raises(TypeError, match="live object"):
         duplicate(getattr(core, name)(*arguments, **options))
 

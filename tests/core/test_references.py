@@ -49,6 +49,8 @@ SLACK_BYTES = 8 * CALLS
 CLASSES = (
     "BurstIterator",
     "DemandCounter",
+    "Wip",
+    "Latch",
     "SpscRing",
     "RecordRing",
     "SignalSerializer",
@@ -149,6 +151,33 @@ def plain(fn: Callable[..., object], *args: Any, **more: Any) -> Call:
 
 
 Cases = Iterator[tuple[str, Call]]
+
+
+def wip_cases(kit: Kit) -> Cases:
+    wip = kit.core.Wip
+
+    def there_and_back() -> None:
+        drain = wip(True)
+        drain.enter()
+        drain.leave(drain.missed)
+
+    yield "__init__: no bool", raising(TypeError, wip, 1)
+    for name in ("__init__", "enter", "leave", "missed"):
+        yield name, there_and_back
+    yield "leave: too many", raising(RuntimeError, wip().leave, kit.big)
+    yield "leave: no int", raising(TypeError, wip().leave, kit.element)
+    yield "leave: negative", raising(ValueError, wip().leave, -1)
+    yield "__repr__", lambda: repr(wip())
+    yield "__reduce__", raising(TypeError, wip().__reduce__)
+
+
+def latch_cases(kit: Kit) -> Cases:
+    latch = kit.core.Latch
+    yield "__init__: unknown", raising(TypeError, latch, 1)
+    for name in ("__init__", "win", "won"):
+        yield name, lambda: (latch().win(), latch().won)
+    yield "__repr__", lambda: repr(latch())
+    yield "__reduce__", raising(TypeError, latch().__reduce__)
 
 
 def demand_cases(kit: Kit) -> Cases:
@@ -842,6 +871,8 @@ QUEUES = ("Queue", "LifoQueue", "SimpleQueue")
 TABLE: dict[str, Callable[[Kit], Cases]] = {
     "BurstIterator": burst_cases,
     "DemandCounter": demand_cases,
+    "Wip": wip_cases,
+    "Latch": latch_cases,
     "SpscRing": ring_cases,
     "RecordRing": record_cases,
     "SignalSerializer": serializer_cases,

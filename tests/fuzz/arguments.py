@@ -217,6 +217,8 @@ class Fuzzed:
         cls = self._bytes.choose(
             (
                 core.DemandCounter,
+                core.Wip,
+                core.Latch,
                 core.SpscRing,
                 core.SignalSerializer,
                 core.FusedRun,

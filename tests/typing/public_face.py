@@ -316,6 +316,8 @@ def primitives(subscriber: rsf.Subscriber[int]) -> None:
     demand = rsf.DemandCounter()
     assert_type(demand.request(3), int)
     assert_type(core.DemandCounter(), rsf.DemandCounter)
+    assert_type(core.Wip().leave(core.Wip(True).missed), bool)
+    assert_type(core.Latch().win(), bool)
     signals = rsf.SignalSerializer(subscriber, capacity=8, on_full="wait")
     assert_type(signals.try_next(1), rsf.Emission)
     records = rsf.RecordRing("f8", 4)
