@@ -1,4 +1,4 @@
-"""The primitives, from one of three backends with one face.
+"""The primitives, from one of three backends with the same classes.
 
 ``RSTREAMS_FAST_BACKEND`` chooses, when this package is first imported: ``c`` (Cython), ``cffi`` or
 ``python``. Unset, it is ``c`` on CPython and ``cffi`` elsewhere. There is no silent fallback: a
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 else:
     _chosen = importlib.import_module(f"rstreams_fast.core.{_PACKAGES[backend]}")
     try:
-        # All but the window, which alone needs asyncio: that is loaded when it is asked for.
+        # The window is loaded on its first use: only it needs asyncio.
         for _name in HOMES.keys() - {"CallWindow"}:
             globals()[_name] = getattr(_chosen, _name)
     except ImportError as missing:

@@ -1,4 +1,4 @@
-"""Waiting in a coroutine: a future of the loop that runs here, answered from any thread."""
+"""Waiting in a coroutine: a future of the running loop that any thread may complete."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["Bell"]
 class Bell:
     """Wakes the coroutine that awaits ``future``. Any thread may call it, once or more.
 
-    Made inside the coroutine. ``lost`` is called instead where the loop was closed.
+    Make it inside the coroutine. If the loop was closed, ``lost`` is called instead.
     """
 
     __slots__ = ("_loop", "_lost", "future")
 
     def __init__(self, lost: Callable[[], object] | None = None) -> None:
-        import asyncio  # only coroutines need it
+        import asyncio  # only coroutines need asyncio
 
         self._loop = asyncio.get_running_loop()
         self._lost = lost
@@ -39,7 +39,7 @@ class Bell:
                 self._lost()
 
     def is_lost(self) -> bool:
-        """Whether the loop was closed, so that the coroutine does not go on."""
+        """Whether the loop was closed, so that the coroutine will never continue."""
         return self._loop.is_closed()
 
     def _answer(self) -> None:

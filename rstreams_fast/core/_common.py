@@ -1,4 +1,4 @@
-"""What the three backends share: answers, checks of programs, waiting, messages. No state."""
+"""Shared by the three backends: result codes, waiting, checks, and error messages. No state."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ MISSING: Final = Missing.MISSING
 
 
 class Emission(enum.IntEnum):
-    """An answer of ``SignalSerializer.try_next``.
+    """The result of ``SignalSerializer.try_next``.
 
     Attributes:
         OK: The element was delivered, or is in the mailbox.
@@ -81,16 +81,16 @@ class Emission(enum.IntEnum):
 
 
 class RunStatus(enum.IntEnum):
-    """Why ``FusedRun`` gave control back."""
+    """Why a call of ``FusedRun`` returned."""
 
     MORE = 0
-    """There is demand left, and perhaps elements: call again."""
+    """There is demand left, and there may be elements: call again."""
     IDLE = 1
     """The demand is used up."""
     EXHAUSTED = 2
-    """The source has nothing more at the moment; the caller knows whether that is its end."""
+    """The source has no more elements now; the caller knows whether it may get more."""
     ENDED = 3
-    """A stage (``take``, ``take_while``) needs no more: cancel upstream, then ``finish()``."""
+    """A stage (``take``, ``take_while``) needs no more: cancel upstream, then call ``finish()``."""
     DONE = 4
     """``finish()`` has flushed everything: signal ``on_complete``."""
     CANCELLED = 5
@@ -100,18 +100,18 @@ class RunStatus(enum.IntEnum):
     SLOT_FAILED = 7
     """The slot raised ``run.error``: the subscriber broke §2.13."""
     DROPPED = 8
-    """``push`` only: the element was filtered out; ``run.refund`` more may be asked upstream."""
+    """``push`` only: the element was left out; ``run.refund`` more may be requested upstream."""
 
 
 class FunctionSlot:
-    """A slot that is somebody's function: a ``FusedRun`` calls it without a frame between.
+    """A slot for a user's function: a ``FusedRun`` calls it directly, without a frame in between.
 
     Args:
         function: Called with every result.
-        over: While this list is empty, results are wanted.
-        answered: Called with what ``function`` returned, if that is ``False`` or a coroutine.
-        unwanted: Called with a result that is not wanted any more.
-        failed: Called with an exception of the others. It cancels the demand, or raises.
+        over: A list. Once it has an item, no more results are wanted.
+        answered: Called with the return value of ``function`` if it is ``False`` or a coroutine.
+        unwanted: Called with each result after the end, in place of ``function``.
+        failed: Called with an exception of the other functions. It cancels the demand, or raises.
     """
 
     __slots__ = ("answered", "failed", "function", "over", "unwanted")
@@ -132,17 +132,17 @@ class FunctionSlot:
 
 
 FIRST_SLEEP: Final = 0.02
-"""Seconds after which a waiting thread looks up first. See ``sleeps``."""
+"""Seconds until a waiting thread wakes up for the first time. See ``sleeps``."""
 
 SLEEP_GROWTH: Final = 1 if os.name == "nt" else 2
-"""By how much its next sleep is longer. Where locks cannot be interrupted, it must keep looking."""
+"""The factor of the next sleep; 1 where a signal cannot interrupt the wait for a lock."""
 
 
 def sleeps(timeout: float | None) -> Iterator[float]:
-    """Yield how long to sleep, again and again, until ``timeout`` seconds are over.
+    """Yield the lengths of successive sleeps, in seconds, until ``timeout`` is over.
 
-    A signal that comes between the last look at signals and the falling asleep does not wake the
-    thread, since the two are not one step. So the first sleeps are short.
+    A signal that arrives after the last check for signals, but before the thread sleeps, does not
+    wake the thread. So the first sleeps are short.
     """
     until = math.inf if timeout is None else time.monotonic() + timeout
     sleep = FIRST_SLEEP
@@ -152,16 +152,16 @@ def sleeps(timeout: float | None) -> Iterator[float]:
 
 
 def let_others_run() -> None:
-    """Do nothing, in Python: where a function starts, the interpreter looks around.
+    """Do nothing, in Python: when a Python function starts, the interpreter handles requests.
 
-    It hands the GIL to a thread that asks for it, and raises what was sent to this one. To release
-    the GIL from C and take it again is no substitute: a waiting thread is woken, comes too late,
-    and begins a new switch interval, at whose end alone it may insist.
+    It passes the GIL to a thread that wants it, and raises an exception that was sent to this
+    thread. Releasing and retaking the GIL in C is no substitute: the waiting thread wakes too late,
+    and has to wait for a new switch interval, at whose end it may force a switch.
     """
 
 
 def check_same_process(owner: object, creator: int) -> None:
-    """Refuse to wait in the child of a fork: the threads that would wake it exist in its parent."""
+    """Refuse to wait in the child of a fork: the waking threads exist only in the parent."""
     if os.getpid() != creator:
         raise RuntimeError(
             f"this {type(owner).__name__} was made by process {creator} and cannot be waited for "
@@ -170,7 +170,7 @@ def check_same_process(owner: object, creator: int) -> None:
 
 
 def check_threads(what: str) -> None:
-    """Refuse to wait where gevent or eventlet has made greenlets of the threads.
+    """Refuse to wait if gevent or eventlet has replaced threads by greenlets.
 
     A wait in C stops the thread of the system, and with it the loop that runs all greenlets.
     """
@@ -190,12 +190,12 @@ def refuse_overlap(ring: object, side: str) -> NoReturn:
 
 
 def refuse_pickle(owner: object) -> NoReturn:
-    """Refuse to copy or pickle a live object."""
+    """Refuse to copy or pickle an object that is bound to this process."""
     raise TypeError(f"a {type(owner).__name__} is a live object: it cannot be pickled or copied")
 
 
 def cancel_quietly(subscription: Any) -> None:
-    """Cancel; an exception, which §3.15 forbids, is reported and does not stop the caller."""
+    """Cancel; report an exception, which §3.15 forbids, without raising it."""
     try:
         subscription.cancel()
     except Exception as raised:
@@ -203,19 +203,19 @@ def cancel_quietly(subscription: Any) -> None:
 
 
 def check_waker(waker: object) -> None:
-    """Refuse at once what the other side could not call later."""
+    """Refuse a waker that the other side could not call later."""
     if not callable(waker):
         raise TypeError(f"waker must be callable, got {type(waker).__name__}")
 
 
 def end_error(error: BaseException | None) -> BaseException:
-    """Return what the end of a ring raises that was closed with ``error``, which may be falsy."""
+    """Return the exception at the end of a ring: ``error``, even a falsy one, or ``RingClosed``."""
     return RingClosed("the ring is closed and empty") if error is None else error
 
 
 def wake_quietly(waker: Callable[[], object]) -> None:
-    """Call the waker of a producer. What it raises must not get in the way of who took elements
-    out: these would be lost.
+    """Call the waker of a producer. Its exception is reported: raised, it would lose the elements
+    that the calling consumer has taken out.
     """
     try:
         waker()

@@ -1,11 +1,11 @@
-"""Starting a coroutine at once, and making a task of it only if it has to wait.
+"""Starts a coroutine at once, and makes a task of it only if it has to wait.
 
-Most of what ``asyncio.create_task`` costs (the task's construction, a trip through the loop, a
-callback) is wasted on a coroutine that never suspends: a cache hit, an early return. Here the first
-step runs in the caller. A task object is allocated before, because the coroutine may ask for
-``asyncio.current_task()`` (``asyncio.timeout`` and most clients do) and must see the same one after
-it was suspended; but the object is initialised, and so known to the loop, only on suspension, or
-when somebody asks it for more than its identity.
+For a coroutine that never suspends (a cache hit, an early return), most of the cost of
+``asyncio.create_task`` is wasted: the task, a turn of the loop, a callback. So the first step of
+the coroutine runs in the caller. A task object is allocated before that: the coroutine may ask for
+``asyncio.current_task()``, as ``asyncio.timeout`` does, and must get the same task after it was
+suspended. But the task is initialised, and known to the loop, only when the coroutine is suspended,
+or when something uses more than the task's identity.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ __all__ = [
 ]
 
 PENDING = object()
-"""What ``start`` returns first when the coroutine was suspended."""
+"""The first item that ``start`` returns for a suspended coroutine."""
 
 
 class Introducing(Protocol):
-    """What an ``EagerTask`` is made known to the loop by."""
+    """An object that initialises an ``EagerTask`` on demand."""
 
     def introduce(self, task: EagerTask, /) -> None:
-        """Initialise ``task``, once."""
+        """Initialise ``task``; called once."""
         ...
 
 
 class EagerTask(asyncio.Task[Any]):
-    """The task of a call, from its first step on, which runs before the loop knows of it.
+    """The task of a call, allocated before the first step of its coroutine.
 
-    Until ``introduce``, the ``asyncio.Task`` below is allocated but not initialised. Its
-    identity, ``done()``, ``cancelling()`` and the like are sound; every method that needs more
-    introduces the task first.
+    Until ``introduce``, the underlying ``asyncio.Task`` is not initialised. Its identity,
+    ``done()``, ``cancelling()`` and the like work; each method that needs more introduces the task
+    first.
     """
 
     __slots__ = ("call",)
@@ -55,7 +55,7 @@ class EagerTask(asyncio.Task[Any]):
     call: Introducing | None
 
     def introduce(self) -> None:
-        """Make the task known to the loop, if it is not yet."""
+        """Initialise the task and make it known to the loop, unless that was done before."""
         call = self.call
         if call is not None:
             self.call = None
@@ -91,12 +91,12 @@ for _name in (
     "result",
     "set_name",
 ):
-    if hasattr(asyncio.Task, _name):  # get_context came with 3.12
+    if hasattr(asyncio.Task, _name):  # get_context exists since 3.12
         setattr(EagerTask, _name, _introducing(_name))
 
 
 def retrieve(task: asyncio.Task[Any], /) -> None:
-    """Tell asyncio that a task's exception is known: it went another way."""
+    """Mark a task's exception as retrieved, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
@@ -106,7 +106,7 @@ async def _await(awaitable: Any) -> Any:
 
 
 def as_coroutine(fn: Callable[..., Any], awaitable: Any) -> Coroutine[Any, Any, Any]:
-    """Return what ``fn`` returned as a coroutine, or raise a ``TypeError`` that names ``fn``."""
+    """Return the result of ``fn`` as a coroutine, or raise a ``TypeError`` that names ``fn``."""
     if asyncio.iscoroutine(awaitable):
         return awaitable
     if hasattr(type(awaitable), "__await__"):
@@ -117,10 +117,10 @@ def as_coroutine(fn: Callable[..., Any], awaitable: Any) -> Coroutine[Any, Any, 
 
 
 def put_aside(waits_for: Any) -> Any:
-    """Lower the flag of a future that was yielded to nobody, and return it.
+    """Clear the blocking flag of a yielded future, and return the future.
 
-    The flag says that an ``await`` yields the future, and a task that gets it lowers it. As
-    long as it is up, nobody else can wait for that future.
+    ``await`` sets the flag when it yields the future, and a task that receives the future clears
+    it. While the flag is set, no other task can wait for that future.
     """
     if getattr(waits_for, "_asyncio_future_blocking", None):
         waits_for._asyncio_future_blocking = False
@@ -128,16 +128,16 @@ def put_aside(waits_for: Any) -> Any:
 
 
 def hand_over(waits_for: Any) -> Any:
-    """Raise the flag of a future that was put aside, for the task that gets it now."""
+    """Set the blocking flag again, for the task that receives the future now."""
     if getattr(waits_for, "_asyncio_future_blocking", None) is not None:
         waits_for._asyncio_future_blocking = True
     return waits_for
 
 
 def take_cancellation(raised: BaseException, waits_for: Any) -> bool:
-    """Whether ``waits_for``, which no task waits for yet, takes the cancellation on itself.
+    """Pass a cancellation on to ``waits_for``, which no task awaits yet; whether that worked.
 
-    So does the future a task waits for: it is cancelled first, and the coroutine learns from it.
+    A task cancels the future that it awaits in the same way: the coroutine then learns from it.
     """
     return (
         isinstance(raised, asyncio.CancelledError)
@@ -147,15 +147,15 @@ def take_cancellation(raised: BaseException, waits_for: Any) -> bool:
 
 
 class _Call(Coroutine[Any, Any, Any]):
-    """One call of ``fn``: its first step, in a context of its own, then what a task drives."""
+    """One call of ``fn``: its first step, in its own context; then a coroutine for a task."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.context = contextvars.copy_context()
         self.coro: Any = None
         self.waits_for: Any = None
-        self.suspended = False  # by the first step, and not driven on since
-        self.finished = False  # by the first step
+        self.suspended = False  # the first step suspended, and nothing was sent since
+        self.finished = False  # the first step finished
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -210,20 +210,20 @@ class _Call(Coroutine[Any, Any, Any]):
         raise RuntimeError("a call is driven by its task alone")
 
     def __getattr__(self, name: str) -> Any:
-        # What debuggers and task groups ask a task's coroutine: __qualname__, cr_frame, cr_code.
+        # For debuggers and task groups, which read __qualname__, cr_frame and cr_code.
         return getattr(self.coro, name)
 
 
-_REFERENCES = 2  # to a task that nobody kept: ours, and the argument of getrefcount
+_REFERENCES = 2  # of a task that nothing else refers to: our own, and getrefcount's argument
 
 
 def start(
     fn: Callable[..., Any], arguments: tuple[Any, ...], loop: asyncio.AbstractEventLoop
 ) -> tuple[Any, asyncio.Task[Any] | None]:
-    """Call ``fn`` and run the first step of what it returns on the running ``loop``.
+    """Call ``fn`` and run the first step of its coroutine on the running ``loop``.
 
-    Returns ``(result, None)`` when it finished, ``(PENDING, task)`` when it was suspended; raises
-    what it raised. Must be called from a callback of the loop, not from within a task.
+    Returns ``(result, None)`` if that step finished, ``(PENDING, task)`` if it was suspended;
+    raises what it raised. Call this from a callback of the loop, not from within a task.
     """
     call = _Call(loop)
     task = EagerTask.__new__(EagerTask)
@@ -237,7 +237,7 @@ def start(
         task.introduce()
         return PENDING, task
     if task.call is None or sys.getrefcount(task) > _REFERENCES:
-        # Somebody keeps the task, or has asked it for something: let it run to its end.
+        # Other code has a reference to the task: make it a real one, which ends in its turn.
         task.introduce()
         task.add_done_callback(retrieve)
     if call.error is not None:

@@ -1,6 +1,6 @@
-"""Where a backend keeps what it has: each class in a module of its own, the same in all of them.
+"""The modules of a backend's classes, named alike in all backends, and their docstrings.
 
-What a class does is written once, in the specification: the others take their docstrings there.
+The docstrings are written once, in the specification; the other backends copy them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ HOMES: Final = {
     "SpscRing": "ring",
     "Wip": "wip",
 }
-"""The module of each class."""
+"""The module of each class, in the package of every backend."""
 
 
 def face_of(package: str) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a backend's package: a class is loaded when it is asked for."""
+    """Return a ``__getattr__`` for a backend's package that loads a class on its first use."""
 
     def load(name: str) -> Any:
         if name not in HOMES:
@@ -39,16 +39,16 @@ def face_of(package: str) -> Callable[[str], Any]:
             for member in vars(cls).keys() & dir(specification):
                 if not member.startswith("_"):
                     _describe(package, vars(cls)[member], getattr(specification, member))
-        setattr(sys.modules[package], name, found)  # once is enough
+        setattr(sys.modules[package], name, found)  # later uses skip this function
         return found
 
     return load
 
 
 def _describe(package: str, described: Any, specification: Any) -> None:
-    """Give the docstring of ``specification`` to what has none."""
+    """Copy the docstring of ``specification``, if ``described`` has none."""
     if described.__doc__ is None:
         try:
             described.__doc__ = specification.__doc__
-        except (AttributeError, TypeError):  # it is compiled, and Python takes it for immutable
+        except (AttributeError, TypeError):  # a compiled class is immutable for Python
             import_module(f"{package}.docs").set_doc(described, specification.__doc__)

@@ -1,4 +1,4 @@
-"""What the record rings of the three backends share: what a record is, and which arrays fit.
+"""What the record rings of the three backends share: the dtype, and which arrays fit.
 
 numpy is imported when the first ring is made.
 """
@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 ALIGNMENT: Final = 64
-"""Where a ring's memory starts: at a cache line, which suits every dtype."""
+"""The alignment of a ring's memory: a cache line, which suits every dtype."""
 
 COPY_UNDER_GIL: Final = 1 << 16
-"""Bytes. Less is copied sooner than the GIL is let go and taken again."""
+"""Copies of fewer bytes than this keep the GIL: releasing and taking it would cost more."""
 
 
 class Records:
-    """The records of one ring: their dtype, and the arrays they come from and go to."""
+    """The record type of a ring, and checks of the arrays that records are copied from or to."""
 
     __slots__ = ("_base", "_capacity", "_shape", "dtype", "itemsize", "numpy")
 
@@ -44,19 +44,19 @@ class Records:
         self.numpy: Any = numpy_for("a RecordRing")
         self.dtype: np.dtype[Any] = check_dtype(self.numpy, dtype)
         self.itemsize: int = self.dtype.itemsize
-        self._base = self.dtype.base  # of a sub-array dtype: its shape is the arrays' then
+        self._base = self.dtype.base  # a sub-array dtype: the arrays have its shape
         self._shape = self.dtype.shape
         self._capacity = capacity
 
     def source(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return ``array``, checked, in one piece: itself, or a copy of as much as could fit."""
+        """Return ``array``, checked; if it is not contiguous, a copy of as much as could fit."""
         plain = self.check(array)
         if not plain.flags.c_contiguous:
             plain = self.numpy.ascontiguousarray(plain[: self._capacity])
         return plain
 
     def target(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return ``array``, checked: in one piece, and writable."""
+        """Return ``array``, checked to be contiguous and writable."""
         plain = self.check(array)
         if not plain.flags.c_contiguous:
             raise ValueError("array must be contiguous: records are copied into one piece of it")
@@ -65,30 +65,30 @@ class Records:
         return plain
 
     def empty(self, n: int) -> np.ndarray[Any, Any]:
-        """Return a new array of ``n`` records, as they come."""
+        """Return a new, uninitialised array of ``n`` records."""
         return self.numpy.empty(n, self.dtype)  # type: ignore[no-any-return]
 
     def nothing(self, readonly: bool) -> np.ndarray[Any, Any]:
-        """Return what a view of no records looks like."""
+        """Return the view of zero records."""
         nothing = self.empty(0)
         nothing.flags.writeable = not readonly
         return nothing
 
     def view(self, memory: memoryview) -> np.ndarray[Any, Any]:
-        """Return the records in ``memory``, as an array that keeps it alive."""
+        """Return the records in ``memory`` as an array that keeps the memory alive."""
         return self.numpy.frombuffer(memory, self.dtype)  # type: ignore[no-any-return]
 
     def describe(self, ring: str) -> str:
-        """Add the dtype to a ring's ``repr``."""
+        """Return the ``repr`` of a ring with the dtype added."""
         return f"{ring[:-1]} of {self.dtype}>"
 
     def check(self, array: Any) -> np.ndarray[Any, Any]:
-        """Return ``array`` as a plain one; refuse what holds no records of this kind."""
+        """Return ``array`` as a plain ndarray; refuse another dtype or shape."""
         if not isinstance(array, self.numpy.ndarray):
             raise TypeError(
                 f"array must be a numpy array of dtype {self._base}, got {type(array).__name__}"
             )
-        # What a subclass says of itself is not to be relied on.
+        # A subclass may give wrong answers about itself.
         plain: np.ndarray[Any, Any] = self.numpy.asarray(array)
         if plain.dtype != self._base:
             raise TypeError(f"array must have the dtype {self._base}, got {plain.dtype}")
@@ -100,8 +100,8 @@ class Records:
 
 
 def check_dtype(numpy: Any, dtype: Any) -> Any:
-    """Return ``dtype`` as numpy's; refuse Python objects within, and what takes no room."""
-    if dtype is None:  # which numpy takes for float64
+    """Return ``dtype`` as a numpy dtype; refuse Python objects in it, and a size of 0."""
+    if dtype is None:  # numpy would read None as float64
         raise TypeError("dtype must be a numpy dtype, got None")
     checked = numpy.dtype(dtype)
     if checked.hasobject:
@@ -114,7 +114,7 @@ def check_dtype(numpy: Any, dtype: Any) -> Any:
 
 
 def _object_field(dtype: Any) -> str:
-    """Name the first field that holds objects, with the fields it is in; ``""`` without fields."""
+    """Return the path of the first field that holds objects; ``""`` if there are no fields."""
     dtype = dtype.base
     for name in dtype.names or ():
         inner = dtype.fields[name][0]
@@ -125,17 +125,17 @@ def _object_field(dtype: Any) -> str:
 
 
 def check_most(max: object) -> int | None:
-    """Return how many records are wanted at most; ``None`` for all."""
+    """Return the most records to take; ``None`` for all."""
     return None if max is None else check_count("max", max)
 
 
 def check_wanted(max: object) -> int | None:
-    """The same for a call that waits: at least one."""
+    """Return the same for a call that waits, which takes at least one."""
     return None if max is None else check_count("max", max, 1)
 
 
 def view_alive(call: str, region: str) -> BufferError:
-    """Build the error of a call that would move records while a view of them lives."""
+    """Return the error of a call that would move records while a view of them lives."""
     return BufferError(
         f"{call} while a view of the {region} records lives: "
         "delete it first, and every array made from it"
@@ -143,7 +143,7 @@ def view_alive(call: str, region: str) -> BufferError:
 
 
 def beyond_region(call: str, n: int, region: str, count: int) -> ValueError:
-    """Build the error of a call for more records than were handed out."""
+    """Return the error of a call for more records than were reserved or peeked at."""
     return ValueError(
         f"{call}(n): n must be <= {count}, as many as are {region}, got {safe_repr(n)}"
     )
@@ -155,7 +155,7 @@ def put_all(
     array: np.ndarray[Any, Any],
     timeout: float | None,
 ) -> None:
-    """Put in all records of ``array``, by as many calls of ``put`` as that takes."""
+    """Put in all records of ``array``, by as many calls of ``put`` as needed."""
     plain = records.check(array)
     timeout = check_timeout(timeout)
     until = math.inf if timeout is None else monotonic() + timeout
@@ -174,7 +174,7 @@ async def aput_all(
     aput: Callable[[Any], Coroutine[Any, Any, int]],
     array: np.ndarray[Any, Any],
 ) -> None:
-    """The same, awaiting room."""
+    """Put in all records of ``array``, by as many calls of ``aput`` as needed."""
     plain = records.check(array)
     done = await aput(plain)
     while done < len(plain):

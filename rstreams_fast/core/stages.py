@@ -1,8 +1,8 @@
-"""The stages that one fused run can be made of: the one table, which everything else reads.
+"""The one table of the stages that a fused run can have; everything else reads it.
 
-A program is a tuple of stages, a stage a tuple of its name and its argument, and of ``scan`` and
-``reduce`` the seed besides. To add a stage: a row here, a step in ``_spec/fused.py``, the same step
-in ``_cython/fused.pyx``, and a method of the façade.
+A program is a tuple of stages. A stage is a tuple of its name and its argument; ``scan`` and
+``reduce`` have the seed as a third item. To add a stage: a row here, a step in ``_spec/fused.py``,
+the same step in ``_cython/fused.pyx``, and a method of the façade.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = [
 
 
 class Needs:
-    """How many elements a stage needs to give ``n``: one of these. (An enumeration's members take a
-    tenth of a microsecond to reach on Python 3.11, and every subscription reaches for dozens.)
+    """How many elements a stage needs to deliver ``n``: one of these. (Members of an enumeration
+    cost 0.1 us each to read on Python 3.11, and a subscription reads dozens.)
     """
 
     SAME: Final = "n"
@@ -41,7 +41,7 @@ class Needs:
 
 
 class State:
-    """What a stage remembers between elements, and what that is at first: one of these."""
+    """What a stage stores between elements, and its first value: one of these constants."""
 
     NONE: Final = "nothing"
     COUNT: Final = "a count, from its argument down to 0"
@@ -53,37 +53,38 @@ class State:
 
 @dataclass(frozen=True)
 class StageKind:
-    """What is to be known of a stage, but for its argument."""
+    """Everything about a kind of stage but its argument."""
 
     source: str
-    """What the stage does, in Python: ``x`` is the element, ``f`` the argument, ``n`` the count and
-    ``h`` the object it remembers, ``i`` its number. ``DROP`` is to leave the element out."""
+    """In Python: ``x`` is the element, ``f`` the argument, ``i`` the stage's number, ``n`` the
+    stored count, ``h`` the stored object; ``DROP`` leaves the element out.
+    """
     needs: str = Needs.SAME
     state: str = State.NONE
     least: int | None = None
-    """Of an argument that is a number, the smallest; otherwise the argument is a function."""
+    """The smallest argument, if the argument is a number; ``None`` if it is a function."""
     optional: bool = False
-    """Whether ``None`` may stand for the function."""
+    """Whether ``None`` may replace the function."""
     flushes: bool = False
-    """Whether it delivers at the end what it remembers, if anything."""
+    """Whether the stage delivers its stored object at the end, if there is one."""
 
     @cached_property
     def seeded(self) -> bool:
-        """Whether a seed, or ``MISSING``, follows the argument."""
+        """Whether a stage has a third item: a seed, or ``MISSING``."""
         return self.state is State.ACCUMULATION
 
     @cached_property
     def counts(self) -> bool:
-        """Whether what it remembers is a number; else it is an object."""
+        """Whether the stage stores a number, not an object."""
         return self.state in {State.COUNT, State.UNDECIDED}
 
     @cached_property
     def drops(self) -> bool:
-        """Whether an element may leave nothing, or nothing yet."""
+        """Whether the stage may leave an element out, or keep it for later."""
         return "DROP" in self.source
 
     def first_state(self, stage: tuple[Any, ...]) -> Any:
-        """What ``stage`` remembers before its first element."""
+        """Return what ``stage`` stores before its first element."""
         match self.state:
             case State.NONE:
                 return None
@@ -178,9 +179,9 @@ except Exception as raised:
 
 
 def check_program(program: object) -> tuple[tuple[Any, ...], ...]:
-    """Return a program whose stages are tuples, or name what is wrong with it.
+    """Return the program with stages as tuples and numbers as plain ints; raise if it is wrong.
 
-    Its numbers are plain ints: others may overflow, or have no arithmetic at all.
+    Other numbers might overflow, or have no arithmetic at all.
     """
     checked = [tuple(stage) for stage in program]  # type: ignore[attr-defined]
     for index, stage in enumerate(checked):
@@ -208,7 +209,7 @@ def none_returned(index: int, name: str, fn: Callable[..., Any]) -> StageReturne
 
 
 def note_comparison(error: Exception) -> None:
-    """Note on ``error`` which comparison has raised it."""
+    """Add a note to ``error`` that says which comparison raised it."""
     error.add_note(
         "distinct_until_changed compares each element, or its key, with the one before it by =="
     )

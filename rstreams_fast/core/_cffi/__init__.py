@@ -1,9 +1,9 @@
-"""The cffi backend: the same C core as the Cython one, for PyPy and for those who ask for it.
+"""The cffi backend: the same C core as the Cython backend, for PyPy and other interpreters.
 
-``DemandCounter``, the rings and ``SignalSerializer`` stand on the C primitives. ``FusedRun`` and
-``CallWindow`` run Python callables, which C behind cffi cannot speed up: they are those of the
-``python`` backend, with this backend's demand counters and rings. A cffi call lets the GIL go,
-which costs more than most primitives: on CPython this backend is for tests rather than for speed.
+``DemandCounter``, the rings and ``SignalSerializer`` use the C primitives. ``FusedRun`` and
+``CallWindow`` run Python callables, which C behind cffi cannot speed up: they are the ``python``
+backend's, with this backend's demand counters and rings. A cffi call releases the GIL, which costs
+more than most primitives: on CPython this backend is for tests, not for speed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``BurstIterator``: the ``python`` backend's, for there is nothing in it that C could do."""
+"""``BurstIterator``: the ``python`` backend's; C could not improve it."""
 
 from __future__ import annotations
 

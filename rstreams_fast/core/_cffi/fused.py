@@ -1,7 +1,6 @@
-"""``FusedRun``: the ``python`` backend's, on this one's counters and rings.
+"""``FusedRun``: the ``python`` backend's, on this backend's demand counters and rings.
 
-What it spends its time on is calling Python functions from Python, and there is nothing for C
-behind cffi to do about that. Its demand, sources and slots are this backend's.
+It spends its time on calls from Python to Python functions, which C behind cffi cannot speed up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ring of numpy records on ``rsf_ring``: one piece of memory, copied in and out by C.
 
-A view of a region is an array on a memoryview of ``ffi.buffer``: while anything made from it is
-there, so is the buffer object, which keeps the memory.
+A view of records is an array on a memoryview of ``ffi.buffer``. While anything made from the view
+lives, so does the buffer object, which keeps the memory alive.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RecordRing(BoundedRing, spec.RecordRing):
 
     def _put(self, inside: Any, plain: np.ndarray[Any, Any]) -> int:
         ring = self._ring
-        # numpy refuses to resize an array that has a weak reference, asked not to look or not.
+        # The weak reference keeps numpy from resizing the array, even with refcheck=False.
         guard = weakref.ref(plain)
         given = ffi.from_buffer(plain)
         count: int = lib.rsf_glue_reserve(ring, self._producer, len(given) // self._itemsize)

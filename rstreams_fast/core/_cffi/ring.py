@@ -1,12 +1,12 @@
 """The bounded single-producer single-consumer ring on ``rsf_ring``.
 
-The C ring hands out places in a Python list, which holds the references: so the garbage collector
-sees them. A reference is in its place before the place is published; it is dropped only after the
-place was given back and the side left, because dropping may run any code.
+The C ring manages the indices of a Python list that holds the references, so the garbage collector
+sees them. A reference is stored before its index is published; it is dropped only after the index
+was given back and the side left, because dropping a reference may run any code.
 
-An interrupt (what the handler of a signal raises, as Ctrl-C's does) may come between almost any two
-steps of Python, also before the first of an ``__exit__`` and within a ``finally``. So a side is
-entered by ``with inside, inside``: the inner one leaves it, and the outer one what is left of that.
+An interrupt (the exception of a signal handler, such as Ctrl-C's) may come between almost any two
+steps of Python, even before the first step of ``__exit__`` and within a ``finally``. So a side is
+entered by ``with inside, inside``: the inner one leaves it, and the outer one completes that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CLOSED: Final[int] = lib.RSF_GLUE_CLOSED
 
 
 class _Event:
-    """What one side sleeps on. Only that side waits; a wake that nobody waits for is kept."""
+    """What one side sleeps on. Only that side waits; a wake without a waiter is remembered."""
 
     __slots__ = ("_permit",)
 
@@ -45,17 +45,17 @@ class _Event:
         self._permit.acquire()
 
     def wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # woken already
+        with contextlib.suppress(RuntimeError):  # woken before
             self._permit.release()
 
     def sleep(self, timeout: float | None) -> bool:
-        """Wait for a wake, perhaps an old one; ``False`` after ``timeout`` seconds."""
+        """Wait for a wake, perhaps an earlier one; ``False`` after ``timeout`` seconds."""
         return any(self._permit.acquire(timeout=sleep) for sleep in sleeps(timeout))
 
 
 class Putting(spec.Putting):
-    """The same as the specification's; ``count`` is how many elements the call is about, and
-    ``there``, inside, for how many of them there is room.
+    """Like the specification's ``Putting``, for ``count`` elements; once inside, ``there`` is the
+    number of them that fit.
     """
 
     __slots__ = ("_count", "there")
@@ -68,7 +68,7 @@ class Putting(spec.Putting):
         self.there = 0
 
     def __enter__(self) -> None:
-        if self._surrounded:  # by the outer one, which gets an interrupt from here on
+        if self._surrounded:  # the inner with: the outer one handles interrupts from here on
             self.there = self._enter()
         self._surrounded = True
 
@@ -76,7 +76,7 @@ class Putting(spec.Putting):
         if self._left:
             return
         interrupted, self._leaving = self._leaving, True
-        # Who was interrupted may have left without waking: then once too often is better.
+        # An interrupted call may have left without waking: an extra wake does no harm.
         if self._leave() or (interrupted and self.done):
             self._wake()
         self._left = True
@@ -93,7 +93,7 @@ class Putting(spec.Putting):
         return room
 
     def _enter_occupied(self) -> int:
-        """Enter a side that a coroutine cannot leave, as its loop is closed; else refuse."""
+        """Enter a side whose coroutine cannot leave it, as its loop is closed; else refuse."""
         ring, side = self._ring, self.side
         if not ring._leave_for_lost(side):
             refuse_overlap(ring, side)
@@ -106,7 +106,7 @@ class Putting(spec.Putting):
 
 
 class Taking(Putting):
-    """The same in the consumer's side: how many there are, and how many were taken out."""
+    """One call on the consumer's side; ``there`` and ``done`` count elements to take and taken."""
 
     __slots__ = ()
 
@@ -135,7 +135,7 @@ class BoundedRing(spec.BoundedRing):
         spec.BoundedRing.__init__(self, capacity)
         self._ring: Any = ffi.new("rsf_ring *")
         lib.rsf_ring_init(self._ring, self._capacity)
-        # For each side: the thread inside a call, and the place that the call uses.
+        # For each side: the thread inside a call, and the index that the call uses.
         self._producer: Any = ffi.new("rsf_glue_side *")
         self._consumer: Any = ffi.new("rsf_glue_side *")
         self._data = _Event()
@@ -162,7 +162,7 @@ class BoundedRing(spec.BoundedRing):
         check_same_process(self, self._creator)
         inside = side(self)
         with inside, inside:
-            keep(waker)  # before the flag that it is there for
+            keep(waker)  # set before the flag that announces it
             armed: bool = prepare(self._ring)
             if not armed:
                 keep(None)
@@ -177,7 +177,7 @@ class BoundedRing(spec.BoundedRing):
             self._producer_waker = waker
 
     def _wake_consumer(self) -> None:
-        with self._lock:  # or a waker that came between the look and the clearing would be lost
+        with self._lock:  # else a waker set between reading and clearing would be lost
             waker, self._waker = self._waker, None
         if waker is None:
             self._data.wake()
@@ -192,7 +192,7 @@ class BoundedRing(spec.BoundedRing):
         else:
             wake_quietly(waker)
 
-    # -- waiting, inside one's side --------------------------------------------------------------
+    # -- waiting, within a call on a side --------------------------------------------------------
 
     def _has_data(self) -> bool:
         return lib.rsf_glue_peek(self._ring, self._consumer, 1) != 0
@@ -236,7 +236,7 @@ class BoundedRing(spec.BoundedRing):
                 if lib.rsf_ring_prepare_wait_consumer(self._ring):
                     await bell.future
                 elif lib.rsf_ring_is_closed(self._ring):
-                    await sleep(0)  # a producer that came before the close is about to leave
+                    await sleep(0)  # a producer inside offer may still put its element in
             finally:
                 if self._end_awaiting(inside):
                     lib.rsf_ring_take_waiting_consumer(self._ring)
@@ -267,7 +267,7 @@ class BoundedRing(spec.BoundedRing):
         event: _Event,
         timeout: float | None,
     ) -> bool:
-        """Sleep until ``over()``, inside one's side; ``False`` after ``timeout`` seconds."""
+        """Sleep, within a call on a side, until ``over()``; ``False`` after ``timeout`` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not over():
             check_same_process(self, self._creator)
@@ -277,12 +277,12 @@ class BoundedRing(spec.BoundedRing):
             if prepare(self._ring):
                 event.sleep(left)
             else:
-                # There is something; or the ring is closed, and a producer that came before the
-                # close is about to leave: let it.
+                # There is an element; or the ring is closed, but a producer that entered it before
+                # is about to leave. Let that producer run.
                 time.sleep(0)
         return True
 
-    # -- anybody ---------------------------------------------------------------------------------
+    # -- any thread --------------------------------------------------------------------------------
 
     def _close(self) -> None:
         lib.rsf_ring_close(self._ring)
@@ -317,7 +317,7 @@ class SpscRing(BoundedRing, spec.SpscRing[spec.T]):
         start = check_count("start", start)
         inside = Putting(self, "offer", max(len(elements) - start, 0))
         with inside, inside:
-            # A copy: the list may change meanwhile. At least one: a full ring refuses None, too.
+            # A copy, as the list may change. At least one element: a full ring refuses None, too.
             fitting = elements[start : start + max(inside.there, 1)]
             for element in fitting:
                 check_element(element)

@@ -1,7 +1,7 @@
 """The signal serializer on ``rsf_serial``: a bounded mailbox, a drain, a terminal latch.
 
-As with the ring, C hands out places in a Python list. The holder of the drain delivers; nobody
-waits for another thread, but for room in the mailbox where ``on_full="wait"`` asks for that.
+As with the ring, C manages the indices of a Python list. The holder of the drain delivers. No
+thread waits for another one, except for room in the mailbox with ``on_full="wait"``.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _ANSWERS: Final = {
 class SignalSerializer(spec.SignalSerializer[spec.T]):
     def __init__(self, subscriber: Subscriber[spec.T], **options: Any) -> None:
         super().__init__(subscriber, **options)
-        # Guards _subscription. Reentrant, for the collector and signal handlers may run anything
-        # anywhere, and so cancel.
+        # Guards _subscription. Reentrant: the garbage collector and signal handlers may run
+        # anything, such as cancel.
         self._subscribing = threading.RLock()
         places = lib.rsf_serial_slots(self._capacity)
         self._slots: list[Any] = [None] * places
         self._cells: Any = ffi.new("rsf_serial_cell[]", places)
         self._serial: Any = ffi.new("rsf_serial *")
         lib.rsf_serial_init(self._serial, self._cells, self._capacity)
-        self._take_at: Any = ffi.new("uint64_t *")  # the holder's
+        self._take_at: Any = ffi.new("uint64_t *")  # of the holder of the drain
 
     def on_subscribe(self, subscription: Any, /) -> None:
         if subscription is None:
@@ -67,7 +67,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         with self._subscribing:
             subscription, self._subscription = self._subscription, None
         self._wake()
-        # The holder of the drain drops what is queued, and the subscriber.
+        # The holder of the drain drops the queued elements and the subscriber.
         if lib.rsf_serial_enter(self._serial):
             self._drain()
         if subscription is not None:
@@ -76,7 +76,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     @property
     def queued(self) -> int:
         if lib.rsf_serial_is_cancelled(self._serial):
-            return 0  # what is still there is dropped, not delivered
+            return 0  # queued elements are dropped after a cancel
         return lib.rsf_serial_size(self._serial)
 
     # -- signalling ------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if (
                 answer is not Emission.FULL
                 or not wait
-                or self._owner == threading.get_ident()  # would wait for itself
+                or self._owner == threading.get_ident()  # it cannot wait for itself
             ):
                 return answer
             check_same_process(self, self._creator)
@@ -109,11 +109,11 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         answer = Emission.OK
         try:
             if held == _IDLE and not self._announce:
-                # Past the mailbox: nothing is before this element.
+                # Past the mailbox: nothing is queued before this element.
                 self._owner = threading.get_ident()
                 raised = self._deliver(self._subscriber.on_next, element)
             else:
-                # What is queued comes before this element.
+                # Elements that are queued come before this one.
                 raised = self._deliver_queued()
                 answer = self._queue(element)
         except BaseException as interrupt:
@@ -128,7 +128,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         try:
             self._slots[lib.rsf_serial_slot(self._serial, index)] = element
         finally:
-            # Whatever happens: an index that is never published holds everybody up.
+            # Publish in any case: an index that is never published blocks all later ones.
             drain = lib.rsf_glue_publish_enter(self._serial, index)
         if drain:
             self._drain()
@@ -147,7 +147,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         return True
 
     def _wake(self) -> None:
-        """Let those that wait for room look again."""
+        """Wake the threads that wait for room."""
         if lib.rsf_serial_take_waiting(self._serial):
             with self._changed:
                 self._changed.notify_all()
@@ -155,7 +155,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
     # -- delivery, by the holder of the drain ----------------------------------------------------
 
     def _drain(self, raised: BaseException | None = None) -> None:
-        """Deliver everything, leave, and then raise what may not be kept from the caller."""
+        """Deliver everything and leave the drain; then raise what is no ``Exception``."""
         try:
             while True:
                 try:
@@ -174,7 +174,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             del raised
 
     def _deliver_queued(self) -> BaseException | None:
-        """Deliver, or drop after the end, what is there; return what may not be kept."""
+        """Deliver queued signals, or drop them after the end; return a raised non-``Exception``."""
         self._owner = threading.get_ident()
         raised: BaseException | None = None
         while (step := self._step()) is not None:
@@ -183,14 +183,14 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
         return raised
 
     def _step(self) -> tuple[Any, ...] | None:
-        """The next call of the subscriber, or ``None`` when there is nothing to deliver."""
+        """Return the next call of the subscriber; ``None`` when there is nothing to deliver."""
         while True:
             if self._finished or lib.rsf_serial_is_cancelled(self._serial):
                 self._drop_queued()
                 self._subscriber = self._terminal = None
                 with self._subscribing:
                     late = None
-                    if self._announce:  # it came just when all this ended, and nobody knows of it
+                    if self._announce:  # it arrived at the very end: cancel it
                         late, self._subscription = self._subscription, None
                     self._announce = False
                 if late is not None:
@@ -207,13 +207,13 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             if found == _TERMINAL:
                 with self._subscribing:
                     self._finished = True
-                    if not self._announce:  # else it is to be cancelled
+                    if not self._announce:  # a late one will be cancelled
                         self._subscription = None
-                self._drop_queued()  # there is something only if an error overtakes it
+                self._drop_queued()  # there are elements only if an error overtakes them
                 if self._terminal is True:
                     return (self._subscriber.on_complete,)
                 return (self._subscriber.on_error, self._terminal)
-            # Cancelled since the look above: around again.
+            # Cancelled since the check above: loop again.
 
     def _release(self) -> Any:
         at = self._take_at[0]
@@ -229,7 +229,7 @@ class SignalSerializer(spec.SignalSerializer[spec.T]):
             self._release()
 
     def _deliver(self, method: Callable[..., Any], *signal: Any) -> BaseException | None:
-        """Call the subscriber. What it raises cancels; what is no ``Exception`` is returned."""
+        """Call the subscriber. Its exception cancels; one that is no ``Exception`` is returned."""
         try:
             method(*signal)
         except BaseException as raised:

@@ -1,4 +1,4 @@
-"""``CallWindow``: the ``python`` backend's, with permits of this one."""
+"""``CallWindow``: the ``python`` backend's, with this backend's demand counter for permits."""
 
 from __future__ import annotations
 

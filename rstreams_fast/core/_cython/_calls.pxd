@@ -1,4 +1,4 @@
-# What costs more than it needs to when it is done for each call of a method, from C.
+# Calls from C: what is looked up once for a callable instead of at every call.
 
 from cpython.object cimport PyObject
 
@@ -9,12 +9,12 @@ cdef extern from *:
     #include <Python.h>
 
     /*
-     * A callable taken apart once: what every call of it would look up, build and check again.
+     * The parts of a callable, looked up and checked once instead of at every call.
      * References are borrowed from the holder of the callable.
      */
     typedef struct rsfpy_callee {
         PyObject *function;   /* of a bound method: its function */
-        PyObject *self;       /* of a bound method or a built-in function: what it is bound to */
+        PyObject *self;       /* of a bound method or a built-in function: its bound object */
         PyCFunction direct;   /* of a built-in function of one argument, or NULL */
         PyTypeObject *only;   /* `direct` is a method without arguments, of this type */
     } rsfpy_callee;
@@ -22,7 +22,7 @@ cdef extern from *:
     #define RSFPY_CALLING_CONVENTION \\
         (METH_VARARGS | METH_FASTCALL | METH_NOARGS | METH_O | METH_KEYWORDS | METH_METHOD)
 
-    /* The value of a plain int that is at least `minimum` and fits; else -1: look closer. */
+    /* The value of a plain int that is at least `minimum` and fits; else -1: use the slow path. */
     static inline long long
     rsfpy_plain_count(PyObject *value, long long minimum)
     {
@@ -73,13 +73,13 @@ cdef extern from *:
     }
 
     /*
-     * callable(x). A direct call does not count as recursion, so a function that is called back by
-     * one counts himself (Py_EnterRecursiveCall).
+     * callable(x). A direct call is not counted as recursion, so a function that may call its
+     * caller back must use rsfpy_call_one_deeper.
      */
     static inline PyObject *
     rsfpy_call_one(const rsfpy_callee *callee, PyObject *x)
     {
-        /* The slot in front is what PY_VECTORCALL_ARGUMENTS_OFFSET lends to the callee. */
+        /* PY_VECTORCALL_ARGUMENTS_OFFSET lets the callee use the slot before the arguments. */
         PyObject *arguments[3] = {NULL, callee->self, x};
         if (callee->direct != NULL) {
             if (callee->only == NULL) {
@@ -94,7 +94,7 @@ cdef extern from *:
         return rsfpy_vectorcall(callee->function, arguments + 2, 1);
     }
 
-    /* callable(x), where it may call back its caller. */
+    /* callable(x), for a callable that may call its caller back: counted as recursion. */
     static inline PyObject *
     rsfpy_call_one_deeper(const rsfpy_callee *callee, PyObject *x)
     {

@@ -1,4 +1,4 @@
-# The C core (csrc/), as Cython sees it, and what CPython's GIL lets us leave out of it.
+# The C core (csrc/) as Cython sees it, and cheaper versions where CPython has a GIL.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -103,9 +103,9 @@ cdef extern from *:
     #include "rsf_serial.h"
 
     /*
-     * Where a GIL is, it orders everything that is done between two points at which it may be let
-     * go. Guards, looks at a waiting flag, and taking and leaving the serializer's drain then need
-     * no locked instruction; without a GIL they are the C core's.
+     * With a GIL, all that a thread does between two points at which it may release the GIL is one
+     * step for other threads. Guards, reading a waiting flag, and taking and leaving the
+     * serializer's drain then need no locked instruction. Without a GIL the C core's are used.
      */
     #ifdef Py_GIL_DISABLED
     #define rsfpy_enter_producer(ring) rsf_ring_enter_producer(ring)
@@ -158,7 +158,7 @@ cdef extern from *:
     }
     #endif
 
-    /* Lets another thread run; only for the moment in which one is known to be about to move. */
+    /* Lets another thread run; for short waits, until a thread that is about to act has done so. */
     #if defined(_WIN32)
     #include <windows.h>
     #define rsfpy_yield() ((void)SwitchToThread())

@@ -1,5 +1,5 @@
-# What CPython offers to C and Cython does not declare, or declares for objects where pointers are
-# meant: a reference in a slot is counted by hand.
+# The parts of CPython's C API that Cython does not declare, or declares for objects only. We need
+# pointers: the references in slots are counted by hand.
 
 from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
 
@@ -38,7 +38,7 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
-    /* Cython's own view of these slots has other argument types. */
+    /* Cython declares these slots with other argument types. */
     #define rsfpy_traverse_of(type) ((type)->tp_traverse)
     #define rsfpy_clear_of(type) ((type)->tp_clear)
     #define rsfpy_set_traverse(type, f) ((type)->tp_traverse = (traverseproc)(f))
@@ -52,5 +52,5 @@ cdef extern from *:
 
 
 cdef inline int raise_what_is_set() except -1:
-    # An exception that C left, for the except clause around the call of this.
+    # Re-raises the exception that C code has set, for the except clause around this call.
     return -1

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Iterating over elements that come in bursts: what there is to do for each is done in C."""
+"""Iteration over elements that come in bursts; the work for each element is done in C."""
 
 cimport cython
 from cpython.list cimport PyList_GET_SIZE
@@ -15,12 +15,12 @@ from rstreams_fast.core._common import MISSING, refuse_pickle
 
 cdef extern from *:
     """
-    /* End what is awaited. From C, as a raise of Cython's adds to a traceback each time. */
+    /* Raises StopIteration(result) from C: a raise of Cython would add to a traceback. */
     static PyObject *
     rsfpy_stop_with(PyObject *result)
     {
         if (PyTuple_Check(result) || PyExceptionInstance_Check(result)) {
-            /* Alone they would be the exception's arguments, or the exception. */
+            /* Unwrapped, they would be taken for the arguments, or for the exception itself. */
             PyObject *stop = PyObject_CallOneArg(PyExc_StopIteration, result);
             if (stop != NULL) {
                 PyErr_SetObject(PyExc_StopIteration, stop);
@@ -46,14 +46,14 @@ cdef extern from *:
     void PyType_Modified(object)
 
 
-cdef object missing = MISSING  # without a look-up
+cdef object missing = MISSING  # no global look-up
 
 
-# Its list is there until it is gone itself; of cycles, the collector clears that.
+# The collector may not clear `burst` while a method can still run; it clears the list itself.
 @cython.no_gc_clear
 cdef class BurstIterator:
 
-    # Newest first. One list for good, as without a GIL a list may be shared, but a field may not.
+    # Newest first. Never replaced: without a GIL threads may share a list, but not write a field.
     cdef list burst
 
     def __cinit__(self, *_arguments, **_named):
@@ -91,7 +91,7 @@ cdef class BurstIterator:
         if PyList_GET_SIZE(self.burst) > 0:
             try:
                 return self.burst.pop()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took the element
                 pass
         return self._refill()
 
@@ -108,10 +108,10 @@ cdef class BurstIterator:
 @cython.final
 @cython.freelist(8)
 cdef class _Anext:
-    """What ``anext`` returns: a coroutine, as far as anybody can tell, that is mostly done at once."""
+    """The awaitable of ``anext``: it acts like a coroutine, and usually ends at its first step."""
 
     cdef BurstIterator iterator
-    cdef object coroutine  # who does it, if the burst was used up
+    cdef object coroutine  # does the work if the burst was used up
     cdef bint begun
 
     def __await__(self):
@@ -124,23 +124,23 @@ cdef class _Anext:
         return self.send(None)
 
     def send(self, value):
-        """Go on with ``value``, as a coroutine does."""
+        """Continue with ``value``, as a coroutine does."""
         return self.begin().send(value)
 
     def throw(self, *raised):
-        """Go on with an exception, as a coroutine does."""
+        """Continue with an exception, as a coroutine does."""
         return self.begin().throw(*raised)
 
     def close(self):
-        """End it, as a coroutine is ended."""
+        """End the coroutine."""
         with cython.critical_section(self):
-            self.begun = True  # from now on nobody else begins
+            self.begun = True  # from now on begin() creates no coroutine
             coroutine = self.coroutine
         if coroutine is not None:
             coroutine.close()
 
     cdef object begin(self):
-        """Who does it, made now if nobody has begun."""
+        """Return the coroutine that does the work; create it on the first call."""
         cdef bint begun
         with cython.critical_section(self):
             begun, self.begun = self.begun, True
@@ -153,7 +153,7 @@ cdef class _Anext:
 
 
 async def next_async(BurstIterator iterator):
-    """The next element, in a coroutine."""
+    """Return the next element, in a coroutine."""
     element = iterator._next_of_burst()
     if element is MISSING:
         element = await iterator._refill_async()
@@ -167,7 +167,7 @@ cdef _Anext new_anext(BurstIterator iterator):
 
 
 cdef object taken_at_once(_Anext anext):
-    """The element, if there is a burst to take it from and nobody else has begun; else MISSING."""
+    """Return an element of the burst if there is one and this is the first call; else MISSING."""
     cdef bint begun
     if anext.iterator is None or PyList_GET_SIZE(anext.iterator.burst) == 0:
         return missing
@@ -177,13 +177,13 @@ cdef object taken_at_once(_Anext anext):
         return missing
     try:
         return anext.iterator.burst.pop()
-    except IndexError:  # another thread was faster
+    except IndexError:  # another thread took the element
         anext.begun = False
         return missing
 
 
 cdef PyObject *step(PyObject *self) except NULL:
-    """``tp_iternext``: mostly the first step is the last one, too."""
+    """``tp_iternext``: usually the first step is also the last."""
     cdef _Anext anext = <_Anext> self
     element = taken_at_once(anext)
     if element is not missing:
@@ -194,7 +194,7 @@ cdef PyObject *step(PyObject *self) except NULL:
 
 
 cdef PySendResult send(PyObject *self, PyObject *value, PyObject **result) except PYGEN_ERROR:
-    """``am_send``: the same without an exception, for those who know how."""
+    """``am_send``: like ``step``, but a result needs no StopIteration."""
     cdef _Anext anext = <_Anext> self
     element = taken_at_once(anext) if value == <PyObject *> None else missing
     if element is not missing:
@@ -205,7 +205,7 @@ cdef PySendResult send(PyObject *self, PyObject *value, PyObject **result) excep
 
 
 def take_the_slot(cls, **options):
-    """``__init_subclass__``: else Python would look the methods up by name for each element."""
+    """``__init_subclass__``: fill the type slots; else Python looks methods up for each element."""
     super(BurstIterator, cls).__init_subclass__(**options)
     ours = <PyTypeObject *> BurstIterator
     theirs = <PyTypeObject *> cls
@@ -215,7 +215,7 @@ def take_the_slot(cls, **options):
         theirs.tp_as_async.am_anext = ours.tp_as_async.am_anext
 
 
-# Cython lets no extension class define it.
+# Cython lets no extension class define __init_subclass__.
 (<dict> (<PyTypeObject *> BurstIterator).tp_dict)["__init_subclass__"] = classmethod(take_the_slot)
 PyType_Modified(BurstIterator)
 (<PyTypeObject *> _Anext).tp_iternext = step

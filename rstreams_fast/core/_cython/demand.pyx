@@ -16,7 +16,7 @@ cdef extern from "Python.h":
 
 
 cdef int64_t _saturated(object n) except? -1:
-    # A Python int as 64 bits; what is too large for them counts as unbounded (§3.17).
+    # Converts a Python int to 64 bits; a larger number counts as unbounded (§3.17).
     cdef int overflow = 0
     cdef int64_t value = PyLong_AsLongLongAndOverflow(n, &overflow)
     if overflow == 0:
@@ -37,7 +37,7 @@ cdef class DemandCounter:
         rsf_demand_init(&self.demand, _non_negative("initial", initial))
 
     def __init__(self, *args, **kwargs):
-        pass  # what __cinit__ took: for subclasses, which pass it on
+        pass  # __cinit__ took the arguments; subclasses pass them on
 
     def request(self, n, /):
         cdef int64_t before = rsf_demand_load(&self.demand)

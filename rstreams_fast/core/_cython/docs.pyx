@@ -1,12 +1,12 @@
 # cython: language_level=3
-"""Docstrings of what was compiled without, as ``core/_faces.py`` hands them out."""
+"""Sets docstrings of compiled classes and properties, for ``core/_faces.py``."""
 
 from cpython.object cimport PyObject, PyTypeObject
 
 
 cdef extern from *:
     """
-    /* Of a property of an extension type. The string must live as long as the type. */
+    /* For a property of an extension type. The string must live as long as the type. */
     #define rsfpy_set_property_doc(property, string) \
         (((PyGetSetDescrObject *)(property))->d_getset->doc = PyUnicode_AsUTF8(string))
     #define rsfpy_dict_of(type) ((type)->tp_dict)

@@ -1,15 +1,15 @@
-"""The Python source of a drain: what a person would write by hand for one shape of program.
+"""Generates the Python source of a drain: the loop that a person would write for one program.
 
 For Python functions a loop in Python beats a loop in C, because the interpreter inlines calls from
-Python to Python. Everything that needs no such call is done by the ``gate`` the loop iterates over,
-in C: budget, demand, cancellation, the source, counting, and the first stages as long as they call
-nothing written in Python. What is left here are the other calls, the checks for ``None`` and the
-count of elements that were not delivered.
+Python to Python. All other work is done in C by the ``gate``, the object that the loop iterates
+over: budget, demand, cancellation, the source, counting, and the first stages, up to one that calls
+a Python function. The loop does the remaining calls, checks for ``None``, and counts the elements
+that were left out.
 
-The gate learns where the element was when an exception left. It is known by the line it left
-from: a ``try`` around each part would cost an instruction for each element. One that is raised
-anywhere else, as ``KeyboardInterrupt`` may be at the loop's jump (the ``continue`` lines), finds no
-element on its way. In the end every local is dropped, since a traceback keeps the frame (§3.13).
+When an exception propagates, the gate is told where the element was. The line number tells that: a
+``try`` around each part would cost an instruction for each element. An exception that is raised at
+another line (a ``KeyboardInterrupt`` at a ``continue``) finds no element under way. At the end
+every local is cleared, since a traceback keeps the frame alive (§3.13).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["drain_function", "drain_source"]
 
 _CO_NESTED: Final = 0x10  # as in inspect, which is slow to import
 
-#: Whether code objects live for ever (free-threaded 3.13, which does not specialise them either).
+#: Whether code objects are immortal (free-threaded 3.13, which does not specialise them either).
 _CODE_IS_IMMORTAL: Final = "free-threading" in sys.version and sys.version_info < (3, 14)
 
 _DELIVER: Final = {
@@ -54,22 +54,22 @@ def _indent(lines: list[str], levels: int) -> list[str]:
 
 
 def _lines_of(name: str, i: int) -> list[str]:
-    """The source of stage ``i``, whose names bear its number."""
+    """Return the source of stage ``i``, with the number in its variable names."""
     numbered = {"f": f"f{i}", "n": f"n{i}", "h": f"h{i}", "i": str(i)}
     words = ("".join(word) for _, word in groupby(STAGES[name].source.strip(), str.isidentifier))
     return "".join(numbered.get(word, word) for word in words).splitlines()
 
 
 def drain_source(shape: tuple[str, ...], first: int, to: str, counted: bool) -> str:
-    """The source of ``drain(gate, f<first>, ..., slot)`` for the stages named ``shape[first:]``.
+    """Return the source of ``drain(gate, f<first>, ..., slot)`` for the stages ``shape[first:]``.
 
-    ``to`` says what ``slot`` is: a function to ``"call"``, the ``offer`` of a ``"ring"``, whose
-    answer matters, a ``"list"``, or the ``"function"`` of a ``FunctionSlot``, whose other parts
-    follow. ``counted``: the number of elements left out is wanted.
+    ``to`` says what ``slot`` is: a function to ``"call"``; the ``offer`` of a ``"ring"``, whose
+    result is checked; a ``"list"``; or the ``"function"`` of a ``FunctionSlot``, whose other fields
+    follow as arguments. ``counted``: count the elements that are left out.
     """
     numbered = [(i, STAGES[name], name) for i, name in enumerate(shape)][first:]
     delivers = "reduce" not in shape
-    # Of those left out a run that delivers nothing before its end needs no account.
+    # A run that delivers only at its end need not count the elements left out.
     drops = counted and delivers and any(kind.drops for _, kind, _ in numbered)
     before = ["dropped = 0"] if drops else []
     after = ["gate.dropped += dropped"] if drops else []
@@ -135,13 +135,13 @@ def code_of(shape: tuple[str, ...], first: int, to: str, counted: bool) -> CodeT
 def drain_function(
     shape: tuple[str, ...], first: int, to: str, counted: bool
 ) -> Callable[..., None]:
-    """A drain of its own for one run: the code is compiled once, its inline caches are not shared.
+    """Return a drain for one run: its source is compiled once, its code object is a copy.
 
-    A shared code object would be specialised by the interpreter for the functions of one run and
-    then meet those of another.
+    The interpreter specialises a code object for the functions of one run; a shared one would then
+    meet the functions of other runs.
     """
     scope = {
-        # What a function written in C imports, it imports as the frame that calls it would: this.
+        # A C function that imports does so as the frame that calls it: this one.
         "__builtins__": builtins,
         "__name__": __name__,
         "CoroutineType": CoroutineType,

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Fused runs: a C loop, or a gate in C for a generated loop in Python (see ``drain_source``).
 
-Which is faster depends on the callables: the interpreter inlines calls of Python functions, and a C
-loop calls all others faster. ns per element, CPython 3.11, bursts of 256, unbounded demand; "hand"
-is a hand-written Python loop, "C" a C loop that does nothing but the calls:
+Which is faster depends on the callables: the interpreter inlines calls of Python functions; all
+other callables are called faster by a C loop. ns per element, CPython 3.11, bursts of 256,
+unbounded demand; "hand" is a hand-written Python loop, "C" a C loop that only makes the calls:
 
     range -> map -> filter -> slot    hand   C    generated  C loop here
     Python  Python  Python              88   89         92          100
@@ -17,7 +17,7 @@ is a hand-written Python loop, "C" a C loop that does nothing but the calls:
     Python -> ring                                      77           56
     ring -> Python method                               35           39
 
-Hence the votes below, in units of some 5 ns.
+These figures give the votes below, in units of about 5 ns.
 """
 
 cimport cython
@@ -72,8 +72,8 @@ ctypedef PyObject *(*next_function)(PyObject *) noexcept
 cdef struct Stage:
     int kind
     rsfpy_callee callee  # borrowed from the program
-    int64_t argument    # of batch: its size
-    int64_t count       # of take, skip: how many more; of take_while, skip_while: 0 once decided
+    int64_t argument  # of batch: its size
+    int64_t count  # of take, skip: how many more; of take_while, skip_while: 0 once decided
 
 
 cdef class FusedRun
@@ -92,7 +92,7 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
-    /* The list whose `append` this is, or NULL. */
+    /* The list, if `callable` is the `append` of one; else NULL. */
     static PyObject *
     rsfpy_list_of_append(PyObject *callable)
     {
@@ -132,7 +132,7 @@ cdef enum Kind:
 
 
 cdef enum Place:
-    # Where the element is while an exception passes.
+    # Where the element is when an exception propagates.
     BETWEEN
     IN_STAGE
     IN_SLOT
@@ -146,46 +146,46 @@ cdef rsfpy_callee popleft = rsfpy_take_apart(<PyObject *> POPLEFT)
 cdef object MORE, IDLE, EXHAUSTED, ENDED, DONE, CANCELLED, FAILED, SLOT_FAILED, DROPPED
 MORE, IDLE, EXHAUSTED, ENDED, DONE, CANCELLED, FAILED, SLOT_FAILED, DROPPED = RunStatus
 
-# What _process returns instead of an element; never given away.
+# Results of _process that stand for "no element"; they never leave this module.
 cdef object DROPPED_MARK = object()
 cdef object ABSORBED_MARK = object()
 
-# Votes for the generated drain (Python functions) and against it.
+# Votes for the generated drain (positive) and against it.
 cdef int PYTHON_CALL = 1
 cdef int OTHER_CALL = -1
-cdef int COUNTED_STAGE = -3  # take and skip count Python ints there
+cdef int COUNTED_STAGE = -3  # the generated drain counts with Python ints
 cdef int HOLDING_STAGE = -2  # scan and reduce
 cdef int RING_SLOT = -4
 
-# Entering the generated drain costs as much as this many elements gain in it.
+# Entering the generated drain costs as much time as it saves on so many elements.
 cdef int64_t FEW = 8
 
-# And making one as much as some 300: so the first of a run are taken without it.
+# Generating a drain costs as much as it saves on about 300 elements: the first ones do without.
 cdef int64_t first_elements = 64
 
 
 def generate_after(elements):
-    """Set how many elements a run takes before its drain is generated; return what it was."""
+    """Set the number of elements after which a run generates its drain; return the old one."""
     global first_elements
     before = first_elements
     first_elements = elements
     return before
 
 
-# The most stages of a generated drain: it is compiled in a time that grows with them.
+# The most stages of a generated drain, whose compilation time grows with them.
 cdef Py_ssize_t MOST_GENERATED = 256
-# The C loop looks for signals and the clock every so many elements, at most.
+# The most elements between two checks of signals and the clock in the C loop.
 cdef int LONGEST_STRIDE = 32
 # Seconds. After so long without a Python instruction the C loop lets other threads run, as the
 # interpreter does (sys.getswitchinterval()).
 cdef double SWITCH_INTERVAL = 0.005
-# Seconds between two looks, above which and below which the stride is changed.
+# Seconds between two checks: above SLOW_LOOK the stride shrinks, below FAST_LOOK it grows.
 cdef double SLOW_LOOK = 0.002
 cdef double FAST_LOOK = 0.0005
 
 
 cdef int _vote(object function):
-    # The interpreter runs calls from Python to Python functions without leaving its loop.
+    # The interpreter runs a call from Python to a Python function without leaving its loop.
     if PyMethod_Check(function):
         function = <object> PyMethod_GET_FUNCTION(function)
     return PYTHON_CALL if PyFunction_Check(function) else OTHER_CALL
@@ -196,7 +196,7 @@ cdef int64_t _bounded(object count) except -1:
 
 
 cdef int64_t _product(int64_t a, int64_t b) noexcept:
-    # Saturating; both are positive.
+    # Saturates; both factors are positive.
     return INT64_MAX if a > INT64_MAX // b else a * b
 
 
@@ -209,13 +209,13 @@ cdef PyObject *_next_in_deque(PyObject *source) except? NULL:
     if len(<object> source) == 0:
         return NULL
     element = rsfpy_call_one(&popleft, source)
-    if element == NULL and PyErr_ExceptionMatches(IndexError):  # somebody else has taken it
+    if element == NULL and PyErr_ExceptionMatches(IndexError):  # another thread took the element
         PyErr_Clear()
     return element
 
 
 cdef inline PyObject *_take(FusedRun self) except? NULL:
-    # The next element, a new reference; NULL without an exception ends the burst.
+    # Returns a new reference to the next element; NULL without an exception ends the burst.
     cdef PyObject *element
     if self.remaining <= 0 or rsf_demand_load(self.counter) < 0:
         return NULL
@@ -237,18 +237,18 @@ cdef class FusedRun:
     cdef tuple program
     cdef Stage *stages
     cdef Py_ssize_t stage_count
-    cdef Py_ssize_t c_stages  # so many, the first ones, never are in the generated drain
+    cdef Py_ssize_t c_stages  # so many first stages are always run in C
     cdef list held
     cdef object slot
-    cdef rsfpy_callee slot_callee  # borrowed from it
+    cdef rsfpy_callee slot_callee  # borrowed from the slot
     cdef SpscRing slot_ring
     cdef object function_slot  # a FunctionSlot, or None
-    cdef list slot_over        # its list
+    cdef list slot_over  # the FunctionSlot's `over` list
     cdef DemandCounter demand
     cdef rsf_demand *counter
     cdef int64_t run_ratio
     cdef bint has_ended
-    cdef bint reduces         # delivers nothing before its end
+    cdef bint reduces  # delivers nothing before its end
     cdef bint uses_generated
     cdef bint has_none
     cdef bint exhausted
@@ -265,7 +265,7 @@ cdef class FusedRun:
     cdef double last_look
     cdef double last_rest
     cdef Gate gate
-    cdef object generated     # the drain in Python, once it was needed
+    cdef object generated  # the drain in Python, made on first use
     cdef tuple generated_arguments
     cdef object stopped  # a StopIteration that a stage raised
     cdef readonly object error
@@ -275,7 +275,7 @@ cdef class FusedRun:
         cdef Py_ssize_t index
         cdef Stage *stage
         cdef int vote, votes = 0
-        cdef bint has_python = False  # from here on all stages are in the generated drain
+        cdef bint has_python = False  # whether a stage so far calls Python
         if isinstance(source, SpscRing):
             self.source = source
             self.source_next = <next_function> _next_in_ring
@@ -329,7 +329,7 @@ cdef class FusedRun:
                 vote = COUNTED_STAGE if kind.state is State.COUNT else 0
             elif op[1] is not None:
                 stage.callee = rsfpy_take_apart(<PyObject *> op[1])
-                if stage.kind != SKIP_WHILE:  # which soon calls it no more
+                if stage.kind != SKIP_WHILE:  # skip_while soon calls its function no more
                     vote += _vote(op[1])
                     has_python |= _vote(op[1]) == PYTHON_CALL
             if kind.needs is Needs.TIMES:
@@ -357,7 +357,7 @@ cdef class FusedRun:
 
     @property
     def refund(self):
-        """After ``DROPPED``: how many elements may be asked upstream in place of that one."""
+        """After ``DROPPED``: how many elements may be requested upstream in place of that one."""
         return self.refunded
 
     @property
@@ -407,7 +407,7 @@ cdef class FusedRun:
         rsfpy_leave(&self.busy)
 
     cdef int _enter(self) except -1:
-        # Direct calls do not count: runs that call each other would fill the C stack.
+        # Direct calls are not counted: runs that call each other would overflow the C stack.
         Py_EnterRecursiveCall(" while a run calls its functions")
         if not rsfpy_enter(&self.busy):
             Py_LeaveRecursiveCall()
@@ -422,7 +422,7 @@ cdef class FusedRun:
         Py_LeaveRecursiveCall()
 
     cdef void _let_go(self) noexcept:
-        # Held until the attributes are empty: dropping it may run any code.
+        # Holds the values until the attributes are cleared: dropping a value may run any code.
         held = (
             self.source, self.program, self.held, self.slot, self.slot_ring,
             self.gate, self.generated, self.generated_arguments,
@@ -479,7 +479,7 @@ cdef class FusedRun:
         return MORE if left != 0 else IDLE
 
     cdef bint _ends_soon(self) except -1:
-        # Take the first elements without a generated drain: true if that was all of the burst.
+        # Take the first elements without a generated drain; true if that was the whole burst.
         cdef int64_t first = first_elements - self.pulled_before
         cdef int64_t rest = self.budget - first
         if self.generated is not None or first <= 0:
@@ -494,12 +494,12 @@ cdef class FusedRun:
         return False
 
     cdef int64_t _settle(self) except? -4:
-        # Delivered: what was taken, but for what a stage dropped, kept or failed on (§1.1).
+        # Delivered: all taken elements but those that a stage dropped, kept or failed on (§1.1).
         cdef int64_t taken = self.budget - self.remaining
         cdef int64_t delivered = taken - self.undelivered - (self.place == IN_STAGE)
         cdef int64_t left
         if self.reduces:
-            delivered = 0  # before the end
+            delivered = 0  # a reduction delivers at the end only
         self.pulled_before += taken + self.has_none
         self.has_none = False
         self.budget = self.remaining = 0
@@ -524,13 +524,13 @@ cdef class FusedRun:
         raise NoneSignalError("§2.13: the source produced None")
 
     cdef void _end(self) noexcept:
-        # A stage needs no more: this element is the burst's last.
+        # A stage needs no more elements: this one is the burst's last.
         self.has_ended = True
         self.budget -= self.remaining
         self.remaining = 0
 
     cdef int _run_generated(self, bint counted) except -1:
-        # Unbounded demand, which stays so, needs no account of what was delivered: some 5 ns less.
+        # Unbounded demand stays unbounded: not counting deliveries saves about 5 ns each.
         if self.generated is None:
             self._generate(counted)
         self.gate.run = self
@@ -564,7 +564,7 @@ cdef class FusedRun:
         return 0
 
     cdef PyObject *_take_processed(self) except? NULL:
-        # What the stages that are not in the generated drain leave of the source.
+        # Returns the next element that passes the first stages, those outside the generated drain.
         cdef PyObject *element
         while True:
             element = _take(self)
@@ -600,7 +600,7 @@ cdef class FusedRun:
                 self._look_around()
 
     cdef int _look_around(self) except -1:
-        # What the interpreter does between two instructions, and C callables never let it do.
+        # The interpreter does this between two instructions; C callables never let it.
         cdef double now = monotonic()
         cdef double since = now - self.last_look
         if since > SLOW_LOOK:
@@ -727,14 +727,14 @@ cdef class FusedRun:
         return <PyObject *> DROPPED_MARK
 
     cdef void _leave_out(self, Stage *stage) noexcept:
-        # It drops nothing more. So the last one of a program in C need not be asked.
+        # A skip that is over passes every element: drop it if it is the last stage and runs in C.
         if stage + 1 == self.stages + self.c_stages and self.c_stages == self.stage_count:
             self.c_stages -= 1
             self.stage_count -= 1
 
     cdef PyObject *_hold(self, Stage *stage, PyObject *element) except? NULL:
-        """Pass ``element``, whose reference it takes over, through a stage that is not among the
-        quick ones.
+        """Pass ``element`` through a stage that ``_process`` does not handle; takes over the
+        reference.
         """
         cdef Py_ssize_t index = stage - self.stages
         cdef object x = <object> element
@@ -856,7 +856,7 @@ cdef class FusedRun:
         return CANCELLED if rsf_demand_load(self.counter) < 0 else DONE
 
     cdef object _fail(self, object error):
-        # The answer to what was raised: None, where the function that the slot is has dealt with it.
+        # Returns the status for an exception; None if the FunctionSlot has handled it.
         if self.place == IN_SLOT and self.function_slot is not None:
             self.function_slot.failed(error)
             return None
@@ -881,7 +881,7 @@ cdef object _overflow():
 
 
 cdef inline int _is_true(PyObject *answer) noexcept:
-    # Takes over the reference; -1, also for NULL, where an exception is set.
+    # Takes over the reference; returns -1, also for NULL, if an exception is set.
     cdef int truth
     if answer == Py_True_ptr:
         truth = 1
@@ -896,11 +896,11 @@ cdef inline int _is_true(PyObject *answer) noexcept:
 
 
 @cython.internal
-@cython.nonecheck(True)  # who debugs may find one that no drain runs on
+@cython.nonecheck(True)  # a debugger may find a gate without a run
 cdef class Gate:
-    """What a generated drain iterates over, and where it keeps its accounts."""
+    """The iterator of a generated drain; the drain also reports to it."""
 
-    cdef FusedRun run  # only while the generated drain runs, so there is no cycle
+    cdef FusedRun run  # set only while the generated drain runs, so there is no cycle
 
     def __iter__(self):
         return self
@@ -946,7 +946,7 @@ cdef class Gate:
 
 
 cdef PyObject *gate_next(PyObject *gate) except? NULL:
-    # By hand, because Cython's wrapper costs as much as the rest of it.
+    # Written by hand: Cython's wrapper costs as much as the rest.
     if <PyObject *> (<Gate> gate).run == <PyObject *> None:
         return NULL
     return _take((<Gate> gate).run)
@@ -955,7 +955,7 @@ cdef PyObject *gate_next(PyObject *gate) except? NULL:
 @cython.final
 @cython.internal
 cdef class StagedGate(Gate):
-    """The same, where the first stages are not in the generated drain."""
+    """A gate that also runs the first stages, which are outside the generated drain."""
 
     def __next__(self):  # replaced by staged_gate_next, below
         raise StopIteration
@@ -968,7 +968,7 @@ cdef PyObject *take_processed(PyObject *gate) except? NULL:
 
 
 cdef PyObject *staged_gate_next(PyObject *gate) noexcept:
-    # A stage's StopIteration is no end: the loop must not see it.
+    # Hides a StopIteration that a stage raised: the loop would take it for the end.
     cdef PyObject *element = (<next_function> take_processed)(gate)
     if element == NULL and PyErr_Occurred() != NULL and PyErr_ExceptionMatches(StopIteration):
         try:

@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Queues between many threads: the standard library's face over a ring of references.
+"""Queues between many threads, with the standard library's interface, over a ring of references.
 
-All that changes a queue happens between ``lock`` and ``unlock``, where no Python code runs and no
-object is made or dropped: a GIL makes that one step, and without one a short mutex does. Who must
-wait stands in a line, in order of arrival, and sleeps on an event of its own. One at a time is
-called; only when it has come is the next one: a thread that is called in vain costs a change of
-threads. Nobody is called in vain more than PATIENCE times: then newcomers stand in line, too.
+A queue changes only between ``lock`` and ``unlock``. No Python code runs there, and no object is
+made or dropped: with a GIL that is one step, without a GIL a short mutex makes it one. Waiting
+threads form a line, in order of arrival, and each sleeps on an event of its own. One waiter at a
+time is called, and the next only when that one has run: a vain wake-up costs a thread switch. When
+a waiter was called in vain PATIENCE times, newcomers must join the line, too.
 
-The standard library's queue has a mutex, conditions and a container that its users may touch, and
-hooks that they may override. A queue on which any of these is used becomes, for good, what the
-standard library makes of it: see ``_take_the_mutex``.
+The standard library's queue has a mutex, conditions and a container that users may touch, and
+methods that they may override (hooks). Using any of these switches a queue permanently to the
+standard library's code: see ``_take_the_mutex``.
 """
 
 from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
@@ -59,7 +59,7 @@ cdef extern from *:
 
 cdef enum:
     FIRST_SLOTS = 16
-    KEPT_SLOTS = 4096  # more are given back when the queue is empty
+    KEPT_SLOTS = 4096  # more slots are freed when the queue is empty
     PATIENCE = 16
 
 
@@ -67,7 +67,7 @@ cdef enum Answer:
     DONE
     WAIT
     STOPPED
-    MUTEX  # the queue has become the standard library's
+    MUTEX  # the queue uses the standard library's code now
     NO_MEMORY
 
 
@@ -77,7 +77,7 @@ cdef enum:  # calls that may wait
     JOIN
 
 
-# On the heap: at its exit the interpreter ends daemon threads where they wait, and their stacks go.
+# On the heap: at exit the interpreter ends waiting daemon threads, and frees their stacks.
 cdef struct Waiter:
     PyThread_type_lock event
     Waiter *next
@@ -88,7 +88,7 @@ cdef struct Waiter:
 cdef struct Line:
     Waiter *first
     Waiter *last
-    Waiter *called  # the one that has not moved yet
+    Waiter *called  # the waiter that was called, but has not run yet
 
 
 cdef struct Store:
@@ -98,9 +98,9 @@ cdef struct Store:
     Py_ssize_t count
 
 
-cdef uint32_t forks = 0  # from the first process to this one
+cdef uint32_t forks = 0  # between the first process and this one
 cdef rsfpy_mutex forgetting
-# Which thread makes a queue the standard library's; that happens once in a queue's life, if ever.
+# Held by a thread that switches a queue to the standard library's code: once in its life, at most.
 becoming = threading.RLock()
 
 
@@ -146,16 +146,16 @@ cdef inline void call_all(Line *line) noexcept:
 
 
 cdef class ThreadQueue:
-    """A queue of references between threads; the base of all of them."""
+    """A queue of references between threads: the base of all queues here."""
 
-    cdef PyObject **slots  # as a Store has them
+    cdef PyObject **slots  # as in Store
     cdef Py_ssize_t mask
     cdef Py_ssize_t head
     cdef Py_ssize_t count
     cdef Py_ssize_t bound
     cdef Py_ssize_t unfinished
     cdef object _maxsize
-    cdef Line lines[3]  # of each call that may wait
+    cdef Line lines[3]  # one for each call that may wait
     cdef uint32_t forks
     cdef rsfpy_mutex mutex
     cdef bint last_first
@@ -242,7 +242,7 @@ cdef class ThreadQueue:
         rsfpy_unlock(&self.mutex)
 
     cdef void forget_the_dead(self) noexcept:
-        # In the child of a fork: those who waited, or were about to, exist in the parent only.
+        # In the child of a fork: waiting threads, and those inside lock, exist only in the parent.
         cdef int i
         rsfpy_lock(&forgetting)
         if self.forks != forks:
@@ -294,7 +294,7 @@ cdef class ThreadQueue:
         return other != NULL and other.in_vain >= PATIENCE and (me == NULL or not me.called)
 
     cdef inline void settle(self, int what, Waiter *me, Answer answer) noexcept:
-        # Where somebody waits who could move now, one is called, or was before.
+        # If a waiter could go on now, exactly one is called.
         if answer == WAIT and me != NULL:
             self.stand_in_line(what, me)
         if self.count > 0:
@@ -305,7 +305,7 @@ cdef class ThreadQueue:
     cdef void stand_in_line(self, int what, Waiter *me) noexcept:
         cdef Line *line = &self.lines[what]
         me.next = NULL
-        if me.called:  # in vain: somebody was faster. It keeps its place.
+        if me.called:  # in vain: another thread was faster. The waiter keeps its place.
             me.called = False
             me.in_vain += 1
             me.next = line.first
@@ -321,7 +321,7 @@ cdef class ThreadQueue:
     # -- waiting ----------------------------------------------------------------------------------
 
     def _waiting(self, int what):
-        """How many stand in line: the tests wait for them."""
+        """Return how many threads wait in line; for the tests."""
         cdef int count = 0
         cdef Waiter *waiter
         self.lock()
@@ -406,7 +406,7 @@ cdef object deadline_of(object timeout):
 
 
 cdef int check_timeout(object timeout) except -1:
-    if not timeout >= 0:  # nor is it NaN
+    if not timeout >= 0:  # also refuses NaN
         raise ValueError("'timeout' must be a non-negative number")
     return 0
 
@@ -427,8 +427,8 @@ cdef class SimpleThreadQueue(ThreadQueue):
 
         Args:
             item: The element.
-            block: It has no effect; the methods of all queues have it.
-            timeout: It has no effect.
+            block: Has no effect; all queues have this argument.
+            timeout: Has no effect.
         """
         self._put(item, False, None)
 
@@ -527,7 +527,7 @@ cdef class FullThreadQueue(ThreadQueue):
         return stolen(element)
 
     def task_done(self):
-        """Say that one element that was taken is worked off; see ``join``.
+        """Report that one element that was taken out is done; see ``join``.
 
         Raises:
             ValueError: It was called more often than elements were put in.
@@ -564,9 +564,9 @@ cdef class FullThreadQueue(ThreadQueue):
         return spec.Queue.full(self) if self.has_mutex else self.count >= self.bound
 
     def shutdown(self, immediate=False):
-        """Have every ``put`` raise ``ShutDown``, and every ``get`` as soon as the queue is empty.
+        """Make every ``put`` raise ``ShutDown``, and every ``get`` once the queue is empty.
 
-        Threads that wait are woken.
+        Waiting threads are woken.
 
         Args:
             immediate: Empty the queue at once, and count the dropped elements as done.
@@ -588,7 +588,7 @@ cdef class FullThreadQueue(ThreadQueue):
         self.unlock()
         drop(&dropped)
 
-    # -- what the standard library's queue has, too -----------------------------------------------
+    # -- attributes of the standard library's queue -----------------------------------------------
 
     def __init__(self, maxsize=0):
         self.maxsize = maxsize
@@ -612,13 +612,13 @@ cdef class FullThreadQueue(ThreadQueue):
             bound = ceil(maxsize)
         self.lock()
         self.bound = bound
-        previous, self._maxsize = self._maxsize, maxsize  # dropped when it is unlocked
+        previous, self._maxsize = self._maxsize, maxsize  # dropped after unlock
         self.settle(PUT, NULL, DONE)
         self.unlock()
 
     @property
     def unfinished_tasks(self):
-        """The number of elements that were put in and are not worked off."""
+        """The number of elements that were put in and are not done."""
         return self.unfinished
 
     @unfinished_tasks.setter
@@ -635,7 +635,7 @@ cdef class FullThreadQueue(ThreadQueue):
         self.stopped = stopped
 
     def __setattr__(self, name, value):
-        if name in HOOKS:  # of the instance alone: the standard library's queue calls it, too
+        if name in HOOKS:  # set on the instance: the standard library's code calls it, too
             self._take_the_mutex()
         PyObject_GenericSetAttr(self, name, value)
 
@@ -649,7 +649,7 @@ cdef class FullThreadQueue(ThreadQueue):
         return other
 
     def _take_the_mutex(self):
-        """Become the standard library's queue, with all that is in this one and all who wait."""
+        """Switch to the standard library's code, with all elements and all waiting threads."""
         cdef Store store
         cdef int i
         mutex = threading.Lock()
@@ -675,7 +675,7 @@ HOOKS = ("_init", "_qsize", "_put", "_get")
 
 
 class _OfTheMutex:
-    """An attribute that a queue has when it has its mutex: the first to ask makes it have that."""
+    """An attribute that exists once the queue has its mutex; reading it switches the queue."""
 
     def __init__(self, name):
         self.name = name
@@ -690,7 +690,7 @@ class _OfTheMutex:
 
 
 class _ContainerOfTheMutex(_OfTheMutex):
-    """The container, which people also put another one in place of."""
+    """The container, which users may replace."""
 
     def __set__(self, queue, container):
         queue._take_the_mutex()
@@ -700,10 +700,10 @@ class _ContainerOfTheMutex(_OfTheMutex):
 class Queue(FullThreadQueue, spec.Queue):
     """A first-in first-out queue between threads: ``queue.Queue``, in C.
 
-    ``Queue(maxsize=0)`` makes one. Threads that wait are served in order of arrival; a newcomer that
-    finds an element or room at once may pass them, a few times at most. A subclass that overrides
-    ``_init``, ``_qsize``, ``_put`` or ``_get``, and a queue whose ``mutex``, conditions or ``queue``
-    are used, work as the standard library's, and as fast.
+    ``Queue(maxsize=0)`` makes one. Waiting threads are served in order of arrival; a newcomer that
+    finds an element or room at once may pass them, but only a few times. A subclass that overrides
+    ``_init``, ``_qsize``, ``_put`` or ``_get``, and a queue whose ``mutex``, conditions or
+    ``queue`` are used, behave like the standard library's, and are as fast.
     """
 
     _plain = spec.Queue
@@ -727,7 +727,7 @@ class LifoQueue(Queue, spec.LifoQueue):
 class PriorityQueue(Queue, spec.PriorityQueue):
     """A ``Queue`` that gives the smallest element first.
 
-    Comparing elements runs Python code, so it always works as the standard library's, and as fast.
+    Comparing elements runs Python code, so it always uses the standard library's code.
     """
 
     queue = _OfTheMutex("queue")
@@ -754,8 +754,8 @@ cdef inquiry cython_clear
 
 
 cdef int queue_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    # No thread is between lock and unlock while the collector runs: with a GIL the collector holds
-    # it, without one all threads stand still at points of their own.
+    # While the collector runs, no thread is between lock and unlock: with a GIL the collector holds
+    # the GIL; without one all threads are stopped at safe points.
     cdef ThreadQueue queue = <ThreadQueue> self
     cdef Py_ssize_t i
     cdef int stop

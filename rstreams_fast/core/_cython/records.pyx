@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """The ring of numpy records on ``rsf_ring``: one piece of memory, copied in and out by C.
 
-Views are ordinary buffer exports, so that their life is known: a side's exports are counted, and
-the holder of an export keeps the memory, not the ring. Arrays are looked at through the buffer protocol alone, at the moment of the copy: whatever becomes of an array's attributes meanwhile, its memory
-is held.
+A view is an ordinary buffer export, so the exports of a side can be counted, and the holder of an
+export keeps the memory alive, but not the ring. Arrays are read through the buffer protocol only,
+during the copy: their memory is held, whatever happens to their attributes meanwhile.
 """
 
 cimport cython
@@ -44,15 +44,15 @@ from rstreams_fast.core._records import (
 
 
 cdef size_t ALIGNMENT = _ALIGNMENT
-# Large arrays begin with a page's first bytes, wherever they come from. A copy to about the same
-# place of another page is slower: its loads look as if they had to wait for its stores.
+# Large arrays usually start at the first bytes of a page. A copy to the same offset in another page
+# is slower, as its loads seem to depend on its stores: so this memory starts at another offset.
 cdef size_t PAGE = 4096
 cdef size_t LARGE = 1 << 16
 cdef Py_ssize_t COPY_UNDER_GIL = _COPY_UNDER_GIL
 
 
 cdef class Memory:
-    """One aligned allocation, which starts as zeros."""
+    """One aligned allocation, zeroed."""
 
     cdef void *allocated
     cdef char *start
@@ -65,7 +65,7 @@ cdef class Memory:
         self.size = count * record
         align = PAGE if <size_t> self.size >= LARGE else ALIGNMENT
         beyond = PAGE // 2 if align == PAGE else 0
-        # Fresh pages from the system are zeros already: nothing is touched before it is used.
+        # calloc gets zeroed pages from the system, and touches none of them.
         self.allocated = calloc(<size_t> self.size + align + beyond, 1)
         if self.allocated == NULL:
             raise MemoryError(f"no memory for {count} records of {record} bytes")
@@ -91,7 +91,7 @@ cdef class Views:
         PyBuffer_FillInfo(
             buffer, self, self.memory.start, self.memory.size, self.readonly, flags
         )
-        Py_DECREF(None)  # Cython had put it where there is a reference to self now
+        Py_DECREF(None)  # Cython's placeholder in buffer.obj, now overwritten
         with cython.critical_section(self):
             self.exports += 1
 
@@ -103,11 +103,11 @@ cdef class Views:
 cdef class RecordRing(BoundedRing):
 
     cdef object records
-    cdef object ndarray  # the type, and the dtype that arrays have: None for a sub-array's
+    cdef object ndarray  # the type and dtype of plain arrays; None for a sub-array dtype
     cdef object base
     cdef Memory memory
     cdef Py_ssize_t itemsize
-    cdef uint64_t reserved  # what reserve gave last, and nothing was put in since
+    cdef uint64_t reserved  # the size of the last reserve, until something is put in
     cdef uint64_t peeked
     cdef Views reserved_views
     cdef Views peeked_views
@@ -130,7 +130,7 @@ cdef class RecordRing(BoundedRing):
         return self.records.dtype
 
     cdef bint _is_plain(self, object array, bint writable) except -1:
-        """Whether this is, at a glance, just what ``Records`` would return for it."""
+        """Whether ``Records`` would return ``array`` unchanged: a quick check."""
         if type(array) is not self.ndarray or array.dtype is not self.base or array.ndim != 1:
             return False
         flags = array.flags
@@ -185,7 +185,7 @@ cdef class RecordRing(BoundedRing):
         return self._committed(count)
 
     cdef int _enter_producer(self, str call) except -1:
-        """Enter the side of a ring that is open, and has no view of what it would put in."""
+        """Enter the side; refuse if the ring is closed, or a reserved view lives."""
         enter_producer(self)
         if rsf_ring_is_closed(&self.ring):
             rsf_ring_leave_producer(&self.ring)
@@ -198,7 +198,7 @@ cdef class RecordRing(BoundedRing):
     cdef Py_ssize_t _put(self, object plain) except -1:
         cdef Py_buffer given
         cdef uint64_t index, count
-        # numpy refuses to resize an array that has a weak reference, asked not to look or not.
+        # The weak reference keeps numpy from resizing the array, even with refcheck=False.
         guard = PyWeakref_NewRef(plain, None)
         PyObject_GetBuffer(plain, &given, PyBUF_SIMPLE)
         count = rsf_ring_reserve(&self.ring, given.len // self.itemsize, &index)
@@ -215,7 +215,7 @@ cdef class RecordRing(BoundedRing):
         return count
 
     cdef Py_ssize_t _committed(self, Py_ssize_t count) except -1:
-        """Out of the side again."""
+        """Wake the consumer, after the side was left."""
         if count != 0 and rsfpy_take_waiting_consumer(&self.ring):
             self.wake_consumer()
         return count
@@ -299,7 +299,7 @@ cdef class RecordRing(BoundedRing):
         return self.records.empty(size if wanted is None or wanted > size else wanted)
 
     cdef int _enter_consumer(self, str call) except -1:
-        """Enter the side of a ring that has no view of what would be taken out."""
+        """Enter the side; refuse if a view of peeked records lives."""
         enter_consumer(self)
         if self.peeked_views.exports != 0:
             rsf_ring_leave_consumer(&self.ring)
@@ -325,7 +325,7 @@ cdef class RecordRing(BoundedRing):
         return count
 
     cdef Py_ssize_t _released(self, Py_ssize_t count) except -1:
-        """Out of the side again."""
+        """Wake the producer, after the side was left."""
         if count != 0 and rsfpy_take_waiting_producer(&self.ring):
             self.wake_producer()
         return count

@@ -10,9 +10,9 @@ cdef class BoundedRing:
     cdef PyThread_type_lock consumer_event
     cdef PyThread_type_lock producer_event
     cdef object error
-    cdef object waker  # called, once, in place of the consumer's event
-    cdef object producer_waker  # likewise
-    cdef object data_bell  # of the coroutine that awaits elements: its waker, which stays its own
+    cdef object waker  # called, once, instead of releasing the consumer's event
+    cdef object producer_waker  # the same for the producer
+    cdef object data_bell  # an awaiting coroutine's waker, which only it may remove
     cdef object room_bell
     cdef long creator
     cdef object __weakref__
@@ -58,7 +58,7 @@ cdef inline int enter_consumer(BoundedRing self) except -1:
 
 
 cdef inline int ring_offer(SpscRing self, PyObject *element) except -1:
-    # 1: put in; 0: full. Takes a reference of its own.
+    # Returns 1: put in, 0: full. Takes a reference of its own.
     cdef uint64_t index
     enter_producer(self)
     if rsf_ring_is_closed(&self.ring):
@@ -80,7 +80,7 @@ cdef inline int ring_offer(SpscRing self, PyObject *element) except -1:
 
 
 cdef inline PyObject *ring_poll(SpscRing self) except? NULL:
-    # A new reference, or NULL without an exception when empty.
+    # Returns a new reference, or NULL without an exception when the ring is empty.
     cdef uint64_t index
     cdef PyObject *element
     enter_consumer(self)
@@ -93,7 +93,7 @@ cdef inline PyObject *ring_poll(SpscRing self) except? NULL:
     if rsfpy_take_waiting_producer(&self.ring):
         try:
             self.wake_producer()
-        except BaseException:  # Ctrl-C's, for one
+        except BaseException:  # such as Ctrl-C's
             Py_DECREF_ptr(element)
             raise
     return element

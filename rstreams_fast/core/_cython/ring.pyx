@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """The bounded single-producer single-consumer ring on ``rsf_ring``.
 
-The C ring hands out slot indices; the slots here hold references. Three rules keep them right: a
-reference is taken before its slot is published; a reference is dropped only after its slot
-was released and the side left, because dropping may run any code; and the garbage collector
-sees what lies between the ring's head and tail (Cython does not traverse raw pointers).
+The C ring hands out slot indices; the slots here hold references. Three rules keep them right. A
+reference is taken before its slot is published. A reference is dropped only after its slot was
+released and the side left, because dropping may run any code. The garbage collector visits the
+slots between the ring's head and tail, because Cython does not traverse raw pointers.
 """
 
 cimport cython
@@ -45,9 +45,9 @@ cdef extern from *:
     static destructor rsfpy_cython_dealloc;
 
     /*
-     * What Cython leaves out where a class has no Python attributes of its own. Elements are
-     * dropped while the ring still looks alive: no weak reference may lead to it by then. And
-     * one may be a ring again, and so on: the trashcan keeps that off the C stack.
+     * Cython generates no such code for a class without Python attributes. Elements are dropped
+     * while the ring still looks alive, so its weak references are cleared before. An element may
+     * be a ring that holds a ring, and so on: the trashcan keeps this off the C stack.
      */
     static void
     rsfpy_ring_dealloc(PyObject *self)
@@ -71,11 +71,11 @@ cdef extern from *:
 
 cdef double FIRST_SLEEP = _FIRST_SLEEP
 cdef double SLEEP_GROWTH = _SLEEP_GROWTH
-cdef double LONGEST_SLEEP = 1000.0  # seconds asked of the system at once
+cdef double LONGEST_SLEEP = 1000.0  # seconds; the longest single sleep
 
 
 cdef int enter_occupied(BoundedRing ring, bint consumer) except -1:
-    """Take over the side from a coroutine that cannot go on, as its loop is closed; else refuse."""
+    """Take over the side of a coroutine whose loop was closed; else refuse."""
     bell = ring.data_bell if consumer else ring.room_bell
     if bell is None or not bell.is_lost() or not ring.take_bell(bell, consumer):
         _refuse_overlap(ring, "consumer" if consumer else "producer")
@@ -92,7 +92,7 @@ cdef int refuse_none() except -1:
 
 
 cdef bint sleep_on(PyThread_type_lock event, object deadline) except -1:
-    """Sleep until the lock can be had (``True``) or ``deadline`` (``False``)."""
+    """Sleep until the lock ``event`` is free (``True``) or until ``deadline`` (``False``)."""
     cdef PyLockStatus status
     cdef long long microseconds
     cdef double left = LONGEST_SLEEP
@@ -111,7 +111,7 @@ cdef bint sleep_on(PyThread_type_lock event, object deadline) except -1:
             return True
         if expired and status != PY_LOCK_INTR:
             return False
-        # A signal that came just before the sleep did not end it: see core._common.sleeps.
+        # A signal just before the sleep did not end it: see core._common.sleeps.
         PyErr_CheckSignals()
         sleep = min(sleep * SLEEP_GROWTH, LONGEST_SLEEP)
 
@@ -129,10 +129,10 @@ cdef class BoundedRing:
         self.creator = getpid()
 
     def __init__(self, *args, **kwargs):
-        pass  # what __cinit__ took: for subclasses, which pass it on
+        pass  # __cinit__ took the arguments; subclasses pass them on
 
     cdef uint64_t start(self, object capacity) except 0:
-        # Before anybody knows the ring; returns the number of slots.
+        # Called before the ring is shared; returns the number of slots.
         cdef uint64_t count = check_capacity("capacity", capacity)
         if not rsf_ring_init(&self.ring, count):
             raise ValueError(f"capacity must be 1 to 2**31, got {capacity}")
@@ -141,7 +141,7 @@ cdef class BoundedRing:
     def __dealloc__(self):
         for event in (<size_t> self.consumer_event, <size_t> self.producer_event):
             if event != 0:
-                # A locked lock may not be freed everywhere, and these always are.
+                # Some systems forbid freeing a locked lock, and events are locked.
                 PyThread_release_lock(<PyThread_type_lock> <size_t> event)
                 PyThread_free_lock(<PyThread_type_lock> <size_t> event)
 
@@ -160,9 +160,9 @@ cdef class BoundedRing:
         check_waker(waker)
         check_same_process(self, self.creator)
         enter_consumer(self)
-        self.set_waker(waker, False)  # before the flag that it is there for
+        self.set_waker(waker, False)  # set before the flag that announces it
         armed = rsf_ring_prepare_wait_consumer(&self.ring)
-        if not armed:  # before the side is left: the next call on it may arm, too
+        if not armed:  # before leaving: the side's next call may arm, too
             self.set_waker(None, False)
         rsf_ring_leave_consumer(&self.ring)
         return armed
@@ -231,9 +231,9 @@ cdef class BoundedRing:
             self.room_bell = waker if awaited else None
 
     cdef bint take_bell(self, object bell, bint consumer) noexcept:
-        """Forget the bell of the coroutine inside; ``False`` if that lost its side meanwhile.
+        """Remove the bell of a coroutine that waits; ``False`` if the coroutine has lost its side.
 
-        The bell is what a side belongs to while a coroutine waits there.
+        While a coroutine waits inside a side, its bell says that the side is its own.
         """
         cdef bint found
         previous = None
@@ -271,7 +271,7 @@ cdef class BoundedRing:
             wake_quietly(waker)
         return 0
 
-    # -- waiting, inside one's side --------------------------------------------------------------
+    # -- waiting, within a call on a side --------------------------------------------------------
 
     cdef bint has_data(self) noexcept:
         cdef uint64_t index
@@ -289,7 +289,7 @@ cdef class BoundedRing:
                 if not self._park(True, deadline) and not self.has_data():
                     raise TimeoutError(f"the ring stayed empty for {timeout} seconds")
             elif rsf_ring_is_closed(&self.ring):
-                # A producer that came before the close is about to leave.
+                # A producer that entered before the close is about to leave.
                 with nogil:
                     rsfpy_yield()
                 PyErr_CheckSignals()
@@ -311,14 +311,14 @@ cdef class BoundedRing:
                     raise TimeoutError(f"the ring stayed full for {timeout} seconds")
 
     cdef object _deadline(self, object timeout, object deadline):
-        # Called before every park: a fork leaves the other side behind in the parent.
+        # Called before every wait: in the child of a fork the other side does not exist.
         check_same_process(self, self.creator)
         if timeout is None or deadline is not None:
             return deadline
         return monotonic() + timeout
 
     cdef bint _park(self, bint consumer, object deadline) except -1:
-        """Sleep until woken (``True``) or ``deadline`` (``False``); the waiting flag is up."""
+        """Sleep until woken (``True``) or ``deadline`` (``False``); the waiting flag is set."""
         cdef bint woken = False
         try:
             woken = sleep_on(self.consumer_event if consumer else self.producer_event, deadline)
@@ -328,7 +328,7 @@ cdef class BoundedRing:
         return woken
 
     cdef void _call_off(self, bint consumer) noexcept:
-        # Take the flag down; if the other side was faster, its wake is on the way: absorb it.
+        # Clear the flag; if the other side was faster, its wake is on the way: absorb it.
         if consumer:
             if not rsf_ring_take_waiting_consumer(&self.ring):
                 with nogil:
@@ -341,7 +341,7 @@ cdef class BoundedRing:
 async def await_data(BoundedRing ring):
     """Wait as ``wait_for_data`` does, in a coroutine, without a thread.
 
-    The caller is inside the consumer's side, and no longer where this raises.
+    The caller is inside the consumer's side; if this raises, the side has been left.
     """
     from asyncio import sleep
 
@@ -357,7 +357,7 @@ async def await_data(BoundedRing ring):
             if rsf_ring_prepare_wait_consumer(&ring.ring):
                 await bell.future
             elif rsf_ring_is_closed(&ring.ring):
-                await sleep(0)  # a producer that came before the close is about to leave: let it
+                await sleep(0)  # a producer that entered before the close is about to leave
         if bell is not None:
             refuse_to_go_on(ring.take_bell(bell, True))
     except BaseException:
@@ -369,7 +369,7 @@ async def await_data(BoundedRing ring):
 async def await_room(BoundedRing ring, str call):
     """Wait as ``wait_for_room`` does, in a coroutine, without a thread.
 
-    The caller is inside the producer's side, and no longer where this raises.
+    The caller is inside the producer's side; if this raises, the side has been left.
     """
     cdef uint64_t index
     bell = None
@@ -427,7 +427,7 @@ cdef class SpscRing(BoundedRing):
             raise TypeError(f"elements must be a list or tuple, got {type(elements).__name__}")
         if position < 0:
             position = min(check_count("start", start), INT64_MAX)
-        # The list must not change between the look at its size and the last reference taken.
+        # The list must not change between reading its size and taking the last reference.
         with cython.critical_section(elements):
             return self._offer_many(elements, min(position, <int64_t> PY_SSIZE_T_MAX))
 
@@ -441,7 +441,7 @@ cdef class SpscRing(BoundedRing):
             rsf_ring_leave_producer(&self.ring)
             refuse_closed("offer")
         free = rsf_ring_reserve(&self.ring, max(size - first, 0), &index)
-        # One look beyond what fits: None is refused by a full ring, too.
+        # Check one element even if none fits: a full ring refuses None, too.
         for i in range(max(free, 1 if size > first else 0)):
             element = _item(elements, first + <Py_ssize_t> i, is_list)
             if element == <PyObject *> None:
@@ -481,7 +481,7 @@ cdef class SpscRing(BoundedRing):
             self.wake_consumer()
 
     cdef int _put_one(self, object element) except -1:
-        # Inside the producer's side, when there is room.
+        # Called inside the producer's side, when there is room.
         cdef uint64_t index
         rsf_ring_reserve(&self.ring, 1, &index)
         Py_INCREF_ptr(<PyObject *> element)
@@ -505,7 +505,7 @@ cdef class SpscRing(BoundedRing):
             wanted = min(check_count("max", max), INT64_MAX)
         if <uint64_t> wanted < size:
             size = wanted
-        # Before the side is entered, because allocating may run the collector, and so any code.
+        # Before entering the side: allocating may run the collector, and so any code.
         cdef list taken = PyList_New(size)
         enter_consumer(self)
         ready = rsf_ring_peek(&self.ring, size, &index)
@@ -515,7 +515,7 @@ cdef class SpscRing(BoundedRing):
             )
         rsf_ring_release(&self.ring, ready)
         rsf_ring_leave_consumer(&self.ring)
-        if ready != size:  # somebody else was faster
+        if ready != size:  # another consumer was faster
             Py_SET_SIZE(<PyObject *> taken, ready)
         if ready != 0 and rsfpy_take_waiting_producer(&self.ring):
             self.wake_producer()
@@ -545,7 +545,7 @@ cdef class SpscRing(BoundedRing):
         return element
 
     cdef object _take_one(self):
-        # Inside the consumer's side, when there is an element.
+        # Called inside the consumer's side, when there is an element.
         cdef uint64_t index
         cdef PyObject *element
         rsf_ring_peek(&self.ring, 1, &index)
@@ -561,7 +561,7 @@ cdef inline PyObject *_item(object elements, Py_ssize_t index, bint is_list) noe
 
 
 cdef inline object _stolen(PyObject *element):
-    # The reference that a slot held becomes the caller's.
+    # The slot's reference becomes the caller's.
     cdef object result = <object> element
     Py_DECREF(result)
     return result
@@ -583,8 +583,8 @@ cdef inquiry cython_clear
 
 
 cdef int ring_traverse(PyObject *self, visitproc visit, void *arg) noexcept:
-    # No thread is between reserve and commit, or peek and release, while the collector runs: with
-    # a GIL the collector holds it, without one all threads stand still at points of their own.
+    # While the collector runs, no thread is between reserve and commit, or peek and release: with a
+    # GIL the collector holds the GIL; without one all threads are stopped at safe points.
     cdef rsf_ring *ring = &(<SpscRing> self).ring
     cdef PyObject **slots = (<SpscRing> self).slots
     cdef uint64_t index = ring.head

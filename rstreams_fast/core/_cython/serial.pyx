@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """The signal serializer on ``rsf_serial``: a bounded mailbox, a count of work in progress, a latch.
 
-Who raises the work in progress from 0 is the holder of the drain and delivers; see ``rsf_serial.h``
-for why nothing is lost or overtaken. The mailbox's slots hold references as the ring's do: taken
-before the slot is published, dropped after it was released, and visible to the garbage collector.
+The thread that raises the work in progress from 0 holds the drain and delivers; ``rsf_serial.h``
+explains why nothing is lost or overtaken. The mailbox's slots hold references by the ring's rules:
+taken before the slot is published, dropped after it was released, and visited by the collector.
 """
 
 cimport cython
@@ -38,7 +38,7 @@ from rstreams_fast.errors import (
 )
 
 
-# Answers of _next: those of rsf_serial_reserve, and this one.
+# The results of _next: those of rsf_serial_reserve, and BUSY.
 cdef int BUSY = 4
 cdef object ANSWERS = {
     RSF_SERIAL_OK: Emission.OK,
@@ -52,7 +52,7 @@ cdef object ANSWERS = {
 @cython.final
 @cython.internal
 cdef class _Parked:
-    """A thread that waits for room. Its lock is free once it was woken."""
+    """A thread that waits for room. A wake releases its lock."""
 
     cdef PyThread_type_lock lock
 
@@ -76,7 +76,7 @@ cdef class SignalSerializer:
     cdef PyObject **slots  # owned references where not NULL
     cdef object subscriber
     cdef object deliver_next  # the subscriber's on_next, looked up once
-    cdef rsfpy_callee callee  # borrowed from it
+    cdef rsfpy_callee callee  # borrowed from deliver_next
     cdef object subscription
     cdef object error
     cdef list parked
@@ -85,7 +85,7 @@ cdef class SignalSerializer:
     cdef bint waits
     cdef bint delay_error
     cdef bint fail_fast
-    cdef unsigned long owner  # the thread that delivers, where that matters
+    cdef unsigned long owner  # the delivering thread, if calls may wait
     cdef long creator
     cdef object __weakref__
 
@@ -118,7 +118,7 @@ cdef class SignalSerializer:
         self.creator = getpid()
 
     def __init__(self, *args, **kwargs):
-        pass  # what __cinit__ took: for subclasses, which pass it on
+        pass  # __cinit__ took the arguments; subclasses pass them on
 
     def __dealloc__(self):
         if self.slots != NULL:
@@ -155,7 +155,7 @@ cdef class SignalSerializer:
             overflow = BufferOverflowError(
                 f"the mailbox of {self.serial.capacity} elements is full, one was dropped"
             )
-            # Of several threads that overflow it, and of those that end the stream, one counts.
+            # Only one thread ends the stream, even if several overflow the mailbox.
             if self._terminate(RSF_SERIAL_ERROR, overflow) and subscription is not None:
                 cancel_quietly(subscription)
         elif answer == BUSY:
@@ -177,7 +177,7 @@ cdef class SignalSerializer:
     def request(self, n, /):
         subscription = self._upstream()
         if subscription is not None:
-            # A circle of serializers would fill the C stack, which no interpreter watches.
+            # A circle of serializers would overflow the C stack, which Python does not check.
             Py_EnterRecursiveCall(" while asking upstream")
             try:
                 subscription.request(n)
@@ -228,7 +228,7 @@ cdef class SignalSerializer:
             answer = self._next_as_holder(element)
             if answer != RSF_SERIAL_FULL or not wait:
                 return answer
-            # Full of what came meanwhile; the drain is left, so there may be room by now.
+            # Other threads filled the mailbox; leaving the drain may have made room.
         if self.fail_fast:
             if rsf_serial_is_cancelled(&self.serial):
                 return RSF_SERIAL_CANCELLED
@@ -252,7 +252,7 @@ cdef class SignalSerializer:
         return RSF_SERIAL_OK
 
     cdef int _next_as_holder(self, object element) except -1:
-        # The way past the mailbox. Whatever happens, the drain is left.
+        # Delivers without the mailbox. The drain is left in any case.
         cdef PyObject *answer
         if (
             not rsf_serial_is_idle(&self.serial)
@@ -284,7 +284,7 @@ cdef class SignalSerializer:
             elif rsf_serial_is_idle(&self.serial):
                 self._call(element)
             else:
-                # Another thread's element is on its way, or the end is.
+                # Another thread's element, or the end, is on its way.
                 answer = rsf_serial_reserve(&self.serial, &index)
                 if answer == RSF_SERIAL_OK:
                     Py_INCREF_ptr(<PyObject *> element)
@@ -347,7 +347,7 @@ cdef class SignalSerializer:
                 slot[0] = NULL
                 rsf_serial_release(&self.serial)
                 Py_DECREF(element)
-                # Waking at half full, and not at every release, wakes once for a burst.
+                # Wake at half full, not at every release: that wakes once for a burst.
                 if rsf_serial_size(&self.serial) <= self.serial.capacity // 2:
                     self._wake()
                 self._call(element)
@@ -382,12 +382,12 @@ cdef class SignalSerializer:
         return 0
 
     cdef int _abandon(self, object raised) except -1:
-        """The subscriber raised: end the stream, leave the drain, and only then report (§2.13)."""
+        """End the stream after the subscriber raised; leave the drain; then report (§2.13)."""
         cdef object subscription = None
         if not self.finished and rsf_serial_cancel(&self.serial):
             subscription = self._end_upstream()
             self._wake()
-        self._deliver_and_leave()  # finished or cancelled: it only drops what is queued
+        self._deliver_and_leave()  # finished or cancelled: it only drops queued elements
         if subscription is not None:
             cancel_quietly(subscription)
         if not isinstance(raised, Exception):
@@ -396,8 +396,8 @@ cdef class SignalSerializer:
         return 0
 
     cdef void _forget(self) noexcept:
-        # It is over. Attributes are emptied first: dropping what they held may run any code.
-        # After a cancel the subscription is for the cancelling thread to take.
+        # The stream is over. Attributes are cleared first: dropping their values may run any code.
+        # After a cancel the cancelling thread takes the subscription.
         upstream = self._end_upstream() if self.finished else None
         held = (self.subscriber, self.deliver_next, self.error, upstream)
         self.subscriber = None
@@ -420,7 +420,7 @@ cdef class SignalSerializer:
             PyThread_release_lock(parked.lock)
 
     cdef int _park(self) except -1:
-        # Sleep until there may be room; a fork leaves those who make it behind.
+        # Sleep until there may be room; in the child of a fork no thread would make any.
         cdef _Parked parked = _Parked.__new__(_Parked)
         check_same_process(self, self.creator)
         with cython.critical_section(self):

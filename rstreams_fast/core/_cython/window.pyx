@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """The window of overlapping calls: eager starts in C, results in the slots of a ring.
 
-A call's first step runs here, inside a task object that asyncio does not know yet (see
-``core/_eager.py``). As long as calls finish without suspending and nobody keeps the task, one task
-object and one ``Call`` serve them all, each in a context of its own. A ``Call`` that was suspended
-is the coroutine that its task drives, so its end is noticed without a callback through the loop.
+The first step of a call runs here, inside a task object that asyncio does not know yet (see
+``core/_eager.py``). While calls finish without suspending and no other code refers to the task, one
+task object and one ``Call`` serve them all, each in a context of its own. A ``Call`` that was
+suspended is the coroutine that its task drives: its end is noticed without a callback of the loop.
 """
 
 cimport cython
@@ -63,7 +63,7 @@ cdef extern from *:
         return attributes != NULL && *attributes != NULL && PyDict_GET_SIZE(*attributes) != 0;
     }
 
-    /* Whether there is an attribute on it, or a weak reference to it. */
+    /* Whether the object has an attribute, or a weak reference to it exists. */
     static inline int
     rsfpy_is_marked(PyObject *object)
     {
@@ -91,13 +91,13 @@ cdef extern from *:
     bint rsfpy_has_attributes(PyObject *) noexcept
     bint rsfpy_is_marked(PyObject *) noexcept
     bint rsfpy_is_coroutine(PyObject *)
-    int rsfpy_first_step(PyObject *, PyObject **)  # an exception is left where it is
+    int rsfpy_first_step(PyObject *, PyObject **)  # leaves an exception set
     PyObject *rsfpy_call_spread(PyObject *, PyObject *) noexcept  # NULL: raised
 
 
 
 cdef object running_loop = asyncio._get_running_loop
-# Before 3.12 that is a function in Python, which looks into this.
+# Before 3.12 current_task is a slow Python function over this dictionary.
 cdef object current_task = (
     asyncio.tasks._current_tasks.get if sys.version_info < (3, 12) else asyncio.current_task
 )
@@ -113,40 +113,40 @@ cdef class CallWindow
 
 @cython.final
 cdef class Turn:
-    """Of the items that have one key, the one that is called or about to be, and those after it."""
+    """The turn of a key: one item is called, or about to be; the others wait in ``after``."""
 
     cdef object key
-    cdef object after  # a deque of what stands in the window's line later; None: there are none
+    cdef object after  # a deque of entries for the window's line; None: no item waits
 
 
 @cython.final
 cdef class Call:
-    """One call of a window's function; once it was suspended, the coroutine its task drives."""
+    """One call of a window's function; once suspended, also the coroutine of its task."""
 
     cdef CallWindow window
     cdef object item
-    cdef object key          # of the dictionary of calls in flight
+    cdef object key  # in the dictionary of calls in flight
     cdef object coro
     cdef PyObject *starting  # borrowed: the coroutine, during its first step
-    cdef object context      # of the task
-    cdef object own_context  # of a call that is not the first of its task
+    cdef object context  # the task's context
+    cdef object own_context  # the context of a later call in the same task
     cdef object task
     cdef object waits_for
     cdef object error
     cdef object result
     cdef bint introduced
-    cdef bint kept           # somebody asked for the task before it was suspended
-    cdef bint suspended      # by the first step, and not driven on since
-    cdef bint running        # counted as a running call of the window
+    cdef bint kept  # other code referred to the task before it was suspended
+    cdef bint suspended  # the first step suspended, and nothing was sent since
+    cdef bint running  # counted as a running call of the window
     cdef bint finished
-    cdef bint leads          # it is in the window's dictionary of calls in flight
-    cdef bint recovered      # it drives the coroutine of ``recover``
+    cdef bint leads  # it is in the window's dictionary of calls in flight
+    cdef bint recovered  # it drives the coroutine of ``recover``
     cdef Turn turn
     cdef uint64_t place
-    cdef list followers      # their places
+    cdef list followers  # the places of equal items
 
     def introduce(self, task, /):
-        """Make ``task``, in which the first step runs or ran, known to the loop."""
+        """Initialise ``task``, in which the first step runs or ran, for the loop."""
         if self.window is None:
             raise RuntimeError("a call that does not run has no task")
         self.introduced = True
@@ -199,16 +199,16 @@ cdef class Call:
         raise RuntimeError("a call is driven by its task alone")
 
     def __getattr__(self, name):
-        # What debuggers and task groups ask a task's coroutine: __qualname__, cr_frame, cr_code.
+        # For debuggers and task groups, which read __qualname__, cr_frame and cr_code.
         return getattr(self.coro if self.starting == NULL else <object> self.starting, name)
 
     cdef bint _can_go_on(self) except -1:
-        """Whether the next call may have this one's task, unless something was left on it."""
+        """Whether the next call may use this call's task; ``_left_nothing`` checks the rest."""
         cdef CallWindow window = self.window
         return (
             self.running
             and not self.kept
-            and window.in_flight is None  # those that share it must learn of its end
+            and window.in_flight is None  # followers must learn of this call's end
             and window.line
             and window.failure is None
             and not window.cancelled
@@ -217,7 +217,7 @@ cdef class Call:
         )
 
     cdef bint _left_nothing(self) except -1:
-        """Whether nobody knows the task, or has left anything on it."""
+        """Whether the task is unknown to other code, and unchanged by the call."""
         return (
             not rsfpy_has_attributes(<PyObject *> self.task)
             and getweakrefcount(self.task) <= self.window.step_weak_references
@@ -226,7 +226,7 @@ cdef class Call:
         )
 
     cdef int _go_on(self, PyObject **outcome) except -1:
-        """The call has ended with ``outcome``: make those that wait in line, until one waits."""
+        """After the call has ended with ``outcome``, make waiting calls until one suspends."""
         cdef CallWindow window = self.window
         cdef int status = PYGEN_RETURN
         while status == PYGEN_RETURN:
@@ -256,7 +256,7 @@ cdef class Call:
         return status
 
     cdef object _recover(self, object error):
-        """The coroutine has failed: return the one that takes its place, if there is one."""
+        """Return the coroutine that replaces the failed one, if ``recover`` gives one."""
         if self.window is None or self.recovered or not self.running:
             return None
         other = self.window._recovering(self.item, error)
@@ -264,7 +264,7 @@ cdef class Call:
         return other
 
     cdef int _end(self, object result, object error) except -1:
-        """The coroutine has ended: tell the window, keep what the task will ask for."""
+        """The coroutine has ended: tell the window, and store the outcome for the task."""
         cdef CallWindow window = self.window
         task = self.task
         self.finished = True
@@ -285,14 +285,14 @@ cdef class Call:
             if isinstance(error, CancelledError):
                 error = CancelledError(f"{describe_callable(window.fn)} was cancelled")
             window._fail(item, error)
-        if self.turn is not None:  # last, for it calls what users wrote
+        if self.turn is not None:  # last, since it calls user code
             window._pass_turn_on(self, item)
         self.window = None
         return 0
 
 
 cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -1:
-    # The type's am_send: what a task's step calls, without a StopIteration at the end.
+    # The type's am_send: a task's step calls it, and needs no StopIteration at the end.
     cdef Call self = <Call> call
     cdef int status
     if self.suspended:
@@ -327,7 +327,7 @@ cdef int call_send(PyObject *call, PyObject *value, PyObject **outcome) except -
         if status == PYGEN_RETURN:
             status = self._go_on(outcome)
     except BaseException as failed:
-        Py_XDECREF_ptr(outcome[0])  # who gets an exception must not get a result as well
+        Py_XDECREF_ptr(outcome[0])  # an exception and a result exclude each other
         outcome[0] = NULL
         other = self._recover(failed)
         if other is None:
@@ -343,11 +343,11 @@ rsfpy_set_send(<PyTypeObject *> Call, <void *> call_send)
 Coroutine.register(Call)
 
 
-# What every call needs, and C compilers put where it is used: methods they would not.
+# Every call needs these functions: the C compiler inlines them, but would not inline methods.
 
 cdef inline Call entered_call(CallWindow self):
-    # The spare call and its task are entered from its first use in a submit_many to the end of it,
-    # and in no reference cycle between.
+    # The spare call's context and task stay entered from the first use in a submit_many to its end.
+    # In between they are in no reference cycle.
     cdef Call call = self.spare
     if not self.entered:
         return self._enter_call(call)
@@ -357,8 +357,8 @@ cdef inline Call entered_call(CallWindow self):
 
 
 cdef inline bint is_kept(CallWindow self, Call call) noexcept:
-    # Somebody keeps the call's task, has asked it for something, or has left something on it that
-    # the next call must not find on its own.
+    # Whether other code refers to the call's task or has used it, or the call has changed it: then
+    # the next call must not get the same task.
     return (
         call.introduced
         or Py_REFCNT(<PyObject *> call.task) != self.references
@@ -414,7 +414,7 @@ cdef inline void tell_end(CallWindow self) noexcept:
 @cython.final
 cdef class CallWindow:
     cdef object fn
-    cdef rsfpy_callee callee  # borrowed from it
+    cdef rsfpy_callee callee  # borrowed from fn
     cdef object loop
     cdef object on_ready
     cdef object on_call_end
@@ -429,21 +429,21 @@ cdef class CallWindow:
     cdef dict running_calls  # in the order of submission
     cdef uint64_t places_held
     cdef Py_ssize_t ahead
-    cdef Py_ssize_t enough    # in line, for results to wait
+    cdef Py_ssize_t enough  # so many waiting items let results wait, too
     cdef object patience
-    cdef object timer         # runs while results wait
-    cdef object line          # what `_start` takes, of the calls that wait for one to end
+    cdef object timer  # runs while results wait
+    cdef object line  # arguments of `_start` for the calls that wait
     cdef object key_of
-    cdef dict turns           # by key
-    cdef object made_in       # the context that the window was made in
-    cdef Py_ssize_t step_references       # to the task of a call that nobody keeps, in a step
-    cdef Py_ssize_t step_weak_references  # likewise
+    cdef dict turns  # by key
+    cdef object made_in  # the context in which the window was made
+    cdef Py_ssize_t step_references  # to the task of a call that no other code refers to, in a step
+    cdef Py_ssize_t step_weak_references  # weak ones, likewise
     cdef bint notified
     cdef bint cancelled
     cdef bint submitting
-    cdef Call spare          # a call, and in it a task, for the next first step
-    cdef bint entered        # the spare's task is asyncio's current one, its context is entered
-    cdef Py_ssize_t references  # to that task, when nobody keeps it
+    cdef Call spare  # a call, with a task, for the next first step
+    cdef bint entered  # the spare's task is asyncio's current task, its context is entered
+    cdef Py_ssize_t references  # to that task, if no other code refers to it
     cdef readonly object failure
     cdef readonly int64_t max_running
     cdef readonly int64_t max_pending
@@ -490,7 +490,7 @@ cdef class CallWindow:
         self.patience = check_seconds("patience", patience)
         self.enough = max(1, self.ahead // 2) if self.patience else PY_SSIZE_T_MAX
         if key is not None:
-            self.ahead = places  # it is the key that says which of them wait
+            self.ahead = places  # only their keys make items wait
         self.line = deque()
         self.made_in = PyContext_CopyCurrent()
         self.step_references = self.step_weak_references = PY_SSIZE_T_MAX
@@ -575,7 +575,7 @@ cdef class CallWindow:
                 item = <object> element
                 Py_DECREF_ptr(element)
                 left -= 1
-                if self.cancelled:  # by the thread that waited for room in the ring
+                if self.cancelled:  # the ring's producer, woken by ring_poll, may cancel
                     break
                 submit_one(self, item, self.ahead == 0)
         finally:
@@ -618,7 +618,7 @@ cdef class CallWindow:
             wanted = min(check_count("max", max), INT64_MAX)
         count = self._ready(wanted)
         cdef list taken = PyList_New(count)
-        # Without a GIL, calls from other threads than the loop's are wrong, and must be harmless.
+        # Without a GIL, other threads may call this: wrong, but it must do no harm.
         with cython.critical_section(self):
             # Again: allocating may have run the collector, and so any code.
             i = self._ready(count)
@@ -645,7 +645,7 @@ cdef class CallWindow:
         with cython.critical_section(self):
             drop_all(&self.ring, self.results)
         for call in list(self.running_calls):
-            call.turn = None  # and what waits for it
+            call.turn = None  # forget the calls that wait for it
             if call.task is not None:
                 cancel_task(call.task)
 
@@ -674,7 +674,7 @@ cdef class CallWindow:
             leader = self.in_flight.get(item)
             shared = item
         except Exception:
-            pass  # not hashable, or not comparable: it has no equals
+            pass  # the item has no hash or no ==: it shares no call
         if leader is not None:
             if leader.followers is None:
                 leader.followers = []
@@ -688,13 +688,13 @@ cdef class CallWindow:
         return True
 
     cdef bint _submit_in_turn(self, object item, object shared) except -1:
-        """Have the item called when no other one of its key is."""
+        """Call the item when no other item of its key is being called."""
         cdef Turn turn = None
         cdef Turn first = None
         cdef uint64_t place
         if rsf_demand_load(&self.permit_counter.demand) < 0:
             return False
-        self._leave_spare()  # the function of keys is called in no call's task and context
+        self._leave_spare()  # user code: it must not run in a call's task and context
         place = hold(self)
         try:
             key = self.key_of(item)
@@ -719,7 +719,7 @@ cdef class CallWindow:
         return True
 
     cdef int _pass_turn_on(self, Call call, object item) except -1:
-        """The call has ended: the next of its key may be made."""
+        """Give the turn to the next item of the key, after the call has ended."""
         cdef Turn turn = call.turn
         call.turn = None
         if self.cancelled:
@@ -737,7 +737,7 @@ cdef class CallWindow:
 
     cdef bint _has_room(self) except -1:
         cdef int64_t permits = rsf_demand_load(&self.permit_counter.demand)
-        if permits > 0 and not self.line:  # else it is for who stands in line
+        if permits > 0 and not self.line:  # else the permit is for the first in line
             return True
         return permits >= 0 and len(self.line) < self.ahead
 
@@ -748,7 +748,7 @@ cdef class CallWindow:
         return True
 
     cdef int _start_line(self) except -1:
-        """Start those in line that no task serves."""
+        """Start the calls in line for which there are permits."""
         while (
             self.line
             and self.failure is None
@@ -760,14 +760,14 @@ cdef class CallWindow:
         return 0
 
     cdef int _learn_from(self, Call call) except -1:
-        """Learn how many references there are to the task of a call that nobody keeps."""
+        """Learn the number of references to the task of a call that no other code refers to."""
         self.step_references = min(self.step_references, Py_REFCNT(<PyObject *> call.task))
         self.step_weak_references = min(self.step_weak_references, getweakrefcount(call.task))
         return 0
 
     cdef object _called(self, object item):
         cdef PyObject *awaitable
-        fn = self.fn  # keeps it: the call may put another one in its place
+        fn = self.fn  # keeps it alive: the call may replace self.fn
         if self.spread:
             awaitable = rsfpy_call_spread(<PyObject *> fn, <PyObject *> item)
         else:
@@ -785,7 +785,7 @@ cdef class CallWindow:
         cdef int status = PYGEN_ERROR
         self.started += 1
         call.turn = turn
-        fn = self.fn  # keeps it: the call may put another one in its place
+        fn = self.fn  # keeps it alive: the call may replace self.fn
         if self.spread:
             awaitable = rsfpy_call_spread(<PyObject *> fn, <PyObject *> item)
         else:
@@ -816,7 +816,7 @@ cdef class CallWindow:
     cdef int _first_step_ended(
         self, Call call, object item, object key, uint64_t place, PyObject *outcome
     ) except -1:
-        """A call has failed, or ended in a task that somebody knows."""
+        """End a call that failed, or ended in a task that other code refers to."""
         cdef object error = None
         cdef object result = None
         if outcome == NULL:
@@ -833,7 +833,7 @@ cdef class CallWindow:
         return self._first_step_was(call, item, place, result, error)
 
     cdef object _recovering(self, object item, object error):
-        """Return the coroutine that is to give the result of a call that failed, or ``None``."""
+        """Return the coroutine that replaces a failed call's, or ``None``."""
         if self.recover is None or self.cancelled or not isinstance(error, Exception):
             return None
         try:
@@ -866,7 +866,7 @@ cdef class CallWindow:
             coro = call.coro
             call.coro = None
             coro = None  # here, since dropping it may run any code
-        if is_kept(self, call):  # let it run to its end
+        if is_kept(self, call):  # the task is real for other code: let it end in its turn
             call.finished = True
             call.result = result
             call.error = error
@@ -884,7 +884,7 @@ cdef class CallWindow:
             return 0
         self._fail(item, error)
         if not isinstance(error, (Exception, CancelledError)):
-            self._notify_soon()  # who does not hear of it here has to
+            self._notify_soon()  # also via on_ready, for those who do not see the exception
             raise error
         return 0
 
@@ -894,9 +894,9 @@ cdef class CallWindow:
         if waits_for is not None:
             try:
                 waits_for = put_aside(waits_for)
-            except BaseException as raised:  # it is no future, though it looks like one
+            except BaseException as raised:  # it only looks like a future
                 return self._first_step_was(call, item, place, None, raised)
-        rsf_demand_fulfil(&self.permit_counter.demand, 1)  # a call that is over needed no permit
+        rsf_demand_fulfil(&self.permit_counter.demand, 1)  # only suspended calls need a permit
         call.suspended = True
         call.running = True
         call.waits_for = waits_for
@@ -908,7 +908,7 @@ cdef class CallWindow:
         if not call.introduced:
             call.task.call = None
             call.introduce(call.task)
-        if self.cancelled:  # by the call itself
+        if self.cancelled:  # the call itself cancelled the window
             cancel_task(call.task)
         elif key is not None and self.in_flight is not None:
             self.in_flight[key] = call
@@ -921,7 +921,7 @@ cdef class CallWindow:
             call = Call.__new__(Call)
             call.task = new_task(EagerTask)
             self.spare = call
-        # Until the next call that is suspended, and so retires the spare one.
+        # This maximum holds until a call suspends, which uses up the spare call.
         self.max_running = max(self.max_running, <int64_t> len(self.running_calls) + 1)
         call.window = self
         call.task.call = call
@@ -941,12 +941,12 @@ cdef class CallWindow:
         return 0
 
     cdef int _retire_spare(self) except -1:
-        # It is a call of its own now.
+        # The spare call was suspended: it has its own task and context from now on.
         cdef Call call = self.spare
         self.spare = None
         self.entered = False
         _leave_task(self.loop, call.task)
-        PyContext_Exit(call.context)  # for the task it stays what it runs in
+        PyContext_Exit(call.context)  # the task goes on in this context
         return 0
 
     cdef int _leave_spare(self) except -1:
@@ -963,8 +963,8 @@ cdef class CallWindow:
     # -- places ----------------------------------------------------------------------------------
 
     cdef uint64_t _ready(self, uint64_t limit):
-        # Finished results at the head, at most `limit`; in the order of completion all are. None
-        # any more while `cancel` drops them, which may run any code.
+        # The finished results at the head, at most `limit`; unordered, all are finished. None after
+        # a cancel, which drops results and may run any code.
         cdef uint64_t index, count
         if self.cancelled:
             return 0
@@ -979,13 +979,13 @@ cdef class CallWindow:
     # -- the ends --------------------------------------------------------------------------------
 
     cdef int _forget(self, Call call) except -1:
-        """A call that ran has ended."""
+        """End a call that was running."""
         self.running_calls.pop(call, None)
         rsf_demand_request(&self.permit_counter.demand, 1)
         self._notify_soon()
         if call.leads:
             call.leads = False
-            self._unlead(call)  # last, for it calls what users wrote
+            self._unlead(call)  # last, since it calls user code
         return 0
 
     cdef int _unlead(self, Call call) except -1:
@@ -994,10 +994,10 @@ cdef class CallWindow:
         try:
             if self.in_flight.get(call.key) is call:
                 del self.in_flight[call.key]
-        except Exception:  # its comparison has begun to raise: find it by identity
+        except Exception:  # comparing its item raises now: search by identity
             try:
                 self.in_flight = {k: c for k, c in self.in_flight.items() if c is not call}
-            except Exception:  # the others', too: nobody can be found among them any more
+            except Exception:  # even other items raise: forget all
                 self.in_flight = {}
         call.key = None
         return 0
@@ -1059,7 +1059,7 @@ cdef class CallWindow:
 
 
 cdef int first_step_of(object fn, Call call, PyObject **outcome) except -1:
-    # Of what is no coroutine, or none of the interpreter's.
+    # The first step for an awaitable that is no native coroutine.
     cdef object coro = as_coroutine(fn, <object> call.starting)
     call.coro = coro
     call.starting = <PyObject *> coro
@@ -1076,7 +1076,7 @@ async def failed_with(error):
 
 ctypedef int (*first_step_function)(object, Call, PyObject **) noexcept
 
-# An exception is left where it is.
+# An exception stays set: the caller checks for it.
 cdef first_step_function call_first_step = <first_step_function> first_step_of
 
 

@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 class BurstIterator(Generic[T]):
-    """Gives out the elements of a burst one by one, to ``for`` and ``async for``; a subclass
-    fetches the next burst.
+    """Gives the elements of a burst one by one to ``for`` and ``async for``; subclasses fetch
+    bursts.
 
     A subclass has ``_refill()``, which returns the next element or raises, and a coroutine function
-    ``_refill_async()`` that does the same. They are called when the burst is used up, and mostly
-    return the result of ``_first_of``. The awaitable of ``anext`` takes its element when it is
-    awaited, not before. Any thread may call any method: no two threads get the same element.
+    ``_refill_async()`` that does the same. They are called when the burst is used up, and usually
+    fetch a burst and return ``_first_of(burst)``. The awaitable of ``anext`` takes its element when
+    it is awaited, not before. Thread-safe: no two threads get the same element.
     """
 
     __slots__ = ("_burst",)
@@ -36,14 +36,14 @@ class BurstIterator(Generic[T]):
         raise NotImplementedError
 
     def _first_of(self, burst: list[T]) -> T:
-        """Return the first element of ``burst``, whose others come next; it is used up."""
+        """Return the first element of ``burst`` and keep the others; it consumes the list."""
         burst.reverse()
         element = burst.pop()
         self._burst.extend(burst)
         return element
 
     def _next_of_burst(self) -> T | Literal[Missing.MISSING]:
-        """The next element of the burst; ``MISSING`` if it is used up."""
+        """Return the next element of the burst; ``MISSING`` if the burst is used up."""
         try:
             return self._burst.pop()
         except IndexError:
@@ -60,7 +60,7 @@ class BurstIterator(Generic[T]):
         try:
             return self._burst.pop()
         except IndexError:
-            pass  # not in here: what is raised below has nothing to do with it
+            pass  # refill outside: its exceptions must not have the IndexError as context
         return self._refill()
 
     def __aiter__(self) -> AsyncIterator[T]:

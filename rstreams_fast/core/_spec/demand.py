@@ -1,4 +1,4 @@
-"""How many elements were asked for and not yet delivered."""
+"""The number of elements that were requested and not yet delivered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DemandCounter"]
 
 
 class DemandCounter:
-    """How many elements were requested and not yet delivered. Any thread may call any method.
+    """The demand: how many elements were requested and not yet delivered. Thread-safe.
 
     Args:
         initial: The demand at the beginning.
@@ -23,14 +23,13 @@ class DemandCounter:
     __slots__ = ("__weakref__", "_lock", "_value")
 
     def __init__(self, initial: int = 0) -> None:
-        # Reentrant, for the collector and signal handlers may run anything anywhere, and so use the
-        # counter. Between a look at the value and its change no call is made: none comes in there.
+        # Reentrant: the garbage collector and signal handlers may use the counter at any point.
+        # Between reading and changing the value no call is made, so they cannot come in between.
         self._lock = threading.RLock()
         self._value = min(check_count("initial", initial), UNBOUNDED)
 
     def request(self, n: int, /) -> int:
-        """Add ``n`` and return the demand before it, or the sentinel: then the call had no effect
-        (§3.6).
+        """Add ``n`` and return the demand before, or the sentinel if the demand had ended (§3.6).
 
         The demand saturates at ``UNBOUNDED``, and stays there (§3.17).
 
@@ -43,7 +42,7 @@ class DemandCounter:
         """
         if self._value < 0:
             return self._value
-        n = check_request(n)  # before the lock is taken: __index__ may use this counter, too
+        n = check_request(n)  # before the lock: __index__ may use this counter
         with self._lock:
             before = self._value
             if before >= 0:
@@ -51,7 +50,7 @@ class DemandCounter:
             return before
 
     def fulfil(self, n: int = 1, /) -> int:
-        """Take ``n`` delivered elements off and return the demand that is left, or the sentinel.
+        """Subtract ``n`` delivered elements and return the demand that is left, or the sentinel.
 
         Args:
             n: The number of delivered elements.

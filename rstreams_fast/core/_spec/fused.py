@@ -1,4 +1,4 @@
-"""A run of stages as one loop over its source."""
+"""A run of fused stages: one loop over its source."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _DROPPED: Final = object()
 class FusedRun:
     """A run of stages without a boundary, executed as one loop over its source.
 
-    No more is delivered than ``demand`` says (§1.1), and after ``demand.cancel()``, even by the
-    slot itself, no further element. One caller at a time: the drain's owner. An ``Exception`` is an
-    answer (``FAILED``, ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt``, ``SystemExit`` and
+    It delivers no more than ``demand`` allows (§1.1), and nothing after ``demand.cancel()``, even
+    if the slot itself cancels. One caller at a time: the owner of the drain. An ``Exception`` is a
+    status (``FAILED``, ``SLOT_FAILED``, with ``error``); ``KeyboardInterrupt``, ``SystemExit`` and
     ``GeneratorExit`` are raised. ``None`` from a source or a ``map`` is ``FAILED`` with a
     ``TypeError`` that names the stage; exceptions of ``do_on_next`` go to ``sys.unraisablehook``.
 
@@ -62,19 +62,19 @@ class FusedRun:
     ```
 
     ``scan`` emits each new accumulation (the seed itself is not emitted); with ``MISSING`` as the
-    seed the first element passes as it is. ``reduce`` emits one element, at the end. A ``key`` of
-    ``None`` stands for the element itself.
+    seed, the first element passes unchanged. ``reduce`` emits one element, at the end. A ``key`` of
+    ``None`` means the element itself.
 
     Args:
-        source: An iterator; or an ``SpscRing`` or a ``deque``, which are emptied, and may be filled
-            again; or ``None`` when elements come through ``push``.
+        source: An iterator; an ``SpscRing`` or a ``deque``, from which elements are removed, and
+            which may be refilled; or ``None`` when elements come through ``push``.
         program: A tuple of stages.
         slot: Called with every result; or a ``FunctionSlot``; or an ``SpscRing``, which every
             result is offered to: its capacity must cover the demand.
         demand: The demand of the subscriber.
     """
 
-    #: What sources and slots, and the demand, may be.
+    #: The types of rings and demand counters that sources, slots and the demand may have.
     _ring_type: type[Any] = SpscRing
     _demand_type: type[Any] = DemandCounter
 
@@ -101,7 +101,7 @@ class FusedRun:
             raise TypeError(f"demand must be a DemandCounter, got {type(demand).__name__}")
         self._demand: DemandCounter = demand
         self._state = [STAGES[op[0]].first_state(op) for op in self._program]
-        # How many source elements one result takes at least: what demand allows to be pulled.
+        # The fewest source elements for one result: each requested result allows so many pulls.
         self._ratio = 1
         for op in self._program:
             needs = STAGES[op[0]].needs
@@ -111,9 +111,9 @@ class FusedRun:
                 self._ratio = UNBOUNDED
         self._ended = ("take", 0) in self._program
         self.error: Exception | None = None
-        """What the source, a stage or the slot raised."""
+        """The exception of the source, a stage or the slot."""
         self.refund = 0
-        """After ``DROPPED``: how many elements may be asked upstream in place of that one."""
+        """After ``DROPPED``: how many elements may be requested upstream in place of that one."""
         self.pulled = 0
         """How many elements have been taken from the source or pushed."""
 
@@ -133,7 +133,7 @@ class FusedRun:
         return deliver
 
     def _puller(self, source: Any) -> Callable[[], Any]:
-        """Return a function for the next element; StopIteration means "no more now"."""
+        """Return a function for the next element; its StopIteration means "no more now"."""
         if isinstance(source, self._ring_type):
 
             def from_ring() -> Any:
@@ -143,7 +143,7 @@ class FusedRun:
                 return element
 
             return from_ring
-        if type(source) is deque:  # another may iterate in its own way
+        if type(source) is deque:  # a subclass may iterate in its own way
 
             def from_deque() -> Any:
                 try:
@@ -163,7 +163,7 @@ class FusedRun:
 
     @property
     def ratio(self) -> int:
-        """How many source elements one result takes at least: the product of the batch sizes."""
+        """The fewest source elements that one result takes: the product of the batch sizes."""
         return self._ratio
 
     def __reduce__(self) -> NoReturn:
@@ -220,10 +220,10 @@ class FusedRun:
         return RunStatus.MORE if left else RunStatus.IDLE
 
     def push(self, element: Any, /) -> RunStatus:
-        """Process and deliver one element that came from upstream by itself.
+        """Process and deliver one element that upstream has pushed.
 
-        The answer is ``MORE`` when it was delivered or kept, ``DROPPED`` when it was filtered out.
-        A delivery without demand is ``FAILED`` with ``DemandExceededError`` (§1.1).
+        Returns ``MORE`` if it was delivered or stored, ``DROPPED`` if it was left out. A delivery
+        without demand is ``FAILED`` with ``DemandExceededError`` (§1.1).
 
         Args:
             element: The element.
@@ -253,10 +253,10 @@ class FusedRun:
         return RunStatus.ENDED if self._ended else RunStatus.MORE
 
     def finish(self) -> RunStatus:
-        """Deliver the elements that batches and reductions still hold; the source has ended.
+        """Deliver the elements that batches and reductions still hold, at the end of the source.
 
-        The answer is ``IDLE`` when that needs demand: call again after the next request. It is
-        ``DONE`` at the end.
+        Returns ``IDLE`` when that needs demand (call again after the next request), and ``DONE`` at
+        the end.
         """
         with self._owned():
             return self._finish()
@@ -283,10 +283,10 @@ class FusedRun:
         return RunStatus.CANCELLED if self._demand.value < 0 else RunStatus.DONE
 
     def clear(self) -> None:
-        """Drop source, program and slot (§3.13). Nothing else may be called afterwards.
+        """Drop source, program and slot (§3.13). Call nothing else afterwards.
 
-        During another call, from within the slot for instance, it takes effect when that ends. The
-        ``error`` of that call stays for its caller.
+        During another call, for instance from within the slot, it takes effect when that call ends.
+        The ``error`` of that call stays for its caller.
         """
         self._clear_later = True
         if self._busy.acquire(blocking=False):
@@ -353,7 +353,7 @@ class FusedRun:
         return element
 
 
-# -- one stage each, of a run, by its number: its argument, the element ----------------------------
+# -- one stage each: the run, the stage's number, its argument, the element ----------------------
 
 
 def _map(_run: FusedRun, index: int, fn: Any, element: Any) -> Any:

@@ -1,6 +1,6 @@
 """The standard library's queues, with Python 3.13's ``shutdown`` on every version.
 
-They are the specification of the compiled ones, and what the backends without them have.
+They specify the compiled queues, and replace them in the other backends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if sys.version_info >= (3, 13):
     from queue import LifoQueue, PriorityQueue, Queue, ShutDown
 
     def add_conditions(queue: Queue[Any], mutex: threading.Lock) -> None:
-        """Set what ``Queue.__init__`` sets for those who wait."""
+        """Set the conditions that ``Queue.__init__`` sets, on ``mutex``."""
         queue.not_empty = threading.Condition(mutex)
         queue.not_full = threading.Condition(mutex)
         queue.all_tasks_done = threading.Condition(mutex)
@@ -35,7 +35,7 @@ else:
         """Raised by ``put`` and ``get`` of a queue that was shut down."""
 
     class _Refusing(threading.Condition):
-        """A condition that raises where the queue's state forbids to go on."""
+        """A condition that raises ``ShutDown`` if the queue's state forbids its waiter to go on."""
 
         def __init__(self, mutex: threading.Lock, refuse: Callable[[], None]) -> None:
             super().__init__(mutex)
@@ -56,7 +56,7 @@ else:
             return notified
 
     def add_conditions(queue: Queue[Any], mutex: threading.Lock) -> None:
-        """Set what ``Queue.__init__`` sets for those who wait."""
+        """Set the conditions that ``Queue.__init__`` sets, on ``mutex``."""
         queue.not_empty = _Refusing(mutex, queue._refuse_get)
         queue.not_full = _Refusing(mutex, queue._refuse_put)
         queue.all_tasks_done = threading.Condition(mutex)
@@ -85,7 +85,7 @@ else:
                 raise ShutDown
 
         def shutdown(self, immediate: bool = False) -> None:
-            """Have every ``put`` raise, and every ``get`` as soon as the queue is empty.
+            """Make every ``put`` raise, and every ``get`` once the queue is empty.
 
             Args:
                 immediate: Empty the queue at once, and count the dropped elements as done.

@@ -27,10 +27,10 @@ __all__ = ["RecordRing", "Views"]
 
 
 class Views:
-    """The views of one side: whether one lives is known by what they all hold."""
+    """The views of one side: they share one owner of the memory, so a weak reference finds them."""
 
     def __init__(self, export: Callable[[], Any]) -> None:
-        self._export = export  # returns a new owner of all the memory
+        self._export = export  # returns a new owner of the whole memory
         self._held: weakref.ref[Any] | None = None
 
     @property
@@ -59,10 +59,10 @@ class RecordRing(BoundedRing):
     There is one producer (``write``, ``put``, ``aput``, ``reserve``, ``commit``, ``arm_producer``)
     and one consumer (``read``, ``read_into``, ``get``, ``aget``, ``peek``, ``release``, ``arm``),
     as with ``SpscRing``: two calls that overlap on one side raise ``OverlappingCallsError``. While
-    a view of the reserved records lives, the producer's calls that put records in raise
-    ``BufferError``, as ``bytearray`` does; so do the consumer's calls that take records out, while
-    a view of the peeked records lives. A view keeps the memory alive, beyond the ring: unless its
-    base is released by hand (``view.base.release()``), which ends both, as numpy has it.
+    a view of reserved records lives, each producer's call that puts records in raises
+    ``BufferError``, as ``bytearray`` does. While a view of peeked records lives, so does each
+    consumer's call that takes records out. A view keeps the memory alive, even without the ring,
+    unless its base is released by hand (``view.base.release()``): that ends view and memory.
 
     Args:
         dtype: Any numpy dtype without Python objects.
@@ -76,7 +76,7 @@ class RecordRing(BoundedRing):
         self._itemsize = self._records.itemsize
         size = self._slots * self._itemsize
         try:
-            storage = bytearray(size + ALIGNMENT)  # which starts as zeros
+            storage = bytearray(size + ALIGNMENT)  # zeros at first
         except (MemoryError, OverflowError):
             raise MemoryError(f"no memory for a ring of {capacity} records") from None
         np = self._records.numpy
@@ -88,7 +88,7 @@ class RecordRing(BoundedRing):
         self._view_with(whole.view)
 
     def _view_with(self, export: Callable[[], Any]) -> None:
-        self._reserved = 0  # what reserve gave last, and nothing was put in since
+        self._reserved = 0  # the size of the last reserve, until something is put in
         self._peeked = 0
         self._reserved_views = Views(export)
         self._peeked_views = Views(export)
@@ -100,7 +100,7 @@ class RecordRing(BoundedRing):
         return dtype
 
     def __len__(self) -> int:
-        head = self._head  # first: it may move on meanwhile, but never past a tail read later
+        head = self._head  # first: it may advance, but never past a tail that is read later
         return min(self._tail - head, self._capacity)
 
     # -- producer --------------------------------------------------------------------------------
@@ -110,8 +110,8 @@ class RecordRing(BoundedRing):
 
         Args:
             array: An array of one dimension with the ring's dtype, byte order included; for a
-                sub-array dtype the array has its dimensions, too. An array that is not contiguous
-                is copied twice.
+                sub-array dtype the array also has that dtype's dimensions. An array that is not
+                contiguous is copied twice.
 
         Raises:
             TypeError: ``array`` has another dtype.
@@ -125,9 +125,9 @@ class RecordRing(BoundedRing):
             return self._put(inside, plain)
 
     def put(self, array: np.ndarray[Any, Any], timeout: float | None = None) -> None:
-        """Put in all records of ``array``, and wait for room as often as that takes.
+        """Put in all records of ``array``, and wait for room whenever the ring is full.
 
-        An error may come when a part has been put in: then its note says how many records.
+        If an error comes after some records were put in, its note tells how many.
 
         Args:
             array: As for ``write``.
@@ -141,8 +141,8 @@ class RecordRing(BoundedRing):
     async def aput(self, array: np.ndarray[Any, Any]) -> None:
         """Put in all records of ``array``, and await room.
 
-        The other side may be in another thread or loop. When the awaiting task is cancelled, a part
-        may have been put in: a note on the ``CancelledError`` says how many records.
+        The other side may be in another thread or loop. When the awaiting task is cancelled, some
+        records may have been put in: a note on the ``CancelledError`` tells how many.
 
         Args:
             array: As for ``write``.
@@ -168,7 +168,7 @@ class RecordRing(BoundedRing):
             return self._put(inside, plain)
 
     def _put(self, inside: Any, plain: np.ndarray[Any, Any]) -> int:
-        # numpy refuses to resize an array that has a weak reference, asked not to look or not.
+        # The weak reference keeps numpy from resizing the array, even with refcheck=False.
         guard = weakref.ref(plain)
         given = plain.reshape(-1).view(self._records.numpy.uint8)
         count = min(len(given) // self._itemsize, self._capacity - len(self))
@@ -181,8 +181,7 @@ class RecordRing(BoundedRing):
         return count
 
     def reserve(self, n: int, /) -> np.ndarray[Any, Any]:
-        """A writable view of free room for at most ``n`` contiguous records; empty when the ring is
-        full.
+        """Return a writable view of free, contiguous room for at most ``n`` records; empty if full.
 
         Reserving changes nothing: it may be repeated, or forgotten. The room has arbitrary contents
         before it is written.
@@ -207,8 +206,8 @@ class RecordRing(BoundedRing):
             n: The number of records.
 
         Raises:
-            BufferError: A view of them lives.
-            ValueError: There are fewer.
+            BufferError: A view of the reserved records lives.
+            ValueError: Fewer than ``n`` records are reserved.
             RingClosed: The ring is closed.
         """
         count = check_count("n", n)
@@ -246,7 +245,7 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     def read_into(self, array: np.ndarray[Any, Any], /) -> int:
-        """Take out as many records as there are and ``array`` has room for; return their number.
+        """Take out as many records as the ring has and ``array`` can hold; return their number.
 
         Args:
             array: As for ``write``, but contiguous and writable.
@@ -280,8 +279,7 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     async def aget(self, max: int | None = None) -> np.ndarray[Any, Any]:
-        """``read`` up to ``max`` records, and await the first. At the end it raises as ``get``
-        does.
+        """``read`` up to ``max`` records; await the first. At the end it raises as ``get`` does.
 
         The other side may be in another thread or loop. When the awaiting task is cancelled,
         nothing has been taken out.
@@ -297,7 +295,7 @@ class RecordRing(BoundedRing):
             return self._take(inside, wanted)
 
     def _take(self, inside: Any, wanted: int | None) -> np.ndarray[Any, Any]:
-        # Inside the consumer's side, where what there is cannot become less.
+        # Only this call takes records, so there cannot be fewer later.
         taken = self._records.empty(len(self) if wanted is None else min(wanted, len(self)))
         self._take_into(inside, taken)
         return taken
@@ -315,8 +313,8 @@ class RecordRing(BoundedRing):
         return count
 
     def peek(self, n: int, /) -> np.ndarray[Any, Any]:
-        """A read-only view of at most ``n`` contiguous records, the oldest; empty when the ring is
-        empty.
+        """Return a read-only view of the oldest, contiguous records, at most ``n``; empty if there
+        are none.
 
         Peeking changes nothing: it may be repeated, or forgotten.
 
@@ -337,8 +335,8 @@ class RecordRing(BoundedRing):
             n: The number of records.
 
         Raises:
-            BufferError: A view of them lives.
-            ValueError: There are fewer.
+            BufferError: A view of the peeked records lives.
+            ValueError: Fewer than ``n`` records were peeked at.
         """
         count = check_count("n", n)
         inside = self._taking(self)

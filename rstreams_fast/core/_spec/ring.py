@@ -1,4 +1,4 @@
-"""The two sides of a ring, how it is closed, and waiting for it; and the ring of objects."""
+"""The common base of the rings (sides, closing, waiting), and the ring of objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rstreams_fast.errors import RingClosed, check_element
 __all__ = ["BoundedRing", "Putting", "SpscRing", "Taking"]
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # the checkers have it
+    from typing_extensions import TypeVar  # only type checkers have it
 
     T = TypeVar("T", default=Any)
 else:
@@ -34,12 +34,12 @@ else:
 
 
 class Putting:
-    """One call in the producer's side of a ring, for a ``with inside, inside``.
+    """One call on the producer's side of a ring, used as ``with inside, inside``.
 
-    ``call`` is its name, if it needs an open ring. ``done`` is to say how many were put
-    in; so that waiting threads are woken, on the way out. An interrupt may come before the first
-    step of an ``__exit__``. The side is left by the inner one, and by the outer one what the inner
-    one did not reach.
+    ``call`` is its name, if it needs an open ring. The call sets ``done`` to the number of elements
+    that it put in; on the way out waiting threads are woken. An interrupt may come before the first
+    step of ``__exit__``: then the inner ``with`` leaves the side incompletely, and the outer one
+    does the rest.
     """
 
     __slots__ = ("_call", "_leaving", "_left", "_ring", "_surrounded", "done")
@@ -78,7 +78,7 @@ class Putting:
 
 
 class Taking(Putting):
-    """The same in the consumer's side."""
+    """One call on the consumer's side of a ring, used like ``Putting``."""
 
     __slots__ = ()
 
@@ -89,23 +89,23 @@ class Taking(Putting):
 
 
 class BoundedRing:
-    """What rings have in common: two sides, one call on each at a time; closing; waiting."""
+    """The common base of rings: two sides, one call on each at a time; closing; waiting."""
 
     _putting: type[Any] = Putting
     _taking: type[Any] = Taking
 
     def __init__(self, capacity: int) -> None:
         self._capacity = check_capacity("capacity", capacity)
-        # Reentrant, for the collector may run anything anywhere, and so disarm. To be entered as
-        # it is: an interrupt may come within the condition's own __enter__.
+        # Reentrant: the garbage collector may run anything, such as disarm. Enter the lock itself:
+        # an interrupt may come within the condition's own __enter__.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._inside: dict[str, Putting] = {}  # by side
+        self._inside: dict[str, Putting] = {}  # the running call of each side
         self._closed = False
         self._error: BaseException | None = None
         self._waker: Callable[[], object] | None = None
         self._producer_waker: Callable[[], object] | None = None
-        # By side, the coroutine's call: nobody else may forget its waker.
+        # For each side, the awaiting call: only that call may remove its waker.
         self._awaiting: dict[str, tuple[Putting, Bell]] = {}
         self._creator = os.getpid()
 
@@ -131,12 +131,12 @@ class BoundedRing:
     # -- waiting ---------------------------------------------------------------------------------
 
     def arm(self, waker: Callable[[], object], /) -> bool:
-        """Have ``waker()`` called, once, by the next thread that puts an element in or closes.
+        """Let the next thread that puts an element in, or closes the ring, call ``waker()`` once.
 
-        It is the consumer's way to wait without a thread. ``get`` disarms.
+        So a consumer waits without a thread. ``get`` disarms.
 
         Args:
-            waker: A plain function. Its exceptions leave through the call that put the element in.
+            waker: A plain function. Its exceptions propagate from the call that put the element in.
 
         Returns:
             ``False`` if there is an element, or the ring is closed; look again then.
@@ -149,17 +149,15 @@ class BoundedRing:
             return self._waker is not None
 
     def disarm(self) -> None:
-        """Forget the waker that ``arm`` was given, if any. Another thread may be about to call it
-        all the same.
-        """
+        """Remove the waker of ``arm``, if any. Another thread may already be calling it."""
         with self._lock:
             if "consumer" not in self._awaiting:
                 self._waker = None
 
     def arm_producer(self, waker: Callable[[], object], /) -> bool:
-        """Have ``waker()`` called, once, by the next thread that takes an element out or closes.
+        """Let the next thread that takes an element out, or closes the ring, call ``waker()`` once.
 
-        It is the producer's way to wait without a thread. ``put`` disarms.
+        So a producer waits without a thread. ``put`` disarms.
 
         Args:
             waker: A plain function. An ``Exception`` of it goes to ``sys.unraisablehook``: it must
@@ -176,7 +174,7 @@ class BoundedRing:
             return self._producer_waker is not None
 
     def disarm_producer(self) -> None:
-        """Forget the producer's waker. See ``disarm``."""
+        """Remove the producer's waker. See ``disarm``."""
         with self._lock:
             if "producer" not in self._awaiting:
                 self._producer_waker = None
@@ -188,7 +186,7 @@ class BoundedRing:
         return len(self) < self._capacity or self._closed
 
     def _wait_for_data(self, timeout: float | None) -> None:
-        """Wait, inside the consumer's side, for an element; raise at the end."""
+        """Wait, as a consumer's call, for an element; raise at the end of the ring."""
         with self._lock:
             self._waker = None
             if not self._wait_for(self._has_data, timeout):
@@ -196,7 +194,7 @@ class BoundedRing:
             self._check_data()
 
     def _wait_for_room(self, call: str, timeout: float | None) -> None:
-        """Wait, inside the producer's side, for room."""
+        """Wait, as a producer's call, for room."""
         with self._lock:
             self._producer_waker = None
             if not self._wait_for(self._has_room, timeout):
@@ -208,7 +206,7 @@ class BoundedRing:
             raise end_error(self._error)
 
     async def _await_data(self, inside: Putting) -> None:
-        """The same as ``_wait_for_data``, in a coroutine."""
+        """Do what ``_wait_for_data`` does, in a coroutine."""
         self._waker = None
         while True:
             bell = Bell()
@@ -239,7 +237,7 @@ class BoundedRing:
                 self._end_awaiting(inside)
 
     def _end_awaiting(self, inside: Putting) -> bool:
-        """Forget the waker of a call; ``False`` if the call has lost its side meanwhile."""
+        """Remove the waker of a call; ``False`` if the call has lost its side meanwhile."""
         with self._lock:
             if self._awaiting.get(inside.side, (None,))[0] is not inside:
                 return False
@@ -251,7 +249,7 @@ class BoundedRing:
             return True
 
     def _leave_for_lost(self, side: str) -> bool:
-        """Leave ``side`` for a coroutine whose loop was closed; return whether one was inside."""
+        """Leave ``side`` for a coroutine whose loop was closed; return whether there was one."""
         inside, bell = self._awaiting.get(side, (None, None))
         if inside is None or bell is None or not bell.is_lost() or not self._end_awaiting(inside):
             return False
@@ -265,23 +263,23 @@ class BoundedRing:
         return any(self._changed.wait_for(condition, sleep) for sleep in sleeps(timeout))
 
     def _wake_consumer(self) -> None:
-        """Without the lock, after elements were put in."""
-        with self._lock:  # or a waker that came between the look and the clearing would be lost
+        """After elements were put in: call the waker, without the lock."""
+        with self._lock:  # else a waker set between reading and clearing would be lost
             waker, self._waker = self._waker, None
         if waker is not None:
             waker()
 
     def _wake_producer(self) -> None:
-        """Without the lock, after elements were taken out."""
+        """After elements were taken out: call the waker, without the lock."""
         with self._lock:
             waker, self._producer_waker = self._producer_waker, None
         if waker is not None:
             wake_quietly(waker)
 
-    # -- anybody ---------------------------------------------------------------------------------
+    # -- any thread --------------------------------------------------------------------------------
 
     def close(self, error: BaseException | None = None) -> None:
-        """Let nothing more in. Only the first call has an effect.
+        """Accept no more elements. Only the first call has an effect.
 
         Args:
             error: ``get`` raises it when the ring is empty. Default: ``RingClosed``.
@@ -321,8 +319,8 @@ class SpscRing(BoundedRing, Generic[T]):
 
     The producer's calls are ``offer``, ``offer_many``, ``put``, ``aput`` and ``arm_producer``; the
     consumer's are ``poll``, ``poll_many``, ``get``, ``aget`` and ``arm``. Two calls that overlap on
-    one side raise ``OverlappingCallsError``; any thread may make them, and a call that waits is
-    inside. Any thread may use ``close``, ``closed`` and ``len``.
+    one side raise ``OverlappingCallsError``, even if one of them waits; they may come from any
+    thread. Any thread may use ``close``, ``closed`` and ``len``.
 
     Args:
         capacity: The most elements, 1 or more.
@@ -458,7 +456,7 @@ class SpscRing(BoundedRing, Generic[T]):
             return self._take_one(inside)
 
     async def aget(self) -> T:
-        """Take the oldest element out, awaiting one. At the end it raises what ``get`` does.
+        """Take the oldest element out, awaiting one. At the end of the ring it raises like ``get``.
 
         The other side may be in another thread or loop. When the awaiting task is cancelled,
         nothing has been taken out.

@@ -1,4 +1,4 @@
-"""Signals of many threads, made one after the other."""
+"""Serializes the signals of several threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rstreams_fast.errors import (
 __all__ = ["SignalSerializer"]
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # the checkers have it
+    from typing_extensions import TypeVar  # only type checkers have it
 
     T = TypeVar("T", default=Any)
 else:
@@ -42,26 +42,26 @@ else:
 class SignalSerializer(Generic[T]):
     """Lets any number of threads signal one subscriber, which gets one signal at a time (§1.3).
 
-    The thread that finds no other at work delivers; the others leave their element in a mailbox and
-    go. Each thread's elements stay in order. The first terminal signal counts and comes last
-    (§1.7): ``on_complete`` after all queued elements; ``on_error`` before them, unless
-    ``delay_error`` is set. A signal from within ``on_next`` is queued, so recursion has depth 1
-    (§3.3).
+    A thread that finds no other thread delivering delivers itself; otherwise it leaves its element
+    in a mailbox. Each thread's elements stay in order. Only the first terminal signal counts, and
+    it comes last (§1.7): ``on_complete`` after all queued elements; ``on_error`` before them,
+    unless ``delay_error`` is set. A signal from within ``on_next`` is queued, so recursion has
+    depth 1 (§3.3).
 
-    It is its own subscription: ``request`` goes upstream, ``cancel`` stops everything. Exceptions
-    of the subscriber cancel upstream and go to ``on_dropped_error`` (§2.13), never to a signalling
-    thread; only ``KeyboardInterrupt``, ``SystemExit`` and ``GeneratorExit`` leave through the
-    delivering thread.
+    The serializer is also the subscription of its subscriber: ``request`` goes upstream, ``cancel``
+    stops everything. Exceptions of the subscriber cancel upstream and go to ``on_dropped_error``
+    (§2.13), never to a signalling thread; only ``KeyboardInterrupt``, ``SystemExit`` and
+    ``GeneratorExit`` propagate through the delivering thread.
 
     Args:
         subscriber: Any object with the four methods of ``Subscriber``.
         capacity: The most elements in the mailbox.
         on_full: With ``"error"``, ``on_next`` ends the stream with a ``BufferOverflowError`` when
-            the mailbox is full. With ``"wait"`` it waits; from within the subscriber, which would
-            wait for itself, it is the error, too.
+            the mailbox is full. With ``"wait"`` it waits; a call from within the subscriber, which
+            would wait for itself, ends the stream with the error.
         delay_error: Signal an error after the queued elements, not before them.
         fail_fast: Queue nothing: ``on_next`` while another thread delivers raises
-            ``OverlappingCallsError``, and ``try_next`` answers ``BUSY``.
+            ``OverlappingCallsError``, and ``try_next`` returns ``BUSY``.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class SignalSerializer(Generic[T]):
         self._subscription: Any = None
         self._announce = False  # on_subscribe is the next signal to deliver
         self._mailbox: deque[Any] = deque()
-        self._changed = threading.Condition()  # reentrant, as the lock of a DemandCounter
+        self._changed = threading.Condition()  # reentrant, for the reason given in DemandCounter
         self._creator = os.getpid()
         self._owner: int | None = None  # the thread that delivers
         self._terminal: BaseException | bool | None = None  # an error, or True for completion
@@ -94,7 +94,7 @@ class SignalSerializer(Generic[T]):
     # -- signals, any thread ---------------------------------------------------------------------
 
     def on_subscribe(self, subscription: Any, /) -> None:
-        """Pass the subscription on, wrapped; a second one is cancelled (§2.5).
+        """Pass the serializer itself on as the subscription; cancel a second one (§2.5).
 
         Args:
             subscription: The subscription of upstream.
@@ -125,14 +125,14 @@ class SignalSerializer(Generic[T]):
             overflow = BufferOverflowError(
                 f"the mailbox of {self._capacity} elements is full, one was dropped"
             )
-            # Of several threads that overflow it, and of those that end the stream, one counts.
+            # Only one thread ends the stream, even if several overflow the mailbox.
             if self._terminate(overflow) and subscription is not None:
                 cancel_quietly(subscription)
         elif answer is Emission.BUSY:
             raise OverlappingCallsError("§1.3: another thread is signalling, and fail_fast is set")
 
     def try_next(self, element: T, /) -> Emission:
-        """Deliver or queue ``element`` if that needs no waiting, and say how it went.
+        """Deliver or queue ``element`` if that needs no waiting, and return what happened.
 
         Args:
             element: The element; not ``None``.
@@ -166,7 +166,7 @@ class SignalSerializer(Generic[T]):
             subscription.request(n)
 
     def cancel(self) -> None:
-        """Cancel upstream, drop what is queued and forget the subscriber (§3.13)."""
+        """Cancel upstream, drop queued elements and forget the subscriber (§3.13)."""
         with self._changed:
             if self._cancelled or self._finished:
                 return
@@ -240,7 +240,7 @@ class SignalSerializer(Generic[T]):
         return True
 
     def _pick(self) -> Callable[[Any], None] | None:
-        """The next signal to deliver; ``None`` gives the drain up. Called with the lock held."""
+        """Return the next signal to deliver; ``None`` ends the drain. Called with the lock held."""
         if not self._cancelled and not self._finished:
             if self._announce:
                 self._announce = False

@@ -1,4 +1,4 @@
-"""The window of overlapping calls: the rest of the executable specification, on asyncio."""
+"""The window of overlapping calls, on asyncio."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["CallWindow"]
 
 
 class _Call:
-    """One place in a window: the call's result, or that it is still awaited."""
+    """One place in a window: an item, and the result of its call."""
 
     __slots__ = ("done", "followers", "item", "leads", "result", "turn")
 
@@ -29,49 +29,48 @@ class _Call:
         self.done = False
         self.result: Any = None
         self.followers: list[_Call] = []
-        self.leads = False  # equal items may share it while it is in flight
-        self.turn: tuple[Any, deque[_Call]] | None = None  # its key, and what waits for its end
+        self.leads = False  # equal items may share this call while it is in flight
+        self.turn: tuple[Any, deque[_Call]] | None = None  # its key, and the calls behind it
 
 
 class CallWindow:
     """Overlapping calls of an async function: ``concurrency`` at once, ``capacity`` in all.
 
     ``submit_many`` starts calls, each at once and without a task; only a call that has to wait
-    becomes a task of ``loop``. ``take`` gives results back. A place in the window is held from
-    submission until its result is taken. The first failure is kept in ``failure``, and nothing more
-    is started. ``SystemExit``, ``KeyboardInterrupt`` and ``GeneratorExit`` leave through the call
-    that starts the function, too.
+    becomes a task of ``loop``. ``take`` returns results. An item holds a place in the window from
+    its submission until its result is taken. The first failure is stored in ``failure``, and then
+    no more calls are started. ``SystemExit``, ``KeyboardInterrupt`` and ``GeneratorExit`` of a
+    call's first step also propagate from ``submit_many``.
 
-    It is for the loop's thread only, and outside of tasks: for callbacks of the loop. Each call has
-    a copy of the context that ``submit_many`` runs in; a call that had to wait has a copy of the
-    context that the window was made in, and ``on_ready`` runs in that.
+    Use the window in the loop's thread, from callbacks of the loop, not from tasks. Each call
+    starts in a copy of the context of ``submit_many``; a call that had to wait has a copy of the
+    context in which the window was made, and so has ``on_ready``.
 
     Args:
         fn: The async function.
         loop: The event loop of the calls.
         on_ready: Called by the loop after suspended calls have finished, once for all that finish
-            in one turn of it: results may be taken, and calls submitted.
+            in one turn of the loop: results may be taken, and calls submitted.
         concurrency: The most calls at once.
         capacity: The most places.
-        ordered: Whether results come in the order of submission; otherwise as they come.
+        ordered: Whether results come in the order of submission; otherwise as calls finish.
         spread: Whether an item is a tuple of positional arguments.
         dedupe: Whether equal hashable items in flight share one call and its outcome; the followers
-            take a place, but no part of ``concurrency``.
-        key: Items with the same ``key(item)``, which must be hashable, are called one at a time and
-            in their order, others beside them. An item that waits for its turn, or then for a call
-            to end, takes a place and has not started: nobody shares it yet.
-        ahead: So many items more may be taken, and hold places, while ``concurrency`` calls run
-            (not with ``dedupe``; with ``key``, as many as there are places). The task of a call
-            that ends then makes the next of them: that saves the making of a task, half of the cost
-            of a call that waits. A task that somebody keeps, or left something on, makes no other
-            call.
-        patience: While at least half of ``ahead`` are in line, ``on_ready`` may be called as late
-            as so many seconds after a result: a turn of the loop for each costs as much as two
+            take a place, but do not count for ``concurrency``.
+        key: Items with the same ``key(item)``, which must be hashable, are called one at a time, in
+            their order; items with other keys overlap. An item that waits for its turn, or then for
+            room in ``concurrency``, takes a place, but is not in flight for ``dedupe``.
+        ahead: So many more items may wait in the window while ``concurrency`` calls run (not with
+            ``dedupe``; with ``key``, up to ``capacity``). The task of a call that ends then makes
+            the next call: that saves a new task, half of the cost of a call that waits. A task that
+            other code refers to, or has changed, makes no other call.
+        patience: While at least half of ``ahead`` items wait, ``on_ready`` may be called up to so
+            many seconds after a result: a turn of the loop for each result costs as much as two
             calls.
-        recover: ``recover(item, error)`` is called when a call has raised an ``Exception``, in the
-            call's task. The coroutine that it returns takes the place of the call's: it gives the
-            result, or fails for good. With ``None`` the call has failed. An exception of
-            ``recover`` itself is the call's failure.
+        recover: ``recover(item, error)`` is called in the call's task when the call has raised an
+            ``Exception``. The coroutine that it returns replaces the call's: its result or error
+            is final. If it returns ``None``, the call has failed. An exception of ``recover``
+            itself is the call's failure.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class CallWindow:
         self._on_ready = on_ready
         self._recover = recover
         self._concurrency = check_count("concurrency", concurrency, 1)
-        check_count("ahead", ahead)  # none is taken: there is nothing to gain here
+        check_count("ahead", ahead)  # this backend takes none: nothing to gain
         check_seconds("patience", patience)
         self._capacity = check_capacity("capacity", capacity)
         self._permits = DemandCounter(self._concurrency)
@@ -106,7 +105,7 @@ class CallWindow:
             raise TypeError(f"key must be callable, got {type(key).__name__}")
         self._key = key
         self._turns: dict[Any, tuple[Any, deque[_Call]]] = {}
-        self._line: deque[_Call] = deque()  # whose turn has come, while the permits are used up
+        self._line: deque[_Call] = deque()  # calls whose turn has come, but without a permit
         self._places: deque[_Call] = deque()  # in order of submission, or of completion
         self._pending = 0
         self._tasks: dict[asyncio.Task[Any], _Call] = {}
@@ -123,7 +122,7 @@ class CallWindow:
         self.started = 0
         """How many calls were started."""
 
-    #: What `submit_from` and `take_into` take.
+    #: The type of the rings of `submit_from` and `take_into`.
     _ring_type: type[Any] = SpscRing
 
     def _check_ring(self, ring: object) -> None:
@@ -160,7 +159,7 @@ class CallWindow:
 
     @property
     def ready(self) -> int:
-        """How many results ``take`` would give now."""
+        """How many results ``take`` would return now."""
         if not self._ordered:
             return len(self._places)
         count = 0
@@ -173,7 +172,7 @@ class CallWindow:
     def call_with(
         self, fn: Callable[..., Any], on_call_end: Callable[[], object] | None = None, /
     ) -> None:
-        """Make the calls that start from now on of ``fn``.
+        """Use ``fn`` for the calls that start from now on.
 
         Args:
             fn: The async function.
@@ -201,8 +200,7 @@ class CallWindow:
         return max(index - start, 0)
 
     def submit_from(self, ring: Any, max: int, /) -> int:
-        """Start calls for elements of ``ring``, which leave it one by one, while there is room;
-        return how many.
+        """Move elements from ``ring`` into calls, one by one, while there is room; return how many.
 
         Args:
             ring: An ``SpscRing``.
@@ -217,13 +215,13 @@ class CallWindow:
                 if item is None:
                     break
                 count += 1
-                if self._cancelled:  # by the thread that waited for room in the ring
+                if self._cancelled:  # the ring's producer, woken by poll, may cancel
                     break
                 self._submit(item)
         return count
 
     def take_into(self, ring: Any, max: int, /) -> int:
-        """Move results into ``ring``, as many as fit, and none from a ``None`` on; return how many.
+        """Move results into ``ring`` until it is full, or a result is ``None``; return how many.
 
         Args:
             ring: An ``SpscRing``.
@@ -231,7 +229,7 @@ class CallWindow:
         """
         wanted = check_count("max", max)
         self._check_ring(ring)
-        ring.offer_many(())  # refuses, if it is closed
+        ring.offer_many(())  # raises if the ring is closed
         results = []
         for call in islice(self._places, min(wanted, ring.capacity - len(ring))):
             if not call.done or call.result is None:
@@ -254,9 +252,9 @@ class CallWindow:
         return [self._places.popleft().result for _ in range(count)]
 
     def cancel(self) -> None:
-        """Start nothing more, drop all results and cancel the running calls.
+        """Start no more calls, drop all results and cancel the running calls.
 
-        They end in their own time: ``on_ready`` is called, and ``running`` is 0 at last.
+        The calls end in their own time: then ``on_ready`` is called, and ``running`` is 0.
         """
         self._cancelled = True
         self._pending = 0
@@ -266,7 +264,7 @@ class CallWindow:
         if self._in_flight is not None:
             self._in_flight.clear()
         for task, call in list(self._tasks.items()):
-            call.turn = None  # and what waits for it
+            call.turn = None  # forget the calls that wait for it
             task.cancel()
 
     @contextlib.contextmanager
@@ -285,7 +283,7 @@ class CallWindow:
         return self.failure is None and not self._cancelled and self._pending < self._capacity
 
     def _may_submit(self) -> bool:
-        # Whether an item has to wait for its turn is known only when there is one.
+        # Only an item tells whether it has to wait for its turn.
         return self._permits.pending > 0 if self._key is None else self._permits.value >= 0
 
     def _submit(self, item: Any) -> bool:
@@ -294,7 +292,7 @@ class CallWindow:
             try:
                 leader = self._in_flight.get(item)
                 call.leads = True
-            except Exception:  # not hashable, or not comparable: it has no equals
+            except Exception:  # the item has no hash or no ==: it shares no call
                 leader = None
             if leader is not None:
                 leader.followers.append(call)
@@ -311,7 +309,7 @@ class CallWindow:
         return True
 
     def _take_turn(self, call: _Call, key_of: Callable[[Any], Any]) -> bool:
-        """Whether it can be called; else it waits for the call of its key."""
+        """Whether the call may start now; otherwise it waits for the call of the same key."""
         try:
             key = key_of(call.item)
             if self._cancelled:
@@ -357,7 +355,7 @@ class CallWindow:
             self._tell_end()
             self._fail(call, raised)
             if not isinstance(raised, Exception | asyncio.CancelledError):
-                self._notify_soon()  # who does not hear of it here has to
+                self._notify_soon()  # also via on_ready, for those who do not see the exception
                 raise
             return
         if task is None:
@@ -368,7 +366,7 @@ class CallWindow:
         self._permits.fulfil(1)
         self._tasks[task] = call
         task.add_done_callback(self._task_done)
-        if self._cancelled:  # by the call itself
+        if self._cancelled:  # the call itself cancelled the window
             task.cancel()
         elif call.leads and self._in_flight is not None:
             self._in_flight[call.item] = call
@@ -409,10 +407,10 @@ class CallWindow:
         if call.leads and self._in_flight is not None:
             try:
                 self._in_flight.pop(call.item, None)
-            except Exception:  # its comparison has begun to raise: find it by identity
+            except Exception:  # its == raises now: search by identity
                 try:
                     self._in_flight = {k: c for k, c in self._in_flight.items() if c is not call}
-                except Exception:  # the others', too: nobody can be found among them any more
+                except Exception:  # even other items raise: forget all
                     self._in_flight = {}
         self._permits.request(1)
         self._tell_end()
